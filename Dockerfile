@@ -1,0 +1,35 @@
+# A node as an image: `docker build -t core-bridge .`, then
+# docker run -p 127.0.0.1:61616:61616 -v core-bridge-data:/var/lib/core-bridge -v ./settings.toml:/etc/core-bridge/settings.toml core-bridge
+# Settings that listen on 127.0.0.1 are reachable from inside the container only: listen on 0.0.0.0 there (which asks for
+# tokens, or `insecure = true`), and set `data-directory = "/var/lib/core-bridge"`.
+
+FROM python:3.13-slim AS build
+WORKDIR /src
+COPY requirements/base.txt requirements/base.txt
+RUN python -m venv /opt/core-bridge \
+    && /opt/core-bridge/bin/pip install --no-cache-dir --disable-pip-version-check \
+        --require-hashes --requirement requirements/base.txt
+COPY pyproject.toml pyproject.toml
+COPY bridge bridge
+COPY cluster cluster
+COPY dedup dedup
+RUN /opt/core-bridge/bin/pip install --no-cache-dir --disable-pip-version-check \
+        --no-deps --no-build-isolation .
+
+FROM python:3.13-slim
+RUN useradd --system --uid 10001 --home-dir /var/lib/core-bridge --create-home core-bridge
+COPY --from=build /opt/core-bridge /opt/core-bridge
+COPY settings.toml /etc/core-bridge/settings.toml
+ENV PATH=/opt/core-bridge/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    CORE_BRIDGE_SETTINGS=/etc/core-bridge/settings.toml
+USER core-bridge
+WORKDIR /var/lib/core-bridge
+VOLUME /var/lib/core-bridge
+EXPOSE 61616 8161
+STOPSIGNAL SIGTERM
+# The operations listener answers /ping as soon as the process is up; it is asked from inside the container.
+HEALTHCHECK --interval=10s --timeout=3s --start-period=5s --retries=3 \
+    CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8161/ping', timeout=2)"]
+ENTRYPOINT ["core-bridge"]
+CMD ["run"]

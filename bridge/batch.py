@@ -1,0 +1,56 @@
+"""The batch: messages of one stream, and the positions it covers (design rule 1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bridge import runs as run_arithmetic
+from bridge.block import Block
+from bridge.runs import Runs
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What a source reads and a target stores, all of it or nothing.
+
+    Covers ``[from_, upto)``. Positions in that range that `runs` does not name were filtered,
+    refused, expired or never were: they are covered and carry no message.
+    """
+
+    #: Identity of the stream.
+    stream: str
+    #: First position covered.
+    from_: int
+    #: One beyond the last position covered.
+    upto: int
+    #: The exact positions of the block's messages; empty for coverage alone.
+    runs: Runs = ()
+    #: The messages; None for coverage alone.
+    block: Block | None = None
+    #: CRC-32 of the last covered source message, 0 where none is known.
+    checksum: int = 0
+    #: Positions that the target refused for good, now covered and empty.
+    refused: tuple[int, ...] = ()
+    #: When the first and last message were stored at the source, ms since the epoch.
+    events: tuple[int, int] = (0, 0)
+
+    @property
+    def count(self) -> int:
+        """Messages carried."""
+        return self.block.count if self.block is not None else 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of the messages: what windows count."""
+        return self.block.size if self.block is not None else 0
+
+    def after(self, next_position: int) -> Batch:
+        """The part at positions >= `next_position`, which lies inside ``[from_, upto)``."""
+        if next_position <= self.from_:
+            return self
+        kept = run_arithmetic.from_position(self.runs, next_position)
+        block = None
+        if kept and self.block is not None:
+            block = self.block.part(self.count - run_arithmetic.count(kept), self.count)
+        refused = tuple(position for position in self.refused if position >= next_position)
+        return Batch(self.stream, next_position, self.upto, kept, block, self.checksum, refused, self.events)

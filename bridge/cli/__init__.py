@@ -1,0 +1,152 @@
+"""The command line: `main` imports the one command asked for, and turns every ending into an exit code.
+
+A command is a module with ``add_parser(subparsers, common)``, which sets ``run=`` to a function of the parsed
+arguments that returns the exit code. Only the module of the command that was asked for is imported, so that
+`run` starts fast and stays small.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Final
+
+from bridge.cli.options import EXIT_CODES_HELP, PROGRAM, Exit, HelpFormatter, common_options
+
+#: Every command: the module that has it, and what it does in a line.
+COMMANDS: Final = {
+    "run": ("bridge.cli.run", "run the node that a settings file describes, until SIGTERM"),
+    "validate": ("bridge.cli.validate", "check a settings file and list every problem at once"),
+    "demo": ("bridge.cli.demo", "relay 20,000 real rows through a cut and two kills, and prove it"),
+    "send": ("bridge.cli.send", "send the lines of a file or of stdin to an address"),
+    "receive": ("bridge.cli.receive", "read messages of an address, with or without a queue"),
+    "status": ("bridge.cli.status", "show a running node: readiness, bridges, addresses, queues"),
+    "start": ("bridge.cli.operate", "start a bridge of a running node"),
+    "stop": ("bridge.cli.operate", "stop a bridge; what is queued stays queued"),
+    "pause": ("bridge.cli.operate", "pause a bridge; its link stays open"),
+    "resume": ("bridge.cli.operate", "let a paused bridge go on"),
+    "cache": ("bridge.cli.cache", "show, clear or resize the duplicate-ID cache of an address"),
+}
+
+#: Named by the contract, not built yet.
+LATER: Final = (
+    "dead-letters",
+    "forget",
+    "journal",
+    "positions",
+    "lanes",
+    "reconcile",
+    "audit",
+    "replay",
+    "drain",
+    "cluster",
+)
+
+#: Set to 1, a failure shows its traceback instead of one line.
+TRACEBACK_VARIABLE: Final = "CORE_BRIDGE_TRACEBACK"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code is the answer, and no traceback is ever shown unasked.
+
+    0 done, 1 failed, 2 wrong usage or settings, 130 Ctrl-C, 141 whoever read the output went away.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = _run(arguments)
+        sys.stdout.flush()
+    except SystemExit as ended:  # argparse: 0 after --help, 2 after a usage error
+        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED
+    except BrokenPipeError:
+        _silence_stdout()
+        return Exit.BROKEN_PIPE
+    except Exception as error:
+        if os.environ.get(TRACEBACK_VARIABLE) == "1":
+            raise
+        print(f"{PROGRAM}: {_one_line(error)}", file=sys.stderr)
+        return Exit.FAILED
+    return code
+
+
+def _run(arguments: list[str]) -> int:
+    command = next((argument for argument in arguments if not argument.startswith("-")), None)
+    if command in LATER:
+        print(f"{PROGRAM}: '{command}' is not built yet; see {PROGRAM} --help", file=sys.stderr)
+        return Exit.USAGE
+    parsed = build_parser(command).parse_args(arguments)
+    code: int = parsed.run(parsed)
+    return code
+
+
+def build_parser(command: str | None) -> argparse.ArgumentParser:
+    """The parser with `command` spelt out and every other command named only."""
+    parser = argparse.ArgumentParser(
+        prog=PROGRAM,
+        description="Store-and-forward relay with duplicate detection, driven by one settings file.",
+        epilog=(
+            f"example:\n  {PROGRAM} demo\n\n{EXIT_CODES_HELP}\n\n"
+            f"{PROGRAM} COMMAND --help explains a command. Not built yet: {', '.join(LATER)}."
+        ),
+        formatter_class=HelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action=_Version)
+    subparsers = parser.add_subparsers(
+        title="commands", metavar="COMMAND", required=True, parser_class=_CommandParser
+    )
+    chosen = COMMANDS[command][0] if command in COMMANDS else None
+    if chosen is not None:
+        import_module(chosen).add_parser(subparsers, common_options())
+    for name, (module, summary) in COMMANDS.items():
+        if module != chosen:
+            subparsers.add_parser(name, help=summary)
+    return parser
+
+
+class _CommandParser(argparse.ArgumentParser):
+    """A command's parser: an option is written out in full."""
+
+    def __init__(self, *arguments: object, **keywords: object) -> None:
+        keywords.setdefault("formatter_class", HelpFormatter)
+        keywords.setdefault("allow_abbrev", False)
+        super().__init__(*arguments, **keywords)  # type: ignore[arg-type]
+
+
+class _Version(argparse.Action):
+    """Prints the version; looked up only when asked for."""
+
+    def __init__(self, option_strings: Sequence[str], **_: object) -> None:
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, help="show the version and exit")
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            print(PROGRAM, version(PROGRAM))
+        except PackageNotFoundError:
+            print(PROGRAM, "(not installed)")
+        parser.exit()
+
+
+def _one_line(error: Exception) -> str:
+    """What went wrong in a line; errors nobody foresaw are named, with how to see more."""
+    from bridge.errors import BridgeError
+
+    text = " ".join(str(error).split())
+    if isinstance(error, BridgeError):
+        return f"{error.code}: {text}"
+    if isinstance(error, OSError):
+        return text
+    return f"unexpected {type(error).__name__}: {text} ({TRACEBACK_VARIABLE}=1 shows where)"
+
+
+def _silence_stdout() -> None:
+    """Keep the interpreter from complaining about the broken pipe once more when it exits."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)

@@ -1,0 +1,224 @@
+"""The HTTP client of the commands: one node, its token and certificates, and what its answers mean.
+
+Works on the acceptor and on operations alike; ``ws`` and ``wss`` URLs of a settings file are taken as
+``http`` and ``https``. A call either returns an answer or raises one of two errors: `Problem`, the node's
+own word, or `Unreachable`, after which nobody knows whether the call took effect.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any, Final, Self
+from urllib.parse import quote, urlsplit
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from bridge.errors import BridgeError
+
+#: Most simultaneous connections of one client.
+MAX_CONNECTIONS: Final = 64
+#: How long a connection may take to be made, and an answer may keep us waiting, in seconds.
+CONNECT_TIMEOUT_S: Final = 10.0
+ANSWER_TIMEOUT_S: Final = 90.0
+
+MSGPACK: Final = "application/msgpack"
+_SCHEMES: Final = {"ws": "http", "wss": "https", "http": "http", "https": "https"}
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """How to reach a node."""
+
+    #: ``http``, ``https``, ``ws`` or ``wss``, host and port.
+    url: str
+    #: Bearer token; empty: none.
+    token: str = ""
+    #: PEM paths; empty: the system's authorities, no client certificate.
+    ca: str = ""
+    certificate: str = ""
+    key: str = ""
+
+    @property
+    def base(self) -> str:
+        """The URL that calls are made to, without a trailing slash.
+
+        Raises:
+            ClientError: it is not the URL of a node.
+        """
+        parts = urlsplit(self.url)
+        if parts.scheme not in _SCHEMES or not parts.hostname:
+            schemes = "http, https, ws or wss"
+            raise ClientError(f"a node's URL is {schemes}, host and port; found {self.url}")
+        return f"{_SCHEMES[parts.scheme]}://{parts.netloc}{parts.path}".rstrip("/")
+
+    def tls(self) -> ssl.SSLContext | bool:
+        """The TLS context; True: the default one.
+
+        Raises:
+            ClientError: a file cannot be read.
+        """
+        if not (self.ca or self.certificate):
+            return True
+        try:
+            context = ssl.create_default_context(cafile=self.ca or None)
+            if self.certificate:
+                context.load_cert_chain(self.certificate, self.key or None)
+        except OSError as error:  # ssl.SSLError is one
+            raise ClientError(f"cannot load {self.ca} {self.certificate} {self.key}: {error}") from error
+        return context
+
+
+class ClientError(BridgeError):
+    """The call cannot be made at all."""
+
+    code = "CLIENT"
+
+
+class Unreachable(BridgeError):
+    """No answer came: whether the call took effect is unknown."""
+
+    code = "UNREACHABLE"
+
+
+class Problem(BridgeError):
+    """The node's answer is an error; its `code` is the problem's title."""
+
+    def __init__(self, status: int, title: str, detail: str, retry_after_s: float | None = None) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.code = title
+        #: Seconds that the node asks us to wait; None where it says nothing.
+        self.retry_after_s = retry_after_s
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A successful answer."""
+
+    status: int
+    #: JSON or msgpack, decoded; bytes for anything else; None for no body.
+    body: Any
+
+
+class NodeClient:
+    """Calls to one node over kept-alive connections. Use as an async context manager."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._base = connection.base
+        self._tls = connection.tls()
+        self._headers = {"Authorization": f"Bearer {connection.token}"} if connection.token else {}
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=MAX_CONNECTIONS, ssl=self._tls),
+            headers=self._headers,
+            timeout=aiohttp.ClientTimeout(
+                total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=ANSWER_TIMEOUT_S
+            ),
+            auto_decompress=False,
+        )
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        packed: object = None,
+        body: bytes | None = None,
+        params: Mapping[str, str | int] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """One request. `packed` goes as msgpack and asks for msgpack back; `body` goes as it is.
+
+        Raises:
+            Problem: the node answered with an error.
+            Unreachable: no answer came.
+        """
+        assert self._session is not None, "use `async with`"
+        sent = dict(headers or {})
+        if packed is not None:
+            body = msgspec.msgpack.encode(packed)
+            sent["Content-Type"] = MSGPACK
+        if body is None or packed is not None:
+            sent.setdefault("Accept", MSGPACK)
+        url = URL(self._base + path, encoded=True)
+        try:
+            async with self._session.request(method, url, data=body, params=params, headers=sent) as response:
+                content = await response.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise Unreachable(f"{method} {url}: {_reason(error)}") from error
+        decoded = _decode(content, response.content_type)
+        if response.status >= 400:
+            raise _problem(response, decoded)
+        return Answer(response.status, decoded)
+
+
+def node_connection(arguments: argparse.Namespace) -> Connection:
+    """The acceptor that the common options name."""
+    return Connection(arguments.url, arguments.token, arguments.ca, arguments.certificate, arguments.key)
+
+
+def operations_connection(arguments: argparse.Namespace) -> Connection:
+    """The operations listener that the common options name."""
+    return replace(node_connection(arguments), url=arguments.operations)
+
+
+def address_path(address: str, *rest: str) -> str:
+    """``/v1/addresses/{address}/...``, quoted."""
+    return "/v1/addresses/" + "/".join(quote(part, safe="") for part in (address, *rest))
+
+
+def _reason(error: BaseException) -> str:
+    """What went wrong on the way, without the library's decoration."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return f"the node's certificate is not trusted: {error.certificate_error}"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        number = error.os_error.errno
+        return os.strerror(number) if number else str(error.os_error)
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    return str(error) or type(error).__name__
+
+
+def _decode(content: bytes, content_type: str) -> Any:
+    if not content:
+        return None
+    try:
+        if content_type == MSGPACK:
+            return msgspec.msgpack.decode(content)
+        if content_type == "application/json" or content_type.endswith("+json"):
+            return json.loads(content)
+    except ValueError as error:  # msgspec.DecodeError and JSONDecodeError are
+        raise Unreachable(f"the answer cannot be read: {error}") from error
+    return content
+
+
+def _problem(response: aiohttp.ClientResponse, decoded: Any) -> Problem:
+    said = decoded if isinstance(decoded, dict) else {}
+    detail = str(said.get("detail") or response.reason or "no reason given")
+    if said.get("limit") is not None and str(said["limit"]) not in detail:
+        detail += f" (limit {said['limit']}, found {said.get('found')})"
+    try:
+        wait = float(response.headers["Retry-After"])
+    except (KeyError, ValueError):
+        wait = None
+    return Problem(response.status, str(said.get("title") or f"HTTP {response.status}"), detail, wait)

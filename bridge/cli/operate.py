@@ -1,0 +1,52 @@
+"""`core-bridge start|stop|pause|resume BRIDGE`: operate a bridge of a running node."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from typing import Any, Final
+from urllib.parse import quote
+
+from bridge.cli.client import NodeClient, operations_connection
+from bridge.cli.options import PROGRAM, Exit
+
+_VERBS: Final = {
+    "start": "start a bridge of a running node",
+    "stop": "stop a bridge; what is queued stays queued",
+    "pause": "pause a bridge; its link stays open",
+    "resume": "let a paused bridge go on",
+}
+
+
+def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
+    """Describe the four commands."""
+    for verb, summary in _VERBS.items():
+        parser = subparsers.add_parser(
+            verb,
+            parents=[common],
+            help=summary,
+            description=summary[0].upper() + summary[1:] + ".",
+            epilog=(
+                "Asks --operations. Stopping and pausing wait for what has been sent to be confirmed.\n\n"
+                f"example:\n  {PROGRAM} {verb} orders-to-hub\n\n"
+                "exit codes: 0 done, 1 no such bridge, or its state forbids it, 2 wrong usage"
+            ),
+        )
+        parser.add_argument("bridge", metavar="BRIDGE", help="name of the bridge")
+        parser.set_defaults(run=_run, verb=verb)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    answer = asyncio.run(_call(arguments)) or {}
+    if arguments.format == "json":
+        print(json.dumps(answer))
+    else:
+        print(f"{arguments.bridge}: {answer.get('state', arguments.verb)}")
+    return Exit.OK
+
+
+async def _call(arguments: argparse.Namespace) -> Any:
+    path = f"/v1/bridges/{quote(arguments.bridge, safe='')}/{arguments.verb}"
+    async with NodeClient(operations_connection(arguments)) as client:
+        return (await client.call("POST", path, headers={"Accept": "application/json"})).body

@@ -1,0 +1,233 @@
+"""Two ways to read an address: under the leases of a queue, or by browsing, which changes nothing.
+
+A page of a queue is leased, printed, flushed and only then acknowledged: whoever kills the reader loses
+nothing, and may see its last page again. Where the lease has ended before the acknowledgement came, the
+page's messages come back; a reader remembers exactly those and prints them no second time. Positions alone
+would not do: another reader's messages may come back below what has been printed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO, Final
+
+from bridge.cli.client import NodeClient, Problem, Unreachable, address_path
+from bridge.cli.encode import Message, encode_json, encode_text
+from bridge.cli.options import PROGRAM
+from bridge.cli.progress import Progress
+from bridge.cli.retry import FIRST_RETRY_S, RETRY_FOR_S, is_worth_another_try, persistently
+from bridge.errors import BridgeError
+
+#: Messages of a page.
+PAGE: Final = 500
+#: Longest wait of one call for the first message, in milliseconds.
+MAX_WAIT_MS: Final = 10_000
+#: How long the node keeps a page for us, in milliseconds.
+LEASE_MS: Final = 60_000
+#: How often a browse looks for more, and pauses while the node cannot be reached, in seconds.
+LOOK_AGAIN_S: Final = 0.25
+#: Most positions remembered as printed and not acknowledged.
+MAX_REMEMBERED: Final = 100_000
+
+_NOT_THERE: Final = frozenset({"QUEUE_NOT_FOUND", "ADDRESS_NOT_FOUND"})
+
+
+@dataclass(slots=True)
+class Printer:
+    """Writes messages, and knows how many it may still write."""
+
+    out: BinaryIO
+    form: str = "text"
+    #: None: no end.
+    count: int | None = None
+    printed: int = 0
+
+    @property
+    def wanted(self) -> int:
+        """How many messages to ask for next; 0: enough."""
+        return PAGE if self.count is None else min(PAGE, self.count - self.printed)
+
+    def write(self, messages: Sequence[Message]) -> None:
+        """Write the messages and flush: only then may they be acknowledged."""
+        encode = encode_json if self.form == "json" else encode_text
+        self.out.writelines(map(encode, messages))
+        self.out.flush()
+        self.printed += len(messages)
+
+
+@dataclass(slots=True)
+class Deadline:
+    """Ends a wait in which nothing came."""
+
+    #: Seconds without a message; None: for ever.
+    timeout_s: float | None
+    clock: Callable[[], float] = time.monotonic
+    _since: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._since = self.clock()
+
+    def restart(self) -> None:
+        """Something came."""
+        self._since = self.clock()
+
+    @property
+    def left_s(self) -> float:
+        """Seconds left, never negative."""
+        if self.timeout_s is None:
+            return float("inf")
+        return max(0.0, self._since + self.timeout_s - self.clock())
+
+    @property
+    def over(self) -> bool:
+        """Whether the wait is at its end."""
+        return self.left_s <= 0.0
+
+
+@dataclass(slots=True)
+class QueueReader:
+    """Reads one queue under leases."""
+
+    client: NodeClient
+    address: str
+    queue: str
+    printer: Printer
+    deadline: Deadline
+    progress: Progress = field(default_factory=Progress)
+    #: Printed, and not known to be acknowledged: what comes back is not printed again.
+    _unsettled: set[int] = field(default_factory=set)
+    _reached: bool = False
+    _made: bool = False
+
+    async def read(self) -> None:
+        """Print until there is enough, or until nothing has come for too long.
+
+        Raises:
+            Problem, Unreachable: the node refused, or could not be reached at all.
+        """
+        while self.printer.wanted:
+            page = await self._page()
+            if page is not None and page["lease"] is not None:
+                await self._take(page)
+                self.deadline.restart()
+            elif self.deadline.over:
+                return
+
+    async def _page(self) -> Message | None:
+        """The next page; None where the node cannot be reached now."""
+        wait_ms = int(min(MAX_WAIT_MS, self.deadline.left_s * 1000))
+        params = {"max": self.printer.wanted, "wait": wait_ms, "lease": LEASE_MS}
+        path = address_path(self.address, "queues", self.queue, "messages")
+
+        async def ask() -> Any:
+            return (await self.client.call("GET", path, params=params)).body
+
+        try:
+            if self._reached:
+                page: Message = await ask()
+            else:
+                patience_s = min(RETRY_FOR_S, max(self.deadline.left_s, FIRST_RETRY_S))
+                page = await persistently(ask, on_retry=self._note, give_up_after_s=patience_s)
+        except Problem as problem:
+            if problem.code in _NOT_THERE and not self._made:
+                await self._make_queue()
+                return await self._page()
+            await self._wait_out(problem)
+            return None
+        except Unreachable as error:
+            await self._wait_out(error)
+            return None
+        self._reached = True
+        return page
+
+    async def _make_queue(self) -> None:
+        path = address_path(self.address, "queues", self.queue)
+        await self.client.call("PUT", path, packed={"from": "earliest"})
+        self._made = True
+
+    async def _wait_out(self, error: BridgeError) -> None:
+        """Pause where another try may help.
+
+        Raises:
+            Problem, Unreachable: the same error, where it does not, or where it never worked.
+        """
+        if not (self._reached and is_worth_another_try(error)):
+            raise error
+        self._note(error)
+        await asyncio.sleep(min(LOOK_AGAIN_S, self.deadline.left_s))
+
+    async def _take(self, page: Message) -> None:
+        messages = page["messages"]
+        fresh = [message for message in messages if message["position"] not in self._unsettled]
+        try:
+            self.printer.write(fresh)
+        except BrokenPipeError:
+            await self._settle("release", page)
+            raise
+        self._remember(message["position"] for message in messages)
+        if await self._settle("acknowledge", page):
+            self._unsettled.difference_update(message["position"] for message in messages)
+
+    def _remember(self, positions: Iterable[int]) -> None:
+        self._unsettled.update(positions)
+        if len(self._unsettled) > MAX_REMEMBERED:
+            self._unsettled = set(sorted(self._unsettled)[-MAX_REMEMBERED:])
+
+    async def _settle(self, verb: str, page: Message) -> bool:
+        """Acknowledge or release a page; False: its lease has ended, its messages may come again."""
+        path = address_path(self.address, "queues", self.queue, verb)
+
+        async def settle() -> None:
+            await self.client.call("POST", path, packed={"lease": page["lease"]})
+
+        try:
+            await persistently(settle, on_retry=self._note)
+        except Problem as problem:
+            if problem.code == "STALE_LEASE":
+                return False
+            raise
+        return True
+
+    def _note(self, error: BridgeError) -> None:
+        self.progress.update(f"{PROGRAM}: {error.code}: {error}; trying again")
+
+
+@dataclass(slots=True)
+class Browser:
+    """Reads an address without changing anything."""
+
+    client: NodeClient
+    address: str
+    printer: Printer
+    deadline: Deadline
+
+    async def read(self) -> None:
+        """Print what is there; look for more until nothing has come for too long.
+
+        Raises:
+            Problem, Unreachable: the node refused, or could not be reached.
+        """
+        after = -1
+        while self.printer.wanted:
+            messages = await self._after(after)
+            if messages:
+                self.printer.write(messages)
+                after = messages[-1]["position"]
+                self.deadline.restart()
+            elif self.deadline.over:
+                return
+            else:
+                await asyncio.sleep(min(LOOK_AGAIN_S, self.deadline.left_s))
+
+    async def _after(self, position: int) -> Sequence[Message]:
+        params = {"after": position, "max": self.printer.wanted}
+
+        async def ask() -> Any:
+            return (await self.client.call("GET", address_path(self.address, "messages"), params=params)).body
+
+        answer = await persistently(ask, on_retry=lambda _: None)
+        messages: Sequence[Message] = answer["messages"]
+        return messages

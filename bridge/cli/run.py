@@ -1,0 +1,43 @@
+"""`core-bridge run`: everything the settings file names, until SIGTERM or SIGINT."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from bridge.cli.options import PROGRAM, Exit
+
+_EPILOG = f"""\
+SIGTERM and SIGINT drain: new work is refused, what was answered "stored" is durable, and what the
+target has not confirmed within shutdown-timeout stays queued. A second signal stops at once.
+
+example:
+  {PROGRAM} run --settings settings.toml
+
+exit codes: 0 drained, 1 could not start or died, 2 the settings do not hold
+"""
+
+
+def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
+    """Describe the command."""
+    parser = subparsers.add_parser(
+        "run",
+        parents=[common],
+        help="run the node that a settings file describes, until SIGTERM",
+        description="Run the node that a settings file describes: its acceptor, its journal and its bridges.",
+        epilog=_EPILOG,
+    )
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from bridge.app import run_node  # late: the node and its libraries are not for --help
+    from bridge.settings import SettingsInvalid
+
+    try:
+        return run_node(Path(arguments.settings))
+    except SettingsInvalid as invalid:
+        print("\n".join(invalid.lines()), file=sys.stderr)
+        return Exit.USAGE

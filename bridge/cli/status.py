@@ -1,0 +1,85 @@
+"""`core-bridge status`: what a running node says about itself, its bridges, addresses and queues."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from bridge.cli.client import NodeClient, Problem, Unreachable, node_connection, operations_connection
+from bridge.cli.options import PROGRAM, Exit
+from bridge.cli.progress import warn
+
+_EPILOG = f"""\
+Asks --operations for the node and its bridges, and --url for the addresses. Text: a line for the node, and
+a line each for a bridge, an address and a queue:
+
+  node node-1 ready
+  bridge orders-to-hub RUNNING journal:orders -> hub sent 812 acknowledged 800 in-flight 12
+  address orders messages 12 bytes 10744 next 812
+  queue orders/billing next 800 lag 12 leased 0
+
+examples:
+  {PROGRAM} status
+  {PROGRAM} status --operations http://127.0.0.1:8161 --format json
+
+exit codes: 0 answered, 1 no answer, 2 wrong usage
+"""
+
+
+def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
+    """Describe the command."""
+    parser = subparsers.add_parser(
+        "status",
+        parents=[common],
+        help="show a running node: readiness, bridges, addresses, queues",
+        description="Show what a running node says about itself.",
+        epilog=_EPILOG,
+    )
+    parser.add_argument("--cluster", action="store_true", help=argparse.SUPPRESS)
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if arguments.cluster:
+        warn(f"{PROGRAM}: status --cluster is not built yet")
+        return Exit.USAGE
+    status = asyncio.run(_ask(arguments))
+    if arguments.format == "json":
+        print(json.dumps(status))
+    else:
+        for line in describe(status):
+            print(line)
+    return Exit.OK
+
+
+async def _ask(arguments: argparse.Namespace) -> dict[str, Any]:
+    async with NodeClient(operations_connection(arguments)) as operations:
+        status = dict((await operations.call("GET", "/v1/status")).body)
+    try:
+        async with NodeClient(node_connection(arguments)) as node:
+            status["addresses"] = (await node.call("GET", "/v1/addresses")).body["addresses"]
+    except (Problem, Unreachable) as error:  # a node may have no acceptor, or one for others only
+        warn(f"{PROGRAM}: the addresses are not shown: {error.code}: {error}")
+    return status
+
+
+def describe(status: Mapping[str, Any]) -> Iterator[str]:
+    """The status as lines."""
+    ready = "ready" if status.get("ready") else "not ready: " + "; ".join(status.get("reasons", ()))
+    yield f"node {status.get('node', '')} {ready}"
+    for bridge in status.get("bridges", ()):
+        reason = f" ({bridge['reason']})" if bridge.get("reason") else ""
+        route = f"{bridge.get('source')} -> {bridge.get('target')}"
+        counts = _pairs(bridge, "sent", "acknowledged", "in-flight")
+        yield f"bridge {bridge['name']} {bridge['state']} {route} {counts}{reason}"
+    for address in status.get("addresses", ()):
+        yield f"address {address['address']} {_pairs(address, 'messages', 'bytes', 'next')}"
+        for queue in address["queues"]:
+            yield f"queue {address['address']}/{queue['name']} {_pairs(queue, 'next', 'lag', 'leased')}"
+
+
+def _pairs(values: Mapping[str, Any], *names: str) -> str:
+    return " ".join(f"{name} {values[name]}" for name in names if name in values)

@@ -1,0 +1,106 @@
+"""A running node as its operator sees it: ready or why not, status, metrics, commands to bridges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from bridge.errors import NotFound
+from bridge.journal.journal import Journal
+from bridge.lifecycle import Command, State
+
+if TYPE_CHECKING:
+    from bridge.node import Node
+
+
+class Control:
+    """Implements `bridge.http.operations.NodeControl`."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    @property
+    def store(self) -> Journal | None:
+        """None until the journal is open."""
+        return self._node.journal
+
+    @property
+    def id_cache_persisted(self) -> bool:
+        """``persist-id-cache``."""
+        return self._node.parts.persist_id_cache
+
+    def ready(self) -> tuple[bool, Sequence[str], Mapping[str, str]]:
+        """Whether the node takes messages, why not, and each bridge's state."""
+        node = self._node
+        states = {name: relay.state.value for name, (relay, _) in node.bridges.items()}
+        reasons = [
+            f"bridge {name} is FAILED: {relay.reason}"
+            for name, (relay, _) in node.bridges.items()
+            if relay.state is State.FAILED
+        ]
+        if node.stopping:
+            reasons.append("the node is stopping")
+        elif node.journal is None:
+            reasons.append("the journal is not open yet")
+        elif not node.accepting:
+            reasons.append("the acceptor is not open yet")
+        elif node.journal.disk_full:
+            reasons.append("the disk is full")
+        return not reasons, reasons, states
+
+    def status(self) -> Mapping[str, Any]:
+        """``GET /v1/status``."""
+        ready, reasons, _ = self.ready()
+        journal = self._node.journal
+        return {
+            "ready": ready,
+            "reasons": list(reasons),
+            "node": None if journal is None else journal.options.node,
+            "node-id": None if journal is None else journal.identity.node_id,
+            "store": None if journal is None else journal.store,
+            "bridges": [
+                {
+                    "name": name,
+                    "state": relay.state.value,
+                    "reason": relay.reason or relay.counts.trouble or None,
+                    "source": summary.source,
+                    "target": summary.target,
+                    "guarantee": summary.guarantee,
+                    "store": relay.store or None,
+                    "sent": relay.counts.sent,
+                    "acknowledged": relay.counts.acknowledged,
+                    "refused": relay.counts.refused,
+                    "in-flight": relay.window.messages,
+                    "reconnects": relay.counts.reconnects,
+                }
+                for name, (relay, summary) in self._node.bridges.items()
+            ],
+        }
+
+    async def metrics_text(self) -> bytes:
+        """Prometheus's text format."""
+        return await self._node.metering.text()
+
+    async def start(self, bridge: str) -> str:
+        """The state after it. Raises: NotFound, Conflict."""
+        return await self._command(bridge, Command.START)
+
+    async def stop(self, bridge: str) -> str:
+        """The state after it. Raises: NotFound, Conflict."""
+        return await self._command(bridge, Command.STOP)
+
+    async def pause(self, bridge: str) -> str:
+        """The state after it. Raises: NotFound, Conflict."""
+        return await self._command(bridge, Command.PAUSE)
+
+    async def resume(self, bridge: str) -> str:
+        """The state after it. Raises: NotFound, Conflict."""
+        return await self._command(bridge, Command.RESUME)
+
+    async def _command(self, bridge: str, command: Command) -> str:
+        known = self._node.bridges.get(bridge)
+        if known is None:
+            raise NotFound(f"no bridge {bridge}", key="bridge", found=bridge)
+        relay, _ = known
+        await relay.command(command)
+        return relay.state.value

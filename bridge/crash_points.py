@@ -1,0 +1,54 @@
+"""Named places where a test can make the process die as by `kill -9`.
+
+``CORE_BRIDGE_CRASH_AT=journal.before-commit:3`` kills this process the third time that place is
+reached. Unset, a crash point costs one comparison.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Final
+
+#: Every place there is; tests walk this list, so that a new one is never left untried.
+NAMES: Final = (
+    "journal.before-begin",
+    "journal.before-commit",
+    "journal.after-commit",
+    "journal.before-checkpoint",
+    "journal.after-checkpoint",
+    "journal.before-trim",
+    "link.before-batch",
+    "link.after-batch",
+    "link.before-receipt",
+    "link.after-receipt",
+    "link.before-open",
+    "source.before-settle",
+    "source.after-settle",
+    "http.before-answer",
+    "delivery-log.before-write",
+    "delivery-log.before-fsync",
+    "delivery-log.after-fsync",
+    "delivery-log.before-rename",
+    "delivery-log.after-rename",
+)
+
+
+def _read(value: str) -> tuple[str, int]:
+    name, _, times = value.partition(":")
+    if name and name not in NAMES:
+        raise SystemExit(f"CORE_BRIDGE_CRASH_AT: no such crash point; found {name}")
+    return name, int(times or 1)
+
+
+_armed, _remaining = _read(os.environ.get("CORE_BRIDGE_CRASH_AT", ""))
+
+
+def crash_point(name: str) -> None:
+    """Die here, now, if this is the place and the time that the environment names."""
+    global _remaining
+    if _armed != name:
+        return
+    _remaining -= 1
+    if _remaining <= 0:
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,130 @@
+"""A queue's place on an address: what is settled, what is leased, what is free. Pure.
+
+Positions are half-open intervals here, ``[from, upto)``, because an address's messages are sparse in
+the journal's one sequence: an interval may hold fewer messages than positions, or none.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+
+Interval = tuple[int, int]
+
+
+class Lease(msgspec.Struct, array_like=True):
+    """Messages that one reader holds until `expires_ms`."""
+
+    #: Disjoint, ascending.
+    intervals: list[Interval]
+    #: Messages in them.
+    count: int
+    #: Milliseconds since the epoch.
+    expires_ms: int
+
+
+class _Stored(msgspec.Struct, array_like=True):
+    settled: list[Interval]
+    leases: dict[str, Lease]
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(_Stored)
+
+
+@dataclass(slots=True)
+class Cursor:
+    """One queue's state. A position below `next` is settled for good."""
+
+    next: int
+    #: Settled beyond `next`: disjoint, ascending, never touching `next`.
+    settled: list[Interval] = field(default_factory=list)
+    leases: dict[str, Lease] = field(default_factory=dict)
+
+    def pack(self) -> bytes | None:
+        """Leases and what is settled beyond `next`, for storing; None where there is neither."""
+        if not self.settled and not self.leases:
+            return None
+        return _encoder.encode(_Stored(self.settled, self.leases))
+
+    @classmethod
+    def unpack(cls, next_position: int, packed: bytes | None) -> Cursor:
+        """What `pack` made. Raises msgspec.DecodeError where the bytes are damaged."""
+        if packed is None:
+            return cls(next_position)
+        stored = _decoder.decode(packed)
+        return cls(next_position, stored.settled, stored.leases)
+
+    @property
+    def leased(self) -> int:
+        """Messages under a lease."""
+        return sum(lease.count for lease in self.leases.values())
+
+    @property
+    def next_expiry_ms(self) -> int | None:
+        """When the first lease ends; None where there is none."""
+        return min((lease.expires_ms for lease in self.leases.values()), default=None)
+
+    def free(self, upto: int) -> list[Interval]:
+        """What is neither settled nor leased below `upto`, ascending."""
+        taken = sorted([*self.settled, *(held for lease in self.leases.values() for held in lease.intervals)])
+        gaps: list[Interval] = []
+        start = self.next
+        for from_, end in [*taken, (upto, upto)]:
+            gap = (start, min(from_, upto))
+            if gap[0] < gap[1]:
+                gaps.append(gap)
+            start = max(start, end)
+        return gaps
+
+    def take(self, lease_id: str, lease: Lease) -> None:
+        """Hand out free intervals under a new lease, whose id no other lease has."""
+        self.leases[lease_id] = lease
+
+    def acknowledge(self, lease_id: str, upto: int | None) -> bool:
+        """Settle the lease's messages up to position `upto` (inclusive; None: all); the rest is free again.
+
+        False where there is no such lease (any more).
+        """
+        lease = self.leases.pop(lease_id, None)
+        if lease is None:
+            return False
+        for interval in cut(lease.intervals, upto):
+            self.settle(interval)
+        return True
+
+    def release(self, lease_id: str) -> bool:
+        """End a lease with nothing settled; False where there is no such lease."""
+        return self.leases.pop(lease_id, None) is not None
+
+    def expire(self, now_ms: int) -> bool:
+        """End the leases whose time has come; True where there were any."""
+        ended = [lease_id for lease_id, lease in self.leases.items() if lease.expires_ms <= now_ms]
+        for lease_id in ended:
+            del self.leases[lease_id]
+        return bool(ended)
+
+    def settle(self, interval: Interval) -> None:
+        """Settle an interval that is not leased; `next` moves over whatever is then contiguous."""
+        if interval[1] <= self.next:
+            return
+        insort(self.settled, interval)
+        joined: list[Interval] = []
+        for from_, end in self.settled:
+            if from_ <= self.next:
+                self.next = max(self.next, end)
+            elif joined and from_ <= joined[-1][1]:
+                joined[-1] = (joined[-1][0], max(joined[-1][1], end))
+            else:
+                joined.append((from_, end))
+        self.settled = joined
+
+
+def cut(intervals: Iterable[Interval], upto: int | None) -> list[Interval]:
+    """The part of the intervals at positions <= `upto`; all where it is None."""
+    if upto is None:
+        return list(intervals)
+    return [(from_, min(end, upto + 1)) for from_, end in intervals if from_ <= upto]

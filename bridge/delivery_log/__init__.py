@@ -1,0 +1,11 @@
+"""The delivery log: one JSON line a batch, and the files that hold the lines (design section 7).
+
+`line` makes a line in the transaction it speaks of, which keeps it (the journal's outbox). Later
+`SegmentWriter.write` brings it to disk, and only then the outbox forgets it. A crash in between writes
+it again: equal lines are one event, so nothing is harmed.
+"""
+
+from bridge.delivery_log.lines import VERSION, line
+from bridge.delivery_log.segments import CLOSED, OPEN, UNLIMITED, SegmentWriter
+
+__all__ = ["CLOSED", "OPEN", "UNLIMITED", "VERSION", "SegmentWriter", "line"]

@@ -1,0 +1,98 @@
+"""One line of the delivery log: what was sent or received of a stream, as the contract writes it."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from bridge import runs as run_arithmetic
+from bridge.runs import Runs
+
+#: Version of the line's format.
+VERSION: Final = 1
+#: What every line begins with, whatever its version.
+START: Final = b'{"v":'
+
+_encode = msgspec.json.Encoder().encode
+
+
+def line(
+    *,
+    side: str,
+    node: str,
+    node_id: str,
+    bridge: str | None,
+    lane: int,
+    stream: str,
+    address: str,
+    target: str,
+    store: str,
+    from_: int,
+    upto: int,
+    runs: Runs,
+    refused: Sequence[int],
+    ids: Sequence[tuple[int | None, bytes]],
+    events: tuple[int, int],
+    committed: int,
+    duplicates: int,
+    recovered: bool,
+    verdict: str | None = None,
+) -> bytes:
+    """One line as the contract writes it, without the newline.
+
+    Args:
+        side: ``sent`` or ``received``.
+        node: name of the node that writes.
+        node_id: its UUID.
+        bridge: None for what clients sent.
+        lane: of the bridge; 0 where it has one.
+        stream: identity of the stream; for what clients sent the address's own.
+        address: name at the side that writes.
+        target: name of the target.
+        store: its store identity.
+        from_: first position covered.
+        upto: one beyond the last position covered.
+        runs: positions that carried a message.
+        refused: positions that were refused for good.
+        ids: producers' IDs only, each with its position; None where the first copy's place is not known.
+        events: when the first and the last message were stored at the source, ms since the epoch.
+        committed: when the target committed, ms since the epoch by its clock.
+        duplicates: messages of the batch that the target knew already.
+        recovered: True where the target's word at an opening says what no line says.
+        verdict: ``duplicate`` for what was rejected as a whole; else None, and the key is not written.
+    """
+    fields: dict[str, Any] = {
+        "v": VERSION,
+        "side": side,
+        "node": node,
+        "node-id": node_id,
+        "bridge": bridge,
+        "lane": lane,
+        "stream": stream,
+        "address": address,
+        "target": target,
+        "store": store,
+        "from": from_,
+        "upto": upto,
+        "runs": runs,
+        "refused": refused,
+        "count": run_arithmetic.count(runs),
+        "ids": [(position, _text(value)) for position, value in ids],
+        "events": events,
+        "committed": committed,
+        "duplicates": duplicates,
+        "recovered": recovered,
+    }
+    if verdict is not None:
+        fields["verdict"] = verdict
+    return _encode(fields)
+
+
+def _text(duplicate_id: bytes) -> str | dict[str, str]:
+    try:
+        return duplicate_id.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(duplicate_id).decode()}

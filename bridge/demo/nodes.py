@@ -1,0 +1,209 @@
+"""The demo's nodes: real processes with their own settings files, which can be killed and started again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from bridge.cli.client import Connection, NodeClient, Problem, Unreachable, address_path
+from bridge.demo.proxy import HOST
+from bridge.errors import BridgeError
+
+ADDRESS: Final = "orders"
+QUEUE: Final = "reader"
+BRIDGE: Final = "orders-to-hub"
+
+#: How long a node may take to become ready, and to drain, in seconds.
+READY_WITHIN_S: Final = 30.0
+STOPPED_WITHIN_S: Final = 30.0
+#: Pause between two looks at a node, in seconds.
+LOOK_AGAIN_S: Final = 0.05
+#: Lines of a node's log that are shown when it fails.
+LOG_LINES_SHOWN: Final = 15
+
+_SETTINGS: Final = """\
+[node]
+name = "{name}"
+data-directory = "{name}-data"
+log-format = "json"
+
+[acceptor]
+url = "ws://{host}:{port}"
+
+[operations]
+url = "http://{host}:{operations_port}"
+
+[duplicate-detection]
+id-cache-size = {id_cache_size}
+
+[addresses.{address}]
+"""
+
+_HUB: Final = """\
+queues = ["{queue}"]
+"""
+
+_EDGE: Final = """\
+
+[connectors.hub]
+url = "ws://{host}:{link_port}"
+
+[[bridges]]
+name = "{bridge}"
+queue-name = "{address}"
+static-connectors = ["hub"]
+retry-interval = 100
+max-retry-interval = 500
+"""
+
+
+class DemoFailed(BridgeError):
+    """The demo could not be played to its end; `log` is the end of the log of the node it is about."""
+
+    def __init__(self, detail: str, log: str = "") -> None:
+        super().__init__(detail)
+        self.log = log
+
+    code = "DEMO_FAILED"
+
+
+@dataclass(slots=True)
+class Node:
+    """One node. `start`, then `kill` or `stop`, as often as you like."""
+
+    name: str
+    directory: Path
+    port: int
+    operations_port: int
+    #: Times that it was killed.
+    kills: int = 0
+    _process: asyncio.subprocess.Process | None = field(default=None, repr=False)
+
+    @property
+    def connection(self) -> Connection:
+        """Its acceptor."""
+        return Connection(f"http://{HOST}:{self.port}")
+
+    @property
+    def log(self) -> Path:
+        """Where its stdout and stderr go."""
+        return self.directory / f"{self.name}.log"
+
+    def configure(self, *, id_cache_size: int, link_port: int | None = None) -> None:
+        """Write the settings file; with `link_port` the node has a bridge to what listens there."""
+        template = _SETTINGS + (_HUB if link_port is None else _EDGE)
+        text = template.format(
+            name=self.name,
+            host=HOST,
+            port=self.port,
+            operations_port=self.operations_port,
+            id_cache_size=id_cache_size,
+            address=ADDRESS,
+            queue=QUEUE,
+            bridge=BRIDGE,
+            link_port=link_port,
+        )
+        self._settings.write_text(text, encoding="utf-8")
+
+    async def start(self) -> None:
+        """Start the process and wait until it is ready.
+
+        Raises:
+            DemoFailed: it ended, or was not ready in time; names the end of its log.
+        """
+        # A session of its own: a terminal's Ctrl-C is for the demo, which then ends its nodes.
+        with self.log.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "bridge", "run", "--settings", str(self._settings)),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        async with NodeClient(Connection(f"http://{HOST}:{self.operations_port}")) as operations:
+            try:
+                async with asyncio.timeout(READY_WITHIN_S):
+                    while not await self._is_ready(operations):  # noqa: ASYNC110 - of another process
+                        await asyncio.sleep(LOOK_AGAIN_S)
+            except TimeoutError:
+                raise DemoFailed(
+                    f"{self.name} is not ready after {READY_WITHIN_S:g} s", self.log_end()
+                ) from None
+
+    async def kill(self) -> None:
+        """SIGKILL, as a power cut or the kernel's memory killer would."""
+        assert self._process is not None
+        self._process.kill()
+        await self._process.wait()
+        self.kills += 1
+
+    async def stop(self) -> int | None:
+        """SIGTERM, and the exit code; None: it did not end in time and was killed."""
+        if self._process is None:
+            return None
+        with contextlib.suppress(ProcessLookupError):
+            self._process.terminate()
+        try:
+            async with asyncio.timeout(STOPPED_WITHIN_S):
+                return await self._process.wait()
+        except TimeoutError:
+            return None
+        finally:
+            self.kill_now()
+
+    def kill_now(self) -> None:
+        """Make sure that it is gone, without waiting: for failures and Ctrl-C."""
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+
+    def log_end(self) -> str:
+        """The last lines of its log."""
+        try:
+            lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            return ""
+        return "\n".join(f"{self.name}: {line}" for line in lines[-LOG_LINES_SHOWN:])
+
+    @property
+    def _settings(self) -> Path:
+        return self.directory / f"{self.name}.toml"
+
+    async def _is_ready(self, operations: NodeClient) -> bool:
+        assert self._process is not None
+        if self._process.returncode is not None:
+            code = self._process.returncode
+            raise DemoFailed(f"{self.name} ended with exit code {code}", self.log_end())
+        try:
+            await operations.call("GET", "/ready")
+        except (Problem, Unreachable):
+            return False
+        return True
+
+
+async def address_status(client: NodeClient) -> dict[str, Any]:
+    """What the node says about the demo's address. Raises: Problem, Unreachable."""
+    status: dict[str, Any] = (await client.call("GET", address_path(ADDRESS))).body
+    return status
+
+
+def queued(status: dict[str, Any]) -> int:
+    """Messages that the bridge has still to hand over: at the edge nothing else keeps any."""
+    messages: int = status["messages"]
+    return messages
+
+
+def free_ports(number: int) -> Sequence[int]:
+    """Ports that nobody listens on now. A node must find its own again after a restart, so 0 will not do."""
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(number)]
+        for free in sockets:
+            free.bind((HOST, 0))
+        return [free.getsockname()[1] for free in sockets]

@@ -1,0 +1,156 @@
+"""Every error that reaches a user, each with its code, and numbers on both sides of a broken rule.
+
+Log or raise, never both: whoever turns an error into an answer, an exit code or a state logs it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(eq=False)
+class BridgeError(Exception):
+    """Base of all. `code` is the problem's title in HTTP answers; `status` the answer's status."""
+
+    detail: str
+    #: The key, header or place the rule is about.
+    key: str | None = None
+    #: The limit, and what was found instead.
+    limit: int | str | None = None
+    found: int | str | None = None
+
+    code = "FAILED"
+    status = 500
+
+    def __str__(self) -> str:
+        return self.detail
+
+
+class Malformed(BridgeError):
+    """What came cannot be read, or breaks a rule of its form."""
+
+    code, status = "MALFORMED", 400
+
+
+class InvalidAddress(BridgeError):
+    """A name that no address or queue can have."""
+
+    code, status = "INVALID_ADDRESS", 400
+
+
+class InvalidDuplicateId(BridgeError):
+    """Empty, too long, or two different ones."""
+
+    code, status = "INVALID_DUPLICATE_ID", 400
+
+
+class AddressNotFound(BridgeError):
+    """No such address, and it is not made on demand."""
+
+    code, status = "ADDRESS_NOT_FOUND", 404
+
+
+class QueueNotFound(BridgeError):
+    """No such queue on the address."""
+
+    code, status = "QUEUE_NOT_FOUND", 404
+
+
+class NotFound(BridgeError):
+    """Nothing at that place."""
+
+    code, status = "NOT_FOUND", 404
+
+
+@dataclass(eq=False)
+class DuplicateIdRejected(BridgeError):
+    """A transaction carries IDs that are known, or one twice. Nothing of it was stored."""
+
+    #: (index in the transaction, address, ID).
+    duplicates: tuple[tuple[int, str, bytes], ...] = ()
+
+    code, status = "DUPLICATE_ID_REJECTED", 409
+
+
+class StaleLease(BridgeError):
+    """The lease has ended; its messages are, or will be, somebody else's."""
+
+    code, status = "STALE_LEASE", 409
+
+
+class Conflict(BridgeError):
+    """The state forbids it."""
+
+    code, status = "CONFLICT", 409
+
+
+class MessageTooLarge(BridgeError):
+    """Above `max-message-size`, or above the whole limit of its address."""
+
+    code, status = "MESSAGE_TOO_LARGE", 413
+
+
+class AddressFull(BridgeError):
+    """The address holds `max-size-bytes` or more."""
+
+    code, status = "ADDRESS_FULL", 503
+
+
+class DiskFull(BridgeError):
+    """The journal cannot grow. Nothing was stored; goes on by itself when there is room."""
+
+    code, status = "DISK_FULL", 503
+
+
+class TooBusy(BridgeError):
+    """A named limit of work in progress is reached."""
+
+    code, status = "TOO_BUSY", 503
+
+
+class Stopping(BridgeError):
+    """The node is going down."""
+
+    code, status = "STOPPING", 503
+
+
+class JournalUnavailable(BridgeError):
+    """The journal could not say whether the work was stored: ask again, with the same IDs."""
+
+    code, status = "JOURNAL_UNAVAILABLE", 503
+
+
+class JournalFailed(BridgeError):
+    """The journal cannot be opened: damaged, locked, read-only, or of another version."""
+
+    code = "JOURNAL_FAILED"
+
+
+class SourceGap(BridgeError):
+    """The source no longer has (or never had) the position it was asked to resume from."""
+
+    code = "SOURCE_GAP"
+
+
+class TargetUnavailable(BridgeError):
+    """The target cannot be reached, or went away: whether it stored the last batches is unknown."""
+
+    code = "TARGET_UNAVAILABLE"
+
+
+class TargetRefused(BridgeError):
+    """The target will not serve this bridge, and asking again does not help."""
+
+    code = "TARGET_REFUSED"
+
+
+class OutOfSequence(TargetUnavailable):
+    """A batch began beyond the target's next: nothing was stored, the link closes (design rule 1)."""
+
+    code = "OUT_OF_SEQUENCE"
+
+
+class Fenced(TargetUnavailable):
+    """A newer link has opened this stream."""
+
+    code = "FENCED"

@@ -1,0 +1,98 @@
+"""The acceptor: where clients send and read, and where other nodes open their links."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Awaitable, Callable, Iterable
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from bridge.errors import NotFound
+from bridge.http.describe import Addresses, BridgesOf
+from bridge.http.guard import Guard, Principal, User
+from bridge.http.limits import Limits
+from bridge.http.listener import Bound, Listener
+from bridge.http.messages import Messages
+from bridge.http.queues import Queues
+from bridge.http.router import Router
+from bridge.http.transactions import Transactions
+from bridge.store import Store
+
+#: Takes over a request for ``/v1/link`` from a caller that may open one; returns when it has ended.
+Link = Callable[[web.Request, Principal], Awaitable[web.StreamResponse]]
+
+
+class Acceptor:
+    """``[acceptor]`` of the settings, over a store that is open."""
+
+    def __init__(  # noqa: PLR0913  # the keys of [acceptor], each by its name
+        self,
+        store: Store,
+        *,
+        url: str,
+        tokens: Iterable[str] = (),
+        users: Iterable[User] = (),
+        allowed_origins: Iterable[str] = (),
+        ssl_context: ssl.SSLContext | None = None,
+        limits: Limits | None = None,
+        call_timeout_ms: int = 30_000,
+        link: Link | None = None,
+        bridges_of: BridgesOf = lambda _: (),
+    ) -> None:
+        """`call_timeout_ms` bounds how long a request's body may take to arrive; how long a POST
+        is held by BLOCK is the store's. `bridges_of` names the bridges that read an address.
+        """
+        limits = limits or Limits()
+        guard = Guard(
+            host=urlsplit(url).hostname or "127.0.0.1",
+            tokens=tokens,
+            users=users,
+            allowed_origins=allowed_origins,
+            client_certificates=ssl_context is not None and ssl_context.verify_mode != ssl.CERT_NONE,
+        )
+        router = Router()
+        body_timeout_s = call_timeout_ms / 1000
+        _add_messages(router, Messages(store, limits, body_timeout_s))
+        router.add("POST", "/v1/transactions", Transactions(store, limits, body_timeout_s).commit)
+        _add_queues(router, Queues(store, body_timeout_s))
+        addresses = Addresses(store, bridges_of)
+        router.add("GET", "/v1/addresses", addresses.every)
+        router.add("GET", "/v1/addresses/{a}", addresses.one)
+        router.add("GET", "/v1/link", _link_handler(link), lasting=True)
+        self._listener = Listener(url, router, guard, limits, ssl_context)
+
+    async def start(self) -> Bound:
+        """Listen. Raises: OSError: the address cannot be had."""
+        return await self._listener.start()
+
+    async def stop(self, timeout_ms: int = 5_000) -> None:
+        """Refuse new work with STOPPING, let requests under way end, for at most `timeout_ms`
+        and about a second. Links should have been closed by their owner: what is left is cut.
+        """
+        await self._listener.stop(timeout_ms / 1000)
+
+
+def _add_messages(router: Router, messages: Messages) -> None:
+    router.add("POST", "/v1/addresses/{a}/messages", messages.send)
+    router.add("GET", "/v1/addresses/{a}/messages", messages.browse)
+    router.add("GET", "/v1/addresses/{a}/messages/{position}", messages.raw)
+
+
+def _add_queues(router: Router, queues: Queues) -> None:
+    place = "/v1/addresses/{a}/queues/{q}"
+    router.add("PUT", place, queues.create)
+    router.add("DELETE", place, queues.delete)
+    router.add("GET", f"{place}/messages", queues.lease)
+    router.add("POST", f"{place}/acknowledge", queues.acknowledge)
+    router.add("POST", f"{place}/release", queues.release)
+
+
+def _link_handler(link: Link | None) -> Link:
+    async def open_link(request: web.Request, principal: Principal) -> web.StreamResponse:
+        principal.check_link()
+        if link is None:
+            raise NotFound("this node takes no links")
+        return await link(request, principal)
+
+    return open_link

@@ -1,0 +1,129 @@
+"""Answers: one prebuilt run of bytes each, written in one go.
+
+`aiohttp.web.Response` builds a header map, serialises it and writes it for every request: some
+15 of the 40 microseconds that a single send costs. An `Answer` joins ready-made bytes instead.
+"""
+
+from __future__ import annotations
+
+import time
+from email.utils import formatdate
+from functools import lru_cache
+from http import HTTPStatus
+
+import msgspec
+from aiohttp import hdrs, web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.web_request import BaseRequest
+
+JSON = "application/json"
+MSGPACK = "application/msgpack"
+PROBLEM = "application/problem+json"
+TEXT = "text/plain; charset=utf-8"
+OCTETS = "application/octet-stream"
+
+#: Bodies above this many bytes are written after their headers instead of being copied behind them.
+_COPIED_BYTES_MAX = 65_536
+
+_CLOSE = b"Connection: close\r\n"
+_KEEP_ALIVE = b"Connection: keep-alive\r\n"
+
+encode_json = msgspec.json.Encoder().encode
+encode_msgpack = msgspec.msgpack.Encoder().encode
+
+
+class Answer(web.StreamResponse):
+    """A whole answer whose bytes are known. Not for HEAD or for streaming."""
+
+    def __init__(
+        self, body: bytes = b"", *, status: int = 200, content_type: str = JSON, extra: bytes = b""
+    ) -> None:
+        """`extra`: further header lines, each with its line end."""
+        super().__init__(status=status)
+        self._payload = body
+        self._content_type_sent = content_type
+        self._extra = extra
+        self._request: BaseRequest | None = None
+
+    @property
+    def body(self) -> bytes:
+        """The body's bytes."""
+        return self._payload
+
+    def add_header(self, line: bytes) -> None:
+        """One more header line, without its line end."""
+        self._extra += line + b"\r\n"
+
+    async def prepare(self, request: BaseRequest) -> AbstractStreamWriter | None:
+        """Called by aiohttp before `write_eof`."""
+        self._request = request
+        if self._keep_alive is None:
+            self._keep_alive = request.keep_alive
+        return None
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        """Write it. Raises ConnectionResetError when the client is gone, which aiohttp expects."""
+        assert not data
+        assert self._request is not None
+        body, writer = self._payload, self._request.writer
+        connection = b""
+        if not self._keep_alive:
+            connection = _CLOSE
+        elif self._request.version < (1, 1):
+            connection = _KEEP_ALIVE
+        head = self._head(connection)
+        if self._request.method == hdrs.METH_HEAD or not body:
+            await writer.write_eof(head)
+        elif len(body) <= _COPIED_BYTES_MAX:
+            await writer.write_eof(head + body)
+        else:
+            await writer.write(head)
+            await writer.write_eof(body)
+        self._eof_sent = True
+
+    def closing_bytes(self) -> bytes:
+        """The whole answer, for a connection that ends with it and never had a request."""
+        return self._head(_CLOSE) + self._payload
+
+    def _head(self, connection: bytes) -> bytes:
+        first = _status_lines(self.status, self._content_type_sent, len(self._payload))
+        return first + _date_line() + self._extra + connection + b"\r\n"
+
+
+@lru_cache(maxsize=1024)
+def _status_lines(status: int, content_type: str, size: int) -> bytes:
+    """Status line, type and length, which repeat: answers of one kind differ by a few bytes."""
+    line = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n"
+    if status != HTTPStatus.NO_CONTENT:
+        line += f"Content-Type: {content_type}\r\nContent-Length: {size}\r\n"
+    return line.encode("latin-1")
+
+
+class _Date:
+    """The Date header line, made once a second (RFC 9110, section 6.6.1)."""
+
+    def __init__(self) -> None:
+        self._second = -1
+        self._line = b""
+
+    def __call__(self) -> bytes:
+        now = int(time.time())
+        if now != self._second:
+            self._second = now
+            self._line = f"Date: {formatdate(now, usegmt=True)}\r\n".encode("ascii")
+        return self._line
+
+
+_date_line = _Date()
+
+
+def answer(value: object, *, msgpack: bool = False, status: int = 200) -> Answer:
+    """`value` in the form that the client asked for."""
+    if msgpack:
+        return Answer(encode_msgpack(value), status=status, content_type=MSGPACK)
+    return Answer(encode_json(value), status=status)
+
+
+def no_content() -> Answer:
+    """Done, and nothing to say."""
+    return Answer(status=HTTPStatus.NO_CONTENT)

@@ -1,0 +1,143 @@
+"""Reading requests: bodies within their limits, their type, the query, and the form of the answer."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from aiohttp import hdrs, web
+
+from bridge.errors import Malformed, MessageTooLarge
+from bridge.http.answers import JSON, MSGPACK
+from bridge.http.codec import Decoder
+from bridge.http.problems import UnsupportedMediaType
+
+#: A body of settings for a queue, a lease or a cache, in bytes.
+SMALL_BODY_BYTES_MAX: Final = 65_536
+_DIGITS_MAX: Final = 19
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+async def read_body(request: web.Request, limit_bytes: int, timeout_s: float) -> bytes:
+    """The whole body.
+
+    Raises:
+        MessageTooLarge: above `limit_bytes`; known from Content-Length before anything is read.
+        Malformed: it did not arrive within `timeout_s`.
+    """
+    content = request.content
+    if content.is_eof():
+        # The usual case: headers and body came in one segment, and there is nothing to wait for.
+        body = content.read_nowait()
+        if len(body) > limit_bytes:
+            raise _too_large(limit_bytes, len(body))
+        return body
+    length = request.content_length
+    if length is not None and length > limit_bytes:
+        raise _too_large(limit_bytes, length)
+    if request.headers.get(hdrs.EXPECT, "").lower() == "100-continue" and request.version >= (1, 1):
+        await request.writer.write(_CONTINUE)
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await _read_parts(request, limit_bytes)
+    except TimeoutError:
+        raise Malformed(
+            f"the body did not arrive within {timeout_s:g} s", "body", f"{timeout_s:g} s"
+        ) from None
+
+
+async def _read_parts(request: web.Request, limit_bytes: int) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    content = request.content
+    while not content.at_eof():
+        part = await content.readany()
+        size += len(part)
+        if size > limit_bytes:
+            raise _too_large(limit_bytes, size)
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _too_large(limit_bytes: int, found_bytes: int) -> MessageTooLarge:
+    return MessageTooLarge(
+        f"the body has at most {limit_bytes} bytes; found {found_bytes}", "body", limit_bytes, found_bytes
+    )
+
+
+def refuse_encoding(request: web.Request) -> None:
+    """Bodies are stored and read as they are. Raises: UnsupportedMediaType."""
+    encoding = request.headers.get(hdrs.CONTENT_ENCODING)
+    if encoding is not None:
+        raise encoded(encoding)
+
+
+def encoded(encoding: str) -> UnsupportedMediaType:
+    """The error for a body with a Content-Encoding."""
+    return UnsupportedMediaType("no Content-Encoding is understood", "Content-Encoding", found=encoding)
+
+
+async def read_value(
+    request: web.Request, decoder: Decoder, limit_bytes: int, timeout_s: float, *, default: bytes = b""
+) -> Any:
+    """The body decoded by its Content-Type: JSON, also where none is named, or msgpack.
+
+    `default` is decoded (as JSON) where the body is empty.
+
+    Raises: UnsupportedMediaType, Malformed, InvalidDuplicateId, MessageTooLarge.
+    """
+    refuse_encoding(request)
+    msgpack = _is_msgpack(request)
+    body = await read_body(request, limit_bytes, timeout_s)
+    if not body and default:
+        return decoder.decode(default, msgpack=False)
+    return decoder.decode(body, msgpack=msgpack)
+
+
+def _is_msgpack(request: web.Request) -> bool:
+    given = request.headers.get(hdrs.CONTENT_TYPE)
+    if given is None:
+        return False
+    media_type = given.partition(";")[0].strip().lower()
+    if media_type == MSGPACK:
+        return True
+    if media_type == JSON:
+        return False
+    raise UnsupportedMediaType(f"this call takes {JSON} or {MSGPACK}", "Content-Type", found=given)
+
+
+def wants_msgpack(request: web.Request) -> bool:
+    """Whether the client asks for msgpack."""
+    return MSGPACK in request.headers.get(hdrs.ACCEPT, "")
+
+
+class Query:
+    """The query's parameters: whole numbers within limits, each known by name."""
+
+    def __init__(self, request: web.Request, *names: str) -> None:
+        """Raises: Malformed: a parameter that is not one of `names`, or is there twice."""
+        self._values: dict[str, str] = {}
+        if not request.rel_url.raw_query_string:
+            return
+        for name, value in request.query.items():
+            if name not in names or name in self._values:
+                known = ", ".join(names) or "none"
+                raise Malformed(f"parameters of this call, at most once each: {known}", name, found=value)
+            self._values[name] = value
+
+    def number(self, name: str, default: int, least: int, most: int) -> int:
+        """Raises: Malformed: not a whole number, or out of ``[least, most]``."""
+        given = self._values.get(name)
+        if given is None:
+            return default
+        limit = f"{least}..{most}"
+        if not is_whole_number(given.removeprefix("-")):
+            raise Malformed(f"{name} is a whole number; found {given}", name, limit, given)
+        if not least <= int(given) <= most:
+            raise Malformed(f"{name} is {limit}; found {given}", name, limit, int(given))
+        return int(given)
+
+
+def is_whole_number(digits: str) -> bool:
+    """ASCII digits only, and few of them: int() takes other scripts, spaces and underscores too."""
+    return digits.isascii() and digits.isdecimal() and len(digits) <= _DIGITS_MAX

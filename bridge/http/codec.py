@@ -1,0 +1,246 @@
+"""Message bodies of the HTTP calls: what JSON and msgpack hold, to and from `bridge.message`.
+
+JSON carries text; bytes that are not UTF-8 become ``"body-base64"`` or ``{"base64": "..."}``.
+msgpack has the same keys with `bin` values, and takes text too. Decoders and encoders are typed
+and made once: nothing is checked twice, and nothing is looked up by name per message.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any, Final, Literal, NoReturn, TypeVar
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from bridge.errors import BridgeError, InvalidDuplicateId, Malformed
+from bridge.message import Header
+from bridge.store import Delivered
+
+#: Milliseconds since the epoch; the upper bound is what a signed 64-bit column holds.
+Timestamp = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Position = Annotated[int, Meta(ge=0, le=2**50)]
+T = TypeVar("T")
+
+
+class Base64(Struct, forbid_unknown_fields=True, gc=False):
+    """Bytes that are not UTF-8."""
+
+    base64: bytes
+
+
+#: A key, an ID or a header's value in JSON.
+Text = str | Base64 | None
+
+
+class JsonMessage(Struct, forbid_unknown_fields=True, rename="kebab"):
+    """A message of a transaction, in JSON."""
+
+    address: str
+    body: str | UnsetType | None = UNSET
+    body_base64: bytes | UnsetType = UNSET
+    key: Text = None
+    headers: dict[str, Text | list[Text]] | None = None
+    duplicate_id: Text = None
+    timestamp: Timestamp | None = None
+
+
+class MsgpackMessage(Struct, forbid_unknown_fields=True, rename="kebab"):
+    """The same in msgpack. `Any` is bin, or str for UTF-8: msgspec takes no union of the two."""
+
+    address: str
+    body: Any = UNSET
+    body_base64: bytes | UnsetType = UNSET
+    key: Any = None
+    headers: dict[str, Any] | None = None
+    duplicate_id: Any = None
+    timestamp: Timestamp | None = None
+
+
+class AcknowledgeEntry(Struct, forbid_unknown_fields=True):
+    """Messages of a lease that a transaction settles."""
+
+    address: str
+    queue: str
+    lease: str
+    upto: Position | None = None
+
+
+class JsonTransaction(Struct, forbid_unknown_fields=True, rename="kebab"):
+    """``POST /v1/transactions``."""
+
+    messages: list[JsonMessage] = []
+    duplicate_id: Text = None
+    on_duplicate: Literal["reject", "skip"] = "reject"
+    acknowledge: list[AcknowledgeEntry] = []
+
+
+class MsgpackTransaction(Struct, forbid_unknown_fields=True, rename="kebab"):
+    """The same in msgpack."""
+
+    messages: list[MsgpackMessage] = []
+    duplicate_id: Any = None
+    on_duplicate: Literal["reject", "skip"] = "reject"
+    acknowledge: list[AcknowledgeEntry] = []
+
+
+class QueueRequest(Struct, forbid_unknown_fields=True, rename={"start": "from"}):
+    """``PUT .../queues/{q}``."""
+
+    start: Literal["earliest", "latest"] | Position = "earliest"
+    filter: str = ""
+
+
+class LeaseRequest(Struct, forbid_unknown_fields=True):
+    """``POST .../acknowledge`` and ``/release``."""
+
+    lease: str
+    upto: Position | None = None
+
+
+class SizeRequest(Struct, forbid_unknown_fields=True):
+    """``PUT .../id-cache``."""
+
+    size: Annotated[int, Meta(ge=0, le=2**31 - 1)]
+
+
+_PLACE: Final = re.compile(r" - at `\$\.?(.*)`$")
+
+
+class Decoder:
+    """One kind of body, in both forms."""
+
+    def __init__(self, json_type: type[Any], msgpack_type: type[Any] | None = None) -> None:
+        self._json = msgspec.json.Decoder(json_type)
+        self._msgpack = msgspec.msgpack.Decoder(msgpack_type or json_type)
+
+    def decode(self, body: bytes, *, msgpack: bool) -> Any:
+        """The body's value.
+
+        Raises:
+            Malformed: with the place as key, ``messages[3].address``.
+            InvalidDuplicateId: what stands there cannot be an ID, a number for example.
+        """
+        try:
+            return self._msgpack.decode(body) if msgpack else self._json.decode(body)
+        except (ValueError, RecursionError) as error:
+            _raise_malformed(error)
+
+
+def _raise_malformed(error: Exception) -> NoReturn:
+    text = str(error) or type(error).__name__
+    found = _PLACE.search(text)
+    if not found:
+        raise Malformed(text) from None
+    key = found[1] or None
+    kind: type[BridgeError] = Malformed
+    if key and key.endswith("duplicate-id"):
+        kind = InvalidDuplicateId
+    raise kind(text[: found.start()], key) from None
+
+
+def to_bytes(value: object, key: str) -> bytes | None:
+    """A body, key, ID or header value as bytes. Raises: Malformed, naming `key`."""
+    if value is None or type(value) is bytes:
+        return value
+    if type(value) is str:
+        return value.encode()
+    if type(value) is Base64:
+        return value.base64
+    if type(value) is dict and len(value) == 1 and type(value.get("base64")) is bytes:
+        return bytes(value["base64"])
+    raise Malformed(f"expected text or bytes, got {type(value).__name__}", key)
+
+
+def to_headers(values: dict[str, Any], key: str) -> tuple[Header, ...]:
+    """Headers as pairs; a list is one that occurs several times. Raises: Malformed."""
+    headers: list[Header] = []
+    for name, value in values.items():
+        if not name:
+            raise Malformed("a header's name is not empty", f"{key}.headers")
+        if type(value) is list:
+            headers.extend((name, to_bytes(one, f"{key}.headers")) for one in value)
+        else:
+            headers.append((name, to_bytes(value, f"{key}.headers")))
+    return tuple(headers)
+
+
+# ------------------------------------------------------------------ out
+
+
+def text_or_base64(value: bytes | None) -> str | Base64 | None:
+    """Bytes as JSON shows them: text where they are UTF-8."""
+    if value is None:
+        return None
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return Base64(value)
+
+
+class TextOut(Struct, gc=False, rename="kebab"):
+    """A message of an answer, its body text or null; in msgpack every value is bin."""
+
+    position: int
+    body: Any
+    key: Any
+    headers: dict[str, Any]
+    duplicate_id: Any
+    timestamp: int | None
+
+
+class BytesOut(Struct, gc=False, rename="kebab"):
+    """A message of a JSON answer whose body is not UTF-8."""
+
+    position: int
+    body_base64: bytes
+    key: Any
+    headers: dict[str, Any]
+    duplicate_id: Any
+    timestamp: int | None
+
+
+def json_messages(messages: Iterable[Delivered]) -> list[TextOut | BytesOut]:
+    """Messages as a JSON answer holds them."""
+    shown: list[TextOut | BytesOut] = []
+    for delivered in messages:
+        message = delivered.message
+        rest = (
+            text_or_base64(message.key),
+            _by_name([(name, text_or_base64(value)) for name, value in message.headers]),
+            text_or_base64(delivered.duplicate_id),
+            message.timestamp if message.timestamp >= 0 else None,
+        )
+        body = text_or_base64(message.body)
+        if type(body) is Base64:
+            shown.append(BytesOut(delivered.position, body.base64, *rest))
+        else:
+            shown.append(TextOut(delivered.position, body, *rest))
+    return shown
+
+
+def msgpack_messages(messages: Iterable[Delivered]) -> list[TextOut]:
+    """Messages as a msgpack answer holds them."""
+    return [
+        TextOut(
+            delivered.position,
+            delivered.message.body,
+            delivered.message.key,
+            _by_name(delivered.message.headers),
+            delivered.duplicate_id,
+            delivered.message.timestamp if delivered.message.timestamp >= 0 else None,
+        )
+        for delivered in messages
+    ]
+
+
+def _by_name(headers: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Headers by name; one that occurs several times becomes a list."""
+    by_name = dict(headers)
+    if len(by_name) == len(headers):
+        return by_name
+    lists: dict[str, list[Any]] = {}
+    for name, value in headers:
+        lists.setdefault(name, []).append(value)
+    return {name: values if len(values) > 1 else values[0] for name, values in lists.items()}

@@ -1,0 +1,130 @@
+"""aiohttp's side of a connection, with our errors, our limits and polls that end with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from aiohttp import web
+from aiohttp.http_exceptions import BadHttpMessage, LineTooLong
+from aiohttp.web_request import BaseRequest
+
+from bridge.errors import BridgeError, Malformed, TooBusy
+from bridge.http.limits import HEADER_FIELDS_MAX, KEEP_ALIVE_S, LINGER_S
+from bridge.http.problems import HeadersTooLarge, problem
+
+#: What is read ahead of a handler that has not asked for more yet: a transaction of 500 x 1 KiB is one step.
+READ_BUFFER_BYTES: Final = 524_288
+
+
+class Connection(web.RequestHandler):
+    """One client's connection."""
+
+    __slots__ = ("poll",)
+
+    def __init__(self, manager: ConnectionServer, **how: Any) -> None:
+        super().__init__(manager, **how)
+        #: The long poll that this connection waits in; it ends with the connection.
+        self.poll: asyncio.Future[Any] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Refuse what is above `max-connections`, with an answer."""
+        assert isinstance(self._manager, ConnectionServer)
+        if self._manager.is_full():
+            assert isinstance(transport, asyncio.Transport)
+            transport.write(self._manager.refusal())
+            self.close()
+            transport.close()
+            return
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Let the poll go as well."""
+        self.cancel_poll()
+        super().connection_lost(exc)
+
+    def cancel_poll(self) -> None:
+        """End the long poll, if there is one: it answers with an empty page."""
+        if self.poll is not None:
+            self.poll.cancel()
+
+    def handle_error(
+        self,
+        request: BaseRequest,  # noqa: ARG002  # part of what is overridden
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """What aiohttp could not read as HTTP, or an error that no handler turned into an answer."""
+        answer = problem(_as_error(self._manager, status, exc, message))
+        answer.force_close()
+        return answer
+
+
+def _request(loop: asyncio.AbstractEventLoop, *parts: Any) -> web.Request:
+    # aiohttp's five parts of a request, in their order.
+    return web.Request(*parts, loop)  # type: ignore[arg-type, call-arg]
+
+
+def _as_error(manager: object, status: int, exc: BaseException | None, message: str | None) -> BridgeError:
+    if isinstance(exc, LineTooLong):
+        assert isinstance(manager, ConnectionServer)
+        limit = manager.headers_size_max
+        return HeadersTooLarge(f"a header line has at most {limit} bytes", "headers", limit)
+    if isinstance(exc, BadHttpMessage) and exc.message == "Too many headers received":
+        return HeadersTooLarge(exc.message, "headers")
+    if status < 500:
+        return Malformed(f"not HTTP: {message or exc}".splitlines()[0])
+    return BridgeError("an error inside the node; its log says which")
+
+
+class ConnectionServer(web.Server):
+    """Makes a `Connection` for every client, up to `max-connections`."""
+
+    def __init__(
+        self,
+        handler: Callable[[web.Request], Any],
+        *,
+        connections_max: int,
+        headers_size_max: int,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        super().__init__(handler, request_factory=partial(_request, loop), loop=loop)  # type: ignore[arg-type]
+        self.headers_size_max = headers_size_max
+        self._connections_max = connections_max
+        self._how: dict[str, Any] = {
+            "loop": loop,
+            "keepalive_timeout": KEEP_ALIVE_S,
+            "lingering_time": LINGER_S,
+            "read_bufsize": READ_BUFFER_BYTES,
+            "max_line_size": headers_size_max,
+            "max_field_size": headers_size_max,
+            "max_headers": HEADER_FIELDS_MAX,
+            "auto_decompress": False,
+            "access_log": None,
+        }
+
+    def __call__(self) -> web.RequestHandler:
+        """Aiohttp calls this for every connection."""
+        return Connection(self, **self._how)
+
+    def is_full(self) -> bool:
+        """Whether `max-connections` are there."""
+        return len(self.connections) >= self._connections_max
+
+    def refusal(self) -> bytes:
+        """A whole answer for a client that came too late."""
+        answer = problem(
+            TooBusy(
+                "max-connections are open", "max-connections", self._connections_max, self._connections_max
+            )
+        )
+        return answer.closing_bytes()
+
+    def cancel_polls(self) -> None:
+        """End every long poll."""
+        for connection in self.connections:
+            assert isinstance(connection, Connection)
+            connection.cancel_poll()

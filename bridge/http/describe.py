@@ -1,0 +1,76 @@
+"""Addresses as clients and operators see them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from aiohttp import web
+
+from bridge.addresses import check_readable
+from bridge.http.answers import Answer, answer
+from bridge.http.bodies import Query, wants_msgpack
+from bridge.http.guard import Principal
+from bridge.http.problems import Forbidden
+from bridge.store import AddressStatus, Store
+
+#: The bridges that read an address, each ``{"name","state","next","lag","in-flight"}``.
+BridgesOf = Callable[[str], Sequence[Mapping[str, Any]]]
+
+
+class Addresses:
+    """Handlers for ``/v1/addresses`` and ``/v1/addresses/{a}``."""
+
+    def __init__(self, store: Store, bridges_of: BridgesOf) -> None:
+        self._store = store
+        self._bridges_of = bridges_of
+
+    async def every(self, request: web.Request, principal: Principal) -> Answer:
+        """``GET /v1/addresses``: those that the caller may send to or read from."""
+        Query(request)
+        shown = [
+            describe(status, self._bridges_of(status.address))
+            for status in await self._store.addresses()
+            if _may_see(principal, status.address)
+        ]
+        return answer({"addresses": shown}, msgpack=wants_msgpack(request))
+
+    async def one(self, request: web.Request, principal: Principal, address: str) -> Answer:
+        """``GET /v1/addresses/{a}``."""
+        check_readable(address)
+        Query(request)
+        if not _may_see(principal, address):
+            raise Forbidden(
+                f"{principal.name} may neither send to nor receive from {address}", "address", found=address
+            )
+        status = await self._store.address(address)
+        return answer(describe(status, self._bridges_of(address)), msgpack=wants_msgpack(request))
+
+
+def _may_see(principal: Principal, address: str) -> bool:
+    return principal.may_send(address) or principal.may_receive(address)
+
+
+def describe(status: AddressStatus, bridges: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """An address with its queues and the bridges that read it."""
+    return {
+        "address": status.address,
+        "routing-type": status.routing_type,
+        "messages": status.messages,
+        "bytes": status.bytes,
+        "max-bytes": status.max_bytes,
+        "first": status.first,
+        "next": status.next,
+        "id-cache": {"entries": status.id_cache_entries, "capacity": status.id_cache_capacity},
+        "queues": [
+            {
+                "name": queue.name,
+                "next": queue.next,
+                "lag": queue.lag,
+                "leased": queue.leased,
+                "idle-ms": queue.idle_ms,
+            }
+            for queue in status.queues
+        ],
+        "bridges": [dict(bridge) for bridge in bridges],
+    }

@@ -1,0 +1,212 @@
+"""Who may call, and what: origins and hosts, tokens, client certificates, users' rights."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from aiohttp import hdrs, web
+
+from bridge.addresses import matches
+from bridge.http.problems import Forbidden, OriginRefused, Unauthenticated
+
+#: What a loopback listener is called by. Any other Host is a web page's trick (DNS rebinding).
+LOOPBACK_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
+
+_ADDRESSES_REMEMBERED_MAX = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """One entry of ``[[acceptor.users]]``."""
+
+    name: str
+    #: Bearer token; empty: none.
+    token: str = ""
+    #: Common or alternative name of a client certificate; empty: none.
+    certificate_name: str = ""
+    #: Wildcards of addresses (`bridge.addresses.matches`).
+    send: Sequence[str] = ()
+    receive: Sequence[str] = ()
+    #: May open a node link.
+    link: bool = False
+
+
+class Principal:
+    """A caller that is known, and its rights. The token is not in it."""
+
+    def __init__(self, name: str, send: Sequence[str], receive: Sequence[str], *, link: bool) -> None:
+        self.name = name
+        self.may_link = link
+        self._send = _Right(send)
+        self._receive = _Right(receive)
+
+    def may_send(self, address: str) -> bool:
+        """Whether it may send to the address."""
+        return self._send.covers(address)
+
+    def may_receive(self, address: str) -> bool:
+        """Whether it may read from the address."""
+        return self._receive.covers(address)
+
+    def check_send(self, address: str, key: str = "address") -> None:
+        """Raises: Forbidden."""
+        if not self._send.covers(address):
+            raise Forbidden(f"{self.name} may not send to {address}", key, found=address)
+
+    def check_receive(self, address: str, key: str = "address") -> None:
+        """Raises: Forbidden."""
+        if not self._receive.covers(address):
+            raise Forbidden(f"{self.name} may not receive from {address}", key, found=address)
+
+    def check_link(self) -> None:
+        """Raises: Forbidden."""
+        if not self.may_link:
+            raise Forbidden(f"{self.name} may not open a node link", "link")
+
+
+class _Right:
+    """Wildcards, and what they said of addresses so far: asked for every message."""
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        self._patterns = tuple(patterns)
+        self._known: dict[str, bool] = {}
+
+    def covers(self, address: str) -> bool:
+        known = self._known.get(address)
+        if known is None:
+            if len(self._known) >= _ADDRESSES_REMEMBERED_MAX:
+                self._known.clear()
+            known = any(matches(pattern, address) for pattern in self._patterns)
+            self._known[address] = known
+        return known
+
+
+def every_right(name: str) -> Principal:
+    """A caller that may do everything."""
+    return Principal(name, ("#",), ("#",), link=True)
+
+
+class Guard:
+    """Lets a request in, or says why not.
+
+    On loopback nothing is asked for as long as neither token nor user is configured. As soon as
+    there is one, and always off loopback, every request needs a token, a user's token or a
+    client certificate.
+    """
+
+    def __init__(
+        self,
+        *,
+        host: str,
+        tokens: Iterable[str] = (),
+        users: Iterable[User] = (),
+        allowed_origins: Iterable[str] = (),
+        client_certificates: bool = False,
+    ) -> None:
+        """`client_certificates`: the listener verifies them, so one that is there is genuine."""
+        self.loopback = is_loopback(host)
+        self._hosts = LOOPBACK_HOSTS | {f"[{host}]" if ":" in host else host.lower()}
+        self._origins = frozenset(allowed_origins)
+        self._tokens: dict[bytes, tuple[bytes, Principal]] = {}
+        self._certificates: dict[str, Principal] = {}
+        self._client_certificates = client_certificates
+        self._anybody = every_right("anybody")
+        for token in tokens:
+            self._know_token(token, every_right("token"))
+        for user in users:
+            principal = Principal(user.name, user.send, user.receive, link=user.link)
+            if user.token:
+                self._know_token(user.token, principal)
+            if user.certificate_name:
+                self._certificates[user.certificate_name] = principal
+        self._open = self.loopback and not (self._tokens or self._certificates or client_certificates)
+
+    def _know_token(self, token: str, principal: Principal) -> None:
+        raw = token.encode("utf-8", "surrogateescape")
+        self._tokens[hashlib.sha256(raw).digest()] = (raw, principal)
+
+    def check_origin(self, request: web.Request) -> None:
+        """Refuse web pages that were not allowed, whatever they bring with them.
+
+        Raises: OriginRefused.
+        """
+        headers = request.headers
+        if self.loopback:
+            host = headers.get(hdrs.HOST, "")
+            name = host if host in self._hosts else _without_port(host).lower()
+            if name not in self._hosts:
+                raise OriginRefused(
+                    "a loopback listener answers to localhost, 127.0.0.1 and [::1] only", "Host", found=host
+                )
+        origin = headers.get(hdrs.ORIGIN)
+        if origin is not None and not self.allows_origin(origin):
+            raise OriginRefused("the Origin is not one of allowed-origins", "Origin", found=origin)
+
+    def allows_origin(self, origin: str) -> bool:
+        """Whether pages of this origin may call; compared as a whole, as browsers send it."""
+        return origin in self._origins
+
+    def authenticate(self, request: web.Request) -> Principal:
+        """Who calls. Raises: Unauthenticated."""
+        if self._open:
+            return self._anybody
+        given = request.headers.get(hdrs.AUTHORIZATION)
+        if given is not None:
+            principal = self._by_token(given)
+            if principal is not None:
+                return principal
+            raise Unauthenticated("the bearer token is not known here", "Authorization")
+        if self._client_certificates:
+            principal = self._by_certificate(request)
+            if principal is not None:
+                return principal
+        raise Unauthenticated("a bearer token or a client certificate is needed", "Authorization")
+
+    def _by_token(self, header: str) -> Principal | None:
+        scheme, _, token = header.partition(" ")
+        if scheme.lower() != "bearer":
+            return None
+        raw = token.strip().encode("utf-8", "surrogateescape")
+        # Found by digest, so that the time taken says nothing about how much of a token is right.
+        known, principal = self._tokens.get(hashlib.sha256(raw).digest(), (b"", self._anybody))
+        return principal if known and hmac.compare_digest(known, raw) else None
+
+    def _by_certificate(self, request: web.Request) -> Principal | None:
+        """A user by certificate; with no user named by one, any certificate has every right."""
+        certificate = request.get_extra_info("peercert")
+        if not certificate:
+            return None
+        if not self._certificates:
+            return self._anybody
+        for name in certificate_names(certificate):
+            if name in self._certificates:
+                return self._certificates[name]
+        return None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a listener on `host` is reached from this machine only."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def certificate_names(certificate: Mapping[str, Any]) -> list[str]:
+    """Alternative names, then common names, of what `ssl.SSLSocket.getpeercert` returns."""
+    names = [value for _, value in certificate.get("subjectAltName", ())]
+    for relative_name in certificate.get("subject", ()):
+        names.extend(value for kind, value in relative_name if kind == "commonName")
+    return names
+
+
+def _without_port(host: str) -> str:
+    name, colon, port = host.rpartition(":")
+    return name if colon and port.isdecimal() else host

@@ -1,0 +1,49 @@
+"""Every limit of the HTTP faces, with its unit and its default."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+
+#: Messages of one transaction, and acknowledgements beside them.
+TRANSACTION_MESSAGES_MAX: Final = 10_000
+TRANSACTION_ACKNOWLEDGEMENTS_MAX: Final = 10_000
+#: A transaction's request body, in multiples of `max-message-size`: room for base64 and for many messages.
+TRANSACTION_SIZE_FACTOR: Final = 4
+#: Messages of one page, and its bytes; a page has at least one message however large.
+MESSAGES_A_PAGE_DEFAULT: Final = 100
+MESSAGES_A_PAGE_MAX: Final = 1000
+PAGE_BYTES_MAX: Final = 16 * MIB
+#: How long a reader may wait for the first message of a page, in ms.
+WAIT_MS_MAX: Final = 60_000
+#: How long a page stays leased, in ms.
+LEASE_MS_DEFAULT: Final = 60_000
+LEASE_MS_MAX: Final = 24 * 3_600_000
+#: The highest position of a stream (design, section 1).
+POSITION_MAX: Final = 2**50
+#: Header fields of one request.
+HEADER_FIELDS_MAX: Final = 128
+#: A connection without a request is closed after this long, in seconds.
+KEEP_ALIVE_S: Final = 120.0
+#: What is still coming of a refused body is read and dropped for this long, so that its sender sees the
+#: answer rather than a reset connection, in seconds.
+LINGER_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """``[acceptor]``'s limits, in bytes and numbers."""
+
+    max_message_size: int = 16 * MIB
+    max_headers_size: int = 16 * KIB
+    max_duplicate_id_size: int = 1 * KIB
+    max_requests: int = 512
+    max_connections: int = 1000
+
+    @property
+    def transaction_size(self) -> int:
+        """Bytes of a transaction's request body."""
+        return self.max_message_size * TRANSACTION_SIZE_FACTOR

@@ -1,0 +1,179 @@
+"""One HTTP listener: from the socket to the route's handler, and every error to a problem."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from http import HTTPStatus
+from itertools import chain
+from typing import Final
+from urllib.parse import urlsplit
+
+import structlog
+from aiohttp import hdrs, web
+
+from bridge.errors import BridgeError, Malformed, Stopping, TooBusy
+from bridge.http.answers import Answer
+from bridge.http.connection import ConnectionServer
+from bridge.http.guard import Guard, every_right
+from bridge.http.limits import Limits
+from bridge.http.problems import HeadersTooLarge, problem
+from bridge.http.router import Router
+
+_PORTS: Final = {"ws": 80, "http": 80, "wss": 443, "https": 443}
+_BACKLOG: Final = 512
+#: How long connections that are still in use are given once the drain is over, in seconds.
+_CUT_AFTER_S: Final = 0.5
+_NOBODY: Final = every_right("nobody")
+_PREFLIGHT_HEADERS: Final = (
+    b"Access-Control-Allow-Methods: GET, POST, PUT, DELETE\r\n"
+    b"Access-Control-Allow-Headers: *, Authorization\r\n"
+    b"Access-Control-Max-Age: 600\r\n"
+)
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Where a listener listens."""
+
+    scheme: str
+    host: str
+    #: The real one, where the URL said 0.
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}"
+
+
+class Listener:
+    """Accepts, checks, dispatches. What the routes do is not its business."""
+
+    def __init__(
+        self,
+        url: str,
+        router: Router,
+        guard: Guard,
+        limits: Limits,
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        """`url`: where to listen; a port of 0 takes a free one."""
+        parts = urlsplit(url)
+        self._scheme = parts.scheme
+        self._host = parts.hostname or "127.0.0.1"
+        self._port = parts.port if parts.port is not None else _PORTS[parts.scheme]
+        self._router = router
+        self._guard = guard
+        self._limits = limits
+        self._ssl_context = ssl_context
+        self._server: ConnectionServer | None = None
+        self._runner: web.ServerRunner | None = None
+        self._site: web.TCPSite | None = None
+        self._stopping = False
+        self._requests = 0
+        self._idle = asyncio.Event()
+
+    async def start(self) -> Bound:
+        """Listen. Raises: OSError: the address cannot be had."""
+        self._server = ConnectionServer(
+            self._answer,
+            connections_max=self._limits.max_connections,
+            headers_size_max=self._limits.max_headers_size,
+        )
+        self._runner = web.ServerRunner(self._server, shutdown_timeout=_CUT_AFTER_S)
+        await self._runner.setup()
+        self._site = web.TCPSite(
+            self._runner, self._host, self._port, ssl_context=self._ssl_context, backlog=_BACKLOG
+        )
+        await self._site.start()
+        port: int = self._runner.addresses[0][1]
+        return Bound(self._scheme, self._host, port)
+
+    async def stop(self, timeout_s: float) -> None:
+        """Take no new connections, answer new requests with STOPPING, let those under way end.
+
+        After `timeout_s` what is left is cut. Safe to call twice, and before `start`.
+        """
+        self._stopping = True
+        if self._runner is None or self._server is None or self._site is None:
+            return
+        runner, self._runner = self._runner, None
+        await self._site.stop()
+        self._server.cancel_polls()
+        if self._requests:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._idle.wait()
+            except TimeoutError:
+                _log.warning("requests-cut", count=self._requests)
+        await runner.cleanup()
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        """Aiohttp's handler. Never raises anything but cancellation."""
+        self._requests += 1
+        try:
+            response = await self._dispatch(request)
+        except BridgeError as error:
+            response = problem(error)
+        except (web.RequestPayloadError, ConnectionError) as error:
+            # The body is broken off or badly chunked; the client may not be there to read this.
+            response = problem(Malformed(f"the body cannot be read: {error}", "body"))
+            response.force_close()
+        except Exception:  # noqa: BLE001  # the last place where it can become an answer
+            _log.exception("request-failed", method=request.method, path=request.path)
+            response = problem(BridgeError("an error inside the node; its log says which"))
+        finally:
+            self._requests -= 1
+            if self._stopping and not self._requests:
+                self._idle.set()
+        if self._stopping:
+            response.force_close()
+        origin = request.headers.get(hdrs.ORIGIN)
+        if origin is not None and self._guard.allows_origin(origin) and isinstance(response, Answer):
+            response.add_header(b"Access-Control-Allow-Origin: " + origin.encode("utf-8", "surrogateescape"))
+            response.add_header(b"Vary: Origin")
+        return response
+
+    async def _dispatch(self, request: web.Request) -> web.StreamResponse:
+        size = sum(map(len, chain.from_iterable(request.raw_headers)))
+        if size > self._limits.max_headers_size:
+            limit = self._limits.max_headers_size
+            raise HeadersTooLarge(
+                f"a request's headers have at most {limit} bytes; found {size}", "headers", limit, size
+            )
+        self._guard.check_origin(request)
+        return await self._routed(request)
+
+    async def _routed(self, request: web.Request) -> web.StreamResponse:
+        method = request.method
+        if method == hdrs.METH_OPTIONS and hdrs.ORIGIN in request.headers:
+            # A browser asks before it calls, without a token; its Origin has been checked.
+            return Answer(status=HTTPStatus.NO_CONTENT, extra=_PREFLIGHT_HEADERS)
+        if self._stopping or self._requests > self._limits.max_requests:
+            return await self._overloaded(request)
+        route, captured = self._router.find(method, request.rel_url.raw_path)
+        principal = _NOBODY if route.public else self._guard.authenticate(request)
+        if not route.lasting:
+            return await route.handler(request, principal, *captured)
+        return await self._lasting(route.handler(request, principal, *captured))
+
+    async def _overloaded(self, request: web.Request) -> web.StreamResponse:
+        """Public routes still answer; everything else is told to come back."""
+        route, captured = self._router.find(request.method, request.rel_url.raw_path)
+        if route.public:
+            return await route.handler(request, _NOBODY, *captured)
+        if self._stopping:
+            raise Stopping("the node is going down")
+        limit = self._limits.max_requests
+        raise TooBusy("max-requests are under way", "max-requests", limit, limit)
+
+    async def _lasting(self, handling: Awaitable[web.StreamResponse]) -> web.StreamResponse:
+        """A link holds a connection, not a request."""
+        self._requests -= 1
+        try:
+            return await handling
+        finally:
+            self._requests += 1

@@ -1,0 +1,100 @@
+"""Single messages: a POST for each, browsing, and one raw body by its position."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from aiohttp import web
+
+from bridge.addresses import check_name, check_readable
+from bridge.crash_points import crash_point
+from bridge.errors import Malformed, NotFound
+from bridge.http import codec
+from bridge.http.answers import MSGPACK, OCTETS, Answer, answer, encode_msgpack, no_content
+from bridge.http.bodies import Query, is_whole_number, read_body, wants_msgpack
+from bridge.http.guard import Principal
+from bridge.http.limits import (
+    MESSAGES_A_PAGE_DEFAULT,
+    MESSAGES_A_PAGE_MAX,
+    PAGE_BYTES_MAX,
+    POSITION_MAX,
+    Limits,
+)
+from bridge.http.send_headers import SendHeaders
+from bridge.message import Message
+from bridge.store import Store, Submission, Transaction
+
+_DUPLICATE: Final = b'{"verdict":"duplicate"}'
+#: A stored content-type that can stand in a header: it came from a client, control characters and all.
+_SAFE_CONTENT_TYPE: Final = re.compile(rb"[\x21-\x7e]+/[\x20-\x7e]+")
+#: A raw body is somebody else's: a browser must neither guess its type nor run it.
+_RAW_HEADERS: Final = (
+    b"X-Content-Type-Options: nosniff\r\nContent-Security-Policy: sandbox; default-src 'none'\r\n"
+)
+
+
+class Messages:
+    """Handlers for ``/v1/addresses/{a}/messages``."""
+
+    def __init__(self, store: Store, limits: Limits, body_timeout_s: float) -> None:
+        self._store = store
+        self._limits = limits
+        self._body_timeout_s = body_timeout_s
+
+    async def send(self, request: web.Request, principal: Principal, address: str) -> Answer:
+        """``POST``: one message, its body byte for byte. The path that has to cost little."""
+        check_name(address)
+        principal.check_send(address)
+        sent = SendHeaders(request.raw_headers)
+        duplicate_id = sent.duplicate_id(self._limits.max_duplicate_id_size)
+        body = await read_body(request, self._limits.max_message_size, self._body_timeout_s)
+        message = Message(body, sent.key, tuple(sent.headers), sent.timestamp)
+        submission = Submission(address, message, duplicate_id)
+        committed = await self._store.commit(Transaction((submission,), plain=True))
+        if not committed.stored:
+            return _verdict(_DUPLICATE, {"verdict": "duplicate"}, msgpack=sent.msgpack)
+        first, last = committed.positions[address]
+        crash_point("http.before-answer")
+        return _verdict(
+            b'{"verdict":"stored","positions":[%d,%d]}' % (first, last),
+            {"verdict": "stored", "positions": (first, last)},
+            msgpack=sent.msgpack,
+        )
+
+    async def browse(self, request: web.Request, principal: Principal, address: str) -> Answer:
+        """``GET``: messages after a position; changes nothing."""
+        check_readable(address)
+        principal.check_receive(address)
+        query = Query(request, "after", "max")
+        messages = await self._store.browse(
+            address,
+            after=query.number("after", -1, -1, POSITION_MAX),
+            most=query.number("max", MESSAGES_A_PAGE_DEFAULT, 1, MESSAGES_A_PAGE_MAX),
+            most_bytes=PAGE_BYTES_MAX,
+        )
+        if wants_msgpack(request):
+            return answer({"messages": codec.msgpack_messages(messages)}, msgpack=True)
+        return answer({"messages": codec.json_messages(messages)})
+
+    async def raw(self, request: web.Request, principal: Principal, address: str, position: str) -> Answer:
+        """``GET .../{position}``: the body alone, with the type it came with; 204 for a tombstone."""
+        check_readable(address)
+        principal.check_receive(address)
+        Query(request)
+        if not is_whole_number(position):
+            raise Malformed(f"a position is a whole number; found {position}", "position", found=position)
+        wanted = int(position)
+        found = await self._store.browse(address, after=wanted - 1, most=1, most_bytes=PAGE_BYTES_MAX)
+        if not found or found[0].position != wanted:
+            raise NotFound(f"{address} holds no message at position {wanted}", "position", found=wanted)
+        message = found[0].message
+        if message.body is None:
+            return no_content()
+        stored = message.header("content-type") or b""
+        content_type = stored.decode("ascii") if _SAFE_CONTENT_TYPE.fullmatch(stored) else OCTETS
+        return Answer(message.body, content_type=content_type, extra=_RAW_HEADERS)
+
+
+def _verdict(as_json: bytes, value: dict[str, object], *, msgpack: bool) -> Answer:
+    return Answer(encode_msgpack(value), content_type=MSGPACK) if msgpack else Answer(as_json)

@@ -1,0 +1,182 @@
+"""The operations listener: alive, ready, metrics, and what an operator may do to a running node.
+
+It opens first and closes last, so that /ping answers as long as the process does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, Final, Protocol
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from bridge.addresses import check_readable
+from bridge.errors import JournalUnavailable, NotFound
+from bridge.http import codec
+from bridge.http.answers import TEXT, Answer, answer, no_content
+from bridge.http.bodies import SMALL_BODY_BYTES_MAX, Query, read_value, wants_msgpack
+from bridge.http.guard import Guard, Principal
+from bridge.http.limits import KIB, Limits
+from bridge.http.listener import Bound, Listener
+from bridge.http.router import Router
+from bridge.store import Store
+
+#: The text exposition format of Prometheus, version 0.0.4.
+METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+_LIMITS: Final = Limits(max_headers_size=16 * KIB, max_requests=64, max_connections=128)
+_BODY_TIMEOUT_S: Final = 10.0
+_SIZE: Final = codec.Decoder(codec.SizeRequest)
+_DEAD_LETTERS_LATER: Final = "dead letters are not built yet: read them at their address, as any message"
+
+
+class NodeControl(Protocol):
+    """What the node lets an operator see and do."""
+
+    @property
+    def store(self) -> Store | None:
+        """None until the journal is open."""
+        ...
+
+    @property
+    def id_cache_persisted(self) -> bool:
+        """``persist-id-cache``."""
+        ...
+
+    def ready(self) -> tuple[bool, Sequence[str], Mapping[str, str]]:
+        """Whether the node takes messages, why not, and each bridge's state by name."""
+        ...
+
+    def status(self) -> Mapping[str, Any]:
+        """``GET /v1/status``."""
+        ...
+
+    async def metrics_text(self) -> bytes:
+        """Prometheus's text format."""
+        ...
+
+    async def start(self, bridge: str) -> str:
+        """The state after it. Raises: NotFound, Conflict."""
+        ...
+
+    async def stop(self, bridge: str) -> str:
+        """The state after it. Raises: NotFound, Conflict."""
+        ...
+
+    async def pause(self, bridge: str) -> str:
+        """The state after it. Raises: NotFound, Conflict."""
+        ...
+
+    async def resume(self, bridge: str) -> str:
+        """The state after it. Raises: NotFound, Conflict."""
+        ...
+
+
+class Operations:
+    """``[operations]`` of the settings."""
+
+    def __init__(self, control: NodeControl, *, url: str, tokens: Iterable[str] = ()) -> None:
+        router = Router()
+        _add_probes(router, _Probes(control))
+        _add_management(router, _Management(control))
+        guard = Guard(host=urlsplit(url).hostname or "127.0.0.1", tokens=tokens)
+        self._listener = Listener(url, router, guard, _LIMITS)
+
+    async def start(self) -> Bound:
+        """Listen. Raises: OSError: the address cannot be had."""
+        return await self._listener.start()
+
+    async def stop(self, timeout_ms: int = 1_000) -> None:
+        """Let requests under way end for at most `timeout_ms`, then close."""
+        await self._listener.stop(timeout_ms / 1000)
+
+
+def _add_probes(router: Router, probes: _Probes) -> None:
+    for path, handler in (("/ping", probes.ping), ("/ready", probes.ready), ("/metrics", probes.metrics)):
+        for method in ("GET", "HEAD"):
+            router.add(method, path, handler, public=True)
+
+
+def _add_management(router: Router, management: _Management) -> None:
+    router.add("GET", "/v1/status", management.status)
+    router.add("POST", "/v1/bridges/{name}/{verb}", management.operate)
+    router.add("GET", "/v1/addresses/{a}/id-cache", management.show_id_cache)
+    router.add("DELETE", "/v1/addresses/{a}/id-cache", management.clear_id_cache)
+    router.add("PUT", "/v1/addresses/{a}/id-cache", management.resize_id_cache)
+    router.add("DELETE", "/v1/addresses/{a}", management.delete_address)
+    router.add("GET", "/v1/dead-letters", management.dead_letters)
+    router.add("POST", "/v1/dead-letters/replay", management.dead_letters)
+
+
+class _Probes:
+    """What needs no token and always answers."""
+
+    def __init__(self, control: NodeControl) -> None:
+        self._control = control
+
+    async def ping(self, _request: web.Request, _principal: Principal) -> Answer:
+        return Answer(b"pong\n", content_type=TEXT)
+
+    async def ready(self, _request: web.Request, _principal: Principal) -> Answer:
+        ready, reasons, bridges = self._control.ready()
+        value = {"ready": ready, "reasons": list(reasons), "bridges": dict(bridges)}
+        return answer(value, status=HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE)
+
+    async def metrics(self, _request: web.Request, _principal: Principal) -> Answer:
+        return Answer(await self._control.metrics_text(), content_type=METRICS_TYPE)
+
+
+class _Management:
+    """What needs the operator's token off loopback."""
+
+    def __init__(self, control: NodeControl) -> None:
+        self._control = control
+
+    def _store(self) -> Store:
+        if self._control.store is None:
+            raise JournalUnavailable("the journal is not open yet")
+        return self._control.store
+
+    async def status(self, request: web.Request, _principal: Principal) -> Answer:
+        return answer(self._control.status(), msgpack=wants_msgpack(request))
+
+    async def operate(self, request: web.Request, _principal: Principal, name: str, verb: str) -> Answer:
+        control = self._control
+        verbs = {
+            "start": control.start,
+            "stop": control.stop,
+            "pause": control.pause,
+            "resume": control.resume,
+        }
+        if verb not in verbs:
+            raise NotFound("a bridge can be told start, stop, pause and resume", "verb", found=verb)
+        state = await verbs[verb](name)
+        return answer({"bridge": name, "state": state}, msgpack=wants_msgpack(request))
+
+    async def show_id_cache(self, request: web.Request, _principal: Principal, address: str) -> Answer:
+        status = await self._store().address(check_readable(address))
+        value = {
+            "entries": status.id_cache_entries,
+            "capacity": status.id_cache_capacity,
+            "persisted": self._control.id_cache_persisted,
+        }
+        return answer(value, msgpack=wants_msgpack(request))
+
+    async def clear_id_cache(self, request: web.Request, _principal: Principal, address: str) -> Answer:
+        removed = await self._store().clear_id_cache(check_readable(address))
+        return answer({"removed": removed}, msgpack=wants_msgpack(request))
+
+    async def resize_id_cache(self, request: web.Request, _principal: Principal, address: str) -> Answer:
+        check_readable(address)
+        wanted: codec.SizeRequest = await read_value(request, _SIZE, SMALL_BODY_BYTES_MAX, _BODY_TIMEOUT_S)
+        dropped = await self._store().resize_id_cache(address, wanted.size)
+        return answer({"size": wanted.size, "dropped": dropped}, msgpack=wants_msgpack(request))
+
+    async def delete_address(self, request: web.Request, _principal: Principal, address: str) -> Answer:
+        Query(request)
+        await self._store().delete_address(check_readable(address))
+        return no_content()
+
+    async def dead_letters(self, _request: web.Request, _principal: Principal) -> Answer:
+        raise NotFound(_DEAD_LETTERS_LATER)

@@ -1,0 +1,122 @@
+"""Queues of an address: making, reading under a lease, settling."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any, Final
+
+from aiohttp import web
+
+from bridge.addresses import check_name
+from bridge.errors import Malformed
+from bridge.http import codec
+from bridge.http.answers import Answer, answer, no_content
+from bridge.http.bodies import SMALL_BODY_BYTES_MAX, Query, read_value, wants_msgpack
+from bridge.http.connection import Connection
+from bridge.http.guard import Principal
+from bridge.http.limits import (
+    LEASE_MS_DEFAULT,
+    LEASE_MS_MAX,
+    MESSAGES_A_PAGE_DEFAULT,
+    MESSAGES_A_PAGE_MAX,
+    PAGE_BYTES_MAX,
+    WAIT_MS_MAX,
+)
+from bridge.store import Acknowledgement, Page, Store
+
+_QUEUE: Final = codec.Decoder(codec.QueueRequest)
+_LEASE: Final = codec.Decoder(codec.LeaseRequest)
+_NOTHING: Final = Page(None)
+
+
+class Queues:
+    """Handlers for ``/v1/addresses/{a}/queues/{q}``."""
+
+    def __init__(self, store: Store, body_timeout_s: float) -> None:
+        self._store = store
+        self._body_timeout_s = body_timeout_s
+
+    async def create(self, request: web.Request, principal: Principal, address: str, queue: str) -> Answer:
+        """``PUT``: 201 new, 200 there already. Without a body: from the earliest message on."""
+        _check(principal, address, queue)
+        wanted: codec.QueueRequest = await self._read(request, _QUEUE, default=b"{}")
+        if wanted.filter:
+            raise Malformed("filters are not built yet", "filter", found=wanted.filter)
+        created = await self._store.create_queue(address, queue, wanted.start)
+        value = {"address": address, "queue": queue, "created": created}
+        return answer(value, msgpack=wants_msgpack(request), status=201 if created else 200)
+
+    async def delete(self, request: web.Request, principal: Principal, address: str, queue: str) -> Answer:
+        """``DELETE``: 204."""
+        _check(principal, address, queue)
+        Query(request)
+        await self._store.delete_queue(address, queue)
+        return no_content()
+
+    async def lease(self, request: web.Request, principal: Principal, address: str, queue: str) -> Answer:
+        """``GET .../messages``: the next messages nobody has leased."""
+        _check(principal, address, queue)
+        query = Query(request, "max", "wait", "lease")
+        wait_ms = query.number("wait", 0, 0, WAIT_MS_MAX)
+        pending = self._store.lease(
+            address,
+            queue,
+            most=query.number("max", MESSAGES_A_PAGE_DEFAULT, 1, MESSAGES_A_PAGE_MAX),
+            wait_ms=wait_ms,
+            lease_ms=query.number("lease", LEASE_MS_DEFAULT, 1, LEASE_MS_MAX),
+            most_bytes=PAGE_BYTES_MAX,
+        )
+        page = await (_until_gone(request, pending) if wait_ms else pending)
+        if page.lease is not None and request.transport is None:
+            # The reader left while the page was made: its messages are next again, now.
+            await self._store.release(Acknowledgement(address, queue, page.lease))
+        if wants_msgpack(request):
+            shown = codec.msgpack_messages(page.messages)
+            return answer({"lease": page.lease, "messages": shown}, msgpack=True)
+        return answer({"lease": page.lease, "messages": codec.json_messages(page.messages)})
+
+    async def acknowledge(
+        self, request: web.Request, principal: Principal, address: str, queue: str
+    ) -> Answer:
+        """``POST .../acknowledge``: settled; the rest of the lease returns."""
+        _check(principal, address, queue)
+        await self._store.acknowledge(await self._read_lease(request, address, queue))
+        return no_content()
+
+    async def release(self, request: web.Request, principal: Principal, address: str, queue: str) -> Answer:
+        """``POST .../release``: returned unsettled."""
+        _check(principal, address, queue)
+        await self._store.release(await self._read_lease(request, address, queue))
+        return no_content()
+
+    async def _read_lease(self, request: web.Request, address: str, queue: str) -> Acknowledgement:
+        given: codec.LeaseRequest = await self._read(request, _LEASE)
+        return Acknowledgement(address, queue, given.lease, given.upto)
+
+    async def _read(self, request: web.Request, decoder: codec.Decoder, default: bytes = b"") -> Any:
+        return await read_value(request, decoder, SMALL_BODY_BYTES_MAX, self._body_timeout_s, default=default)
+
+
+def _check(principal: Principal, address: str, queue: str) -> None:
+    check_name(address)
+    check_name(queue, "queue")
+    principal.check_receive(address)
+
+
+async def _until_gone(request: web.Request, pending: Awaitable[Page]) -> Page:
+    """The page, or nothing as soon as the client leaves or the node stops.
+
+    A reader that gives up and asks again must not leave polls behind: each would hold one of
+    `max-requests` and could lease messages that nobody gets to see.
+    """
+    poll = asyncio.ensure_future(pending)
+    connection = request.protocol
+    assert isinstance(connection, Connection)
+    connection.poll = poll
+    try:
+        await asyncio.wait({poll})
+    finally:
+        connection.poll = None
+        poll.cancel()
+    return _NOTHING if poll.cancelled() else poll.result()

@@ -1,0 +1,167 @@
+"""What the headers of a POST say about its message: its ID, key, time, and the headers it keeps.
+
+One pass over the header lines as they came, so that IDs and values stay what they were, byte for byte.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Final
+
+from bridge.errors import InvalidDuplicateId, Malformed
+from bridge.http.answers import MSGPACK
+from bridge.http.bodies import encoded
+from bridge.message import Header
+
+#: Every usual header that says nothing about the message, so that few reach the tests of prefixes.
+_IGNORED: Final = frozenset(
+    {
+        b"accept-encoding",
+        b"authorization",
+        b"connection",
+        b"content-length",
+        b"expect",
+        b"host",
+        b"origin",
+        b"transfer-encoding",
+        b"user-agent",
+    }
+)
+_HEADER_PREFIX: Final = b"message-header-"
+_EVENT_PREFIX: Final = b"ce-"
+_MSGPACK: Final = MSGPACK.encode("ascii")
+#: Digits of a time in ms: 18 of them fit a signed 64-bit column whatever they are.
+_TIMESTAMP_DIGITS_MAX: Final = 18
+#: A structured-field string (RFC 8941, section 3.3.3), of which bytes beyond ASCII are let through.
+_QUOTED: Final = re.compile(rb'"((?:[^"\\\x00-\x1f\x7f]|\\["\\])*)"')
+_ESCAPE: Final = re.compile(rb'\\(["\\])')
+
+
+class SendHeaders:
+    """The headers of one POST."""
+
+    __slots__ = ("_event_id", "_event_source", "_ids", "headers", "key", "msgpack", "timestamp")
+
+    def __init__(self, raw_headers: Sequence[tuple[bytes, bytes]]) -> None:
+        """Raises: Malformed, InvalidDuplicateId, UnsupportedMediaType."""
+        #: What the message keeps, in the order it came in.
+        self.headers: list[Header] = []
+        self.key: bytes | None = None
+        #: Milliseconds since the epoch; -1: none.
+        self.timestamp = -1
+        #: Whether the answer is to be msgpack.
+        self.msgpack = False
+        self._ids: set[bytes] = set()
+        self._event_id: bytes | None = None
+        self._event_source: bytes | None = None
+        for raw_name, value in raw_headers:
+            name = raw_name.lower()
+            if name in _IGNORED:
+                continue
+            read = self._READERS.get(name)
+            if read is not None:
+                read(self, name, value)
+            elif name.startswith(_HEADER_PREFIX):
+                self.headers.append((_header_name(name), value))
+            elif name.startswith(_EVENT_PREFIX):
+                self._keep(name, value)
+
+    def duplicate_id(self, size_max: int) -> bytes | None:
+        """The message's ID. Raises: InvalidDuplicateId: different ones, an empty or too long one."""
+        ids = self._ids
+        if self._event_id is not None and self._event_source is not None:
+            ids.add(_event_identity(self._event_source, self._event_id))
+        if not ids:
+            return None
+        if len(ids) > 1:
+            raise InvalidDuplicateId("the headers name different IDs", "Duplicate-Id", 1, len(ids))
+        return check_id(next(iter(ids)), size_max, "Duplicate-Id")
+
+    def _keep(self, name: bytes, value: bytes) -> None:
+        self.headers.append((name.decode("ascii"), value))
+
+    def _read_id(self, _name: bytes, value: bytes) -> None:
+        self._ids.add(value)
+
+    def _read_idempotency_key(self, _name: bytes, value: bytes) -> None:
+        self._ids.add(unquoted(value))
+
+    def _read_event_id(self, name: bytes, value: bytes) -> None:
+        self._event_id = value
+        self._keep(name, value)
+
+    def _read_event_source(self, name: bytes, value: bytes) -> None:
+        self._event_source = value
+        self._keep(name, value)
+
+    def _read_key(self, _name: bytes, value: bytes) -> None:
+        self.key = value
+
+    def _read_timestamp(self, _name: bytes, value: bytes) -> None:
+        if not (value.isdigit() and len(value) <= _TIMESTAMP_DIGITS_MAX):
+            raise Malformed(
+                "a timestamp is in milliseconds since the epoch",
+                "Message-Timestamp",
+                found=value.decode("utf-8", "replace"),
+            )
+        self.timestamp = int(value)
+
+    def _read_accept(self, _name: bytes, value: bytes) -> None:
+        self.msgpack = _MSGPACK in value
+
+    def _read_encoding(self, _name: bytes, value: bytes) -> None:
+        raise encoded(value.decode("utf-8", "replace"))
+
+    _READERS: ClassVar[dict[bytes, Callable[[SendHeaders, bytes, bytes], None]]] = {
+        b"accept": _read_accept,
+        b"content-encoding": _read_encoding,
+        b"content-type": _keep,
+        b"traceparent": _keep,
+        b"tracestate": _keep,
+        b"idempotency-key": _read_idempotency_key,
+        b"duplicate-id": _read_id,
+        b"_amq_dupl_id": _read_id,
+        b"ce-id": _read_event_id,
+        b"ce-source": _read_event_source,
+        b"message-key": _read_key,
+        b"message-timestamp": _read_timestamp,
+    }
+
+
+def unquoted(value: bytes) -> bytes:
+    """An Idempotency-Key's ID: ``"abc"`` is ``abc``, and so is ``abc``. Raises: InvalidDuplicateId."""
+    if not value.startswith(b'"'):
+        return value
+    quoted = _QUOTED.fullmatch(value)
+    if quoted is None:
+        raise InvalidDuplicateId(
+            r"a quoted key ends with its quotation mark; \" and \\ are its only escapes",
+            "Idempotency-Key",
+            found=value.decode("utf-8", "replace"),
+        )
+    return _ESCAPE.sub(rb"\1", quoted[1])
+
+
+def check_id(duplicate_id: bytes, size_max: int, key: str) -> bytes:
+    """An ID of a message or transaction. Raises: InvalidDuplicateId: empty or too long."""
+    if not duplicate_id:
+        raise InvalidDuplicateId("an ID is not empty", key, found=0)
+    if len(duplicate_id) > size_max:
+        raise InvalidDuplicateId(
+            f"an ID has at most {size_max} bytes; found {len(duplicate_id)}", key, size_max, len(duplicate_id)
+        )
+    return duplicate_id
+
+
+def _header_name(name: bytes) -> str:
+    if len(name) == len(_HEADER_PREFIX):
+        raise Malformed("the header's name is missing", "Message-Header-")
+    return name[len(_HEADER_PREFIX) :].decode("ascii")
+
+
+def _event_identity(source: bytes, event_id: bytes) -> bytes:
+    """Two CloudEvents are one where source and id are the same (CloudEvents 1.0, section "id")."""
+    if not source or not event_id:
+        raise InvalidDuplicateId("ce-source and ce-id are not empty", "ce-id" if source else "ce-source")
+    return source + b" " + event_id

@@ -1,0 +1,154 @@
+"""``POST /v1/transactions``: many messages and acknowledgements, all of them or none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from aiohttp import web
+from msgspec import UNSET
+
+from bridge.addresses import check_name
+from bridge.crash_points import crash_point
+from bridge.errors import InvalidDuplicateId, Malformed, MessageTooLarge
+from bridge.http.answers import Answer, answer
+from bridge.http.bodies import read_value, wants_msgpack
+from bridge.http.codec import (
+    AcknowledgeEntry,
+    Decoder,
+    JsonMessage,
+    JsonTransaction,
+    MsgpackMessage,
+    MsgpackTransaction,
+    to_bytes,
+    to_headers,
+)
+from bridge.http.guard import Principal
+from bridge.http.limits import TRANSACTION_ACKNOWLEDGEMENTS_MAX, TRANSACTION_MESSAGES_MAX, Limits
+from bridge.http.send_headers import check_id
+from bridge.message import Message
+from bridge.store import Acknowledgement, Store, Submission, Transaction
+
+_DECODER: Final = Decoder(JsonTransaction, MsgpackTransaction)
+
+
+class Transactions:
+    """The handler."""
+
+    def __init__(self, store: Store, limits: Limits, body_timeout_s: float) -> None:
+        self._store = store
+        self._limits = limits
+        self._body_timeout_s = body_timeout_s
+
+    async def commit(self, request: web.Request, principal: Principal) -> Answer:
+        """``POST``."""
+        given: JsonTransaction | MsgpackTransaction = await read_value(
+            request, _DECODER, self._limits.transaction_size, self._body_timeout_s
+        )
+        skip = given.on_duplicate == "skip"
+        committed = await self._store.commit(self._transaction(given, principal))
+        msgpack = wants_msgpack(request)
+        if not committed.stored:
+            return answer({"verdict": "duplicate"}, msgpack=msgpack)
+        value: dict[str, Any] = {"verdict": "stored", "positions": dict(committed.positions)}
+        if skip:
+            value["duplicates"] = list(committed.skipped)
+        crash_point("http.before-answer")
+        return answer(value, msgpack=msgpack)
+
+    def _transaction(self, given: JsonTransaction | MsgpackTransaction, principal: Principal) -> Transaction:
+        _check_count("messages", len(given.messages), TRANSACTION_MESSAGES_MAX)
+        _check_count("acknowledge", len(given.acknowledge), TRANSACTION_ACKNOWLEDGEMENTS_MAX)
+        if not given.messages and not given.acknowledge:
+            raise Malformed("a transaction has at least one message or acknowledgement", "messages", 1, 0)
+        duplicate_id = None
+        if given.duplicate_id is not None:
+            duplicate_id = self._id(given.duplicate_id, "duplicate-id")
+        return Transaction(
+            self._submissions(given.messages, principal),
+            duplicate_id,
+            given.on_duplicate,
+            _acknowledgements(given.acknowledge, principal),
+        )
+
+    def _submissions(
+        self, entries: Sequence[JsonMessage | MsgpackMessage], principal: Principal
+    ) -> list[Submission]:
+        """The messages. Everything that need not be asked again for each one is kept outside."""
+        size_max = self._limits.max_message_size
+        submissions: list[Submission] = []
+        append = submissions.append
+        checked: str | None = None
+        for index, entry in enumerate(entries):
+            address = entry.address
+            if address != checked:
+                key = f"messages[{index}].address"
+                check_name(address, key)
+                principal.check_send(address, key)
+                checked = address
+            body = entry.body
+            if entry.body_base64 is not UNSET or body is UNSET:
+                body = _only_body(entry, index)
+            elif type(body) is str:
+                body = body.encode()
+            elif type(body) is not bytes:
+                body = to_bytes(body, f"messages[{index}].body")
+            if body is not None and len(body) > size_max:
+                raise _message_too_large(index, len(body), size_max)
+            key_bytes = entry.key
+            if key_bytes is not None:
+                key_bytes = to_bytes(key_bytes, f"messages[{index}].key")
+            headers = entry.headers
+            timestamp = entry.timestamp
+            message = Message(
+                body,
+                key_bytes,
+                to_headers(headers, f"messages[{index}]") if headers else (),
+                -1 if timestamp is None else timestamp,
+            )
+            duplicate_id = entry.duplicate_id
+            if duplicate_id is not None:
+                duplicate_id = self._id(duplicate_id, f"messages[{index}].duplicate-id")
+            append(Submission(address, message, duplicate_id))
+        return submissions
+
+    def _id(self, value: object, key: str) -> bytes:
+        try:
+            duplicate_id = to_bytes(value, key)
+        except Malformed as error:
+            raise InvalidDuplicateId(error.detail, key) from None
+        assert duplicate_id is not None
+        return check_id(duplicate_id, self._limits.max_duplicate_id_size, key)
+
+
+def _only_body(entry: JsonMessage | MsgpackMessage, index: int) -> bytes:
+    """The body-base64, where it is all there is."""
+    key = f"messages[{index}].body"
+    if entry.body_base64 is UNSET:
+        raise Malformed("a message has a body or a body-base64; null for a tombstone", key)
+    if entry.body is not UNSET:
+        raise Malformed("a message has a body or a body-base64, not both", key)
+    assert type(entry.body_base64) is bytes
+    return entry.body_base64
+
+
+def _message_too_large(index: int, found: int, limit: int) -> MessageTooLarge:
+    return MessageTooLarge(
+        f"a message's body has at most {limit} bytes; found {found}", f"messages[{index}].body", limit, found
+    )
+
+
+def _check_count(key: str, found: int, limit: int) -> None:
+    if found > limit:
+        raise Malformed(f"a transaction has at most {limit} {key}; found {found}", key, limit, found)
+
+
+def _acknowledgements(entries: Sequence[AcknowledgeEntry], principal: Principal) -> list[Acknowledgement]:
+    acknowledgements = []
+    for index, entry in enumerate(entries):
+        key = f"acknowledge[{index}]"
+        check_name(entry.address, f"{key}.address")
+        check_name(entry.queue, f"{key}.queue")
+        principal.check_receive(entry.address, f"{key}.address")
+        acknowledgements.append(Acknowledgement(entry.address, entry.queue, entry.lease, entry.upto))
+    return acknowledgements

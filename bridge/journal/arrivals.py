@@ -1,0 +1,77 @@
+"""What one address gets with a commit group, and how clients' messages become blocks. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from bridge.block import Block, IndexedId, pack
+from bridge.journal.options import BLOCK_BYTES, LARGE_BYTES
+from bridge.journal.state import AddressState
+
+#: Encoded messages of clients, and their producers' IDs by index.
+Sent = tuple[list[bytes], list[IndexedId]]
+
+
+@dataclass(slots=True)
+class Arrivals:
+    """Blocks of bridges, and clients' messages between them, in order."""
+
+    address: AddressState
+    chunks: list[Block | Sent] = field(default_factory=list)
+    count: int = 0
+    size: int = 0
+
+    def add_messages(self, encoded: Sequence[bytes], ids: Sequence[IndexedId]) -> int:
+        """Clients' messages; answers how many came before them."""
+        before = self.count
+        last = self.chunks[-1] if self.chunks else None
+        if isinstance(last, tuple):
+            offset = len(last[0])
+            last[0].extend(encoded)
+            last[1].extend((offset + index, value) for index, value in ids)
+        else:
+            self.chunks.append((list(encoded), list(ids)))
+        self.count += len(encoded)
+        self.size += sum(map(len, encoded))
+        return before
+
+    def add_block(self, block: Block) -> None:
+        """A block that came over a bridge."""
+        self.chunks.append(block)
+        self.count += block.count
+        self.size += block.size
+
+    def blocks(self) -> Iterator[tuple[Block, bool]]:
+        """The blocks to store, and whether clients sent them."""
+        for chunk in self.chunks:
+            if isinstance(chunk, Block):
+                yield chunk, False
+            else:
+                for block in cut_blocks(*chunk):
+                    yield block, True
+
+
+def cut_blocks(encoded: Sequence[bytes], ids: Sequence[IndexedId]) -> Iterator[Block]:
+    """Messages as blocks of about `BLOCK_BYTES`, large ones alone."""
+    by_index = dict(ids)
+    start = size = 0
+    for index, element in enumerate(encoded):
+        length = len(element)
+        alone = length >= LARGE_BYTES
+        if index > start and (alone or size + length > BLOCK_BYTES):
+            yield _block(encoded, by_index, start, index)
+            start, size = index, 0
+        size += length
+        if alone:
+            yield _block(encoded, by_index, start, index + 1)
+            start, size = index + 1, 0
+    if start < len(encoded):
+        yield _block(encoded, by_index, start, len(encoded))
+
+
+def _block(encoded: Sequence[bytes], by_index: dict[int, bytes], start: int, stop: int) -> Block:
+    ids: tuple[IndexedId, ...] = ()
+    if by_index:
+        ids = tuple((index - start, by_index[index]) for index in range(start, stop) if index in by_index)
+    return pack(encoded[start:stop], ids)

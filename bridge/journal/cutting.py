@@ -1,0 +1,97 @@
+"""From stored blocks to batches: small blocks together, large messages alone. Pure.
+
+Blocks are joined without being opened. Only one that is too large for a batch, that holds a large message
+among others, or that is taken up in its middle is decoded (design rule 5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from bridge import runs as run_arithmetic
+from bridge.batch import Batch
+from bridge.block import Block, encode_message, merge
+from bridge.journal.reader import END, StoredBlock
+
+
+@dataclass(frozen=True, slots=True)
+class Cutter:
+    """How a bridge wants its batches."""
+
+    #: Largest batch in bytes of messages (`producer-window-size`); one message may be larger.
+    batch_bytes: int
+    #: From here a message travels in a batch of its own (`min-large-message-size`).
+    large_bytes: int
+    #: Name the origin of messages that have none (`use-duplicate-detection`).
+    stamp: bool
+
+    def cut(self, stream: str, blocks: Iterable[StoredBlock], at: int, upto: int = END) -> list[Batch]:
+        """The messages of `stream` in ``[at, upto)`` as batches; the first covers from `at` on."""
+        batches: list[Batch] = []
+        together: list[StoredBlock] = []
+        size = 0
+        for piece in self._pieces(stream, blocks, at, upto):
+            if together and not self._fits(together[-1].block, size, piece.block):
+                batches.append(_batch(stream, together, at))
+                at, size = together[-1].end, 0
+                together = []
+            together.append(piece)
+            size += piece.block.size
+        if together:
+            batches.append(_batch(stream, together, at))
+        return batches
+
+    def _fits(self, last: Block, size: int, block: Block) -> bool:
+        """Whether `block` may go into a batch of `size` bytes that ends with `last`."""
+        alone = max(last.largest, block.largest) >= self.large_bytes
+        alike = bool(last.origins) == bool(block.origins)  # `merge` takes either all stamped or none
+        return not alone and alike and size + block.size <= self.batch_bytes
+
+    def _pieces(
+        self, stream: str, blocks: Iterable[StoredBlock], at: int, upto: int
+    ) -> Iterator[StoredBlock]:
+        """The blocks' parts within ``[at, upto)``, none of which has to be divided any more."""
+        for stored in blocks:
+            low, high = max(at, stored.first), min(upto, stored.end)
+            if low >= high:
+                continue
+            block = stored.block.part(low - stored.first, high - stored.first)
+            if self.stamp:
+                block = block.stamped(stream, ((low, high - 1),))
+            whole = block.size <= self.batch_bytes and block.largest < self.large_bytes
+            if block.count == 1 or whole:
+                yield StoredBlock(low, stored.stored_ms, block)
+            else:
+                for start, stop in self._divisions(block):
+                    yield StoredBlock(low + start, stored.stored_ms, block.part(start, stop))
+
+    def _divisions(self, block: Block) -> Iterator[tuple[int, int]]:
+        """Where to divide a block, as index ranges ``[start, stop)``."""
+        start = size = 0
+        for index, message in enumerate(block.messages()):
+            length = len(encode_message(message))
+            alone = length >= self.large_bytes
+            if index > start and (alone or size + length > self.batch_bytes):
+                yield start, index
+                start, size = index, 0
+            size += length
+            if alone:
+                yield start, index + 1
+                start, size = index + 1, 0
+        if start < block.count:
+            yield start, block.count
+
+
+def _batch(stream: str, pieces: Sequence[StoredBlock], at: int) -> Batch:
+    """The pieces as one batch that covers from `at` to their end."""
+    block = merge([piece.block for piece in pieces])
+    return Batch(
+        stream,
+        at,
+        pieces[-1].end,
+        run_arithmetic.join((piece.first, piece.end - 1) for piece in pieces),
+        block,
+        block.checksum,
+        events=(pieces[0].stored_ms, pieces[-1].stored_ms),
+    )

@@ -1,0 +1,90 @@
+"""One unit in a commit group: which rules decide it, and what becomes of an error."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from bridge.errors import AddressFull, AddressNotFound, BridgeError, DiskFull, OutOfSequence
+from bridge.journal import clients, queues, relayed
+from bridge.journal.group import Group, Held
+from bridge.journal.state import State
+from bridge.journal.units import (
+    CacheUnit,
+    CommitUnit,
+    DeleteAddressUnit,
+    DeliverUnit,
+    LeaseEndUnit,
+    LeaseUnit,
+    OpenUnit,
+    OutboxUnit,
+    QueueUnit,
+    SettleUnit,
+    Unit,
+)
+from bridge.ports import Receipt
+from dedup.verdict import Verdict
+
+#: What a bridge is told to try again later, instead of being cut off.
+_NOT_NOW = (AddressFull, AddressNotFound, DiskFull)
+
+
+def decide(group: Group, connection: sqlite3.Connection, unit: Unit) -> None:
+    """Let the unit change the group, or note that it is held. What it may not do becomes its error.
+
+    Raises:
+        sqlite3.Error: a lease could not be looked up; nothing of the group may be believed.
+    """
+    try:
+        _apply(group, connection, unit)
+    except Held as held:
+        if isinstance(unit, DeliverUnit):
+            group.waiting.setdefault((unit.bridge, unit.batch.stream), held.error)
+        group.held.append((unit, held.error))
+        return
+    except BridgeError as error:
+        refuse(group.state, unit, error)
+    group.units.append(unit)
+
+
+def _apply(group: Group, connection: sqlite3.Connection, unit: Unit) -> None:  # noqa: C901
+    match unit:
+        case CommitUnit():
+            clients.commit(group, unit)
+        case DeliverUnit():
+            relayed.deliver(group, unit)
+        case SettleUnit():
+            relayed.settle(group, unit)
+        case LeaseUnit():
+            queues.lease(group, connection, unit)
+        case LeaseEndUnit():
+            queues.end_lease(group, unit)
+        case OpenUnit():
+            relayed.open_stream(group, unit)
+        case QueueUnit():
+            queues.change_queue_set(group, unit)
+        case OutboxUnit():
+            queues.forget_lines(group, unit)
+        case CacheUnit():
+            queues.change_cache(group, unit)
+        case DeleteAddressUnit():
+            queues.delete_address(group, unit)
+
+
+def refuse(state: State, unit: Unit, error: BridgeError) -> None:
+    """Make `error` the unit's answer.
+
+    Nothing behind a batch that was not taken may be: a stream never seen would take the next batch as its
+    start. So the stream is blocked until it is opened again.
+    """
+    unit.result, unit.error = None, error
+    if not isinstance(unit, DeliverUnit):
+        return
+    stream = unit.batch.stream
+    position = state.positions.get((unit.bridge, stream))
+    if position is None or position.epoch != unit.epoch:
+        return
+    if not isinstance(error, OutOfSequence):
+        position.blocked_epoch = unit.epoch
+    if isinstance(error, _NOT_NOW):
+        reason = f"{error.code}: {error.detail}"
+        unit.result, unit.error = Receipt(stream, Verdict.NOT_NOW, position.next or 0, reason=reason), None

@@ -1,0 +1,360 @@
+"""The journal: a node's embedded store, as the event loop sees it.
+
+Everything that changes goes as a unit to the writer's thread and comes back after COMMIT; everything
+that reads runs in a reader's thread. Implements `bridge.store.Store`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from bridge.block import encode_message
+from bridge.clock import Clock, SystemClock
+from bridge.errors import AddressNotFound, DuplicateIdRejected, NotFound, Stopping, TooBusy
+from bridge.journal import reader
+from bridge.journal.database import FILE_NAME, DirectoryLock
+from bridge.journal.notices import Notices
+from bridge.journal.opening import Identity, prepare
+from bridge.journal.options import INBOX_BYTES, JournalOptions
+from bridge.journal.units import (
+    CacheUnit,
+    CommitUnit,
+    DeleteAddressUnit,
+    DeliverUnit,
+    Grant,
+    LeaseEndUnit,
+    LeaseUnit,
+    OutboxUnit,
+    QueueUnit,
+    Told,
+    Unit,
+)
+from bridge.journal.writer import Writer
+from bridge.ports import Receipt
+from bridge.store import Acknowledgement, AddressStatus, Committed, Delivered, Page, Transaction
+from dedup.verdict import Verdict
+
+U = TypeVar("U", bound=Unit)
+
+
+@dataclass(slots=True)
+class AddressCounts:
+    """What came to one address since the node started."""
+
+    #: Messages stored, by clients and over bridges.
+    stored: int = 0
+    #: Messages that clients sent again, known by their producers' IDs.
+    repeated: int = 0
+    #: Messages that a bridge delivered again.
+    replayed: int = 0
+
+
+class IdCacheStatus(NamedTuple):
+    """The ID cache of one address."""
+
+    address: str
+    entries: int
+    capacity: int
+    evicted: int
+    #: Age of the oldest ID; None: there is none, or its time is not known.
+    oldest_seconds: float | None
+
+
+class Journal:
+    """Open with `Journal.open`; close with `close`."""
+
+    def __init__(self, options: JournalOptions, lock: DirectoryLock, clock: Clock) -> None:
+        self.options = options
+        self.clock = clock
+        self.notices = Notices()
+        #: Who this journal is; set by `open`.
+        self.identity: Identity
+        #: What came to each address since the node started.
+        self.counts: defaultdict[str, AddressCounts] = defaultdict(AddressCounts)
+        self._lock = lock
+        self._loop = asyncio.get_running_loop()
+        self._closed = False
+        self._waiting_bytes = 0
+        self._last_used_ms: dict[tuple[str, str], int] = {}
+        self._decoded = reader.DecodedBlocks()
+        self._readers = reader.Readers(options.directory / FILE_NAME)
+        self._writer: Writer
+        self.read = self._readers.run
+
+    @classmethod
+    async def open(cls, options: JournalOptions, clock: Clock | None = None) -> Journal:
+        """Open or make the journal in `options.directory`; takes as long with 10 GB as with 10 MB.
+
+        Raises:
+            JournalFailed: damaged, locked by another process, of a later version, not writable, no room.
+        """
+        lock = DirectoryLock(options.directory)
+        try:
+            journal = cls(options, lock, clock or SystemClock())
+            await asyncio.to_thread(journal._prepare)
+        except BaseException:
+            lock.release()
+            raise
+        journal._writer.start()
+        return journal
+
+    def _prepare(self) -> None:
+        """What reads the file before work is taken; in a thread: a million IDs take a second."""
+        prepared = prepare(self.options.directory / FILE_NAME, self.options, self.clock)
+        self.identity = prepared.identity
+        self._writer = Writer(prepared, self.options, self.clock, self._tell)
+
+    async def close(self) -> None:
+        """Commit what waits, answer what is held with STOPPING, and let the files go."""
+        if self._closed:
+            return
+        self._closed = True
+        await asyncio.to_thread(self._writer.stop)
+        await asyncio.to_thread(self._readers.close)
+        await asyncio.sleep(0)  # the last answers are on their way through the loop
+        self._lock.release()
+        self.notices.close()
+
+    @property
+    def store(self) -> str:
+        """This store's identity: node UUID and incarnation."""
+        return self.identity.store
+
+    @property
+    def disk_full(self) -> bool:
+        """Whether the last attempt to write found no room."""
+        return self._writer.disk_full
+
+    @property
+    def commits(self) -> int:
+        """Commit groups since the node started."""
+        return self._writer.commits
+
+    # -- units -------------------------------------------------------------------------------------
+
+    async def submit(self, make: Callable[..., U], **fields: Any) -> Any:
+        """Hand a unit to the writer and wait for its answer."""
+        return await self.send(make, **fields).future
+
+    def send(self, make: Callable[..., U], **fields: Any) -> U:
+        """Hand a unit to the writer; its `future` is answered after COMMIT."""
+        if self._closed:
+            raise Stopping("the node is stopping")
+        unit = make(future=self._loop.create_future(), **fields)
+        self._waiting_bytes += unit.size
+        self._writer.submit(unit)
+        return unit
+
+    def _tell(self, told: Told) -> None:
+        """Called in the writer's thread."""
+        self._loop.call_soon_threadsafe(self._told, told)
+
+    def _told(self, told: Told) -> None:
+        for unit in told.units:
+            self._waiting_bytes -= unit.size
+            self._count(unit)
+            if unit.future.done():
+                continue
+            if unit.error is not None:
+                unit.future.set_exception(unit.error)
+            else:
+                unit.future.set_result(unit.result)
+        self.notices.tell(told)
+
+    def _count(self, unit: Unit) -> None:
+        if isinstance(unit, CommitUnit):
+            committed: Committed | None = unit.result
+            if committed is None:
+                if isinstance(unit.error, DuplicateIdRejected):
+                    for _, address, _ in unit.error.duplicates:
+                        self.counts[address].repeated += 1
+                return
+            for address, (first, last) in committed.positions.items():
+                self.counts[address].stored += last - first + 1
+            submissions = unit.transaction.submissions
+            for index in committed.skipped if committed.stored else range(len(submissions)):
+                self.counts[submissions[index].address].repeated += 1
+        elif isinstance(unit, DeliverUnit) and isinstance(unit.result, Receipt):
+            counts = self.counts[unit.address]
+            counts.replayed += unit.result.duplicates
+            if unit.result.verdict is Verdict.STORED:
+                counts.stored += unit.batch.count - unit.result.duplicates
+
+    def deadline_ms(self) -> int:
+        """Until when a unit that begins now may be held."""
+        return self.clock.monotonic_ms() + self.options.call_timeout_ms
+
+    # -- bridge.store.Store ------------------------------------------------------------------------
+
+    async def commit(self, transaction: Transaction) -> Committed:
+        """Store a transaction (see `bridge.store.Store.commit`)."""
+        encoded = [encode_message(submission.message) for submission in transaction.submissions]
+        size = sum(map(len, encoded))
+        if self._waiting_bytes and self._waiting_bytes + size > INBOX_BYTES:
+            raise TooBusy(
+                f"{self._waiting_bytes} bytes wait for a commit",
+                limit=INBOX_BYTES,
+                found=self._waiting_bytes + size,
+            )
+        unit = self.send(
+            CommitUnit, transaction=transaction, encoded=encoded, size=size, deadline_ms=self.deadline_ms()
+        )
+        committed: Committed = await unit.future
+        return committed
+
+    async def create_queue(
+        self, address: str, queue: str, start: Literal["earliest", "latest"] | int
+    ) -> bool:
+        """True if it is new."""
+        made: bool = await self.submit(QueueUnit, action="create", address=address, queue=queue, start=start)
+        return made
+
+    async def delete_queue(self, address: str, queue: str) -> None:
+        """Raises: AddressNotFound, QueueNotFound."""
+        await self.submit(QueueUnit, action="delete", address=address, queue=queue)
+
+    async def lease(
+        self, address: str, queue: str, *, most: int, wait_ms: int, lease_ms: int, most_bytes: int
+    ) -> Page:
+        """The next messages nobody has leased (see `bridge.store.Store.lease`)."""
+        self._last_used_ms[address, queue] = self.clock.monotonic_ms()
+        until_ms = self.clock.monotonic_ms() + wait_ms
+        while True:
+            changed = self.notices.changed(address)
+            unit = self.send(
+                LeaseUnit,
+                address=address,
+                queue=queue,
+                lease=uuid.uuid4().hex,
+                most=most,
+                most_bytes=most_bytes,
+                lease_ms=lease_ms,
+            )
+            grant: Grant | None = await unit.future
+            if grant is not None:
+                return await self._page(address, grant, reader.PageSize(most, most_bytes * 2))
+            left_ms = until_ms - self.clock.monotonic_ms()
+            if left_ms <= 0:
+                return Page(None)
+            if unit.retry_ms is not None:
+                left_ms = min(left_ms, max(unit.retry_ms, 1))
+            await asyncio.wait([changed], timeout=left_ms / 1000)
+
+    async def _page(self, address: str, grant: Grant, most: reader.PageSize) -> Page:
+        row = await self._row(address)
+        messages = await self.read(reader.read_messages, self._decoded, row.address_id, grant.intervals, most)
+        return Page(grant.lease, messages)
+
+    async def acknowledge(self, acknowledgement: Acknowledgement) -> None:
+        """Raises: StaleLease, QueueNotFound, AddressNotFound."""
+        self._last_used_ms[acknowledgement.address, acknowledgement.queue] = self.clock.monotonic_ms()
+        await self.submit(LeaseEndUnit, acknowledgement=acknowledgement, settle=True)
+
+    async def release(self, acknowledgement: Acknowledgement) -> None:
+        """Raises: StaleLease, QueueNotFound, AddressNotFound."""
+        await self.submit(LeaseEndUnit, acknowledgement=acknowledgement, settle=False)
+
+    async def browse(self, address: str, *, after: int, most: int, most_bytes: int) -> Sequence[Delivered]:
+        """Messages at positions > `after`. Raises: AddressNotFound."""
+        row = await self._row(address)
+        page = reader.PageSize(most, most_bytes)
+        return await self.read(
+            reader.read_messages, self._decoded, row.address_id, [(after + 1, row.next)], page
+        )
+
+    async def message(self, address: str, position: int) -> Delivered:
+        """One message. Raises: AddressNotFound, NotFound."""
+        found = await self.browse(address, after=position - 1, most=1, most_bytes=1)
+        if not found or found[0].position != position:
+            raise NotFound(f"{address} has no message at {position}", key="position", found=position)
+        return found[0]
+
+    async def addresses(self) -> Sequence[AddressStatus]:
+        """Every address, by name."""
+        return [self._described(*entry) for entry in await self.read(reader.describe_addresses, None)]
+
+    async def address(self, address: str) -> AddressStatus:
+        """Raises: AddressNotFound."""
+        described = await self.read(reader.describe_addresses, address)
+        if not described:
+            raise AddressNotFound(f"no address {address}", key="address", found=address)
+        return self._described(*described[0])
+
+    def _described(self, status: AddressStatus, queues: list[tuple[Any, str | None]]) -> AddressStatus:
+        now_ms = self.clock.monotonic_ms()
+        known = self._writer.state.addresses.get(status.address)
+        of_readers = []
+        for queue, bridge in queues:
+            if bridge is None:
+                used_ms = self._last_used_ms.get((status.address, queue.name))
+                of_readers.append(replace(queue, idle_ms=-1 if used_ms is None else now_ms - used_ms))
+        policy = known.policy if known is not None else self.options.policy(status.address)
+        return replace(
+            status,
+            max_bytes=policy.max_size_bytes,
+            queues=of_readers,
+            id_cache_entries=len(known.cache) if known is not None else 0,
+            id_cache_capacity=known.cache.capacity if known is not None else policy.id_cache_size,
+        )
+
+    async def delete_address(self, address: str) -> None:
+        """Raises: AddressNotFound, Conflict."""
+        await self.submit(DeleteAddressUnit, address=address)
+
+    async def clear_id_cache(self, address: str) -> int:
+        """How many IDs were removed."""
+        removed: int = await self.submit(CacheUnit, address=address)
+        return removed
+
+    async def resize_id_cache(self, address: str, size: int) -> int:
+        """How many IDs were dropped."""
+        dropped: int = await self.submit(CacheUnit, address=address, capacity=size)
+        return dropped
+
+    # -- for the ends and the delivery log ----------------------------------------------------------
+
+    async def _row(self, address: str) -> reader.AddressRow:
+        row = await self.read(reader.find_address, address)
+        if row is None:
+            raise AddressNotFound(f"no address {address}", key="address", found=address)
+        return row
+
+    async def lines(self, after: int, most: int) -> Sequence[tuple[int, bytes]]:
+        """Delivery-log lines in the outbox after line id `after`."""
+        return await self.read(reader.read_lines, after, most)
+
+    async def forget_lines(self, upto: int) -> None:
+        """Lines up to this one are on disk in their segment."""
+        await self.submit(OutboxUnit, upto=upto)
+
+    async def bridge_lags(self) -> Sequence[reader.BridgeLag]:
+        """What waits for each bridge on each address."""
+        return await self.read(reader.bridge_lags)
+
+    def id_caches(self) -> list[IdCacheStatus]:
+        """Every address's ID cache as it is now."""
+        return [
+            IdCacheStatus(
+                address.name,
+                len(address.cache),
+                address.cache.capacity,
+                address.cache.evicted,
+                None,
+            )
+            for address in list(self._writer.state.addresses.values())
+        ]
+
+    def file_bytes(self) -> tuple[int, int]:
+        """Sizes of the file and of its write-ahead log."""
+        path = self.options.directory / FILE_NAME
+        log = path.with_name(f"{FILE_NAME}-wal")
+        return path.stat().st_size, log.stat().st_size if log.exists() else 0
+
+    async def orphans(self) -> Sequence[tuple[str, str, int]]:
+        """(bridge, address, messages) of queues whose bridge is not configured any more."""
+        return await self.read(reader.read_orphans, [bridge.bridge for bridge in self.options.bridges])

@@ -1,0 +1,109 @@
+"""The delivery-log lines of one commit group, stored with what they speak of (design section 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from bridge import delivery_log
+from bridge import runs as run_arithmetic
+from bridge.batch import Batch
+from bridge.block import Block
+from bridge.journal.units import DeliverUnit, SettleUnit
+from bridge.runs import Runs
+
+
+@dataclass(slots=True)
+class Logbook:
+    """Collects lines; `enabled` False collects nothing."""
+
+    enabled: bool
+    node: str
+    node_id: str
+    store: str
+    now_ms: int
+    lines: list[bytes] = field(default_factory=list)
+    #: Producers' IDs that clients sent again, by address: one line each, for the whole group.
+    repeated: dict[str, list[bytes]] = field(default_factory=dict)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no line to store."""
+        return not (self.lines or self.repeated)
+
+    def duplicate(self, address: str, ids: list[bytes]) -> None:
+        """IDs that were known at an address."""
+        if self.enabled:
+            self.repeated.setdefault(address, []).extend(ids)
+
+    def received(self, unit: DeliverUnit, stored: Batch, duplicates: int) -> None:
+        """A bridge's batch, as far as it was not covered before."""
+        if self.enabled:
+            self._add(
+                side="received", bridge=unit.bridge, address=unit.address, target=self.node, store=self.store,
+                batch=stored, committed=self.now_ms, duplicates=duplicates,
+            )  # fmt: skip
+
+    def replayed(self, unit: DeliverUnit, batch: Batch) -> None:
+        """A bridge's batch that was covered before."""
+        if self.enabled and batch.count:
+            self._add(
+                side="received", bridge=unit.bridge, address=unit.address, target=self.node, store=self.store,
+                batch=batch, committed=self.now_ms, duplicates=batch.count, verdict="duplicate",
+            )  # fmt: skip
+
+    def sent(self, unit: SettleUnit) -> None:
+        """What the target's word confirmed."""
+        if self.enabled:
+            self._add(
+                side="sent", bridge=unit.bridge, address=unit.address, target=unit.target_address,
+                store=unit.store, batch=unit.batch, committed=unit.committed, duplicates=unit.duplicates,
+                recovered=unit.recovered,
+            )  # fmt: skip
+
+    def client_sends(
+        self, address: str, stream: str, from_: int, upto: int, blocks: Sequence[tuple[int, Block]]
+    ) -> None:
+        """What clients sent to an address with this group: (first position, block) each."""
+        if not self.enabled:
+            return
+        runs: Runs = run_arithmetic.join((first, first + block.count - 1) for first, block in blocks)
+        ids = [(first + index, value) for first, block in blocks for index, value in block.ids]
+        self.lines.append(
+            delivery_log.line(
+                side="received", node=self.node, node_id=self.node_id, bridge=None, lane=0, stream=stream,
+                address=address, target=self.node, store=self.store, from_=from_, upto=upto, runs=runs,
+                refused=(), ids=ids, events=(self.now_ms, self.now_ms), committed=self.now_ms,
+                duplicates=0, recovered=False, verdict=None,
+            )
+        )  # fmt: skip
+
+    def close(self, streams: dict[str, str]) -> None:
+        """Write the lines of repeated IDs; `streams` has each address's stream."""
+        for address, ids in self.repeated.items():
+            self.lines.append(
+                delivery_log.line(
+                    side="received", node=self.node, node_id=self.node_id, bridge=None, lane=0,
+                    stream=streams[address], address=address, target=self.node, store=self.store, from_=0,
+                    upto=0, runs=(), refused=(), ids=[(None, value) for value in ids],
+                    events=(self.now_ms, self.now_ms), committed=self.now_ms, duplicates=len(ids),
+                    recovered=False, verdict="duplicate",
+                )
+            )  # fmt: skip
+
+    def _add(  # noqa: PLR0913 - a line's keys, each by its name
+        self, *, side: str, bridge: str, address: str, target: str, store: str, batch: Batch,
+        committed: int, duplicates: int, recovered: bool = False, verdict: str | None = None,
+    ) -> None:  # fmt: skip
+        ids: list[tuple[int | None, bytes]] = []
+        if batch.block is not None and batch.block.ids:
+            places = list(run_arithmetic.positions(batch.runs))
+            ids = [(places[index], value) for index, value in batch.block.ids]
+        self.lines.append(
+            delivery_log.line(
+                side=side, node=self.node, node_id=self.node_id, bridge=bridge, lane=0, stream=batch.stream,
+                address=address, target=target, store=store, from_=batch.from_, upto=batch.upto,
+                runs=batch.runs, refused=batch.refused, ids=ids, events=batch.events, committed=committed,
+                duplicates=duplicates, recovered=recovered, verdict=verdict,
+            )
+        )  # fmt: skip

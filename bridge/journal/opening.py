@@ -1,0 +1,153 @@
+"""What happens before a journal takes work: its identity, its run, the queues that must be there first."""
+
+from __future__ import annotations
+
+import sqlite3
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from bridge.clock import Clock
+from bridge.errors import JournalFailed
+from bridge.journal.database import connect_writer, damage, open_failure
+from bridge.journal.group import Group
+from bridge.journal.logbook import Logbook
+from bridge.journal.options import JournalOptions, bridge_queue_name
+from bridge.journal.queues import forget_ids
+from bridge.journal.rows import CommitFailed, write_group
+from bridge.journal.state import State, load_state
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who this journal is."""
+
+    node_id: str
+    #: Changes only by a person's decision (`journal new-incarnation`).
+    incarnation: str
+    #: New at each opening.
+    run: str
+    #: IDs dropped because a cache is smaller than it was, by address.
+    ids_dropped: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def store(self) -> str:
+        """The store identity: node UUID and incarnation."""
+        return f"{self.node_id}:{self.incarnation}"
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """An open journal that nobody works on yet."""
+
+    path: Path
+    identity: Identity
+    connection: sqlite3.Connection
+    state: State
+
+
+def prepare(path: Path, options: JournalOptions, clock: Clock) -> Prepared:
+    """Make the file where there is none; add this run; make what must be there before anything listens.
+
+    Raises:
+        JournalFailed: see `Journal.open`.
+    """
+    connection = connect_writer(path, create=True)
+    try:
+        try:
+            identity = _identify(connection, clock)
+            state = load_state(connection, options)
+            identity.ids_dropped.update(state.ids_dropped)
+            group = _make_configured(state, options, identity, clock)
+            _fit_ids(group)
+            if group.changes_anything:
+                write_group(group, connection)
+        except CommitFailed as error:
+            raise error.cause from error
+    except sqlite3.Error as error:
+        connection.close()
+        raise open_failure(path, error) from error
+    except (msgspec.DecodeError, LookupError, TypeError) as error:
+        connection.close()
+        raise damage(path, error) from error
+    except BaseException:
+        connection.close()
+        raise
+    return Prepared(path, identity, connection, state)
+
+
+def reconnect(path: Path, options: JournalOptions, identity: Identity, sequence: int) -> Prepared:
+    """Open again what this process had open, after a failure.
+
+    Args:
+        sequence: what the file must have reached, as far as was committed.
+
+    Raises:
+        sqlite3.Error, msgspec.DecodeError: it cannot be read.
+        JournalFailed: it cannot be opened, or is another journal.
+    """
+    connection = connect_writer(path, create=False)
+    try:
+        meta = dict(connection.execute("SELECT key, value FROM meta").fetchall())
+        state = load_state(connection, options)
+        found = f"{meta.get('node-id')}:{meta.get('incarnation')}"
+        if found != identity.store or state.sequence < sequence:
+            raise JournalFailed(
+                f"the journal {path} is not the one that was open: {found} at {state.sequence};"
+                f" expected {identity.store} at {sequence} or later",
+                key="node.data-directory",
+                limit=identity.store,
+                found=found,
+            )
+    except BaseException:
+        connection.close()
+        raise
+    return Prepared(path, identity, connection, state)
+
+
+def _identify(connection: sqlite3.Connection, clock: Clock) -> Identity:
+    meta = dict(connection.execute("SELECT key, value FROM meta").fetchall())
+    node_id = meta.get("node-id") or str(uuid.uuid4())
+    incarnation = meta.get("incarnation") or uuid.uuid4().hex[:16]
+    run = str(uuid.uuid4())
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute("INSERT OR IGNORE INTO meta VALUES ('node-id', ?)", (node_id,))
+    connection.execute("INSERT OR IGNORE INTO meta VALUES ('incarnation', ?)", (incarnation,))
+    connection.execute("INSERT INTO runs SELECT ?, next, ? FROM sequence", (run, clock.wall_ms()))
+    connection.execute("COMMIT")
+    return Identity(node_id, incarnation, run)
+
+
+def _make_configured(state: State, options: JournalOptions, identity: Identity, clock: Clock) -> Group:
+    """Declared addresses and queues, and the queues of configured bridges, as far as they are missing."""
+    now_ms = clock.wall_ms()
+    log = Logbook(False, options.node, identity.node_id, identity.store, now_ms)
+    group = Group(state, options, identity.incarnation, now_ms, log)
+    for name, queues in options.addresses.items():
+        address = state.addresses.get(name) or group.make_address(name)
+        for queue in queues:
+            if queue not in address.queues:
+                group.make_queue(address, queue, None, address.trimmed)
+    for bridge in options.bridges:
+        for name in bridge.addresses:
+            if name not in state.addresses:
+                group.make_address(name)
+        queue = bridge_queue_name(bridge.bridge)
+        for address in list(state.addresses.values()):
+            if not address.deleted and bridge.selects(address.name) and queue not in address.queues:
+                group.make_queue(address, queue, bridge.bridge, address.trimmed)
+    return group
+
+
+def _fit_ids(group: Group) -> None:
+    """Delete stored IDs that no cache holds: all where they are not persisted, the oldest where it shrank."""
+    if not group.options.persist_id_cache:
+        group.statements.append(("DELETE FROM ids", ()))
+        return
+    for address in group.state.addresses.values():
+        oldest = address.cache.accepted - address.cache.capacity
+        if oldest > 0:
+            group.statements.append(forget_ids(address.address_id, oldest))
+            group.changed_addresses[address.address_id] = address  # its capacity, for the next start

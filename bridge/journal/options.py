@@ -1,0 +1,74 @@
+"""What the journal is opened with: plain values, read from the settings by `bridge.app`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal
+
+#: Bytes of client messages that may wait for a commit; beyond it callers wait, then get TOO_BUSY.
+INBOX_BYTES: Final = 64 * 1024 * 1024
+#: Most bytes and units that go into one commit.
+GROUP_BYTES: Final = 8 * 1024 * 1024
+GROUP_UNITS: Final = 2048
+#: Client messages of one commit are cut into blocks of about this size (the default producer-window-size).
+BLOCK_BYTES: Final = 1024 * 1024
+#: A message of this size has a block of its own (the default min-large-message-size).
+LARGE_BYTES: Final = 100 * 1024
+#: The log is checkpointed after about this many bytes.
+CHECKPOINT_BYTES: Final = 16 * 1024 * 1024
+#: Most blocks and bytes trimmed with one commit (some milliseconds).
+TRIM_BLOCKS: Final = 64
+TRIM_BYTES: Final = 64 * 1024 * 1024
+#: The file may hold this much more than its live data before it is shrunk.
+SLACK_BYTES: Final = 32 * 1024 * 1024
+#: Between attempts: to store while the disk or an address is full, to open a journal that failed.
+RETRY_MS: Final = 500
+#: Kept aside on the disk, so that a full one can still be read empty: room for the log to be checkpointed.
+RESERVE_BYTES: Final = 24 * 1024 * 1024
+#: Leases that one queue may have at a time.
+LEASES: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class AddressPolicy:
+    """The settings of one address, resolved."""
+
+    max_size_bytes: int = 1 << 30
+    full_policy: Literal["BLOCK", "FAIL"] = "BLOCK"
+    id_cache_size: int = 20_000
+    auto_create: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class BridgeQueue:
+    """The queue that a configured bridge reads from, on each address that it selects."""
+
+    bridge: str
+    #: Addresses made at opening; others are selected when they come to be.
+    addresses: Sequence[str]
+    selects: Callable[[str], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class JournalOptions:
+    """All that the journal needs to know."""
+
+    directory: Path
+    node: str = "node"
+    policy: Callable[[str], AddressPolicy] = field(default=lambda _address: AddressPolicy())
+    persist_id_cache: bool = True
+    #: Declared addresses and the queues made for them at opening.
+    addresses: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    bridges: Sequence[BridgeQueue] = ()
+    max_message_bytes: int = 16 * 1024 * 1024
+    #: How long a unit waits for room (BLOCK, full disk).
+    call_timeout_ms: int = 30_000
+    #: Whether outbox rows are written.
+    delivery_log: bool = True
+
+
+def bridge_queue_name(bridge: str) -> str:
+    """A bridge's queue is the node's own, hence the `$`."""
+    return f"$bridge.{bridge}"

@@ -1,0 +1,212 @@
+"""Queues, leases, caches and addresses: the rarer units of a commit group."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from bridge.cursor import Interval, Lease
+from bridge.errors import Conflict, TooBusy
+from bridge.journal.clients import stale_lease
+from bridge.journal.group import Group
+from bridge.journal.options import LEASES
+from bridge.journal.state import DELETED_PREFIX
+from bridge.journal.units import (
+    CacheUnit,
+    DeleteAddressUnit,
+    Grant,
+    LeaseEndUnit,
+    LeaseUnit,
+    OutboxUnit,
+    QueueUnit,
+)
+
+#: Blocks looked at in one step of a lease.
+_BLOCKS_A_STEP = 64
+
+
+def change_queue_set(group: Group, unit: QueueUnit) -> None:
+    """Make a queue (True: it is new) or delete one."""
+    if unit.action == "delete":
+        queue = group.require_queue(unit.address, unit.queue)
+        address = group.state.addresses[unit.address]
+        del address.queues[unit.queue]
+        group.changed_queues.pop(queue.queue_id, None)
+        group.state.to_trim.add(address.address_id)
+        group.statements.append(("DELETE FROM queues WHERE queue_id = ?", (queue.queue_id,)))
+        group.touched.add(address.name)  # who waits for its messages learns that it is gone
+        return
+    address = group.require_address(unit.address)
+    if unit.queue in address.queues:
+        unit.result = False
+        return
+    if unit.start == "earliest":
+        start = address.trimmed
+    elif unit.start == "latest":
+        start = address.next  # what this group brings is given its positions last, all of it behind
+    else:
+        start = min(max(unit.start, address.trimmed), address.next)
+    group.make_queue(address, unit.queue, None, start)
+    unit.result = True
+
+
+def lease(group: Group, connection: sqlite3.Connection, unit: LeaseUnit) -> None:
+    """Hand out the next messages that nobody has, in order; what earlier commits stored, that is."""
+    queue = group.require_queue(unit.address, unit.queue)
+    address = group.state.addresses[unit.address]
+    cursor = queue.cursor
+    group.expire_leases(address, queue)
+    if len(cursor.leases) >= LEASES:
+        raise TooBusy(
+            f"{unit.address}/{unit.queue} has {len(cursor.leases)} leases",
+            key="leases",
+            limit=LEASES,
+            found=len(cursor.leases),
+        )
+    intervals: list[Interval] = []
+    room = _Room(unit.most, unit.most_bytes)
+    for gap in cursor.free(address.next):
+        start, end = gap[0], room.fill(_stretches(connection, address.address_id, gap))
+        if end is not None:
+            intervals.append((start, end))
+        elif not room.count and gap[1] < address.next:
+            cursor.settle(gap)  # holds no message: let `next` move over it
+            group.change_queue(address, queue)
+        if room.is_full:
+            break
+    if intervals:
+        cursor.take(unit.lease, Lease(intervals, room.count, group.now_ms + unit.lease_ms))
+        group.change_queue(address, queue)
+        unit.result = Grant(unit.lease, intervals)
+    elif (expiry := cursor.next_expiry_ms) is not None:
+        unit.retry_ms = expiry - group.now_ms
+
+
+class _Stretch(NamedTuple):
+    """Messages of one block that are free."""
+
+    first: int
+    end: int
+    #: Bytes of the whole block, and of its largest message.
+    size: int
+    largest: int
+
+
+class _Room:
+    """What a page may still hold. Counts bytes from above: a page is never more than was asked for."""
+
+    def __init__(self, messages: int, size: int) -> None:
+        self._messages = messages
+        self._bytes = size
+        self.count = 0
+        self.is_full = False
+
+    def fill(self, stretches: Iterator[_Stretch]) -> int | None:
+        """Take messages in order; answers one beyond the last taken, None where none was."""
+        end = None
+        for stretch in stretches:
+            number = min(stretch.end - stretch.first, self._messages - self.count)
+            if min(number * stretch.largest, stretch.size) > self._bytes:
+                number = min(number, self._bytes // stretch.largest)
+            if number <= 0 and not self.count:
+                number = 1  # one message at least, however large
+            if number > 0:
+                end = stretch.first + number
+                self.count += number
+                self._bytes -= min(number * stretch.largest, stretch.size)
+            if number < stretch.end - stretch.first or self.count >= self._messages or self._bytes <= 0:
+                self.is_full = True
+                break
+        return end
+
+
+def _stretches(connection: sqlite3.Connection, address_id: int, gap: Interval) -> Iterator[_Stretch]:
+    """The messages of a gap, block by block."""
+    from_, end = gap
+    (holding,) = connection.execute(
+        "SELECT max(first) FROM blocks WHERE address_id = ? AND first <= ?", (address_id, from_)
+    ).fetchone()
+    at = from_ if holding is None else holding
+    while at < end:
+        rows = connection.execute(
+            "SELECT first, count, size, largest FROM blocks WHERE address_id = ? AND first >= ? AND first < ?"
+            " ORDER BY first LIMIT ?",
+            (address_id, at, end, _BLOCKS_A_STEP),
+        ).fetchall()
+        if not rows:
+            return
+        for first, count, size, largest in rows:
+            low, high = max(first, from_), min(first + count, end)
+            if low < high:
+                yield _Stretch(low, high, size, largest)
+        at = rows[-1][0] + rows[-1][1]
+
+
+def end_lease(group: Group, unit: LeaseEndUnit) -> None:
+    """Settle a lease or hand it back. Raises: StaleLease, QueueNotFound, AddressNotFound."""
+    wanted = unit.acknowledgement
+    queue = group.require_queue(wanted.address, wanted.queue)
+    address = group.state.addresses[wanted.address]
+    group.expire_leases(address, queue)
+    if unit.settle:
+        found = queue.cursor.acknowledge(wanted.lease, wanted.upto)
+    else:
+        found = queue.cursor.release(wanted.lease)
+    if not found:
+        raise stale_lease(wanted)
+    group.touched.add(wanted.address)
+    group.change_queue(address, queue)
+
+
+def change_cache(group: Group, unit: CacheUnit) -> None:
+    """Clear or resize an ID cache, in memory and on disk.
+
+    In a group of its own (`writer`), so that no overlay leans on what the cache was.
+    """
+    address = group.existing_address(unit.address)
+    cache = address.cache
+    if unit.capacity is None:
+        unit.result = cache.clear()
+        oldest = cache.accepted
+    else:
+        unit.result = cache.resize(unit.capacity)
+        address.id_cache_size, address.id_cache_configured = unit.capacity, address.policy.id_cache_size
+        group.changed_addresses[address.address_id] = address
+        oldest = cache.accepted - unit.capacity
+    group.statements.append(forget_ids(address.address_id, oldest))
+
+
+def forget_ids(address_id: int, oldest: int) -> tuple[str, tuple[int, int, int]]:
+    """Delete the rows of IDs that all have running numbers below `oldest`; younger rows are not looked at."""
+    sql = "DELETE FROM ids WHERE address_id = ? AND first < ? AND first + count <= ?"
+    return (sql, (address_id, oldest, oldest))
+
+
+def delete_address(group: Group, unit: DeleteAddressUnit) -> None:
+    """Its queues and IDs go now, its blocks in bounded steps; the name is free at once.
+
+    In a group of its own (`writer`). Raises: AddressNotFound, Conflict.
+    """
+    address = group.existing_address(unit.address)
+    bridges = sorted(queue.bridge for queue in address.queues.values() if queue.bridge is not None)
+    if bridges:
+        raise Conflict(
+            f"{unit.address} is read by the bridges {', '.join(bridges)}", key="address", found=unit.address
+        )
+    state = group.state
+    group.touched.add(address.name)
+    del state.addresses[address.name]
+    address.name = f"{DELETED_PREFIX}{address.address_id}"
+    state.addresses[address.name] = address
+    address.queues.clear()
+    address.cache.clear()
+    state.to_trim.add(address.address_id)
+    group.changed_addresses[address.address_id] = address
+    for table in ("queues", "ids"):
+        group.statements.append((f"DELETE FROM {table} WHERE address_id = ?", (address.address_id,)))
+
+
+def forget_lines(group: Group, unit: OutboxUnit) -> None:
+    """Delivery-log lines that their segment holds need no row any more."""
+    group.statements.append(("DELETE FROM outbox WHERE line_id <= ?", (unit.upto,)))

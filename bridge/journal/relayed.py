@@ -1,0 +1,155 @@
+"""Bridges in a commit group: streams opened, batches delivered to this journal, and sent ones settled."""
+
+from __future__ import annotations
+
+from bridge import runs as run_arithmetic
+from bridge.batch import Batch
+from bridge.block import Block, encode_message
+from bridge.errors import Fenced, OutOfSequence
+from bridge.journal.group import Group, Held
+from bridge.journal.options import bridge_queue_name
+from bridge.journal.state import PositionState, SettledState
+from bridge.journal.units import DeliverUnit, OpenUnit, SettleUnit
+from bridge.ports import Receipt, StreamState
+from dedup.cache import repeated
+from dedup.coverage import Outcome, judge
+from dedup.verdict import Verdict
+
+
+def open_stream(group: Group, unit: OpenUnit) -> None:
+    """Issue a new epoch; from its commit on, older links of this stream are fenced."""
+    key = (unit.bridge, unit.stream)
+    position = group.state.positions.get(key)
+    if position is None:
+        position = group.state.positions[key] = PositionState(None, "", 0, 0)
+    position.epoch += 1
+    group.changed_positions[key] = position
+    unit.result = StreamState(position.next, position.run, position.checksum, position.epoch)
+
+
+def deliver(group: Group, unit: DeliverUnit) -> None:
+    """Decide a batch: design rule 1, then room, then producers' IDs where they are asked for (rule 4).
+
+    Raises:
+        Fenced, OutOfSequence, AddressNotFound, AddressFull, and Held where there is no room now.
+    """
+    batch = unit.batch
+    key = (unit.bridge, batch.stream)
+    position = _current(group, unit)
+    if position.blocked_epoch == unit.epoch:
+        reason = "NOT_NOW: a batch before this one was not taken; open the stream again"
+        unit.result = Receipt(batch.stream, Verdict.NOT_NOW, position.next or 0, reason=reason)
+        return
+    if key in group.waiting:
+        raise Held(group.waiting[key])
+    judgement = judge(position.next, batch.from_, batch.upto)
+    if judgement.outcome is Outcome.OUT_OF_SEQUENCE:
+        raise OutOfSequence(
+            f"{batch.stream}: the batch begins at {batch.from_}; expected at most {position.next}",
+            limit=position.next,
+            found=batch.from_,
+        )
+    if judgement.outcome is Outcome.DUPLICATE:
+        group.log.replayed(unit, batch)
+        unit.result = _receipt(group, batch, Verdict.DUPLICATE, judgement.next, duplicates=batch.count)
+        return
+    fresh = batch.after(judgement.start)
+    refusal = _refusal(group, unit.address, fresh)
+    if refusal is not None:
+        place, reason = refusal
+        position.blocked_epoch = unit.epoch
+        unit.result = Receipt(
+            batch.stream, Verdict.REFUSED, position.next or 0, place, reason, committed=group.now_ms
+        )
+        return
+    rejected = _take(group, unit, fresh)
+    position.next, position.run, position.checksum = batch.upto, unit.run, batch.checksum
+    group.changed_positions[key] = position
+    group.log.received(unit, fresh, rejected)
+    duplicates = batch.count - fresh.count + rejected
+    unit.result = _receipt(group, batch, Verdict.STORED, batch.upto, duplicates=duplicates)
+
+
+def _current(group: Group, unit: DeliverUnit) -> PositionState:
+    """The stream's position, if this link opened it last. Raises: Fenced."""
+    stream = unit.batch.stream
+    position = group.state.positions.get((unit.bridge, stream))
+    if position is None or position.epoch != unit.epoch:
+        found = position.epoch if position is not None else None
+        raise Fenced(
+            f"a newer link has opened {stream}: epoch {found}; this one has {unit.epoch}",
+            limit=found,
+            found=unit.epoch,
+        )
+    return position
+
+
+def _take(group: Group, unit: DeliverUnit, fresh: Batch) -> int:
+    """Let the batch's messages in; answers how many were known by their producers' IDs, and left out.
+
+    Raises: AddressNotFound, AddressFull, Held.
+    """
+    block = fresh.block
+    if block is None:
+        return 0
+    group.require_room(unit.address, block.largest)
+    address = group.require_address(unit.address)
+    rejected = 0
+    kept: Block | None = block
+    if unit.check_ids and block.ids and address.cache.capacity:
+        values = [value for _, value in block.ids]
+        known = sorted({*group.known(address.name, values), *repeated(values)})
+        if known:
+            group.log.duplicate(address.name, [values[place] for place in known])
+            kept = block.without(block.ids[place][0] for place in known)
+            rejected = len(known)
+            left_out = set(known)
+            values = [value for place, value in enumerate(values) if place not in left_out]
+        group.remember(address.name, values)
+    if kept is not None:
+        group.arrivals_of(address).add_block(kept)
+    return rejected
+
+
+def _refusal(group: Group, name: str, batch: Batch) -> tuple[int, str] | None:
+    """The first position whose message can never be stored here, and the rule; None: there is none."""
+    block = batch.block
+    if block is None:
+        return None
+    body_limit, address_limit = group.options.max_message_bytes, group.policy(name).max_size_bytes
+    if block.largest <= min(body_limit, address_limit):
+        return None
+    for place, message in zip(run_arithmetic.positions(batch.runs), block.messages(), strict=True):
+        size = len(message.body or b"")
+        if size > body_limit:
+            return place, f"MESSAGE_TOO_LARGE: the body has {size} bytes; the target takes {body_limit}"
+        size = len(encode_message(message))
+        if size > address_limit:
+            return place, f"MESSAGE_TOO_LARGE: {size} bytes; {name} holds at most {address_limit}"
+    return None
+
+
+def _receipt(group: Group, batch: Batch, verdict: Verdict, next_position: int, *, duplicates: int) -> Receipt:
+    return Receipt(batch.stream, verdict, next_position, duplicates=duplicates, committed=group.now_ms)
+
+
+def settle(group: Group, unit: SettleUnit) -> None:
+    """What the target covers for good is this bridge's no more."""
+    batch = unit.batch
+    key = (unit.bridge, batch.stream)
+    settled = group.state.settled.get(key)
+    address = group.state.addresses.get(unit.address)
+    queue = address.queues.get(bridge_queue_name(unit.bridge)) if address is not None else None
+    moves = queue is not None and batch.upto > queue.cursor.next
+    if not moves and settled is not None and settled.store == unit.store:
+        return
+    if settled is None:
+        settled = group.state.settled[key] = SettledState(batch.upto, batch.checksum, unit.store)
+    elif batch.upto >= settled.upto:
+        settled.upto, settled.checksum, settled.store = batch.upto, batch.checksum, unit.store
+    group.changed_settled[key] = settled
+    if address is not None and queue is not None:
+        queue.cursor.settle((queue.cursor.next, batch.upto))
+        group.change_queue(address, queue)
+    if batch.upto > batch.from_:
+        group.log.sent(unit)

@@ -1,0 +1,187 @@
+"""A decided group as rows: one transaction, no rules."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Final
+
+import msgspec
+
+from bridge.crash_points import crash_point
+from bridge.journal.arrivals import Arrivals
+from bridge.journal.group import Group
+from bridge.journal.queues import forget_ids
+from bridge.journal.trimming import trim
+
+_encode = msgspec.msgpack.Encoder().encode
+
+#: What a group adds to the write-ahead log besides its messages, about, in bytes.
+_OVERHEAD_BYTES: Final = 4 * 16384
+
+_INSERT_BLOCK = (
+    "INSERT INTO blocks"
+    " (first, address_id, count, ordinal, size, largest, checksum, stored_ms, ids, origins, body)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_UPSERT_ADDRESS = (
+    "INSERT INTO addresses"
+    " (address_id, name, routing_type, first, next, trimmed, total, messages, bytes, logged,"
+    " ids_accepted, id_cache_capacity, id_cache_size, id_cache_configured)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    " ON CONFLICT (address_id) DO UPDATE"
+    " SET name = excluded.name, next = excluded.next, trimmed = excluded.trimmed,"
+    " total = excluded.total, messages = excluded.messages, bytes = excluded.bytes, logged = excluded.logged,"
+    " ids_accepted = excluded.ids_accepted, id_cache_capacity = excluded.id_cache_capacity,"
+    " id_cache_size = excluded.id_cache_size, id_cache_configured = excluded.id_cache_configured"
+)
+_UPSERT_QUEUE = (
+    "INSERT INTO queues (queue_id, address_id, name, bridge, next, cursor) VALUES (?, ?, ?, ?, ?, ?)"
+    " ON CONFLICT (queue_id) DO UPDATE SET next = excluded.next, cursor = excluded.cursor"
+)
+_UPSERT_POSITION = (
+    "INSERT INTO positions (bridge, stream, next, run, checksum, epoch) VALUES (?, ?, ?, ?, ?, ?)"
+    " ON CONFLICT (bridge, stream) DO UPDATE SET next = excluded.next, run = excluded.run,"
+    " checksum = excluded.checksum, epoch = excluded.epoch"
+)
+_UPSERT_SETTLED = (
+    "INSERT INTO settled (bridge, stream, upto, checksum, store) VALUES (?, ?, ?, ?, ?)"
+    " ON CONFLICT (bridge, stream) DO UPDATE SET upto = excluded.upto, checksum = excluded.checksum,"
+    " store = excluded.store"
+)
+
+
+class CommitFailed(Exception):
+    """COMMIT itself raised `cause`: unless room was missing, the group may have been stored or not."""
+
+    def __init__(self, cause: sqlite3.Error) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+def write_group(group: Group, connection: sqlite3.Connection) -> int:
+    """Store the group durably; answers about how many bytes went into the write-ahead log.
+
+    Raises:
+        sqlite3.Error: nothing of the group was stored.
+        CommitFailed: what was stored is said by its cause.
+    """
+    crash_point("journal.before-begin")
+    connection.execute("BEGIN IMMEDIATE")
+    size = _OVERHEAD_BYTES
+    for sql, parameters in group.statements:
+        connection.execute(sql, parameters)
+    for arrivals in group.arrivals.values():
+        size += _write_arrivals(group, connection, arrivals)
+    size += _write_ids(group, connection)
+    trim(group, connection)
+    _write_changes(group, connection)
+    _write_lines(group, connection)
+    crash_point("journal.before-commit")
+    try:
+        connection.execute("COMMIT")
+    except sqlite3.Error as error:
+        raise CommitFailed(error) from error
+    crash_point("journal.after-commit")
+    return size
+
+
+def _write_arrivals(group: Group, connection: sqlite3.Connection, arrivals: Arrivals) -> int:
+    state, address = group.state, arrivals.address
+    from_clients = []
+    rows = []
+    position = state.sequence
+    for block, is_client in arrivals.blocks():
+        ids = _encode(block.ids) if block.ids else None
+        origins = _encode(block.origins) if block.origins else None
+        rows.append(
+            (position, address.address_id, block.count, address.total, block.size, block.largest,
+             block.checksum, group.now_ms, ids, origins, block.body)
+        )  # fmt: skip
+        if is_client:
+            from_clients.append((position, block))
+        position += block.count
+        address.total += block.count
+        address.bytes += block.size
+        address.messages += block.count
+    connection.executemany(_INSERT_BLOCK, rows)
+    state.sequence = address.next = position
+    if from_clients:
+        stream = address.stream(group.incarnation)
+        group.log.client_sends(address.name, stream, address.logged, position, from_clients)
+        address.logged = position
+    group.changed_addresses[address.address_id] = address
+    group.touched.add(address.name)
+    return arrivals.size
+
+
+def _write_ids(group: Group, connection: sqlite3.Connection) -> int:
+    """One row of IDs for each address, and away with the rows whose IDs have all been overwritten."""
+    size = 0
+    for name, overlay in group.overlays.items():
+        added = overlay.added
+        if not added:
+            continue
+        address = group.state.addresses[name]
+        group.changed_addresses[address.address_id] = address
+        if not group.options.persist_id_cache:
+            continue
+        packed = _encode(added)
+        connection.execute(
+            "INSERT INTO ids (address_id, first, count, stored_ms, packed) VALUES (?, ?, ?, ?, ?)",
+            (address.address_id, overlay.first, len(added), group.now_ms, packed),
+        )
+        oldest = overlay.first + len(added) - address.cache.capacity
+        connection.execute(*forget_ids(address.address_id, oldest))
+        size += len(packed)
+    return size
+
+
+def _write_changes(group: Group, connection: sqlite3.Connection) -> None:
+    state = group.state
+    added = {state.addresses[name].address_id: len(overlay.added) for name, overlay in group.overlays.items()}
+    connection.executemany(
+        _UPSERT_ADDRESS,
+        [
+            (a.address_id, a.name, a.routing_type, a.first, a.next, a.trimmed, a.total, a.messages, a.bytes,
+             a.logged, a.cache.accepted + added.get(a.address_id, 0), a.cache.capacity, a.id_cache_size,
+             a.id_cache_configured)
+            for a in group.changed_addresses.values()
+        ],
+    )  # fmt: skip
+    connection.executemany(
+        _UPSERT_QUEUE,
+        [
+            (
+                queue.queue_id,
+                address.address_id,
+                queue.name,
+                queue.bridge,
+                queue.cursor.next,
+                queue.cursor.pack(),
+            )
+            for address, queue in group.changed_queues.values()
+        ],
+    )
+    connection.executemany(
+        _UPSERT_POSITION,
+        [
+            (*key, position.next, position.run, position.checksum, position.epoch)
+            for key, position in group.changed_positions.items()
+        ],
+    )
+    connection.executemany(
+        _UPSERT_SETTLED,
+        [
+            (*key, settled.upto, settled.checksum, settled.store)
+            for key, settled in group.changed_settled.items()
+        ],
+    )
+    if group.arrivals:
+        connection.execute("UPDATE sequence SET next = ?", (state.sequence,))
+
+
+def _write_lines(group: Group, connection: sqlite3.Connection) -> None:
+    group.log.close(
+        {name: group.state.addresses[name].stream(group.incarnation) for name in group.log.repeated}
+    )
+    connection.executemany("INSERT INTO outbox (line) VALUES (?)", [(line,) for line in group.log.lines])

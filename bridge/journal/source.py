@@ -1,0 +1,282 @@
+"""The journal as a source: a bridge's own queue on each address that it reads."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+
+from bridge.batch import Batch
+from bridge.crash_points import crash_point
+from bridge.errors import JournalFailed, JournalUnavailable, SourceGap
+from bridge.journal import reader
+from bridge.journal.cutting import Cutter
+from bridge.journal.journal import Journal
+from bridge.journal.units import SettleUnit
+from bridge.ports import Receipt, Remembered, Stream
+from dedup.verdict import Verdict
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+#: Settlements on their way to the journal before the next one waits.
+SETTLEMENTS: Final = 64
+#: How long to wait for settlements that are on their way when opening and closing, seconds: a full disk
+#: holds them. Those that come late are harmless, for the target's word settles the same again.
+SETTLING_S: Final = 5.0
+#: Streams that are read in advance at a time, one batch's bytes of each.
+READ_AT_ONCE: Final = 8
+
+#: Stands for the receipts that never came.
+_NO_RECEIPT: Final = Receipt("", Verdict.STORED, 0)
+#: SQLite's codes for a file that no retry mends.
+_DAMAGED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+@dataclass(slots=True)
+class _Place:
+    """Where one stream is read."""
+
+    stream: Stream
+    address_id: int
+    #: Next position to read.
+    at: int
+    #: From here on the bridge's own queue keeps the messages; below, they may be trimmed at any time.
+    kept_from: int
+    #: What was read in advance, already cut into batches.
+    ready: deque[Batch] = field(default_factory=deque)
+    #: Where the end has been reached: done when more has come.
+    more: asyncio.Future[None] | None = None
+
+
+class JournalSource:
+    """Implements `bridge.ports.Source` for one bridge on this node's journal."""
+
+    def __init__(  # noqa: PLR0913 - each by its name, as the settings have them
+        self,
+        journal: Journal,
+        bridge: str,
+        *,
+        selects: Callable[[str], bool],
+        forward: Callable[[str], str],
+        stamp: bool,
+        batch_bytes: int,
+        large_bytes: int,
+        target_name: str,
+    ) -> None:
+        """Where and how to read.
+
+        Args:
+            journal: this node's.
+            bridge: whose queues are read.
+            selects: whether the bridge reads an address.
+            forward: the address at the target for an address here.
+            stamp: name the origin of messages that have none (`use-duplicate-detection`).
+            batch_bytes: largest batch (`producer-window-size`); one message may be larger.
+            large_bytes: from here a message travels in a batch of its own (`min-large-message-size`).
+            target_name: of the connector, for the delivery log.
+        """
+        self._journal = journal
+        self._bridge = bridge
+        self._selects = selects
+        self._forward = forward
+        self._cutter = Cutter(batch_bytes, large_bytes, stamp)
+        self._target_name = target_name
+        self._store = ""
+        #: How many addresses had been made when the streams were last looked at.
+        self._made = 0
+        #: By stream identity; those that were read last come last.
+        self._places: dict[str, _Place] = {}
+        self._settling: deque[asyncio.Future[Any]] = deque()
+
+    async def streams(self) -> Sequence[Stream]:
+        """Every stream there is now; grows as addresses are made."""
+        return [stream for stream, _ in await self._find_streams()]
+
+    async def _find_streams(self) -> list[tuple[Stream, reader.BridgeQueueRow]]:
+        rows = await self._read(reader.bridge_queues, self._bridge)
+        identity = self._journal.identity
+        found: list[tuple[Stream, reader.BridgeQueueRow]] = []
+        for row in rows:
+            if self._selects(row.address):
+                name = f"journal:{identity.incarnation}:{row.address}:{row.first}"
+                found.append((Stream(name, row.address, self._forward(row.address), identity.run), row))
+        return found
+
+    async def remembered(self) -> Mapping[str, Remembered]:
+        """By stream identity, what was confirmed before."""
+        rows = await self._read(reader.read_settled, self._bridge)
+        return {stream: Remembered(upto, store) for stream, (upto, store) in rows.items()}
+
+    # -- opening ---------------------------------------------------------------------------------------
+
+    async def open(self, resume: Mapping[str, int | None], store: str) -> None:
+        """Go to the target's next of each stream; what it covers already is settled here as `recovered`.
+
+        Raises:
+            SourceGap: a position is gone or beyond the end. JournalUnavailable: try again.
+        """
+        await self._settlements_end()
+        self._store = store
+        self._made = self._journal.notices.made
+        found = {stream.identity: (stream, row) for stream, row in await self._find_streams()}
+        for identity, wanted in resume.items():
+            if identity not in found:
+                raise SourceGap(f"this journal has no stream {identity}", key=identity)
+            stream, row = found[identity]
+            start = row.queue_next if wanted is None else wanted
+            await self._check_there(identity, row, start)
+            self._places[identity] = _Place(stream, row.address_id, start, row.queue_next)
+            if start > row.queue_next:
+                await self._recover(stream, row, start)
+
+    async def _check_there(self, identity: str, row: reader.BridgeQueueRow, start: int) -> None:
+        if start > row.end:
+            raise SourceGap(
+                f"{identity}: the target has covered up to {start}; this journal ends at {row.end}",
+                key=identity,
+                limit=row.end,
+                found=start,
+            )
+        if start < row.trimmed and await self._read(reader.was_trimmed, row, start):
+            raise _trimmed(identity, start, row.trimmed)
+
+    async def _recover(self, stream: Stream, row: reader.BridgeQueueRow, upto: int) -> None:
+        """The receipts were lost, not the messages: settle what the target says it has."""
+        at = row.queue_next
+        while at < upto:
+            blocks = await self._read(reader.read_blocks, row.address_id, at, upto, self._cutter.batch_bytes)
+            batches = self._cutter.cut(stream.identity, blocks, at, upto)
+            for batch in batches or [Batch(stream.identity, at, upto)]:
+                await self._settle(batch, stream, _NO_RECEIPT, recovered=True)
+                at = batch.upto
+        while self._settling:
+            await _answer(self._settling.popleft())
+
+    # -- reading ---------------------------------------------------------------------------------------
+
+    async def read(self) -> Sequence[Batch]:
+        """The next batches, at most one a stream; waits until there is one. Empty: there are new streams."""
+        while True:
+            arrival = self._journal.notices.anything()
+            if await self._has_new_streams():
+                return []
+            await self._read_ahead()
+            batches = [place.ready.popleft() for place in self._places.values() if place.ready]
+            if batches:
+                return batches
+            await asyncio.wait((arrival,))  # others wait for it too: it must not be cancelled with us
+
+    async def _has_new_streams(self) -> bool:
+        made = self._journal.notices.made
+        if made == self._made:
+            return False
+        self._made = made
+        return any(stream.identity not in self._places for stream in await self.streams())
+
+    async def _read_ahead(self) -> None:
+        """Read on where nothing is left and something has come, in one transaction."""
+        places = [
+            place
+            for place in self._places.values()
+            if not place.ready and (place.more is None or place.more.done())
+        ][:READ_AT_ONCE]
+        if not places:
+            return
+        for place in places:
+            place.more = self._journal.notices.changed(place.stream.address)
+        found = await self._read(_read_places, places, self._cutter.batch_bytes)
+        for place, blocks in zip(places, found, strict=True):
+            for batch in self._cutter.cut(place.stream.identity, blocks, place.at):
+                place.ready.append(batch)
+                place.at = batch.upto
+            if blocks:
+                place.more = None
+            identity = place.stream.identity
+            self._places[identity] = self._places.pop(identity)  # the others come first the next time
+
+    async def _read(
+        self, function: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        try:
+            return await self._journal.read(function, *args, **kwargs)
+        except sqlite3.Error as error:
+            kind = JournalFailed if error.sqlite_errorcode & 0xFF in _DAMAGED else JournalUnavailable
+            raise kind(f"the journal cannot be read ({error})") from error
+
+    # -- settling --------------------------------------------------------------------------------------
+
+    async def settled(self, batch: Batch, receipt: Receipt) -> None:
+        """Free what the target covers; waits only where the journal is far behind.
+
+        Raises:
+            JournalUnavailable: an earlier settlement failed; the target's word settles it again.
+        """
+        crash_point("source.before-settle")
+        await self._settle(batch, self._places[batch.stream].stream, receipt, recovered=False)
+        crash_point("source.after-settle")
+
+    async def _settle(self, batch: Batch, stream: Stream, receipt: Receipt, *, recovered: bool) -> None:
+        while self._settling and (self._settling[0].done() or len(self._settling) >= SETTLEMENTS):
+            await _answer(self._settling.popleft())
+        if batch.block is not None and not batch.block.ids:
+            batch = replace(batch, block=None)  # a line needs the IDs only: let the bodies go
+        unit = self._journal.send(
+            SettleUnit,
+            bridge=self._bridge,
+            address=stream.address,
+            target_address=self._target_name,
+            batch=batch,
+            store=self._store,
+            committed=receipt.committed,
+            duplicates=receipt.duplicates,
+            recovered=recovered,
+        )
+        self._settling.append(unit.future)
+
+    async def _settlements_end(self) -> None:
+        """Wait, but not for ever, until nothing is on its way; what failed is the next opening's matter."""
+        if not self._settling:
+            return
+        done, _ = await asyncio.wait(self._settling, timeout=SETTLING_S)
+        self._settling.clear()
+        await asyncio.gather(*done, return_exceptions=True)
+
+    async def close(self) -> None:
+        """What was read and is not settled stays in the queue, in order."""
+        await self._settlements_end()
+        self._places.clear()
+
+
+def _read_places(
+    connection: sqlite3.Connection, places: Sequence[_Place], most_bytes: int
+) -> list[list[reader.StoredBlock]]:
+    """What comes next at each place. Raises: SourceGap."""
+    found: list[list[reader.StoredBlock]] = []
+    for place in places:
+        if place.at < place.kept_from:
+            (trimmed,) = connection.execute(
+                "SELECT trimmed FROM addresses WHERE address_id = ?", (place.address_id,)
+            ).fetchone()
+            if place.at < trimmed:
+                raise _trimmed(place.stream.identity, place.at, trimmed)
+        found.append(reader.read_blocks(connection, place.address_id, place.at, reader.END, most_bytes))
+    return found
+
+
+def _trimmed(identity: str, start: int, trimmed: int) -> SourceGap:
+    return SourceGap(
+        f"{identity}: the target asks for {start}; this journal has nothing below {trimmed}",
+        key=identity,
+        limit=trimmed,
+        found=start,
+    )
+
+
+async def _answer(future: asyncio.Future[Any]) -> None:
+    """Wait for a settlement without taking it back when the one who waits is cancelled."""
+    await asyncio.wait((future,))
+    future.result()

@@ -1,0 +1,106 @@
+"""The journal as a target: where the receiving side of a bridge stores."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bridge.batch import Batch
+from bridge.errors import JournalUnavailable, Stopping, TargetUnavailable
+from bridge.journal.journal import Journal
+from bridge.journal.units import DeliverUnit, OpenUnit, Unit
+from bridge.ports import Opened, Receipt, Stream, StreamState
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    stream: Stream
+    state: StreamState
+
+
+class JournalTarget:
+    """Implements `bridge.ports.Target` for one bridge; the rules are `bridge.journal.relayed`'s."""
+
+    def __init__(self, journal: Journal, bridge: str, *, check_producer_ids: bool) -> None:
+        self._journal = journal
+        self._bridge = bridge
+        self._check_producer_ids = check_producer_ids
+        self._open: dict[str, _Open] = {}
+        self._waiting: set[asyncio.Future[Any]] = set()
+
+    async def open(self, streams: Sequence[Stream]) -> Opened:
+        """Issue each stream a new epoch, which fences older links of this bridge on it.
+
+        Raises:
+            TargetUnavailable: the journal failed or stops.
+        """
+        with _unavailable():
+            units = [
+                self._journal.send(OpenUnit, bridge=self._bridge, stream=stream.identity)
+                for stream in streams
+            ]
+            states: list[StreamState] = await self._answers(units)
+        answer: dict[str, StreamState] = {}
+        for stream, state in zip(streams, states, strict=True):
+            self._open[stream.identity] = _Open(stream, state)
+            answer[stream.identity] = state
+        return Opened(self._journal.store, answer)
+
+    async def deliver(self, batches: Sequence[Batch]) -> Sequence[Receipt]:
+        """Store each batch, all of it or nothing.
+
+        Raises:
+            OutOfSequence, Fenced: nothing of that batch was stored.
+            TargetUnavailable: whether anything was stored is unknown.
+        """
+        with _unavailable():
+            receipts: list[Receipt] = await self._answers([self._send(batch) for batch in batches])
+        return receipts
+
+    def _send(self, batch: Batch) -> DeliverUnit:
+        opened = self._open.get(batch.stream)
+        if opened is None:
+            raise TargetUnavailable(f"{batch.stream} is not open", key="stream", found=batch.stream)
+        return self._journal.send(
+            DeliverUnit,
+            bridge=self._bridge,
+            address=opened.stream.target_address,
+            batch=batch,
+            run=opened.stream.run,
+            epoch=opened.state.epoch,
+            check_ids=self._check_producer_ids,
+            size=batch.size,
+            deadline_ms=self._journal.deadline_ms(),
+        )
+
+    async def _answers(self, units: Sequence[Unit]) -> list[Any]:
+        """What the journal says to all of them, or the first error."""
+        futures = [unit.future for unit in units]
+        self._waiting.update(futures)
+        try:
+            answers = await asyncio.gather(*futures, return_exceptions=True)
+        finally:
+            self._waiting.difference_update(futures)
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+        return answers
+
+    async def close(self) -> None:
+        """Let what waits go; what the journal has been given it stores or not."""
+        self._open.clear()
+        for future in self._waiting:
+            if not future.done():
+                future.set_exception(TargetUnavailable("the target was closed"))
+
+
+@contextlib.contextmanager
+def _unavailable() -> Iterator[None]:
+    """A journal that fails or stops is, to a bridge, a target that went away."""
+    try:
+        yield
+    except (JournalUnavailable, Stopping) as error:
+        raise TargetUnavailable(error.detail, error.key, error.limit, error.found) from error

@@ -1,0 +1,174 @@
+"""Units of work for the writer thread: each is decided, stored and answered within one commit group."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from bridge.batch import Batch
+from bridge.cursor import Interval
+from bridge.store import Acknowledgement, Transaction
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Unit:
+    """Base: who waits, how big it is, and until when it may be held for want of room."""
+
+    future: asyncio.Future[Any]
+    size: int = 0
+    #: Monotonic ms; None: not held, answered at once.
+    deadline_ms: int | None = None
+    #: The answer, or the error instead; set while deciding, handed over after COMMIT.
+    result: Any = None
+    error: Exception | None = None
+
+    @property
+    def grows(self) -> bool:
+        """Whether it brings messages. Anything else is stored on a full disk, too, as far as can be."""
+        return False
+
+    @property
+    def patient(self) -> bool:
+        """Whether nobody's patience ends: it is held until there is room, however long that takes."""
+        return False
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class CommitUnit(Unit):
+    """A client's transaction, its messages encoded. Answer: `bridge.store.Committed`."""
+
+    transaction: Transaction
+    encoded: Sequence[bytes]
+
+    @property
+    def grows(self) -> bool:
+        """Acknowledgements alone free room."""
+        return bool(self.encoded)
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class OpenUnit(Unit):
+    """A bridge opens a stream. Answer: `bridge.ports.StreamState`."""
+
+    bridge: str
+    stream: str
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class DeliverUnit(Unit):
+    """A bridge's batch. Answer: `bridge.ports.Receipt`."""
+
+    bridge: str
+    address: str
+    batch: Batch
+    run: str
+    epoch: int
+    check_ids: bool
+
+    @property
+    def grows(self) -> bool:
+        """Coverage alone, too: batches of one stream keep their order."""
+        return True
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class SettleUnit(Unit):
+    """The target's word about what this node sent. Answer: None."""
+
+    bridge: str
+    address: str
+    target_address: str
+    batch: Batch
+    store: str
+    #: When the target committed, ms by its clock; 0 where only its next is known.
+    committed: int
+    duplicates: int
+    #: Learnt when the stream was opened, not from a receipt.
+    recovered: bool
+
+    @property
+    def patient(self) -> bool:
+        """The target's word can wait, but is not said twice."""
+        return True
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class QueueUnit(Unit):
+    """Make or delete a queue. Answer: whether it was made."""
+
+    action: Literal["create", "delete"]
+    address: str
+    queue: str
+    start: Literal["earliest", "latest"] | int = "earliest"
+
+
+@dataclass(slots=True, eq=False)
+class Grant:
+    """What a lease unit answers: the lease and where its messages are."""
+
+    lease: str
+    intervals: Sequence[Interval]
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class LeaseUnit(Unit):
+    """Lease messages. Answer: `Grant`; or None, and then `retry_ms` is the next lease's end, if any."""
+
+    address: str
+    queue: str
+    lease: str
+    most: int
+    most_bytes: int
+    lease_ms: int
+    retry_ms: int | None = None
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class LeaseEndUnit(Unit):
+    """Acknowledge or release a lease. Answer: None."""
+
+    acknowledgement: Acknowledgement
+    settle: bool
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class CacheUnit(Unit):
+    """Clear an address's ID cache (`capacity` None) or resize it. Answer: how many IDs went."""
+
+    address: str
+    capacity: int | None = None
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class DeleteAddressUnit(Unit):
+    """Delete an address. Answer: None."""
+
+    address: str
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class OutboxUnit(Unit):
+    """Delivery-log lines up to this one are on disk in their segment. Answer: None."""
+
+    upto: int
+
+    @property
+    def patient(self) -> bool:
+        """Copied lines can wait to be forgotten."""
+        return True
+
+
+@dataclass(slots=True)
+class Told:
+    """What a committed group tells the rest of the process."""
+
+    #: Units to be answered.
+    units: list[Unit] = field(default_factory=list)
+    #: Addresses with new or returned messages.
+    touched: set[str] = field(default_factory=set)
+    #: New addresses.
+    made: list[str] = field(default_factory=list)
+    #: Outbox rows were written.
+    logged: bool = False

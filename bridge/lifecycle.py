@@ -1,0 +1,77 @@
+"""A bridge's states, and which command each of them takes. Pure.
+
+Where Artemis's pause could never be resumed (semantics.md R18), ours continues with both `resume`
+and `start`.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from bridge.errors import Conflict
+
+
+class State(Enum):
+    """Names are what operations and metrics show."""
+
+    STOPPED = "STOPPED"
+    STARTING = "STARTING"
+    CONNECTING = "CONNECTING"
+    RUNNING = "RUNNING"
+    PAUSING = "PAUSING"
+    PAUSED = "PAUSED"
+    STOPPING = "STOPPING"
+    FAILED = "FAILED"
+
+
+class Command(Enum):
+    """What an operator may ask."""
+
+    START = "start"
+    STOP = "stop"
+    PAUSE = "pause"
+    RESUME = "resume"
+
+
+_ACTIVE = (State.STARTING, State.CONNECTING, State.RUNNING)
+
+#: Command and state -> state to go to; the same state: nothing to do; missing: refused.
+_TABLE: dict[Command, dict[State, State]] = {
+    Command.START: {
+        State.STOPPED: State.STARTING,
+        State.FAILED: State.STARTING,
+        State.PAUSED: State.STARTING,
+        **{state: state for state in _ACTIVE},
+    },
+    Command.STOP: {
+        **dict.fromkeys(_ACTIVE, State.STOPPING),
+        State.PAUSED: State.STOPPED,
+        State.FAILED: State.STOPPED,
+        State.STOPPED: State.STOPPED,
+        State.STOPPING: State.STOPPING,
+        State.PAUSING: State.STOPPING,
+    },
+    Command.PAUSE: {
+        **dict.fromkeys(_ACTIVE, State.PAUSING),
+        State.PAUSED: State.PAUSED,
+        State.PAUSING: State.PAUSING,
+    },
+    Command.RESUME: {
+        State.PAUSED: State.STARTING,
+        **{state: state for state in _ACTIVE},
+    },
+}
+
+
+def after(state: State, command: Command) -> State:
+    """The state that `command` leads to from `state`.
+
+    Raises:
+        Conflict: the state forbids it, e.g. start while stopping (Artemis's AMQ229255, semantics.md R19).
+    """
+    target = _TABLE[command].get(state)
+    if target is None:
+        raise Conflict(
+            f"a bridge that is {state.value} cannot {command.value}", key="state", found=state.value
+        )
+    return target

@@ -1,0 +1,144 @@
+"""A batch as a frame and back. The messages inside are not opened (design rule 5)."""
+
+from __future__ import annotations
+
+from bridge import runs as run_arithmetic
+from bridge.batch import Batch
+from bridge.block import Block, encode_message
+from bridge.link import limits
+from bridge.link.frames import BatchFrame, BrokenFrame, ReceiptFrame, clipped
+from bridge.ports import Receipt
+from bridge.runs import Runs
+
+#: A block's body begins with a msgpack array32: 0xdd and the number of messages, big-endian.
+_BODY_HEADER_BYTES = 5
+
+
+def to_frame(batch: Batch, number: int, index: int) -> BatchFrame:
+    """The frame that carries `batch` as number `number` of a link, of its stream `index`."""
+    block = batch.block
+    return BatchFrame(
+        number=number,
+        index=index,
+        from_=batch.from_,
+        upto=batch.upto,
+        runs=batch.runs,
+        refused=batch.refused,
+        checksum=batch.checksum,
+        events=batch.events,
+        count=batch.count,
+        largest=block.largest if block else 0,
+        block_checksum=block.checksum if block else 0,
+        ids=block.ids if block else (),
+        origins=block.origins if block else (),
+        body=block.body if block else b"",
+    )
+
+
+def to_batch(frame: BatchFrame, stream: str) -> Batch:
+    """The batch in a frame, of the stream with this identity.
+
+    Raises:
+        BrokenFrame: fields that speak of each other disagree.
+    """
+    if frame.from_ > frame.upto:
+        raise _broken("from", f"at most upto ({frame.upto})", frame.from_)
+    _check_runs(frame.runs, frame.from_, frame.upto)
+    _check_ascending("refused", frame.refused, frame.from_, frame.upto)
+    for moment in frame.events:
+        if not -1 <= moment <= limits.NUMBER_MOST:
+            raise _broken("events", f"-1 to {limits.NUMBER_MOST}", moment)
+    carried = run_arithmetic.count(frame.runs)
+    if carried != frame.count:
+        raise _broken("runs", f"{frame.count} positions, the count", carried)
+    block = _block(frame) if frame.count or frame.body else None
+    return Batch(
+        stream=stream,
+        from_=frame.from_,
+        upto=frame.upto,
+        runs=frame.runs,
+        block=block,
+        checksum=frame.checksum,
+        refused=frame.refused,
+        events=frame.events,
+    )
+
+
+def _block(frame: BatchFrame) -> Block:
+    """The block in a frame, its body's head held against the frame's count."""
+    head = frame.body[:_BODY_HEADER_BYTES]
+    if head != b"\xdd" + min(frame.count, 2**32 - 1).to_bytes(4, "big"):
+        raise _broken("body", f"begin as an array32 of {frame.count}", head.hex() or "nothing")
+    if frame.largest > len(frame.body):
+        raise _broken("largest", f"at most the body's {len(frame.body)}", frame.largest)
+    _check_ascending("ids", [index for index, _ in frame.ids], 0, frame.count)
+    if frame.origins:
+        stamped = 0
+        for stream, first, last in frame.origins:
+            if not 0 <= first <= last <= limits.POSITION_MOST:
+                raise _broken("origins", f"ascend within 0 to {limits.POSITION_MOST}", f"{first} to {last}")
+            if len(stream) > limits.STREAM_MOST:
+                raise _broken("origins", f"streams of at most {limits.STREAM_MOST} characters", len(stream))
+            stamped += last - first + 1
+        if stamped != frame.count:
+            raise _broken("origins", f"{frame.count} positions, the count", stamped)
+    return Block(frame.count, frame.body, frame.largest, frame.block_checksum, frame.ids, frame.origins)
+
+
+def _check_runs(runs: Runs, from_: int, upto: int) -> None:
+    """Runs ascend within ``[from_, upto)``."""
+    least = from_
+    for first, last in runs:
+        if not least <= first <= last < upto:
+            raise _broken("runs", f"ascend within [{from_}, {upto})", f"{first} to {last}")
+        least = last + 1
+
+
+def _check_ascending(field: str, values: tuple[int, ...] | list[int], least: int, end: int) -> None:
+    """Values ascend within ``[least, end)``, none twice."""
+    expected = least
+    for value in values:
+        if not expected <= value < end:
+            raise _broken(field, f"ascend within [{least}, {end})", value)
+        expected = value + 1
+
+
+def _broken(field: str, rule: str, found: int | str) -> BrokenFrame:
+    return BrokenFrame(f"BATCH.{field}: expected to be {rule}; found {found}", f"BATCH.{field}", rule, found)
+
+
+def first_above(batch: Batch, most: int) -> tuple[int, int]:
+    """The position and encoded size of the batch's first message above `most` bytes; there must be one."""
+    assert batch.block is not None
+    sizes = (len(encode_message(message)) for message in batch.block.messages())
+    return next(
+        (position, size)
+        for position, size in zip(run_arithmetic.positions(batch.runs), sizes, strict=True)
+        if size > most
+    )
+
+
+def receipt_frame(receipt: Receipt, number: int) -> ReceiptFrame:
+    """The frame that carries a receipt of batch `number`."""
+    return ReceiptFrame(
+        number=number,
+        verdict=receipt.verdict,
+        next=receipt.next,
+        position=receipt.position,
+        reason=clipped(receipt.reason),
+        duplicates=receipt.duplicates,
+        committed=receipt.committed,
+    )
+
+
+def to_receipt(frame: ReceiptFrame, stream: str) -> Receipt:
+    """The receipt in a frame, of the stream with this identity."""
+    return Receipt(
+        stream=stream,
+        verdict=frame.verdict,
+        next=frame.next,
+        position=frame.position,
+        reason=frame.reason,
+        duplicates=frame.duplicates,
+        committed=frame.committed,
+    )

@@ -1,0 +1,160 @@
+"""Drives one end of a link: reads for its machine, writes for it, and wakes it at its deadlines."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, Protocol
+
+import structlog
+
+from bridge.clock import Clock
+from bridge.crash_points import crash_point
+from bridge.link.codec import encode
+from bridge.link.frames import AnyFrame, BatchFrame, CloseCode, OpenStream, ReceiptFrame
+from bridge.link.machine import LinkState, Machine, Now
+
+_log: Final = structlog.get_logger(__name__)
+
+#: What is written when a link ends, its CLOSE above all, has this long to leave. Seconds.
+FLUSH_S: Final = 1.0
+#: The longest sleep of a timer; a deadline beyond it is looked at again.
+_LONGEST_SLEEP_S: Final = 3600.0
+
+
+def now(clock: Clock) -> Now:
+    """This moment, by both of its clocks."""
+    return Now(clock.monotonic_ms(), clock.wall_ms())
+
+
+class Socket(Protocol):
+    """A connection that carries whole messages."""
+
+    async def send(self, data: bytes) -> None:
+        """Send one message; waits while too much is on its way. Raises: ConnectionError."""
+
+    async def receive(self) -> bytes:
+        """The next message. Raises: ConnectionError, with the reason, when there will be none."""
+
+    async def close(self) -> None:
+        """Let go of everything. Never raises."""
+
+    def cut(self) -> None:
+        """Break the connection at once, whatever has not been sent."""
+
+
+class Driver:
+    """One end of one connection. `run` returns when the link has ended and nothing of it is left."""
+
+    def __init__(
+        self, machine: Machine[Any], socket: Socket, clock: Clock, on_change: Callable[[], None]
+    ) -> None:
+        """`on_change` is called when the machine may have events, and once it has ended."""
+        self._machine = machine
+        self._socket = socket
+        self._clock = clock
+        self._on_change = on_change
+        self._work = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        #: What the timer is set to, ms; it may be earlier than needed, never later.
+        self._timer_ms = 0
+
+    async def run(self) -> None:
+        """Read and write until the machine is CLOSED or the connection gone; then let go of it."""
+        reader = asyncio.create_task(self._guarded(self._read()))
+        writer = asyncio.create_task(self._guarded(self._write()))
+        try:
+            self.wake()
+            await self._ended.wait()
+            await asyncio.wait({writer}, timeout=FLUSH_S)
+        finally:
+            drained = writer.done()
+            if self._timer is not None:
+                self._timer.cancel()
+            self._machine.lost("the link was let go")
+            reader.cancel()
+            writer.cancel()
+            await asyncio.gather(reader, writer, return_exceptions=True)
+            self._on_change()
+            if not drained:
+                # What is still unsent would keep the connection open for as long as the other end is stuck.
+                self._socket.cut()
+            await self._socket.close()
+
+    def wake(self) -> None:
+        """Look at the machine again: something was asked of it or told to it."""
+        self._on_change()
+        self._work.set()
+        if self._machine.state is LinkState.CLOSED:
+            self._ended.set()
+        else:
+            self._set_timer()
+
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        """Reading or writing; however it ends, nobody is left waiting."""
+        try:
+            await work
+        except ConnectionError as error:
+            self._machine.lost(str(error) or type(error).__name__)
+        except Exception as error:  # noqa: BLE001 - a fault of ours: whoever waits on the link must not hang
+            _log.error("link-failed", exc_info=error)
+            self._machine.lost(f"{type(error).__name__}; see this node's log")
+        self.wake()
+
+    async def _read(self) -> None:
+        while self._machine.state is not LinkState.CLOSED:
+            data = await self._socket.receive()
+            self._machine.receive(data, now(self._clock))
+            self.wake()
+
+    async def _write(self) -> None:
+        while True:
+            self._work.clear()
+            while (frame := self._machine.next_frame()) is not None:
+                await self._send(frame)
+            self._on_change()
+            if self._machine.state is LinkState.CLOSED:
+                return
+            await self._work.wait()
+
+    async def _send(self, frame: AnyFrame) -> None:
+        data = encode(frame)
+        most = self._machine.largest_sent
+        if len(data) > most:
+            detail = f"{len(data)} bytes, where the other end takes {most}: lower producer-window-size"
+            self._machine.close(CloseCode.FRAME_TOO_LARGE, detail, permanent=True)
+            return
+        match frame:
+            case BatchFrame():
+                crash_point("link.before-batch")
+                await self._socket.send(data)
+                crash_point("link.after-batch")
+            case ReceiptFrame():
+                crash_point("link.before-receipt")
+                await self._socket.send(data)
+                crash_point("link.after-receipt")
+            case OpenStream():
+                crash_point("link.before-open")
+                await self._socket.send(data)
+            case _:
+                await self._socket.send(data)
+
+    def _set_timer(self) -> None:
+        """Set the timer to the machine's deadline, unless it is set to an earlier moment.
+
+        A frame only moves the deadline away: the timer is left alone then, and set again as it fires.
+        """
+        deadline_ms = self._machine.deadline_ms()
+        if deadline_ms is None or (self._timer is not None and self._timer_ms <= deadline_ms):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        delay_s = min(max(deadline_ms - self._clock.monotonic_ms(), 0) / 1000, _LONGEST_SLEEP_S)
+        self._timer_ms = deadline_ms
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._machine.tick(now(self._clock))
+        self.wake()

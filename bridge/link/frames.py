@@ -1,0 +1,200 @@
+"""The frames of the node link: msgpack arrays that begin with the frame's name.
+
+A frame is an array ``[name, field, ...]``. A reader ignores what follows the fields it knows, and
+takes the default of a field that is missing at the end: that is how a version may grow. Specified in
+`docs/wire-protocol.md`, which a test holds against this module. `bridge.link.codec` reads and writes them.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from bridge.block import IndexedId, Origin
+from bridge.errors import Malformed
+from bridge.link import limits
+from bridge.runs import Run
+from dedup.verdict import Verdict
+
+
+class BrokenFrame(Malformed):
+    """What came is no frame, breaks a limit, or is not allowed now: the link closes with PROTOCOL."""
+
+    code = "PROTOCOL"
+
+
+class CloseCode(StrEnum):
+    """Why an end closes a link. Codes that a reader does not know mean `TARGET_UNAVAILABLE`."""
+
+    #: The sender needs the link no longer.
+    GOODBYE = "GOODBYE"
+    #: The receiving node is going down.
+    STOPPING = "STOPPING"
+    #: A frame was broken or not allowed.
+    PROTOCOL = "PROTOCOL"
+    #: The ends speak different versions.
+    VERSION = "VERSION"
+    #: No frame for `connection-ttl`.
+    SILENT = "SILENT"
+    #: The handshake or an OPEN was not answered within `call-timeout`.
+    TIMEOUT = "TIMEOUT"
+    #: A batch began beyond the target's next.
+    OUT_OF_SEQUENCE = "OUT_OF_SEQUENCE"
+    #: A newer link has opened the stream.
+    FENCED = "FENCED"
+    #: The target cannot say whether it stored a batch.
+    TARGET_UNAVAILABLE = "TARGET_UNAVAILABLE"
+    #: The target does not serve this bridge.
+    TARGET_REFUSED = "TARGET_REFUSED"
+    #: A batch does not fit into a frame that the receiver takes: `producer-window-size` is too large for it.
+    FRAME_TOO_LARGE = "FRAME_TOO_LARGE"
+    #: An error that nobody foresaw; the receiving node's log has it.
+    INTERNAL = "INTERNAL"
+
+
+class Frame(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """Base of all."""
+
+
+class Hello(Frame, frozen=True, tag="HELLO"):
+    """The sender's first frame: who is calling, for which bridge."""
+
+    version: int
+    node_id: str
+    node_name: str
+    #: Store identity of the sending node.
+    store: str
+    bridge: str
+    check_producer_ids: bool
+    use_duplicate_detection: bool
+    #: Step in which the receiver grants credit, bytes.
+    producer_window: int
+    #: Ping after this long without a frame; -1: never. Milliseconds.
+    check_period_ms: int
+    #: Dead after this long without a frame; -1: never. Milliseconds.
+    connection_ttl_ms: int
+    #: Reserved for the loop guard: (bridge, store identity of its source) of each hop.
+    path: tuple[tuple[str, str], ...] = ()
+
+
+class Welcome(Frame, frozen=True, tag="WELCOME"):
+    """The receiver's answer to HELLO."""
+
+    version: int
+    node_id: str
+    node_name: str
+    #: Store identity of the receiving node.
+    store: str
+    #: Bytes of batches that may be sent before the first CREDIT.
+    credit: int
+    #: Largest message body taken, bytes.
+    max_message_size: int
+    #: Largest frame taken, bytes.
+    max_frame_size: int
+
+
+class OpenStream(Frame, frozen=True, tag="OPEN"):
+    """The sender is going to send batches of this stream."""
+
+    #: The stream's number on this link: 0, 1, 2, … in the order of their first OPEN.
+    index: int
+    identity: str
+    address: str
+    target_address: str
+    run: str = ""
+
+
+class StreamOpened(Frame, frozen=True, tag="OPENED"):
+    """What the target remembers of the stream."""
+
+    index: int
+    #: First position not covered; null: never seen.
+    next: int | None
+    run: str = ""
+    checksum: int = 0
+    epoch: int = 0
+
+
+class BatchFrame(Frame, frozen=True, tag="BATCH"):
+    """A batch, whole."""
+
+    #: 0, 1, 2, … on this link.
+    number: int
+    index: int
+    from_: int
+    upto: int
+    runs: tuple[Run, ...]
+    refused: tuple[int, ...]
+    #: CRC-32 of the last covered source message.
+    checksum: int
+    #: First and last, ms since the epoch.
+    events: tuple[int, int]
+    count: int
+    largest: int
+    #: CRC-32 of the block's last message.
+    block_checksum: int
+    ids: tuple[IndexedId, ...]
+    origins: tuple[Origin, ...]
+    #: The block's body; empty for coverage alone. Last, so that everything else can be read without it.
+    body: bytes
+
+
+class ReceiptFrame(Frame, frozen=True, tag="RECEIPT"):
+    """The target's word on one batch; receipts come in the order of the batches."""
+
+    number: int
+    verdict: Verdict
+    next: int
+    position: int | None = None
+    reason: str = ""
+    duplicates: int = 0
+    committed: int = 0
+
+
+class Credit(Frame, frozen=True, tag="CREDIT"):
+    """The receiver takes so many bytes more."""
+
+    bytes: int
+
+
+class Ping(Frame, frozen=True, tag="PING"):
+    """Are you there? Answered with PONG at once."""
+
+    number: int
+    #: The asker's clock, ms since the epoch.
+    sent: int
+
+
+class Pong(Frame, frozen=True, tag="PONG"):
+    """The answer, with both clocks: what a clock offset is reckoned from (as in RFC 5905)."""
+
+    number: int
+    #: From the PING.
+    sent: int
+    #: The answerer's clock when the PING came, ms since the epoch.
+    received: int
+
+
+class Close(Frame, frozen=True, tag="CLOSE"):
+    """The last frame of either end."""
+
+    code: str
+    detail: str = ""
+    #: Trying again does not help.
+    permanent: bool = False
+
+
+AnyFrame = (
+    Hello | Welcome | OpenStream | StreamOpened | BatchFrame | ReceiptFrame | Credit | Ping | Pong | Close
+)
+
+
+def name_of(frame: Frame | type[Frame]) -> str:
+    """The frame's name on the wire."""
+    return str(frame.__struct_config__.tag)
+
+
+def clipped(text: str, most: int = limits.TEXT_MOST) -> str:
+    """The text, cut short where it is longer than `most` characters."""
+    return text if len(text) <= most else text[: most - 1] + "…"

@@ -1,0 +1,122 @@
+"""The receiving end's work: what the machine asks, done on the local target."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from bridge.batch import Batch
+from bridge.clock import Clock
+from bridge.errors import BridgeError
+from bridge.link.driver import Driver, Socket
+from bridge.link.frames import CloseCode, Hello
+from bridge.link.receiver import Receiver
+from bridge.link.receiving import Delivering, Event, Greeted, Opening
+from bridge.ports import Receipt, Target
+
+_log: Final = structlog.get_logger(__name__)
+
+
+class _Unforeseen(BridgeError):
+    """An error that no port names. Its text stays here; the log has it."""
+
+    code = CloseCode.INTERNAL
+
+
+class Host:
+    """One link's receiving end and its target, from HELLO to the end."""
+
+    def __init__(
+        self, socket: Socket, machine: Receiver, make_target: Callable[[Hello], Target], clock: Clock
+    ) -> None:
+        self._machine = machine
+        self._make_target = make_target
+        self._driver = Driver(machine, socket, clock, self._on_change)
+        self._target: Target | None = None
+        self._bridge = ""
+        self._to_open: list[Opening] = []
+        self._opener: asyncio.Task[None] | None = None
+        self._deliveries: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Serve until the link ends; then close the target, and leave no task behind."""
+        try:
+            await self._driver.run()
+        finally:
+            await self._let_go()
+
+    def stop(self) -> None:
+        """The node is going down: the sender hears so once what is at the target is answered."""
+        self._machine.stop()
+        self._driver.wake()
+
+    async def _let_go(self) -> None:
+        if self._target is not None:
+            await self._target.close()
+        tasks = [*self._deliveries, *([self._opener] if self._opener else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _on_change(self) -> None:
+        for event in self._machine.take_events():
+            self._act(event)
+
+    def _act(self, event: Event) -> None:
+        match event:
+            case Greeted(hello):
+                self._greet(hello)
+            case Opening():
+                self._to_open.append(event)
+                if self._opener is None:
+                    self._opener = asyncio.create_task(self._open())
+            case Delivering(number, batch):
+                # Tasks begin in the order in which they are made: the target's calls are in order.
+                task = asyncio.create_task(self._deliver(number, batch))
+                self._deliveries.add(task)
+                task.add_done_callback(self._deliveries.discard)
+
+    def _greet(self, hello: Hello) -> None:
+        self._bridge = hello.bridge
+        try:
+            self._target = self._make_target(hello)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the sender must not wait for it
+            self._machine.fail(self._named(error))
+        else:
+            self._machine.welcome(hello)
+
+    async def _open(self) -> None:
+        """Open what there is to open, all that came meanwhile at once."""
+        assert self._target is not None
+        try:
+            while self._to_open:
+                asked, self._to_open = self._to_open, []
+                answer = await self._target.open([opening.stream for opening in asked])
+                for opening in asked:
+                    self._machine.opened(opening.index, answer.streams[opening.stream.identity])
+                self._driver.wake()
+        except Exception as error:  # noqa: BLE001 - as above
+            self._machine.fail(self._named(error))
+            self._driver.wake()
+        finally:
+            self._opener = None
+
+    async def _deliver(self, number: int, batch: Batch) -> None:
+        assert self._target is not None
+        outcome: Receipt | BridgeError
+        try:
+            (outcome,) = await self._target.deliver((batch,))
+        except Exception as error:  # noqa: BLE001 - as above
+            outcome = self._named(error)
+        self._machine.delivered(number, outcome)
+        self._driver.wake()
+
+    def _named(self, error: Exception) -> BridgeError:
+        """The error as the sender may see it."""
+        if isinstance(error, BridgeError):
+            return error
+        _log.error("link-failed", bridge=self._bridge, exc_info=error)
+        return _Unforeseen(f"{type(error).__name__}; see the log of the receiving node")

@@ -1,0 +1,64 @@
+"""Every limit of the node link: of its fields, its frames, and the work that may be under way."""
+
+from __future__ import annotations
+
+from typing import Final
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+
+#: The protocol's version, and the WebSocket subprotocol that names it (RFC 6455 section 1.9).
+VERSION: Final = 1
+SUBPROTOCOL: Final = "core-bridge.1"
+#: Where a node listens for links.
+PATH: Final = "/v1/link"
+
+#: Positions go up to 2^50 (design section 1).
+POSITION_MOST: Final = 2**50
+#: Counts, sizes and numbers of frames; times in ms since the epoch.
+NUMBER_MOST: Final = 2**53
+CHECKSUM_MOST: Final = 2**32 - 1
+#: Characters of a node's, bridge's or store's name, and of a run.
+NAME_MOST: Final = 255
+#: Characters of an address.
+ADDRESS_MOST: Final = 249
+#: Characters of a stream identity: an incarnation or cluster id, an address, a number, colons.
+STREAM_MOST: Final = 1 * KIB
+#: Hops of a bridge's path (`max-hops` is far below).
+HOPS_MOST: Final = 64
+#: Characters of a receipt's reason and of a close's detail; longer ones are cut short.
+TEXT_MOST: Final = 1 * KIB
+#: Characters of a close's code.
+CODE_MOST: Final = 64
+
+#: Streams that one link may have open.
+STREAMS_MOST: Final = 10_000
+#: Batches sent and not yet answered, whatever their size: coverage alone costs no credit.
+UNANSWERED_MOST: Final = 4_096
+#: Deliveries that the receiving target is given before the first has returned, so that its group
+#: commit has something to group.
+DELIVERIES_MOST: Final = 16
+#: A deadline that is never reached, ms: what -1 means.
+NEVER_MS: Final = 2**53
+
+#: Credit a receiver starts with, in bytes of batches: the default `confirmation-window-size`.
+INITIAL_CREDIT: Final = 10 * MIB
+
+#: A receiver takes frames of at least this, however small its `max-message-size`: batches hold many.
+LEAST_FRAME: Final = 16 * MIB
+#: Above the messages themselves: keys, headers, producers' IDs, runs, origins, the frame's fields.
+FRAME_SLACK: Final = 4 * MIB
+#: What one message may have above `max-message-size`, which speaks of bodies: key, headers, encoding.
+MESSAGE_SLACK: Final = 64 * KIB
+#: Frames that a receiver sends are small.
+ANSWER_MOST: Final = 64 * KIB
+
+
+def deadline_ms(now_ms: int, timeout_ms: int) -> int:
+    """`timeout_ms` from now; -1 is never."""
+    return NEVER_MS if timeout_ms < 0 else now_ms + timeout_ms
+
+
+def largest_frame(max_message_size: int) -> int:
+    """The largest frame in bytes that a node with this `max-message-size` (bytes) takes."""
+    return max(max_message_size, LEAST_FRAME) + FRAME_SLACK

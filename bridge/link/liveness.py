@@ -1,0 +1,52 @@
+"""When to ask whether the other end is there, and when to give it up."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Duty(Enum):
+    """What silence asks for."""
+
+    NOTHING = "nothing"
+    PING = "ping"
+    GIVE_UP = "give up"
+
+
+class Liveness:
+    """Silence, measured from the last frame that came: one ping a silence, then the end.
+
+    As Artemis's `check-period` and `connection-ttl` (chapter "Detecting dead connections"), at both
+    ends alike. Times are ms of a clock that never goes back.
+    """
+
+    def __init__(self, check_period_ms: int, connection_ttl_ms: int, now_ms: int) -> None:
+        #: -1: never.
+        self._check_period_ms = check_period_ms
+        self._connection_ttl_ms = connection_ttl_ms
+        self._heard_ms = now_ms
+        self._pinged = False
+
+    def heard(self, now_ms: int) -> None:
+        """A frame came, whichever."""
+        self._heard_ms = now_ms
+        self._pinged = False
+
+    def duty(self, now_ms: int) -> Duty:
+        """What is due now. PING is answered once a silence: the caller sends it."""
+        silent_ms = now_ms - self._heard_ms
+        if 0 <= self._connection_ttl_ms <= silent_ms:
+            return Duty.GIVE_UP
+        if not self._pinged and 0 <= self._check_period_ms <= silent_ms:
+            self._pinged = True
+            return Duty.PING
+        return Duty.NOTHING
+
+    def deadline_ms(self) -> int | None:
+        """When `duty` will next have an answer, unless a frame comes; None: never."""
+        deadlines = []
+        if self._check_period_ms >= 0 and not self._pinged:
+            deadlines.append(self._heard_ms + self._check_period_ms)
+        if self._connection_ttl_ms >= 0:
+            deadlines.append(self._heard_ms + self._connection_ttl_ms)
+        return min(deadlines, default=None)

@@ -1,0 +1,179 @@
+"""What both ends of a link share: the states, reading a frame, answering pings, closing.
+
+An end is a machine without I/O. `receive`, `tick` and the calls of its own take what happened and
+when; `next_frame` gives what is to be sent, `take_events` what the shell has to act on, `deadline_ms`
+when to call `tick` at the latest. After CLOSED only the frames decided on before it are left, and the
+CLOSE.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import ClassVar, Final, Generic, NamedTuple, TypeVar
+
+from bridge.link.codec import decode
+from bridge.link.frames import (
+    AnyFrame,
+    BrokenFrame,
+    Close,
+    CloseCode,
+    Frame,
+    Hello,
+    Ping,
+    Pong,
+    clipped,
+    name_of,
+)
+from bridge.link.liveness import Duty, Liveness
+from dedup.verdict import Verdict
+
+
+class Now(NamedTuple):
+    """A moment by both clocks."""
+
+    #: Never goes back: for deadlines. Milliseconds.
+    ms: int
+    #: Milliseconds since the epoch: for the other end's eyes.
+    epoch_ms: int
+
+
+class LinkState(Enum):
+    """A link's life at either end. DECIDING and STOPPING are the receiver's only."""
+
+    #: HELLO sent and not answered, or not come yet.
+    GREETING = "GREETING"
+    #: The receiver has HELLO and looks for the target.
+    DECIDING = "DECIDING"
+    OPEN = "OPEN"
+    #: The receiver answers what is at the target, takes nothing more, and then closes.
+    STOPPING = "STOPPING"
+    CLOSED = "CLOSED"
+
+
+class StreamGate(Enum):
+    """A stream's state on a link, at either end."""
+
+    #: OPEN sent and not answered, or come and not answered.
+    OPENING = "OPENING"
+    OPEN = "OPEN"
+    #: A batch was not taken: nothing behind it may be, until the stream is opened again.
+    HALTED = "HALTED"
+
+
+class Ending(NamedTuple):
+    """How a link ended: the CLOSE that was sent or came, or what stands for it."""
+
+    code: str
+    detail: str
+    permanent: bool
+
+
+#: The verdicts after which a stream flows on.
+TAKEN: Final = (Verdict.STORED, Verdict.DUPLICATE)
+#: Why a batch behind one that was not taken is NOT_NOW, at either end.
+HALTED_REASON: Final = "STREAM_HALTED: a batch before this one was not taken; open the stream again"
+
+EventT = TypeVar("EventT")
+#: What a frame does in a state; what is not in the table is not allowed.
+Table = Mapping[tuple[LinkState, type[Frame]], Callable[..., None]]
+
+
+class Machine(Generic[EventT]):
+    """One end of a link."""
+
+    #: What each frame does in each state: each end has its own.
+    TABLE: ClassVar[Table] = {}
+
+    def __init__(self, now: Now, largest_sent: int) -> None:
+        self.state = LinkState.GREETING
+        #: Set with CLOSED.
+        self.ending: Ending | None = None
+        #: Largest frame that the other end takes, bytes.
+        self.largest_sent = largest_sent
+        #: The other end's clock less ours, and the time a PING and its PONG took; None: not known yet. Ms.
+        self.clock_offset_ms: float | None = None
+        self.round_trip_ms: int | None = None
+        self._liveness = Liveness(-1, -1, now.ms)
+        self._controls: deque[AnyFrame] = deque()
+        self._events: list[EventT] = []
+        self._pings = 0
+        self._ping_sent_ms: int | None = None
+
+    def receive(self, data: bytes, now: Now) -> None:
+        """Act on a binary message of the other end. A broken or forbidden one closes the link."""
+        if self.state is LinkState.CLOSED:
+            return
+        self._liveness.heard(now.ms)
+        try:
+            frame = decode(data)
+            act = self.TABLE.get((self.state, type(frame)))
+            if act is None:
+                raise BrokenFrame(f"{name_of(frame)} is not allowed here in state {self.state.value}")
+            act(self, frame, now)
+        except BrokenFrame as error:
+            self.close(CloseCode.PROTOCOL, error.detail)
+
+    def tick(self, now: Now) -> None:
+        """Do what has become due; call at `deadline_ms` at the latest, earlier does no harm."""
+        if self.state is LinkState.CLOSED:
+            return
+        match self._liveness.duty(now.ms):
+            case Duty.PING:
+                self._ping_sent_ms = now.ms
+                self._pings += 1
+                self._controls.append(Ping(self._pings, now.epoch_ms))
+            case Duty.GIVE_UP:
+                self.close(CloseCode.SILENT, "no frame for connection-ttl")
+            case Duty.NOTHING:
+                pass
+
+    def deadline_ms(self) -> int | None:
+        """When `tick` is next due, by the clock that never goes back; None: not at all."""
+        return None if self.state is LinkState.CLOSED else self._liveness.deadline_ms()
+
+    def next_frame(self) -> AnyFrame | None:
+        """The next frame to send now, in order; None: nothing can be sent now."""
+        return self._controls.popleft() if self._controls else None
+
+    def take_events(self) -> list[EventT]:
+        """What happened since the last call, in order."""
+        events, self._events = self._events, []
+        return events
+
+    def close(self, code: str, detail: str, *, permanent: bool = False) -> None:
+        """End the link and tell the other end why. Does nothing on one that has ended."""
+        if self.state is not LinkState.CLOSED:
+            self._controls.append(Close(code, clipped(detail), permanent))
+            self._end(Ending(code, detail, permanent))
+
+    def lost(self, detail: str) -> None:
+        """The connection is gone."""
+        self._controls.clear()
+        if self.state is not LinkState.CLOSED:
+            self._end(Ending(CloseCode.TARGET_UNAVAILABLE, detail, permanent=False))
+
+    def _watch(self, hello: Hello, now: Now) -> None:
+        """Begin to listen for silence, by the bridge's settings; both ends from the handshake on."""
+        self._liveness = Liveness(hello.check_period_ms, hello.connection_ttl_ms, now.ms)
+
+    def _end(self, ending: Ending) -> None:
+        self.state = LinkState.CLOSED
+        self.ending = ending
+
+    def on_ping(self, frame: Ping, now: Now) -> None:
+        """Answer with both clocks."""
+        self._controls.append(Pong(frame.number, frame.sent, now.epoch_ms))
+
+    def on_pong(self, frame: Pong, now: Now) -> None:
+        """Reckon the offset of the clocks from the last PING's answer (RFC 5905 section 8)."""
+        if frame.number != self._pings or self._ping_sent_ms is None:
+            return
+        self.round_trip_ms = now.ms - self._ping_sent_ms
+        self.clock_offset_ms = frame.received - (frame.sent + self.round_trip_ms / 2)
+
+    def on_close(self, frame: Close, _now: Now) -> None:
+        """The other end is gone, and says why."""
+        self._controls.clear()
+        self._end(Ending(frame.code, frame.detail, frame.permanent))

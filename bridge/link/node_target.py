@@ -1,0 +1,170 @@
+"""A node as a target: the port `Target`, carried out at the other end of a link."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from bridge.batch import Batch
+from bridge.clock import Clock, SystemClock
+from bridge.errors import TargetUnavailable
+from bridge.link.codec import check
+from bridge.link.driver import Driver, Socket, now
+from bridge.link.frames import CloseCode, Hello, Welcome
+from bridge.link.machine import LinkState
+from bridge.link.sender import Sender
+from bridge.link.socket import Endpoint, connect
+from bridge.link.tickets import GREETING
+from bridge.ports import Opened, Receipt, Stream
+
+
+class NodeTarget:
+    """Delivers to the node at `endpoint`, for the bridge that `hello` names.
+
+    `open` makes one attempt to connect where there is no live link, and never tries again by itself:
+    when to is the pump's decision. A link that died fails what waits, and whatever is asked of it until
+    the next `open`; the streams must then be opened again.
+
+    Raises:
+        BrokenFrame: a field of `hello` is beyond its limit.
+    """
+
+    def __init__(
+        self, endpoint: Endpoint, hello: Hello, *, call_timeout_ms: int, clock: Clock | None = None
+    ) -> None:
+        check(hello)
+        self._endpoint = endpoint
+        self._hello = hello
+        self._call_timeout_ms = call_timeout_ms
+        self._clock = clock or SystemClock()
+        self._link: _Link | None = None
+        self._connecting = asyncio.Lock()
+        #: Counts calls of `close`: a connection made meanwhile is not kept.
+        self._closes = 0
+
+    @property
+    def welcome(self) -> Welcome | None:
+        """Who answered at the other end of the last link; None: nobody yet."""
+        return self._link.welcome if self._link else None
+
+    @property
+    def clock_offset_ms(self) -> float | None:
+        """The other node's clock less ours by the last ping; None: not known yet."""
+        return self._link.machine.clock_offset_ms if self._link else None
+
+    async def open(self, streams: Sequence[Stream]) -> Opened:
+        """Connect where needed and open these streams on the link.
+
+        Raises:
+            TargetUnavailable: no answer, or one that may be another later.
+            TargetRefused: credentials, version or the bridge itself were refused.
+        """
+        async with self._connecting:
+            if self._link is None or self._link.ended:
+                await self._connect()
+            link = self._link
+        if link is None:
+            raise TargetUnavailable("closed while connecting")
+        if not streams:
+            assert link.welcome is not None
+            return Opened(link.welcome.store)
+        return await link.open(streams)
+
+    async def deliver(self, batches: Sequence[Batch]) -> Sequence[Receipt]:
+        """A receipt for each batch, in order. Calls may overlap; they take effect in call order.
+
+        Raises:
+            TargetUnavailable: the link is dead, or the stream is not open on it; also as OutOfSequence
+                and Fenced.
+            TargetRefused: a batch can never be sent to this node.
+        """
+        if self._link is None:
+            raise TargetUnavailable("not connected: open first")
+        return await self._link.deliver(batches) if batches else ()
+
+    async def close(self) -> None:
+        """End the link. Never raises; what waits fails with TargetUnavailable."""
+        self._closes += 1
+        link, self._link = self._link, None
+        if link is not None:
+            await link.close()
+
+    async def _connect(self) -> None:
+        if self._link is not None:
+            # Its connection is let go before the next one is made.
+            await self._link.close()
+            self._link = None
+        closes = self._closes
+        socket = await connect(self._endpoint, self._call_timeout_ms)
+        sender = Sender(self._hello, call_timeout_ms=self._call_timeout_ms, now=now(self._clock))
+        link = _Link(socket, sender, self._clock)
+        try:
+            await link.greeted()
+        except BaseException:
+            await link.close()
+            raise
+        if closes != self._closes:
+            await link.close()
+            raise TargetUnavailable("closed while connecting")
+        self._link = link
+
+
+class _Link:
+    """One connection of a `NodeTarget`, and what waits for answers on it."""
+
+    def __init__(self, socket: Socket, machine: Sender, clock: Clock) -> None:
+        self.machine = machine
+        self.welcome: Welcome | None = None
+        self._clock = clock
+        self._waiting: dict[int, asyncio.Future[Welcome | Opened | tuple[Receipt, ...]]] = {}
+        self._greeting = self._future(GREETING)
+        self._driver = Driver(machine, socket, clock, self._on_change)
+        self._task = asyncio.create_task(self._driver.run())
+
+    @property
+    def ended(self) -> bool:
+        return self.machine.state is LinkState.CLOSED
+
+    async def greeted(self) -> None:
+        answer = await self._greeting
+        assert isinstance(answer, Welcome)
+        self.welcome = answer
+
+    async def open(self, streams: Sequence[Stream]) -> Opened:
+        ticket = self.machine.open(streams, now(self._clock))
+        answer = await self._answer(ticket)
+        assert isinstance(answer, Opened)
+        return answer
+
+    async def deliver(self, batches: Sequence[Batch]) -> tuple[Receipt, ...]:
+        ticket = self.machine.deliver(batches)
+        answer = await self._answer(ticket)
+        assert isinstance(answer, tuple)
+        return answer
+
+    async def close(self) -> None:
+        self.machine.close(CloseCode.GOODBYE, "")
+        self._driver.wake()
+        # Even when the one who closes is cancelled, the connection is let go in the end.
+        await asyncio.shield(self._task)
+
+    async def _answer(self, ticket: int) -> Welcome | Opened | tuple[Receipt, ...]:
+        future = self._future(ticket)
+        self._driver.wake()
+        return await future
+
+    def _future(self, ticket: int) -> asyncio.Future[Welcome | Opened | tuple[Receipt, ...]]:
+        future = asyncio.get_running_loop().create_future()
+        self._waiting[ticket] = future
+        return future
+
+    def _on_change(self) -> None:
+        for event in self.machine.take_events():
+            future = self._waiting.pop(event.ticket)
+            if not future.done():
+                future.set_result(event.answer)
+        if self.ended and self._waiting:
+            waiting, self._waiting = self._waiting, {}
+            for future in waiting.values():
+                if not future.done():
+                    future.set_exception(self.machine.error())

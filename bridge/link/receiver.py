@@ -1,0 +1,252 @@
+"""The receiving end of a link: what comes in order is handed to the target in order, and answered so.
+
+Pure (see `bridge.link.machine`). Several deliveries may be under way at the target, so that its group
+commit has something to group; their outcomes are looked at in the order of the batches.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from bridge.errors import BridgeError, OutOfSequence, TargetRefused
+from bridge.link import carry, limits
+from bridge.link.frames import (
+    BatchFrame,
+    BrokenFrame,
+    Close,
+    CloseCode,
+    Credit,
+    Frame,
+    Hello,
+    OpenStream,
+    Ping,
+    Pong,
+    StreamOpened,
+    clipped,
+)
+from bridge.link.machine import HALTED_REASON, TAKEN, LinkState, Machine, Now, StreamGate
+from bridge.link.receiving import (
+    Delivering,
+    Event,
+    Greeted,
+    NodeIdentity,
+    Opening,
+    ReceivedBatch,
+    ReceivedStream,
+    Stage,
+)
+from bridge.ports import Receipt, Stream, StreamState
+from dedup.verdict import Verdict
+
+
+class Receiver(Machine[Event]):
+    """The state machine of the end that receives batches."""
+
+    def __init__(self, identity: NodeIdentity, *, call_timeout_ms: int, now: Now) -> None:
+        super().__init__(now, largest_sent=limits.ANSWER_MOST)
+        self._identity = identity
+        self._call_timeout_ms = call_timeout_ms
+        self._greeting_deadline_ms = limits.deadline_ms(now.ms, call_timeout_ms)
+        self._streams: list[ReceivedStream] = []
+        self._numbers = 0
+        #: Not yet handed over; and all that are not answered, by number. Both in order.
+        self._waiting: deque[ReceivedBatch] = deque()
+        self._unanswered: dict[int, ReceivedBatch] = {}
+        self._handed = 0
+        #: What the sender may still send, bytes; and what it gets back with the next CREDIT.
+        self._credit = identity.credit
+        self._returned = 0
+        self._step = 1
+
+    # ------------------------------------------------------------------ the target's answers
+
+    def welcome(self, hello: Hello) -> None:
+        """The target is there: let the sender begin."""
+        if self.state is not LinkState.DECIDING:
+            return
+        self.state = LinkState.OPEN
+        self._step = hello.producer_window
+        self._controls.append(self._identity.welcome())
+
+    def opened(self, index: int, state: StreamState) -> None:
+        """What the target remembers of a stream that an `Opening` named."""
+        if self.state is LinkState.CLOSED:
+            return
+        stream = self._streams[index]
+        stream.opens -= 1
+        if stream.opens == 0:
+            stream.gate, stream.next = StreamGate.OPEN, state.next or 0
+        self._controls.append(
+            StreamOpened(index, state.next, clipped(state.run, limits.NAME_MOST), state.checksum, state.epoch)
+        )
+
+    def delivered(self, number: int, outcome: Receipt | BridgeError) -> None:
+        """What the target said of a batch that a `Delivering` named."""
+        if self.state is LinkState.CLOSED:
+            return
+        delivery = self._unanswered[number]
+        assert delivery.stage is Stage.HANDED, f"batch {number} was {delivery.stage.value}"
+        delivery.stage, delivery.outcome = Stage.DONE, outcome
+        self._handed -= 1
+        self._answer()
+        self._hand_over()
+        self._close_if_stopped()
+
+    def stop(self) -> None:
+        """The node is going down: answer what is at the target, take nothing more, then close."""
+        if self.state in (LinkState.GREETING, LinkState.DECIDING, LinkState.OPEN):
+            self.state = LinkState.STOPPING
+            self._close_if_stopped()
+
+    def _close_if_stopped(self) -> None:
+        if self.state is LinkState.STOPPING and self._handed == 0:
+            self.close(CloseCode.STOPPING, "the node is going down")
+
+    def fail(self, error: BridgeError) -> None:
+        """The target failed at more than one batch: close, with the error's code."""
+        self.close(error.code, error.detail, permanent=isinstance(error, TargetRefused))
+
+    def tick(self, now: Now) -> None:
+        """As `Machine.tick`; and HELLO must come within `call-timeout`."""
+        if self.state is LinkState.GREETING and now.ms >= self._greeting_deadline_ms:
+            self.close(CloseCode.TIMEOUT, f"no HELLO for {self._call_timeout_ms} ms")
+        super().tick(now)
+
+    def deadline_ms(self) -> int | None:
+        """As `Machine.deadline_ms`."""
+        return self._greeting_deadline_ms if self.state is LinkState.GREETING else super().deadline_ms()
+
+    # ------------------------------------------------------------------ frames in
+
+    def _on_hello(self, frame: Hello, now: Now) -> None:
+        if frame.version != limits.VERSION:
+            detail = f"this node speaks version {limits.VERSION}; found version {frame.version}"
+            self.close(CloseCode.VERSION, detail, permanent=True)
+            return
+        self.state = LinkState.DECIDING
+        self._watch(frame, now)
+        self._events.append(Greeted(frame))
+
+    def _on_open(self, frame: OpenStream, _now: Now) -> None:
+        asked = Stream(frame.identity, frame.address, frame.target_address, frame.run)
+        if frame.index > len(self._streams):
+            raise BrokenFrame(f"OPEN.index: expected at most {len(self._streams)}; found {frame.index}")
+        if frame.index == len(self._streams):
+            self._streams.append(ReceivedStream(asked, frame.index))
+        stream = self._streams[frame.index]
+        if stream.stream.identity != asked.identity:
+            known = stream.stream.identity
+            raise BrokenFrame(f"OPEN.identity: stream {frame.index} is {known}; found {asked.identity}")
+        stream.stream = asked
+        stream.held_back += 1
+        self._open_if_answered(stream)
+
+    def _on_batch(self, frame: BatchFrame, _now: Now) -> None:
+        if frame.number != self._numbers:
+            raise BrokenFrame(f"BATCH.number: expected {self._numbers}; found {frame.number}")
+        if frame.index >= len(self._streams):
+            raise BrokenFrame(f"BATCH.index: below {len(self._streams)} expected; found {frame.index}")
+        stream = self._streams[frame.index]
+        if stream.held_back or stream.gate is StreamGate.OPENING:
+            raise BrokenFrame(f"BATCH {frame.number} of stream {frame.index} before its OPENED")
+        batch = carry.to_batch(frame, stream.stream.identity)
+        self._check_flow(batch.size)
+        self._numbers += 1
+        self._credit -= batch.size
+        stream.unanswered += 1
+        delivery = ReceivedBatch(frame.number, stream, batch)
+        self._unanswered[frame.number] = delivery
+        self._waiting.append(delivery)
+        self._hand_over()
+
+    def _ignore(self, _frame: Frame, _now: Now) -> None:
+        """It came too late: the sender will hear STOPPING, and open elsewhere or later."""
+
+    def _check_flow(self, size: int) -> None:
+        """Hold the sender to its credit: this is what bounds this node's memory."""
+        if self._unanswered and size > self._credit:
+            raise BrokenFrame(f"BATCH: credit for {self._credit} bytes; found {size}")
+        if len(self._unanswered) >= limits.UNANSWERED_MOST:
+            raise BrokenFrame(f"BATCH: at most {limits.UNANSWERED_MOST} unanswered; found one more")
+
+    # ------------------------------------------------------------------ the way of a batch
+
+    def _hand_over(self) -> None:
+        """Give the target what it may have now; nothing that lies behind a batch that was not taken."""
+        while self._waiting and self._handed < limits.DELIVERIES_MOST and self.state is LinkState.OPEN:
+            delivery = self._waiting.popleft()
+            if delivery.stream.gate is StreamGate.HALTED:
+                delivery.stage = Stage.DONE
+                self._answer()
+            else:
+                delivery.stage = Stage.HANDED
+                self._handed += 1
+                self._events.append(Delivering(delivery.number, delivery.batch))
+
+    def _answer(self) -> None:
+        """Send the receipts that are next in order."""
+        while self._unanswered:
+            delivery = next(iter(self._unanswered.values()))
+            if delivery.stage is not Stage.DONE:
+                return
+            outcome = self._judged(delivery)
+            if isinstance(outcome, BridgeError):
+                self.fail(outcome)
+                return
+            stream = delivery.stream
+            stream.next = outcome.next
+            if outcome.verdict not in TAKEN:
+                stream.gate = StreamGate.HALTED
+            del self._unanswered[delivery.number]
+            stream.unanswered -= 1
+            self._controls.append(carry.receipt_frame(outcome, delivery.number))
+            self._grant(delivery.batch.size)
+            self._open_if_answered(stream)
+
+    def _judged(self, delivery: ReceivedBatch) -> Receipt | BridgeError:
+        """The target's word, unless a batch of the stream before this one was not taken.
+
+        Then the sender hears NOT_NOW whatever the target did with this one: it had it before that was
+        known, found it out of sequence, or stored what of it was not out of sequence. The next OPEN tells.
+        """
+        stream, outcome = delivery.stream, delivery.outcome
+        halted = stream.gate is StreamGate.HALTED
+        if halted and (outcome is None or isinstance(outcome, Receipt | OutOfSequence)):
+            return Receipt(stream.stream.identity, Verdict.NOT_NOW, stream.next, reason=HALTED_REASON)
+        assert outcome is not None, f"batch {delivery.number} was held back on a stream that is not halted"
+        return outcome
+
+    def _grant(self, size: int) -> None:
+        """Give credit back in steps of the producer window, and at the latest when nothing is unanswered."""
+        self._returned += size
+        if self._returned and (self._returned >= self._step or not self._unanswered):
+            self._controls.append(Credit(self._returned))
+            self._credit += self._returned
+            self._returned = 0
+
+    def _open_if_answered(self, stream: ReceivedStream) -> None:
+        """An OPEN is asked of the target once every batch before it is answered, or its word would be old."""
+        if stream.unanswered or not stream.held_back:
+            return
+        stream.gate = StreamGate.OPENING
+        self._events.extend([Opening(stream.index, stream.stream)] * stream.held_back)
+        stream.opens += stream.held_back
+        stream.held_back = 0
+
+    #: Everything that may come.
+    TABLE = {  # noqa: RUF012 - a constant of the class, as the base says
+        (LinkState.GREETING, Hello): _on_hello,
+        (LinkState.GREETING, Close): Machine.on_close,
+        (LinkState.DECIDING, Pong): Machine.on_pong,
+        (LinkState.DECIDING, Close): Machine.on_close,
+        (LinkState.OPEN, OpenStream): _on_open,
+        (LinkState.OPEN, BatchFrame): _on_batch,
+        (LinkState.OPEN, Ping): Machine.on_ping,
+        (LinkState.OPEN, Pong): Machine.on_pong,
+        (LinkState.OPEN, Close): Machine.on_close,
+        (LinkState.STOPPING, OpenStream): _ignore,
+        (LinkState.STOPPING, BatchFrame): _ignore,
+        (LinkState.STOPPING, Ping): Machine.on_ping,
+        (LinkState.STOPPING, Pong): Machine.on_pong,
+        (LinkState.STOPPING, Close): Machine.on_close,
+    }

@@ -1,0 +1,104 @@
+"""What the receiving end says of itself, asks of its shell, and keeps of its streams and batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from bridge.batch import Batch
+from bridge.errors import BridgeError
+from bridge.link import limits
+from bridge.link.frames import Hello, Welcome
+from bridge.link.machine import StreamGate
+from bridge.ports import Receipt, Stream
+
+
+@dataclass(frozen=True, slots=True)
+class NodeIdentity:
+    """The receiving node, and what it takes: what WELCOME says."""
+
+    node_id: str
+    node_name: str
+    #: Store identity.
+    store: str
+    #: Largest message body, bytes.
+    max_message_size: int
+    #: Bytes of batches that a link may have unanswered.
+    credit: int = limits.INITIAL_CREDIT
+
+    def welcome(self) -> Welcome:
+        """The answer to HELLO."""
+        return Welcome(
+            version=limits.VERSION,
+            node_id=self.node_id,
+            node_name=self.node_name,
+            store=self.store,
+            credit=self.credit,
+            max_message_size=self.max_message_size,
+            max_frame_size=limits.largest_frame(self.max_message_size),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Greeted:
+    """HELLO came: answer with `Receiver.welcome` or `Receiver.fail`."""
+
+    hello: Hello
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """Open the stream at the target, then call `Receiver.opened`."""
+
+    index: int
+    stream: Stream
+
+
+@dataclass(frozen=True, slots=True)
+class Delivering:
+    """Hand the batch to the target now, before any that comes later; then call `Receiver.delivered`."""
+
+    number: int
+    batch: Batch
+
+
+Event = Greeted | Opening | Delivering
+
+
+@dataclass(slots=True)
+class ReceivedStream:
+    """A stream as the receiving end knows it."""
+
+    #: As the last OPEN says.
+    stream: Stream
+    index: int
+    gate: StreamGate = StreamGate.OPENING
+    #: OPENs that wait for the answers of the batches before them.
+    held_back: int = 0
+    #: OPENs that the target is asked and has not answered.
+    opens: int = 0
+    #: Batches not answered yet.
+    unanswered: int = 0
+    #: The target's next as last heard.
+    next: int = 0
+
+
+class Stage(Enum):
+    """Where a batch is."""
+
+    WAITING = "waiting"
+    #: At the target.
+    HANDED = "handed"
+    DONE = "done"
+
+
+@dataclass(slots=True)
+class ReceivedBatch:
+    """A batch that has no receipt yet."""
+
+    number: int
+    stream: ReceivedStream
+    batch: Batch
+    stage: Stage = Stage.WAITING
+    #: With DONE; None: never handed over, because the stream was halted.
+    outcome: Receipt | BridgeError | None = None

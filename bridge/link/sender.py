@@ -1,0 +1,248 @@
+"""The sending end of a link: batches in, in the order of the calls; receipts out, in the same order.
+
+Pure (see `bridge.link.machine`). What waits is a ticket: `open` and `deliver` give one, and an
+`Answered` event brings its answer. A batch becomes a frame only when credit allows it to leave.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from bridge.batch import Batch
+from bridge.errors import BridgeError, TargetUnavailable
+from bridge.link import carry, limits
+from bridge.link.frames import (
+    AnyFrame,
+    BatchFrame,
+    BrokenFrame,
+    Close,
+    CloseCode,
+    Credit,
+    Hello,
+    OpenStream,
+    Ping,
+    Pong,
+    ReceiptFrame,
+    StreamOpened,
+    Welcome,
+)
+from bridge.link.machine import HALTED_REASON, TAKEN, LinkState, Machine, Now, StreamGate
+from bridge.link.sending import OwnAnswer, SentBatch, SentStream, error_of
+from bridge.link.tickets import Answered, Tickets
+from bridge.ports import Receipt, Stream, StreamState
+from dedup.verdict import Verdict
+
+
+class Sender(Machine[Answered]):
+    """The state machine of the end that sends batches."""
+
+    def __init__(self, hello: Hello, *, call_timeout_ms: int, now: Now) -> None:
+        super().__init__(now, largest_sent=limits.LEAST_FRAME)
+        self._hello = hello
+        self._call_timeout_ms = call_timeout_ms
+        self._tickets = Tickets(limits.deadline_ms(now.ms, call_timeout_ms))
+        self._largest_message = 0
+        self._credit = 0
+        self._numbers = 0
+        self._streams: dict[str, SentStream] = {}
+        self._by_index: list[SentStream] = []
+        #: Not yet sent; then sent (or answered here) and not yet answered to the caller. Both in order.
+        self._waiting: deque[SentBatch] = deque()
+        self._in_flight: deque[SentBatch] = deque()
+        self._sent_unanswered = 0
+        self._controls.append(hello)
+
+    def open(self, streams: Sequence[Stream], now: Now) -> int:
+        """Open streams (at least one), or open them again; the ticket brings `Opened`.
+
+        Their batches that have not been sent yet never will be: the answer is NOT_NOW.
+
+        Raises:
+            BridgeError: the link has ended (`error`).
+        """
+        self._check_open()
+        deadline_ms = limits.deadline_ms(now.ms, self._call_timeout_ms)
+        ticket = self._tickets.new_open(len(streams), deadline_ms)
+        for asked in streams:
+            stream = self._streams.get(asked.identity)
+            if stream is None:
+                stream = self._streams[asked.identity] = SentStream(asked.identity, len(self._by_index))
+                self._by_index.append(stream)
+            stream.gate = StreamGate.OPENING
+            stream.generation += 1
+            stream.opening.append(ticket)
+            self._controls.append(
+                OpenStream(stream.index, asked.identity, asked.address, asked.target_address, asked.run)
+            )
+        return ticket
+
+    def deliver(self, batches: Sequence[Batch]) -> int:
+        """Send batches (at least one) as credit allows; the ticket brings a receipt for each.
+
+        Raises:
+            BridgeError: the link has ended (`error`).
+            TargetUnavailable: a stream was never opened on this link.
+        """
+        self._check_open()
+        for batch in batches:
+            if batch.stream not in self._streams:
+                raise TargetUnavailable(f"stream {batch.stream} is not open on this link: open it first")
+        ticket = self._tickets.new_call(len(batches))
+        for batch in batches:
+            stream = self._streams[batch.stream]
+            self._waiting.append(SentBatch(batch, stream, stream.generation, ticket))
+        return ticket
+
+    def error(self) -> BridgeError:
+        """Why the link ended, as what its callers get; a new one at each call."""
+        assert self.ending is not None, "asked for the error of a link that has not ended"
+        return error_of(self.ending)
+
+    def _check_open(self) -> None:
+        if self.state is LinkState.CLOSED:
+            raise self.error()
+        assert self.state is LinkState.OPEN, "a link is used only after its WELCOME"
+
+    def tick(self, now: Now) -> None:
+        """As `Machine.tick`; and a call that has waited for `call-timeout` ends the link."""
+        overdue = self._tickets.overdue(now.ms)
+        if overdue is not None:
+            detail = f"{overdue} not answered for {self._call_timeout_ms} ms (call-timeout)"
+            self.close(CloseCode.TIMEOUT, detail)
+        super().tick(now)
+
+    def deadline_ms(self) -> int | None:
+        """As `Machine.deadline_ms`."""
+        if self.state is LinkState.CLOSED:
+            return None
+        deadlines = (super().deadline_ms(), self._tickets.deadline_ms())
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    # ------------------------------------------------------------------ frames out
+
+    def next_frame(self) -> AnyFrame | None:
+        """Control frames first, so that a PONG never waits behind batches; then batches, in order.
+
+        May bring events: batches that need not be sent are answered here.
+        """
+        control = super().next_frame()
+        if control is not None or self.state is not LinkState.OPEN:
+            return control
+        while self._waiting:
+            delivery = self._waiting[0]
+            stream = delivery.stream
+            if delivery.stale or stream.gate is StreamGate.HALTED:
+                self._answer_here(delivery, OwnAnswer(Verdict.NOT_NOW, HALTED_REASON))
+            elif stream.gate is StreamGate.OPENING:
+                return None
+            elif (refusal := self._refusal(delivery.batch)) is not None:
+                stream.gate = StreamGate.HALTED
+                self._answer_here(delivery, refusal)
+            elif self._may_send(delivery.batch.size):
+                return self._send(delivery)
+            else:
+                return None
+        return None
+
+    def _may_send(self, size: int) -> bool:
+        """Credit, or nothing in flight: else a batch above the whole credit would wait for ever."""
+        if self._sent_unanswered == 0:
+            return True
+        return size <= self._credit and self._sent_unanswered < limits.UNANSWERED_MOST
+
+    def _send(self, delivery: SentBatch) -> BatchFrame:
+        self._in_flight.append(self._waiting.popleft())
+        delivery.number = self._numbers
+        self._numbers += 1
+        self._credit -= delivery.batch.size
+        self._sent_unanswered += 1
+        return carry.to_frame(delivery.batch, delivery.number, delivery.stream.index)
+
+    def _refusal(self, batch: Batch) -> OwnAnswer | None:
+        """REFUSED for a message above what WELCOME says the target takes.
+
+        Said here, because its frame could not be read over there: the link would break at it for ever.
+        """
+        most = self._largest_message + limits.MESSAGE_SLACK
+        if batch.block is None or batch.block.largest <= most:
+            return None
+        position, size = carry.first_above(batch, most)
+        reason = f"MESSAGE_TOO_LARGE: the target takes {most} bytes encoded; found {size}"
+        return OwnAnswer(Verdict.REFUSED, reason, position)
+
+    def _answer_here(self, delivery: SentBatch, answer: OwnAnswer) -> None:
+        delivery.own = answer
+        self._in_flight.append(self._waiting.popleft())
+        self._settle()
+
+    # ------------------------------------------------------------------ frames in
+
+    def _on_welcome(self, frame: Welcome, now: Now) -> None:
+        if frame.version != limits.VERSION:
+            detail = f"this node speaks version {limits.VERSION}; found version {frame.version}"
+            self.close(CloseCode.VERSION, detail, permanent=True)
+            return
+        self.state = LinkState.OPEN
+        self._credit = frame.credit
+        self._largest_message = frame.max_message_size
+        self.largest_sent = frame.max_frame_size
+        self._watch(self._hello, now)
+        self._events.append(self._tickets.greeted(frame))
+
+    def _on_opened(self, frame: StreamOpened, _now: Now) -> None:
+        stream = self._by_index[frame.index] if frame.index < len(self._by_index) else None
+        if stream is None or not stream.opening:
+            raise BrokenFrame(f"OPENED of stream {frame.index}, for which no OPEN waits")
+        ticket = stream.opening.popleft()
+        if not stream.opening:
+            stream.gate, stream.next, stream.untaken = StreamGate.OPEN, frame.next or 0, False
+        state = StreamState(frame.next, frame.run, frame.checksum, frame.epoch)
+        self._emit(self._tickets.opened(ticket, stream.identity, state))
+
+    def _on_receipt(self, frame: ReceiptFrame, _now: Now) -> None:
+        expected = self._in_flight[0].number if self._in_flight else None
+        if frame.number != expected:
+            raise BrokenFrame(f"RECEIPT.number: expected {expected}; found {frame.number}")
+        delivery = self._in_flight.popleft()
+        self._sent_unanswered -= 1
+        delivery.stream.next = frame.next
+        self._answer(delivery, carry.to_receipt(frame, delivery.stream.identity))
+        self._settle()
+
+    def _on_credit(self, frame: Credit, _now: Now) -> None:
+        self._credit += frame.bytes
+
+    def _settle(self) -> None:
+        """Answer what is answered here and has nothing sent before it."""
+        while self._in_flight and (own := self._in_flight[0].own) is not None:
+            delivery = self._in_flight.popleft()
+            stream = delivery.stream
+            if own.verdict is Verdict.REFUSED and (stream.untaken or delivery.stale):
+                own = OwnAnswer(Verdict.NOT_NOW, HALTED_REASON)
+            self._answer(
+                delivery, Receipt(stream.identity, own.verdict, stream.next, own.position, own.reason)
+            )
+
+    def _answer(self, delivery: SentBatch, receipt: Receipt) -> None:
+        stream = delivery.stream
+        if receipt.verdict not in TAKEN and not delivery.stale:
+            stream.gate, stream.untaken = StreamGate.HALTED, True
+        self._emit(self._tickets.receipt(delivery.ticket, receipt))
+
+    def _emit(self, answered: Answered | None) -> None:
+        if answered is not None:
+            self._events.append(answered)
+
+    #: Everything that may come.
+    TABLE = {  # noqa: RUF012 - a constant of the class, as the base says
+        (LinkState.GREETING, Welcome): _on_welcome,
+        (LinkState.GREETING, Ping): Machine.on_ping,
+        (LinkState.GREETING, Close): Machine.on_close,
+        (LinkState.OPEN, StreamOpened): _on_opened,
+        (LinkState.OPEN, ReceiptFrame): _on_receipt,
+        (LinkState.OPEN, Credit): _on_credit,
+        (LinkState.OPEN, Ping): Machine.on_ping,
+        (LinkState.OPEN, Pong): Machine.on_pong,
+        (LinkState.OPEN, Close): Machine.on_close,
+    }

@@ -1,0 +1,96 @@
+"""What the sending end's callers wait for: one ticket a call, answered when its last part has come."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from bridge.link.frames import Welcome
+from bridge.ports import Opened, Receipt, StreamState
+
+#: The ticket of the handshake.
+GREETING: Final = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What a ticket waited for: WELCOME, what `open` asked, or a receipt for each batch of `deliver`."""
+
+    ticket: int
+    answer: Welcome | Opened | tuple[Receipt, ...]
+
+
+@dataclass(slots=True)
+class _Open:
+    deadline_ms: int
+    missing: int
+    streams: dict[str, StreamState] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Call:
+    missing: int
+    receipts: list[Receipt] = field(default_factory=list)
+
+
+class Tickets:
+    """The tickets that have no answer yet. Deadlines are ms of a clock that never goes back."""
+
+    def __init__(self, greeting_deadline_ms: int) -> None:
+        self._last = GREETING
+        self._greeting_deadline_ms: int | None = greeting_deadline_ms
+        #: In the order of their deadlines, for every call has the same time.
+        self._opens: dict[int, _Open] = {}
+        self._calls: dict[int, _Call] = {}
+        self._store = ""
+
+    def greeted(self, welcome: Welcome) -> Answered:
+        """The handshake is through; its store is who `Opened` names from now on."""
+        self._greeting_deadline_ms = None
+        self._store = welcome.store
+        return Answered(GREETING, welcome)
+
+    def new_open(self, streams: int, deadline_ms: int) -> int:
+        """A ticket for so many streams, which brings `Opened`."""
+        self._last += 1
+        self._opens[self._last] = _Open(deadline_ms, streams)
+        return self._last
+
+    def new_call(self, batches: int) -> int:
+        """A ticket for so many batches, which brings their receipts."""
+        self._last += 1
+        self._calls[self._last] = _Call(batches)
+        return self._last
+
+    def opened(self, ticket: int, identity: str, state: StreamState) -> Answered | None:
+        """One stream of a ticket is open; the answer where it was the last."""
+        waiting = self._opens[ticket]
+        waiting.streams[identity] = state
+        waiting.missing -= 1
+        if waiting.missing:
+            return None
+        del self._opens[ticket]
+        return Answered(ticket, Opened(self._store, waiting.streams))
+
+    def receipt(self, ticket: int, receipt: Receipt) -> Answered | None:
+        """The next receipt of a ticket; the answer where it was the last."""
+        waiting = self._calls[ticket]
+        waiting.receipts.append(receipt)
+        waiting.missing -= 1
+        if waiting.missing:
+            return None
+        del self._calls[ticket]
+        return Answered(ticket, tuple(waiting.receipts))
+
+    def deadline_ms(self) -> int | None:
+        """When the first call will have waited for `call-timeout`; None: none waits."""
+        if self._greeting_deadline_ms is not None:
+            return self._greeting_deadline_ms
+        return next((waiting.deadline_ms for waiting in self._opens.values()), None)
+
+    def overdue(self, now_ms: int) -> str | None:
+        """What has waited for too long."""
+        deadline_ms = self.deadline_ms()
+        if deadline_ms is None or now_ms < deadline_ms:
+            return None
+        return "HELLO" if self._greeting_deadline_ms is not None else "OPEN"

@@ -1,0 +1,232 @@
+"""Logs: one event a line on stderr, for people on a terminal, as JSON everywhere else.
+
+Keys are those of the contract: ``timestamp`` (RFC 3339, UTC, ms), ``level``, ``event``, ``node``,
+``bridge`` where there is one, then the event's own. Events have stable names in kebab-case; what a
+caller gives as ``retry_in_ms`` is written as ``retry-in-ms``. Log or raise, never both.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, MutableMapping
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Any, Final, Literal, TextIO, cast
+
+import structlog
+from structlog.typing import FilteringBoundLogger as Logger
+
+__all__ = ["Level", "LogFormat", "Logger", "Tally", "configure", "get", "rate_limited", "timestamp"]
+
+Level = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["auto", "console", "json"]
+
+#: At most one line in this time for what happens often, such as `duplicate-rejected`.
+RATE_LIMIT_S: Final = 1.0
+
+_LEVELS: Final[Mapping[Level, int]] = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
+_FIRST_KEYS: Final = ("timestamp", "level", "event", "node", "bridge")
+_SECRET_KEY: Final = re.compile(r"(^|-)(tokens?|passwords?|secrets?|authorization|credentials?)$")
+_SECRET_TEXT: Final = re.compile(r"(?<=://)[^/@\s]+(?=@)|(?<=Bearer )\S+")
+_HIDDEN: Final = "***"
+
+_Event = MutableMapping[str, Any]
+
+
+def configure(level: Level, format: LogFormat, node: str, stream: TextIO | None = None) -> None:  # noqa: A002
+    """Set up logging for this process; may be called again, the last call holds.
+
+    What libraries log through the standard library's `logging` comes out the same way, from warnings
+    on, as the event ``library``.
+
+    Args:
+        level: the least urgent that is written.
+        format: ``auto`` is ``console`` where `stream` is a terminal, else ``json``.
+        node: this node's name; a key of every line.
+        stream: where to; None: stderr as it is now.
+    """
+    target = sys.stderr if stream is None else stream
+    terminal = target.isatty()
+    console = format == "console" or (format == "auto" and terminal)
+    colors = terminal and not os.environ.get("NO_COLOR")
+    structlog.configure(
+        processors=[
+            _fixed_keys(node),
+            structlog.processors.format_exc_info,
+            _hide_secrets,
+            _console(colors) if console else _as_json,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
+        logger_factory=lambda *_: _Lines(target),
+        cache_logger_on_first_use=False,  # loggers made before this call follow it
+    )
+    _forward_library_logs(max(logging.WARNING, _LEVELS[level]))
+
+
+def get(*, bridge: str | None = None) -> Logger:
+    """A logger; with `bridge`, every line names it."""
+    if bridge is None:
+        return cast("Logger", structlog.get_logger())
+    return cast("Logger", structlog.get_logger(bridge=bridge))
+
+
+class Tally:
+    """Counts what happens often and logs the sum, at most once in `interval_s`.
+
+    The first is logged at once. What comes within the interval is summed, and logged when it ends: by
+    the timer that `later` sets, else by the next `add` or by `flush`. For one thread only.
+    """
+
+    def __init__(
+        self,
+        log: Logger,
+        event: str,
+        *,
+        interval_s: float = RATE_LIMIT_S,
+        clock: Callable[[], float] = time.monotonic,
+        later: Callable[[float, Callable[[], None]], object] | None = None,
+    ) -> None:
+        """`clock` gives seconds; `later` is an event loop's ``call_later``, or None."""
+        self._log = log
+        self._event = event
+        self._interval_s = interval_s
+        self._clock = clock
+        self._later = later
+        self._count = 0
+        self._quiet_until = float("-inf")
+        self._timer_set = False
+
+    def add(self, count: int = 1) -> None:
+        """`count` more of it happened now."""
+        self._count += count
+        now = self._clock()
+        if now >= self._quiet_until:
+            self._emit(now)
+        elif self._later is not None and not self._timer_set:
+            self._timer_set = True
+            self._later(self._quiet_until - now, self._on_timer)
+
+    def flush(self) -> None:
+        """Log what is not logged yet: at a stop, whatever the interval."""
+        self._emit(self._clock())
+
+    def _on_timer(self) -> None:
+        self._timer_set = False
+        self._emit(self._clock())
+
+    def _emit(self, now: float) -> None:
+        if not self._count:
+            return
+        count, self._count = self._count, 0
+        self._quiet_until = now + self._interval_s
+        self._log.info(self._event, count=count)
+
+
+def rate_limited(
+    event: str,
+    *,
+    bridge: str | None = None,
+    later: Callable[[float, Callable[[], None]], object] | None = None,
+) -> Tally:
+    """A tally of `event` for one bridge: ``rate_limited("duplicate-rejected", bridge=name).add(3)``."""
+    return Tally(get(bridge=bridge), event, later=later)
+
+
+def timestamp(seconds: float) -> str:
+    """Seconds since the epoch as RFC 3339 in UTC with milliseconds: ``2013-01-01T05:17:00.000Z``."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+
+
+def _fixed_keys(node: str) -> Callable[[Any, str, _Event], _Event]:
+    def add(_: object, method: str, event: _Event) -> _Event:
+        named = {key.replace("_", "-") if key != "exc_info" else key: value for key, value in event.items()}
+        named |= {"timestamp": timestamp(time.time()), "level": method, "node": node}
+        if named.get("bridge") is None:
+            named.pop("bridge", None)
+        first = {key: named.pop(key) for key in _FIRST_KEYS if key in named}
+        return first | named
+
+    return add
+
+
+def _hide_secrets(_: object, __: str, event: _Event) -> _Event:
+    return {key: _hidden(key, value) for key, value in event.items()}
+
+
+def _hidden(key: str, value: Any) -> Any:
+    """`value` with everything that could open a door put out of sight, however deep it lies."""
+    if _SECRET_KEY.search(key.lower().replace("_", "-")):
+        return _HIDDEN if value else value
+    match value:
+        case Mapping():
+            return {str(inner): _hidden(str(inner), item) for inner, item in value.items()}
+        case list() | tuple() | set() | frozenset():
+            return [_hidden("", item) for item in value]
+        case Enum():
+            return value.value
+        case None | bool() | int() | float():
+            return value
+        case _:
+            text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+            return _SECRET_TEXT.sub(_HIDDEN, text)
+
+
+def _as_json(_: object, __: str, event: _Event) -> str:
+    return json.dumps(event, ensure_ascii=False, separators=(",", ":"))
+
+
+def _console(colors: bool) -> structlog.dev.ConsoleRenderer:
+    return structlog.dev.ConsoleRenderer(
+        colors=colors, sort_keys=False, exception_formatter=structlog.dev.plain_traceback
+    )
+
+
+class _Lines:
+    """Writes lines to a text stream. A stream that is gone or full costs the line, never the node."""
+
+    _lock = threading.Lock()
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, line: str) -> None:
+        with self._lock:
+            try:
+                self._stream.write(line + "\n")
+                self._stream.flush()
+            except (OSError, ValueError):  # ValueError: closed
+                return
+
+    debug = info = warning = error = critical = exception = write
+
+
+class _Forward(logging.Handler):
+    """Hands what libraries log to structlog."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        level: Literal["warning", "error"] = "error" if record.levelno >= logging.ERROR else "warning"
+        get().log(
+            _LEVELS[level],
+            "library",
+            logger=record.name,
+            message=record.getMessage(),
+            exc_info=record.exc_info or None,
+        )
+
+
+def _forward_library_logs(level: int) -> None:
+    root = logging.getLogger()
+    for handler in [handler for handler in root.handlers if isinstance(handler, _Forward)]:
+        root.removeHandler(handler)
+    root.addHandler(_Forward(level))

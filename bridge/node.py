@@ -1,0 +1,189 @@
+"""A running node: what opens first, what closes last, and what an operator sees and does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from bridge import logs
+from bridge.clock import Clock
+from bridge.control import Control
+from bridge.delivery_log import SegmentWriter
+from bridge.errors import BridgeError
+from bridge.http.acceptor import Acceptor
+from bridge.http.listener import Bound
+from bridge.http.operations import Operations
+from bridge.journal.journal import Journal
+from bridge.journal.options import JournalOptions
+from bridge.lifecycle import Command
+from bridge.http.links import LinkService
+from bridge.metering import Metering
+from bridge.outbox import OutboxCopier
+from bridge.relay import Relay
+
+
+@dataclass(frozen=True, slots=True)
+class BridgeSummary:
+    """What the log says of a bridge when it starts."""
+
+    source: str
+    target: str
+    guarantee: str
+    check_producer_ids: bool
+    id_cache_size: int
+
+
+class NodeParts(Protocol):
+    """Makes what the node is made of; `bridge.app` does it from the settings."""
+
+    clock: Clock
+    #: ``persist-id-cache``.
+    persist_id_cache: bool
+    #: URL and tokens of the operations listener; None: not opened.
+    operations: tuple[str, Sequence[str]] | None
+
+    def journal_options(self) -> JournalOptions:
+        """For opening the journal."""
+
+    def segments(self) -> SegmentWriter | None:
+        """The delivery log's files; None where it is off."""
+
+    def links(self, journal: Journal) -> LinkService:
+        """The receiving end of node links."""
+
+    def acceptor(self, journal: Journal, links: LinkService) -> Acceptor | None:
+        """Where messages come in; None where nothing listens."""
+
+    def bridges(self, journal: Journal) -> Mapping[str, tuple[Relay, BridgeSummary]]:
+        """Every bridge's relay."""
+
+
+class Node:
+    """Everything one process runs; `bridge.control` is its operator's face."""
+
+    def __init__(self, parts: NodeParts, *, shutdown_timeout_ms: int) -> None:
+        self.parts = parts
+        self._shutdown_timeout_ms = shutdown_timeout_ms
+        self._log = logs.get()
+        #: None until it is open.
+        self.journal: Journal | None = None
+        self.bridges: dict[str, tuple[Relay, BridgeSummary]] = {}
+        self.metering = Metering()
+        #: The acceptor takes messages; the node is going down.
+        self.accepting = False
+        self.stopping = False
+        self._acceptor: Acceptor | None = None
+        self._operations: Operations | None = None
+        self._outbox: OutboxCopier | None = None
+        self._links: LinkService | None = None
+
+    # -- life --------------------------------------------------------------------------------------------
+
+    def run(self) -> int:
+        """Start, wait for SIGTERM or SIGINT, drain. 0 drained; a second signal stops at once.
+
+        Raises:
+            BridgeError, OSError: it could not start.
+        """
+        with contextlib.suppress(ImportError):
+            import uvloop
+
+            asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
+        return asyncio.run(self._run())
+
+    async def _run(self) -> int:
+        loop = asyncio.get_running_loop()
+        asked = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, asked.set)
+        try:
+            await self.start()
+            await asked.wait()
+        except BaseException:
+            await self.stop()
+            raise
+        again = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, again.set)
+        draining = asyncio.create_task(self.stop())
+        waiting = asyncio.create_task(again.wait())
+        await asyncio.wait([draining, waiting], return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        if not draining.done():
+            # What is durable stays durable; what is not was never answered.
+            os._exit(1)
+        await draining
+        return 0
+
+    async def start(self) -> None:
+        """Operations first, so that /ping answers; then the journal, the acceptor, the bridges."""
+        parts = self.parts
+        bound_operations: Bound | None = None
+        if parts.operations is not None:
+            url, tokens = parts.operations
+            self._operations = Operations(Control(self), url=url, tokens=tokens)
+            bound_operations = await self._operations.start()
+        self.journal = journal = await Journal.open(parts.journal_options(), parts.clock)
+        self._tell_opening(journal, await journal.orphans())
+        segments = parts.segments()
+        if segments is not None:
+            self._outbox = OutboxCopier(journal, segments)
+            await self._outbox.start()
+        self.bridges = dict(parts.bridges(journal))
+        self.metering.watch(journal, {name: relay for name, (relay, _) in self.bridges.items()})
+        self._links = parts.links(journal)
+        self._acceptor = parts.acceptor(journal, self._links)
+        bound: Bound | None = None
+        if self._acceptor is not None:
+            bound = await self._acceptor.start()
+        self.accepting = True
+        self._log.info(
+            "listening",
+            acceptor=None if bound is None else str(bound),
+            operations=None if bound_operations is None else str(bound_operations),
+        )
+        for name, (relay, summary) in self.bridges.items():
+            logs.get(bridge=name).info(
+                "bridge-started",
+                source=summary.source,
+                target=summary.target,
+                guarantee=summary.guarantee,
+                check_producer_ids=summary.check_producer_ids,
+                id_cache_size=summary.id_cache_size,
+            )
+            await relay.command(Command.START)
+
+    def _tell_opening(self, journal: Journal, orphans: Sequence[tuple[str, str, int]]) -> None:
+        for bridge, address, messages in orphans:
+            self._log.warning("orphan-queue", bridge=bridge, address=address, queued=messages)
+        for address, dropped in journal.identity.ids_dropped.items():
+            self._log.warning("id-cache-shrunk", address=address, dropped=dropped)
+
+    async def stop(self) -> None:
+        """Drain: no new work; bridges take their receipts; everything durable; at most `shutdown-timeout`."""
+        self.stopping = True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._shutdown_timeout_ms / 1000):
+                await self._drain()
+        queued = 0
+        if self.journal is not None:
+            with contextlib.suppress(BridgeError):
+                queued = sum(lag.messages for lag in await self.journal.bridge_lags())
+            if self._outbox is not None:
+                await self._outbox.stop()
+            await self.journal.close()
+        if self._operations is not None:
+            await self._operations.stop()
+        self._log.info("stopped", queued=queued)
+
+    async def _drain(self) -> None:
+        if self._links is not None:
+            self._links.stop()
+        if self._acceptor is not None:
+            await self._acceptor.stop(self._shutdown_timeout_ms // 2)
+        await asyncio.gather(*(relay.command(Command.STOP) for relay, _ in self.bridges.values()))

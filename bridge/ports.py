@@ -1,0 +1,135 @@
+"""The two ports that every end implements: `Source` and `Target`, and the values they speak.
+
+One pump (`bridge.pump`) moves batches between any two ends; `tests/contracts` holds one suite
+for each port, which fakes and real ends run alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from bridge.batch import Batch
+from dedup.verdict import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """One ordered run of messages as a bridge sees it."""
+
+    #: Never reused: ``journal:<incarnation>:<address>:<first sequence>``.
+    identity: str
+    #: Name at the source.
+    address: str
+    #: Name at the target (the forwarding address, resolved).
+    target_address: str
+    #: Run UUID of the source's journal at this opening; empty where the source has none.
+    run: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamState:
+    """What the target remembers of one stream of this bridge."""
+
+    #: First position not covered; None: never seen.
+    next: int | None
+    #: The sender's run and the checksum at next - 1 that were stored with it.
+    run: str = ""
+    checksum: int = 0
+    #: Issued and stored by the target at this opening; a newer one fences this one.
+    epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The target's answer to `Target.open`."""
+
+    #: Store identity: who the target is.
+    store: str
+    #: By stream identity, one for each stream asked for.
+    streams: Mapping[str, StreamState] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """The target's word on one batch."""
+
+    stream: str
+    verdict: Verdict
+    #: The target's next for the stream after this batch.
+    next: int
+    #: REFUSED: the one position that can never be taken.
+    position: int | None = None
+    #: REFUSED and NOT_NOW: the rule, as `CODE: detail`.
+    reason: str = ""
+    #: Messages of the batch dropped because their producer's ID was known at the address.
+    duplicates: int = 0
+    #: When the target committed, ms since the epoch by its clock.
+    committed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What a source knows of a bridge's past on one stream: the witness that it has run before."""
+
+    #: Confirmed by the target's word up to here.
+    upto: int
+    #: Store identity of that target.
+    store: str
+
+
+class Source(Protocol):
+    """Where a bridge reads."""
+
+    async def streams(self) -> Sequence[Stream]:
+        """Every stream there is now."""
+
+    async def remembered(self) -> Mapping[str, Remembered]:
+        """By stream identity, what was confirmed before."""
+
+    async def open(self, resume: Mapping[str, int | None], store: str) -> None:
+        """Go to these positions; None: the stream's beginning as far as this bridge is concerned.
+
+        `store` is the target's identity. May be called again while open, also for some streams only:
+        what was read of them and is not settled will be read again.
+
+        Raises:
+            SourceGap: a position is gone or beyond the end.
+        """
+
+    async def read(self) -> Sequence[Batch]:
+        """The next batches, one stream each, in order; waits until there is one.
+
+        Empty: streams have appeared that are not open yet.
+        """
+
+    async def settled(self, batch: Batch, receipt: Receipt) -> None:
+        """The target covers `batch` for good: space may be freed. Called in order per stream."""
+
+    async def close(self) -> None:
+        """Let go. What was read and is not settled stays where it was, in order."""
+
+
+class Target(Protocol):
+    """Where a bridge delivers."""
+
+    async def open(self, streams: Sequence[Stream]) -> Opened:
+        """Connect where needed and ask what the target remembers; also for streams that appear later.
+
+        Raises:
+            TargetUnavailable: try again later. TargetRefused: trying again does not help.
+        """
+
+    async def deliver(self, batches: Sequence[Batch]) -> Sequence[Receipt]:
+        """Store each batch, all of it or nothing. Calls may overlap; they take effect in call order.
+
+        After NOT_NOW or REFUSED nothing more of that stream is taken until it is opened again, so that
+        nothing behind a batch that was not taken can be stored.
+
+        Raises:
+            TargetUnavailable: whether anything was stored is unknown; open again to learn it.
+        """
+
+    async def close(self) -> None:
+        """Let go. Never raises; deliveries that wait for a receipt fail with TargetUnavailable."""

@@ -1,0 +1,310 @@
+"""A bridge's life: connect, relay, reconnect; start, stop, pause, resume, fail.
+
+The pump moves messages while both ends are open; everything between two sessions is decided here, always
+from the target's word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import structlog
+import tenacity
+
+from bridge import witness
+from bridge.backoff import Backoff
+from bridge.batch import Batch
+from bridge.clock import Clock
+from bridge.dead_letters import DeadLetterFailed, DeadLetters
+from bridge.errors import BridgeError, DiskFull, JournalUnavailable, TargetRefused, TargetUnavailable, TooBusy
+from bridge.lifecycle import Command, State, after
+from bridge.ports import Receipt, Source, Stream, Target
+from bridge.pump import Counts, Ended, Memory, Pump
+from bridge.window import Window
+
+#: Errors of either end that pass by themselves.
+TRANSIENT: Final = (TargetUnavailable, JournalUnavailable, DiskFull, TooBusy)
+
+
+@dataclass(frozen=True, slots=True)
+class RelayOptions:
+    """A bridge's settings, as far as its life is concerned. Times in milliseconds, sizes in bytes."""
+
+    name: str
+    backoff: Backoff = field(default_factory=Backoff)
+    #: N means N + 1 tries, -1 endless.
+    initial_connect_attempts: int = -1
+    reconnect_attempts: int = -1
+    confirmation_window_size: int = 10 * 1024 * 1024
+    #: -1: without limit.
+    pending_ack_timeout_ms: int = 60_000
+
+
+class Relay:
+    """One bridge. Commands may come at any time; `state` is what operations show."""
+
+    def __init__(
+        self,
+        options: RelayOptions,
+        source: Source,
+        target: Target,
+        *,
+        clock: Clock,
+        dead_letters: DeadLetters | None,
+    ) -> None:
+        self.options = options
+        self.state = State.STOPPED
+        self.counts = Counts()
+        self.window = Window(options.confirmation_window_size)
+        #: Why it is FAILED; empty otherwise.
+        self.reason = ""
+        #: Of the target, once it has answered.
+        self.store = ""
+        self._source = source
+        self._target = target
+        self._clock = clock
+        self._dead_letters = dead_letters
+        self._streams: dict[str, Stream] = {}
+        self._memory = Memory()
+        self._stop = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        #: The trouble that was logged last; the same is not logged again while it lasts.
+        self._logged = ""
+        self._log = structlog.get_logger().bind(bridge=options.name)
+
+    @property
+    def connected(self) -> bool:
+        """Whether a session is on."""
+        return self.state is State.RUNNING
+
+    # -- commands --------------------------------------------------------------------------------------
+
+    async def command(self, command: Command) -> None:
+        """Do as asked; returns when it is done (start and resume: begun).
+
+        Raises:
+            Conflict: the state forbids it.
+        """
+        before, target = self.state, after(self.state, command)
+        self.state = target
+        match target:
+            case State.STARTING if before is not State.STARTING:
+                await self._begin()
+            case State.STOPPING:
+                await self._end(target, State.STOPPED)
+            case State.PAUSING:
+                await self._end(target, State.PAUSED)
+            case State.STOPPED:
+                self.reason = ""
+                await self._last_life()
+
+    async def _begin(self) -> None:
+        self.reason = ""
+        await self._last_life()
+        # Another command may have come while the last life was still closing its ends.
+        if self.state is State.STARTING and self._task is None:
+            self._stop.clear()
+            self._task = asyncio.create_task(self._live(), name=f"relay-{self.options.name}")
+
+    async def _end(self, ending: State, ended: State) -> None:
+        self._stop.set()
+        await self._last_life()
+        if self.state is ending:
+            self.state = ended
+
+    async def _last_life(self) -> None:
+        """Wait until nothing of it is left."""
+        task = self._task
+        if task is not None:
+            await asyncio.wait((task,))
+            if self._task is task:
+                self._task = None
+
+    # -- one life, from start to stop ------------------------------------------------------------------
+
+    async def _live(self) -> None:
+        try:
+            await self._relay_until_stopped()
+        except tenacity.RetryError as error:
+            last = error.last_attempt
+            self._fail(f"no connection after {last.attempt_number} attempts: {_described(last.exception())}")
+        except BridgeError as error:
+            self._fail(_described(error))
+        except Exception as error:  # noqa: BLE001 - a bug must not look like a healthy bridge
+            self._fail(_described(error), error)
+        finally:
+            try:
+                await self._source.close()
+            finally:
+                await self._target.close()
+
+    def _fail(self, reason: str, bug: Exception | None = None) -> None:
+        self._log.error("bridge-failed", reason=reason, exc_info=bug)
+        if not self._stop.is_set():
+            self.reason = reason
+            self.state = State.FAILED
+
+    async def _relay_until_stopped(self) -> None:
+        lost = False
+        while await self._connect(lost=lost):
+            try:
+                await self._sessions()
+                return
+            except TRANSIENT as error:
+                self._disconnected(error, self.options.backoff.delay_ms(1))
+                await self._target.close()
+            lost = True
+
+    async def _connect(self, *, lost: bool) -> bool:
+        """Open both ends, as often as the settings say; False: asked to stop meanwhile.
+
+        A first start tries at once; after the loss of a live link comes `retry-interval` first. From
+        then on both wait alike (semantics.md R6).
+        """
+        options = self.options
+        self._show(State.CONNECTING)
+        if lost:
+            await self._wait(options.backoff.delay_ms(1) / 1000)
+        attempts = options.reconnect_attempts if lost else options.initial_connect_attempts
+        retrying = tenacity.AsyncRetrying(
+            stop=tenacity.stop_never if attempts < 0 else tenacity.stop_after_attempt(attempts + 1),
+            wait=lambda retry: options.backoff.delay_ms(retry.attempt_number + 1) / 1000,
+            retry=tenacity.retry_if_exception_type(TRANSIENT),
+            sleep=self._wait,
+            before_sleep=self._note_failure,
+        )
+        async for attempt in retrying:
+            with attempt:
+                if not await self._unless_stopped(self._open_ends()):
+                    return False
+        self.counts.reconnects += lost
+        self.counts.trouble = self._logged = ""
+        self._log.info("bridge-connected", store=self.store)
+        return True
+
+    async def _sessions(self) -> None:
+        """Sessions on one connection, opened again where a verdict ended the last; returns when stopped."""
+        waits = 0
+        while True:
+            self._show(State.RUNNING)
+            before = self.counts.acknowledged
+            pump = Pump(
+                source=self._source,
+                target=self._target,
+                window=self.window,
+                counts=self.counts,
+                clock=self._clock,
+                memory=self._memory,
+                bury=self._bury,
+                open_new_streams=self._open_new_streams,
+            )
+            ended = await pump.run(self._stop, self.options.pending_ack_timeout_ms)
+            if self._stop.is_set():
+                return
+            if ended is Ended.NOT_NOW:
+                waits = 1 if self.counts.acknowledged > before else waits + 1
+                await self._wait_for_room(self.options.backoff.delay_ms(waits))
+            if not await self._unless_stopped(self._open_ends()):
+                return
+
+    async def _wait_for_room(self, delay_ms: int) -> None:
+        self._show(State.CONNECTING)
+        rule, _, _ = self.counts.trouble.partition(":")  # its numbers differ each time
+        if rule != self._logged:
+            self._logged = rule
+            self._log.warning("bridge-waits", reason=self.counts.trouble, **{"retry-in-ms": delay_ms})
+        await self._wait(delay_ms / 1000)
+
+    # -- between sessions ------------------------------------------------------------------------------
+
+    def _show(self, state: State) -> None:
+        """Change the state, unless a command has already."""
+        if not self._stop.is_set():
+            self.state = state
+
+    def _note_failure(self, retry: tenacity.RetryCallState) -> None:
+        error = retry.outcome.exception() if retry.outcome is not None else None
+        delay_s = retry.next_action.sleep if retry.next_action is not None else 0
+        self._disconnected(error, round(delay_s * 1000))
+
+    def _disconnected(self, error: BaseException | None, delay_ms: int) -> None:
+        """Log it, unless it is what was logged last: a target that stays away is one line, not thousands."""
+        self.counts.trouble = _described(error)
+        if self.counts.trouble != self._logged and not self._stop.is_set():
+            self._logged = self.counts.trouble
+            self._log.warning("bridge-disconnected", reason=self._logged, **{"retry-in-ms": delay_ms})
+
+    async def _wait(self, delay_s: float) -> None:
+        """Sleep, or less where it is asked to stop."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(delay_s):
+                await self._stop.wait()
+
+    async def _unless_stopped(self, work: Coroutine[Any, Any, None]) -> bool:
+        """Finish `work`, or drop it and answer False when asked to stop."""
+        if self._stop.is_set():
+            work.close()
+            return False
+        working = asyncio.create_task(work)
+        stopping = asyncio.create_task(self._stop.wait())
+        try:
+            await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if self._stop.is_set():
+                return False
+            await working
+            return True
+        finally:
+            working.cancel()
+            stopping.cancel()
+            await asyncio.gather(working, stopping, return_exceptions=True)
+
+    # -- opening ---------------------------------------------------------------------------------------
+
+    async def _open_ends(self) -> None:
+        await self._open(await self._source.streams())
+
+    async def _open_new_streams(self) -> None:
+        await self._open([s for s in await self._source.streams() if s.identity not in self._streams])
+
+    async def _open(self, streams: Sequence[Stream]) -> None:
+        """Ask what the target remembers, hold it against what the source does, and go there."""
+        opened = await self._target.open(streams)
+        remembered = await self._source.remembered()
+        for stream in streams:
+            witness.check(stream, remembered.get(stream.identity), opened)
+        self.store = opened.store
+        resume = {stream.identity: opened.streams[stream.identity].next for stream in streams}
+        await self._source.open(resume, opened.store)
+        for stream in streams:
+            self._streams[stream.identity] = stream
+            if resume[stream.identity] is None:
+                self._memory.unseen.add(stream.identity)
+            else:
+                self._memory.unseen.discard(stream.identity)
+
+    async def _bury(self, batch: Batch, receipt: Receipt) -> None:
+        where = f"{batch.stream} position {receipt.position}"
+        if self._dead_letters is None:
+            raise TargetRefused(
+                f"{where} was refused ({receipt.reason}), and dead-letter-address is empty",
+                key="dead-letter-address",
+                found=receipt.position,
+            )
+        try:
+            await self._dead_letters.bury(batch, receipt, self._streams[batch.stream].address)
+        except DeadLetterFailed as error:
+            kind = TargetRefused if error.for_good else TargetUnavailable
+            raise kind(f"the dead letter of {where} ({receipt.reason}) was not stored: {error}") from error
+        self._log.warning(
+            "dead-letter", stream=batch.stream, position=receipt.position, reason=receipt.reason
+        )
+
+
+def _described(error: BaseException | None) -> str:
+    if isinstance(error, BridgeError):
+        return f"{error.code}: {error.detail}"
+    return f"{type(error).__name__}: {error}"

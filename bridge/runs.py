@@ -1,0 +1,66 @@
+"""Runs: ascending inclusive position ranges, ``((0, 99), (101, 120))``, and their arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+#: First and last position, both inclusive.
+Run = tuple[int, int]
+Runs = tuple[Run, ...]
+
+
+def count(runs: Iterable[Run]) -> int:
+    """How many positions the runs hold."""
+    return sum(last - first + 1 for first, last in runs)
+
+
+def positions(runs: Iterable[Run]) -> Iterator[int]:
+    """Every position, ascending."""
+    for first, last in runs:
+        yield from range(first, last + 1)
+
+
+def from_position(runs: Iterable[Run], start: int) -> Runs:
+    """The part of the runs at positions >= `start`."""
+    return tuple((max(first, start), last) for first, last in runs if last >= start)
+
+
+def below(runs: Iterable[Run], end: int) -> Runs:
+    """The part of the runs at positions < `end`."""
+    return tuple((first, min(last, end - 1)) for first, last in runs if first < end)
+
+
+def drop(runs: Iterable[Run], number: int) -> Runs:
+    """The runs without their first `number` positions."""
+    kept: list[Run] = []
+    for first, last in runs:
+        length = last - first + 1
+        if number >= length:
+            number -= length
+        else:
+            kept.append((first + number, last))
+            number = 0
+    return tuple(kept)
+
+
+def take(runs: Iterable[Run], number: int) -> Runs:
+    """The first `number` positions of the runs."""
+    kept: list[Run] = []
+    for first, last in runs:
+        if number <= 0:
+            break
+        length = min(last - first + 1, number)
+        kept.append((first, first + length - 1))
+        number -= length
+    return tuple(kept)
+
+
+def join(runs: Iterable[Run]) -> Runs:
+    """The same positions in as few runs as there can be; `runs` must ascend."""
+    joined: list[Run] = []
+    for first, last in runs:
+        if joined and joined[-1][1] + 1 == first:
+            joined[-1] = (joined[-1][0], last)
+        else:
+            joined.append((first, last))
+    return tuple(joined)

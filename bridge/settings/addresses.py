@@ -1,0 +1,90 @@
+"""`[addresses.NAME]` and `[address-settings."PATTERN"]`, and which settings an address ends up with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from bridge.settings.fields import (
+    AddressName,
+    CountOrNone,
+    Flag,
+    SizeBytes,
+    Table,
+    TimeOrNeverMs,
+    setting,
+)
+from bridge.settings.names import matches, specificity
+
+FullPolicy = Literal["BLOCK", "FAIL"]
+
+
+class Address(Table):
+    """An address made at start."""
+
+    routing_type: Literal["MULTICAST", "ANYCAST"] = setting(
+        "MULTICAST: every queue gets every message. ANYCAST: one queue, named like the address, "
+        "whose readers take turns.",
+        "MULTICAST",
+    )
+    queues: tuple[AddressName, ...] = setting("Queues of a MULTICAST address, made at start.", ())
+
+
+class AddressSettingsTable(Table):
+    """What one pattern says; a key that is not written leaves the word to less specific patterns."""
+
+    id_cache_size: CountOrNone | None = setting(
+        "Duplicate IDs remembered per address; 0 turns the check off. No default: unset inherits "
+        "[duplicate-detection].",
+        None,
+    )
+    max_size_bytes: SizeBytes = setting(
+        "Stored bytes from which the address is full; a message above it is refused.",
+        "1GiB",
+        alias="max-size-bytes",
+    )
+    address_full_policy: FullPolicy = setting(
+        "BLOCK: senders wait (a POST at most call-timeout). FAIL: they are answered ADDRESS_FULL at once.",
+        "BLOCK",
+    )
+    retain_time_ms: TimeOrNeverMs = setting(
+        "Keeps messages that every queue has passed, for replay; -1 for ever.", 0
+    )
+    auto_create_addresses: Flag = setting("Whether a send makes an address that is not there.", True)
+    redistribution_delay_ms: TimeOrNeverMs = setting(
+        "How long a queue without readers waits before its messages go to a node that has some; -1 never.", -1
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class AddressSettings:
+    """The settings of one address, resolved."""
+
+    #: Duplicate IDs remembered; 0: the check is off.
+    id_cache_size: int
+    max_size_bytes: int
+    address_full_policy: FullPolicy
+    #: -1: for ever.
+    retain_time_ms: int
+    auto_create_addresses: bool
+    #: -1: never.
+    redistribution_delay_ms: int
+
+
+def resolve(
+    patterns: Mapping[str, AddressSettingsTable], address: str, *, id_cache_size: int
+) -> AddressSettings:
+    """The settings of `address`, key by key: exact over '*' over '#'.
+
+    Where two patterns are of a kind, the one with more literal words, and then the one with literal
+    words further to the left, comes first. `id_cache_size` is what no pattern's silence inherits.
+    """
+    values: dict[str, Any] = dict(AddressSettingsTable())
+    for pattern in sorted(patterns, key=specificity, reverse=True):
+        if matches(pattern, address):
+            table = patterns[pattern]
+            values.update((name, getattr(table, name)) for name in table.model_fields_set)
+    if values["id_cache_size"] is None:
+        values["id_cache_size"] = id_cache_size
+    return AddressSettings(**values)

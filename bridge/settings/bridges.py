@@ -1,0 +1,167 @@
+"""`[[bridges]]`: what is read where, where it goes, and how hard the bridge tries."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, ValidationInfo
+
+from bridge.settings import selectors
+from bridge.settings.connectors import JOURNAL
+from bridge.settings.fields import (
+    Attempts,
+    AutoOrFlag,
+    BlockSizeBytes,
+    Count,
+    Flag,
+    ForwardingAddress,
+    Multiplier,
+    Name,
+    OptionalAddress,
+    OptionalName,
+    PositiveTimeMs,
+    PositiveTimeOrNeverMs,
+    Scalar,
+    Selectors,
+    SizeBytes,
+    Table,
+    TimeMs,
+    setting,
+)
+
+
+def _at_least_retry_interval(value: int, info: ValidationInfo) -> int:
+    """As Artemis waits `retry-interval` at least, whatever the longest wait is said to be."""
+    retry_interval_ms: int = info.data.get("retry_interval_ms", 0)
+    return max(value, retry_interval_ms)
+
+
+LongestRetryMs = Annotated[PositiveTimeMs, AfterValidator(_at_least_retry_interval)]
+Guarantee = Literal["exactly-once", "exactly-once-per-target", "at-least-once"]
+
+
+class Bridge(Table):
+    """One relay: from a source to a target."""
+
+    name: Name = setting("Unique; what commands, logs and the target's memory call the bridge.")
+    previous_name: OptionalName = setting("Adopts the state of the bridge that had this name.", "")
+    source_connector: str = setting('"journal" (this node) or the name of a Kafka connector.', JOURNAL)
+    queue_names: Selectors = setting(
+        "Address or topic to read, or a list of them; '/regex/' in single quotes, '!name' excludes.",
+        alias="queue-name",
+        min_length=1,
+    )
+    forwarding_address: ForwardingAddress = setting(
+        'Name at the target; default: the name it came from. "us.{address}" may use that.', ""
+    )
+    static_connectors: tuple[str, ...] = setting(
+        'The target\'s connector ("journal": this node). Further ones are fail-overs, nodes only.',
+        min_length=1,
+    )
+    failover: Literal["refuse", "at-least-once"] = setting(
+        "What to do when the target is another store than last time: refuse, or go on at-least-once.",
+        "refuse",
+    )
+    use_duplicate_detection: Flag = setting(
+        "false turns off stamping, the ID check and atomicity: at least once, nothing more.", True
+    )
+    check_producer_ids: AutoOrFlag = setting(
+        "Whether the target checks IDs that producers set. auto: for Kafka sources only. true: one "
+        "producer may reach the address through several nodes.",
+        "auto",
+    )
+    filter: str = setting("SQL-92 condition; the bridge passes what it rejects.", "")
+    transformer: str = setting("dotted.path:callable that sees each message.", "")
+    transformer_properties: dict[str, Scalar] = setting("Handed to the transformer.", {})
+    routing_type: Literal["PASS", "STRIP", "ANYCAST", "MULTICAST"] = setting(
+        "What an address made at the target becomes: PASS, STRIP, ANYCAST, MULTICAST.", "PASS"
+    )
+    concurrency: Count = setting(
+        "Lanes (Kafka sources); 1 keeps one ID cache per address, as Artemis does.", 1
+    )
+    retry_interval_ms: PositiveTimeMs = setting("Wait before connecting again.", 2000)
+    retry_interval_multiplier: Multiplier = setting("Each further wait is this much longer.", 1.0)
+    max_retry_interval_ms: LongestRetryMs = setting("Longest wait; never below retry-interval.", 2000)
+    initial_connect_attempts: Attempts = setting(
+        "Attempts to connect for the first time before the bridge is FAILED; -1 no end.", -1
+    )
+    reconnect_attempts: Attempts = setting(
+        "Attempts to connect again before the bridge is FAILED; -1 no end.", -1
+    )
+    confirmation_window_size_bytes: SizeBytes = setting(
+        "Most bytes sent and not yet confirmed, per lane.", "10MiB"
+    )
+    producer_window_size_bytes: BlockSizeBytes = setting(
+        "Largest batch, and the step in which a receiver grants credit.", "1MiB"
+    )
+    min_large_message_size_bytes: SizeBytes = setting(
+        "From here on a message travels in a frame of its own.", "100KiB"
+    )
+    check_period_ms: PositiveTimeOrNeverMs = setting(
+        "A ping goes out after this long without a frame; -1 never.", 30_000
+    )
+    connection_ttl_ms: PositiveTimeOrNeverMs = setting(
+        "The link is dead after this long without a frame; longer than check-period; -1 never.", 60_000
+    )
+    call_timeout_ms: PositiveTimeMs = setting("Longest wait for the handshake.", 30_000)
+    pending_ack_timeout_ms: TimeMs = setting("Stop and pause wait this long for receipts.", 60_000)
+    max_delivery_attempts: Count = setting(
+        "Tries of a message whose transformer raises; then it is refused for good.", 10
+    )
+    dead_letter_address: OptionalAddress = setting(
+        "Where refused messages go; empty: the bridge is FAILED at the first one.", "dead-letters"
+    )
+    start_position: Literal["earliest", "latest"] = setting(
+        "Kafka: where partitions start that are there at the first start ever.", "earliest"
+    )
+    gap_policy: Literal["stop", "continue"] = setting(
+        "What the source no longer has: stop (FAILED, with the numbers) or continue (counted).", "stop"
+    )
+    preserve_partitions: Flag = setting(
+        "Kafka to Kafka: the same partition at the target; false: by key.", True
+    )
+    create_topics: Flag = setting("Kafka: makes topics that the target lacks.", True)
+    add_partitions: Flag = setting(
+        "Kafka: adds partitions where the target has fewer than the source.", False
+    )
+    topic_replication_factor: Attempts = setting(
+        "Kafka: of topics made at the target; -1: the cluster's default.", -1
+    )
+    journal_topic: str = setting("Kafka: the bridge's own topic; default core-bridge.<name>.journal.", "")
+    journal_replication_factor: Attempts = setting(
+        "Kafka: of the journal topic; -1: 3, or the number of brokers if that is less.", -1
+    )
+    group_id: str = setting("Kafka: consumer group; default core-bridge.<name>.", "")
+    max_hops: Count = setting("Most bridges that one message may pass; guards against loops.", 8)
+
+    @property
+    def checks_producer_ids(self) -> bool:
+        """`check_producer_ids` with auto decided: a journal source has checked them already."""
+        if self.check_producer_ids == "auto":
+            return self.source_connector != JOURNAL
+        return self.check_producer_ids
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What the bridge promises, as `validate` and the log say it."""
+        if not self.use_duplicate_detection or self.failover == "at-least-once":
+            return "at-least-once"
+        return "exactly-once"
+
+    @property
+    def plain_addresses(self) -> tuple[str, ...]:
+        """The addresses that `queue-name` names outright."""
+        return selectors.plain_names(self.queue_names)
+
+    def selects(self, address: str) -> bool:
+        """Whether the bridge reads this address."""
+        return selectors.selects(self.queue_names, self.forwarding_address, address)
+
+    def target_address(self, address: str) -> str:
+        """The name at the target of what came from `address`."""
+        return selectors.forwarded(self.forwarding_address, address)
+
+    def __str__(self) -> str:
+        """``orders-to-hub: journal:orders -> hub: exactly-once``."""
+        source = f"{self.source_connector}:{','.join(self.queue_names)}"
+        return f"{self.name}: {source} -> {','.join(self.static_connectors)}: {self.guarantee}"

@@ -1,0 +1,220 @@
+"""Rules between keys: references, equal names, what protects an open listener, what a URL rules out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from bridge.settings import names
+from bridge.settings.bridges import Bridge
+from bridge.settings.clusters import ClusterConnection
+from bridge.settings.connectors import JOURNAL, OWN_KAFKA_OPTIONS, Connector, Kafka
+from bridge.settings.fields import Table
+from bridge.settings.listeners import Acceptor, Operations
+from bridge.settings.model import Settings
+from bridge.settings.paths import KeyPath, render
+from bridge.settings.problems import Finding, nearest, show
+from bridge.settings.selectors import ADDRESS_PLACE
+from bridge.settings.units import NEVER
+
+_CLIENT_CA: Final = ("acceptor", "client-ca")
+#: Keys of a connector that say how TLS is done.
+_TLS_KEYS: Final = ("ca", "certificate", "key", "server-name")
+_KEBAB_CASE: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+
+
+def check(settings: Settings) -> Iterator[Finding]:
+    """Every rule between keys that is broken."""
+    if settings.acceptor is not None:
+        yield from _acceptor(settings.acceptor)
+    if settings.operations is not None:
+        yield from _operations(settings.operations)
+    yield from _addresses(settings)
+    for name, connector in settings.connectors.items():
+        yield from _connector(("connectors", name), name, connector)
+    yield from _unique(("bridges",), "name", [bridge.name for bridge in settings.bridges])
+    for index, bridge in enumerate(settings.bridges):
+        yield from _bridge(("bridges", index), bridge, settings)
+    clusters = settings.cluster_connections
+    yield from _unique(("cluster-connections",), "name", [cluster.name for cluster in clusters])
+    for index, cluster in enumerate(clusters):
+        yield from _cluster(("cluster-connections", index), cluster, settings)
+
+
+# ---------------------------------------------------------------- listeners
+
+
+def _acceptor(acceptor: Acceptor) -> Iterator[Finding]:
+    path: KeyPath = ("acceptor",)
+    tls = acceptor.endpoint.scheme == "wss"
+    yield from _certificate_pair(path, acceptor)
+    if tls and acceptor.certificate is None:
+        yield Finding((*path, "certificate"), "required with a wss:// URL", leans_on=((*path, "url"),))
+    if not tls:
+        yield from _unused(path, acceptor, "needs a wss:// URL", "certificate", "key", "client-ca")
+    if not acceptor.endpoint.loopback:
+        if not tls and not acceptor.insecure:
+            rule = "off loopback must be wss://, or insecure = true if TLS is ended elsewhere"
+            yield Finding((*path, "url"), rule, leans_on=((*path, "insecure"),))
+        if not acceptor.tokens and not acceptor.users and acceptor.client_ca is None:
+            rule = "required off loopback, unless there are users or a client-ca"
+            leans_on = ((*path, "url"), (*path, "users"), (*path, "client-ca"))
+            yield Finding((*path, "tokens"), rule, leans_on=leans_on)
+    yield from _users((*path, "users"), acceptor)
+
+
+def _users(path: KeyPath, acceptor: Acceptor) -> Iterator[Finding]:
+    yield from _unique(path, "name", [user.name for user in acceptor.users])
+    owners = dict.fromkeys(acceptor.tokens, "acceptor.tokens")
+    for index, user in enumerate(acceptor.users):
+        place = (*path, index)
+        if not user.token and not user.certificate_name:
+            leans_on = ((*place, "certificate-name"),)
+            yield Finding((*place, "token"), "required, or certificate-name", leans_on=leans_on)
+        if user.token in owners:
+            yield Finding((*place, "token"), f"must be the user's own; {owners[user.token]} has the same")
+        if user.token:
+            owners[user.token] = render(place)
+        if user.certificate_name and acceptor.client_ca is None:
+            yield Finding((*place, "certificate-name"), "needs acceptor.client-ca", leans_on=(_CLIENT_CA,))
+
+
+def _operations(operations: Operations) -> Iterator[Finding]:
+    if not operations.endpoint.loopback and not operations.tokens:
+        yield Finding(("operations", "tokens"), "required off loopback", leans_on=(("operations", "url"),))
+
+
+def _certificate_pair(path: KeyPath, table: Acceptor | Connector) -> Iterator[Finding]:
+    if table.certificate is not None and table.key is None:
+        yield Finding((*path, "key"), "required with certificate", leans_on=((*path, "certificate"),))
+    if table.key is not None and table.certificate is None:
+        yield Finding((*path, "certificate"), "required with key", leans_on=((*path, "key"),))
+
+
+# ---------------------------------------------------------------- addresses and connectors
+
+
+def _addresses(settings: Settings) -> Iterator[Finding]:
+    for pattern in settings.address_settings:
+        yield from _name(("address-settings", pattern), names.check_pattern)
+    for name, address in settings.addresses.items():
+        yield from _name(("addresses", name), names.check_address)
+        queues = ("addresses", name, "queues")
+        if address.queues and address.routing_type == "ANYCAST":
+            yield Finding(
+                queues, "must be empty with routing-type ANYCAST, whose one queue has the address's name"
+            )
+        yield from _unique(queues, None, address.queues)
+
+
+def _connector(path: KeyPath, name: str, connector: Connector) -> Iterator[Finding]:
+    yield from _name(path, names.check_name)
+    if name == JOURNAL:
+        yield Finding(path, "must have another name, because this one is the node's own", found=show(name))
+    yield from _certificate_pair(path, connector)
+    if connector.is_kafka:
+        yield from _unused(path, connector, "needs a ws:// or wss:// URL", "token")
+        yield from _unused(path, connector, "needs a wss:// URL", *_TLS_KEYS)
+        if connector.kafka is not None:
+            yield from _kafka((*path, "kafka"), connector.kafka)
+        return
+    yield from _unused(path, connector, "needs a kafka:// URL", "identity", "kafka")
+    if connector.endpoint.scheme == "ws":
+        yield from _unused(path, connector, "needs a wss:// URL", *_TLS_KEYS)
+
+
+def _unused(path: KeyPath, table: Table, rule: str, *keys: str) -> Iterator[Finding]:
+    """Keys that say something which the URL gives no use."""
+    for key in keys:
+        if getattr(table, key.replace("-", "_")):
+            yield Finding((*path, key), rule, leans_on=((*path, "url"),))
+
+
+def _kafka(path: KeyPath, kafka: Kafka) -> Iterator[Finding]:
+    known = [field.alias or "" for field in Kafka.model_fields.values()]
+    for key, value in (kafka.model_extra or {}).items():
+        if key in OWN_KAFKA_OPTIONS:
+            yield Finding((*path, key), "must not be set, because the bridge sets it")
+        elif not _KEBAB_CASE.fullmatch(key):
+            yield Finding((*path, key), "must be written in kebab-case", nearest(key, known))
+        elif not isinstance(value, str | int | float):
+            yield Finding((*path, key), "must be text, a number, true or false")
+
+
+# ---------------------------------------------------------------- bridges and clusters
+
+
+def _bridge(path: KeyPath, bridge: Bridge, settings: Settings) -> Iterator[Finding]:
+    yield from _link_times(path, bridge)
+    source = bridge.source_connector
+    if source != JOURNAL:
+        yield from _reference((*path, "source-connector"), source, settings)
+        if source in settings.connectors and not settings.connectors[source].is_kafka:
+            yield Finding(
+                (*path, "source-connector"),
+                f'must be "{JOURNAL}" or a kafka:// connector; bridges of a node push',
+            )
+    for index, target in enumerate(bridge.static_connectors):
+        if target != JOURNAL:
+            yield from _reference((*path, "static-connectors", index), target, settings)
+    yield from _unique((*path, "static-connectors"), None, bridge.static_connectors)
+    if all(selector.startswith("!") for selector in bridge.queue_names):
+        yield Finding((*path, "queue-name"), "must name something, not only exclude")
+    if source == JOURNAL and JOURNAL in bridge.static_connectors:
+        yield from _not_to_itself(path, bridge)
+    if source == JOURNAL and bridge.dead_letter_address in bridge.plain_addresses:
+        leans_on = ((*path, "queue-name"), (*path, "source-connector"))
+        rule = "must not be an address that the bridge reads"
+        yield Finding((*path, "dead-letter-address"), rule, leans_on=leans_on)
+
+
+def _not_to_itself(path: KeyPath, bridge: Bridge) -> Iterator[Finding]:
+    """An address that feeds itself would never come to rest."""
+    unchanged = bridge.forwarding_address in ("", ADDRESS_PLACE)
+    if unchanged or any(bridge.target_address(name) == name for name in bridge.plain_addresses):
+        rule = "must name another address, because source and target are both this node's journal"
+        leans_on = tuple((*path, key) for key in ("source-connector", "static-connectors", "queue-name"))
+        yield Finding((*path, "forwarding-address"), rule, leans_on=leans_on)
+
+
+def _cluster(path: KeyPath, cluster: ClusterConnection, settings: Settings) -> Iterator[Finding]:
+    yield from _link_times(path, cluster)
+    yield from _reference((*path, "connector-ref"), cluster.connector_ref, settings)
+    for index, connector in enumerate(cluster.static_connectors):
+        yield from _reference((*path, "static-connectors", index), connector, settings)
+    yield from _unique((*path, "static-connectors"), None, cluster.static_connectors)
+    if not cluster.static_connectors and not cluster.discovery:
+        leans_on = ((*path, "discovery"),)
+        yield Finding((*path, "static-connectors"), "required, or discovery", leans_on=leans_on)
+
+
+def _link_times(path: KeyPath, link: Bridge | ClusterConnection) -> Iterator[Finding]:
+    check_period, ttl = link.check_period_ms, link.connection_ttl_ms
+    if ttl != NEVER and (check_period == NEVER or ttl <= check_period):
+        shown = "-1, never" if check_period == NEVER else f"{check_period} ms"
+        found = None if "connection_ttl_ms" in link.model_fields_set else f"{ttl} (the default)"
+        yield Finding(
+            (*path, "connection-ttl"), f"must be longer than check-period ({shown}), or -1", found=found
+        )
+
+
+def _reference(path: KeyPath, name: str, settings: Settings) -> Iterator[Finding]:
+    if name not in settings.connectors:
+        yield Finding(path, "must be the name of a connector", nearest(name, settings.connectors))
+
+
+def _name(path: KeyPath, rule: Callable[[str], str]) -> Iterator[Finding]:
+    try:
+        rule(str(path[-1]))
+    except ValueError as error:
+        yield Finding(path, f"name {error}", found=show(path[-1]))
+
+
+def _unique(path: KeyPath, key: str | None, found: Iterable[str]) -> Iterator[Finding]:
+    first: dict[str, int] = {}
+    for index, name in enumerate(found):
+        if name in first:
+            place = (*path, index) if key is None else (*path, index, key)
+            yield Finding(place, f"must be unique; {render((*path, first[name]))} is the same")
+        first.setdefault(name, index)

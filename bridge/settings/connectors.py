@@ -1,0 +1,99 @@
+"""`[connectors.NAME]`: how to reach another node or a Kafka cluster."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+from pydantic import AfterValidator, ConfigDict
+
+from bridge.settings import urls
+from bridge.settings.fields import Flag, OptionalPath, OptionalToken, PemFile, Table, setting
+from bridge.settings.urls import Endpoint
+
+#: What a bridge calls this node's own journal, in `source-connector` and `static-connectors`.
+JOURNAL: Final = "journal"
+
+#: Options of aiokafka that the bridge sets itself.
+OWN_KAFKA_OPTIONS: Final = frozenset(
+    {
+        "bootstrap-servers",
+        "ssl-context",
+        "sasl-oauth-token-provider",
+        "group-id",
+        "isolation-level",
+        "enable-auto-commit",
+        "auto-offset-reset",
+        "transactional-id",
+        "enable-idempotence",
+        "acks",
+        "partitioner",
+        "key-serializer",
+        "value-serializer",
+        "key-deserializer",
+        "value-deserializer",
+    }
+)
+
+
+def _url(value: str) -> str:
+    if value.startswith(urls.KAFKA_SCHEME):
+        urls.brokers(value)
+    else:
+        urls.reaching(value)
+    return value
+
+
+class Kafka(Table):
+    """Options of the Kafka client. Further keys: any scalar option of aiokafka, in kebab-case."""
+
+    model_config = ConfigDict(extra="allow")
+
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = setting(
+        "PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.", "PLAINTEXT"
+    )
+    ssl_cafile: PemFile = setting("PEM file of the brokers' authorities; empty: the system's.", "")
+    ssl_certfile: PemFile = setting("PEM file of this client's certificate.", "")
+    ssl_keyfile: PemFile = setting("PEM file of its key.", "")
+    ssl_password: str = setting("Password of the key file.", "", repr=False)
+    ssl_check_hostname: Flag = setting("Whether the broker's certificate must bear its host name.", True)
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] = setting(
+        "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER.", "PLAIN"
+    )
+    sasl_plain_username: str = setting("User name of PLAIN and SCRAM.", "")
+    sasl_plain_password: str = setting("Password of PLAIN and SCRAM.", "", repr=False)
+    sasl_oauth_token_file: OptionalPath = setting(
+        "File with the OAUTHBEARER token; read again at each authentication.", ""
+    )
+
+
+class Connector(Table):
+    """How to reach something; bridges refer to it by its name."""
+
+    url: Annotated[str, AfterValidator(_url)] = setting(
+        "ws://host:port, wss://host:port or kafka://host:port,host:port."
+    )
+    token: OptionalToken = setting("Bearer token shown to the other node.", "", repr=False)
+    ca: PemFile = setting("PEM file of the authorities to trust (wss://); empty: the system's.", "")
+    certificate: PemFile = setting(
+        "PEM file of this client's certificate, for mutual TLS (wss://); needs key.", ""
+    )
+    key: PemFile = setting("PEM file of its key.", "")
+    server_name: str = setting(
+        "Name that the other's certificate must bear (wss://); default: the URL's host.", ""
+    )
+    identity: str = setting("Kafka: overrides the cluster id in the identities of streams.", "")
+    kafka: Kafka | None = setting(
+        "Options of the Kafka client. Further keys: any scalar option of aiokafka's consumer or producer, in "
+        "kebab-case, except those that the bridge sets itself.",
+        None,
+    )
+
+    @property
+    def is_kafka(self) -> bool:
+        """Whether it leads to a Kafka cluster."""
+        return self.url.startswith(urls.KAFKA_SCHEME)
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Scheme, host and port of a ws:// or wss:// URL."""
+        return urls.reaching(self.url)

@@ -1,0 +1,156 @@
+"""The types that settings are made of, each with its rule; what they share as pydantic models.
+
+A rule is a function that returns the value or raises ValueError with what must be; `load` puts key
+and value found around it.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationInfo
+
+from bridge.settings import names, selectors, units
+
+#: Longest message and batch: SQLite holds at most 1,000,000,000 bytes in a row, block and IDs together.
+LARGEST_BLOCK_BYTES: Final = 512 * 1024 * 1024
+#: The key under which `load` hands over the directory that relative paths start from.
+DIRECTORY: Final = "directory"
+
+
+def key_of(attribute: str) -> str:
+    """The key in the file of an attribute: ``retry_interval_ms`` is written ``retry-interval``."""
+    return attribute.removesuffix("_ms").removesuffix("_bytes").replace("_", "-")
+
+
+class Table(BaseModel):
+    """A table of the file: unknown keys are refused, values frozen, defaults held to the same rules."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", validate_default=True, alias_generator=key_of, defer_build=True
+    )
+
+
+def setting(description: str, default: Any = ..., **more: Any) -> Any:
+    """A key of a table: what it does, and its default as a file would write it; required without one."""
+    return Field(default=default, description=description, **more)
+
+
+def _time(least: int = 0, *, never: bool = False) -> BeforeValidator:
+    return BeforeValidator(partial(units.time_ms, least=least, never=never))
+
+
+def _size(least: int = 1, most: int = units.LARGEST_SIZE_BYTES) -> BeforeValidator:
+    return BeforeValidator(partial(units.size_bytes, least=least, most=most))
+
+
+def _whole(least: int, most: int = units.LARGEST_NUMBER) -> BeforeValidator:
+    return BeforeValidator(partial(units.whole_number, least=least, most=most))
+
+
+def _not_empty(value: str) -> str:
+    if not value:
+        raise ValueError("must not be empty")
+    return value
+
+
+def _token(value: str) -> str:
+    if not value:
+        raise ValueError("must not be empty")
+    if not value.isascii() or not value.isprintable() or " " in value:
+        raise ValueError("must be visible ASCII characters without spaces")
+    return value
+
+
+def _path(value: str | Path, info: ValidationInfo) -> Path | None:
+    if not value:
+        return None
+    if "\0" in str(value):  # open() would raise a ValueError of its own
+        raise ValueError("must not hold NUL characters")
+    directory: Path = (info.context or {}).get(DIRECTORY, Path())
+    return directory / value
+
+
+def _readable(path: Path | None) -> Path | None:
+    """Checked here, so that a missing certificate is told before anything is opened."""
+    if path is None:
+        return None
+    try:
+        with path.open("rb"):
+            return path
+    except OSError as error:
+        raise ValueError(f"must name a file that can be read ({error.strerror})") from None
+
+
+def _text(value: object) -> object:
+    if not isinstance(value, str | Path):
+        raise ValueError("must be text in quotes")
+    return value
+
+
+def _as_list(value: object) -> object:
+    if not isinstance(value, str | list):
+        raise ValueError("must be text in quotes, or a list of texts")
+    return [value] if isinstance(value, str) else value
+
+
+Flag = Annotated[bool, Strict()]
+
+#: Milliseconds from 0, from 1; -1 for never where the type says so.
+TimeMs = Annotated[int, _time()]
+PositiveTimeMs = Annotated[int, _time(1)]
+TimeOrNeverMs = Annotated[int, _time(never=True)]
+PositiveTimeOrNeverMs = Annotated[int, _time(1, never=True)]
+
+#: Bytes from 1.
+SizeBytes = Annotated[int, _size()]
+#: Bytes of what travels or is stored whole.
+BlockSizeBytes = Annotated[int, _size(most=LARGEST_BLOCK_BYTES)]
+
+#: Whole numbers from 1, from 0, and from -1, which means without end (or the default, for Kafka).
+Count = Annotated[int, _whole(1)]
+CountOrNone = Annotated[int, _whole(0)]
+Attempts = Annotated[int, _whole(-1)]
+Multiplier = Annotated[float, BeforeValidator(partial(units.number, least=1.0))]
+
+#: Names: of anything, of an address or queue, wildcards over addresses, what a bridge reads.
+Name = Annotated[str, AfterValidator(names.check_name)]
+OptionalName = Annotated[str, AfterValidator(lambda value: names.check_name(value) if value else value)]
+AddressName = Annotated[str, AfterValidator(names.check_address)]
+OptionalAddress = Annotated[str, AfterValidator(lambda value: names.check_address(value) if value else value)]
+AddressPattern = Annotated[str, AfterValidator(names.check_pattern)]
+Selectors = Annotated[
+    tuple[Annotated[str, AfterValidator(selectors.check_selector)], ...], BeforeValidator(_as_list)
+]
+ForwardingAddress = Annotated[str, AfterValidator(selectors.check_forwarding_address)]
+NotEmpty = Annotated[str, AfterValidator(_not_empty)]
+
+#: A bearer token; empty where none is needed.
+Token = Annotated[str, AfterValidator(_token)]
+OptionalToken = Annotated[str, AfterValidator(lambda value: _token(value) if value else value)]
+
+#: Paths, absolute if the settings file's directory is; None for "".
+OptionalPath = Annotated[Path | None, BeforeValidator(_path), BeforeValidator(_text)]
+DirectoryPath = Annotated[Path, BeforeValidator(_path), BeforeValidator(_not_empty), BeforeValidator(_text)]
+PemFile = Annotated[Path | None, AfterValidator(_readable), BeforeValidator(_path), BeforeValidator(_text)]
+
+
+def _scalar(value: object) -> object:
+    if not isinstance(value, str | int | float):
+        raise ValueError("must be text, a number, true or false")
+    return value
+
+
+#: What a transformer or a client library is handed as it is.
+Scalar = Annotated[Any, AfterValidator(_scalar)]
+
+
+def _auto_or_flag(value: object) -> Any:
+    if isinstance(value, bool) or value == "auto":
+        return value
+    raise ValueError('must be "auto", true or false')
+
+
+AutoOrFlag = Annotated[Literal["auto"] | bool, BeforeValidator(_auto_or_flag)]

@@ -1,0 +1,93 @@
+"""Keys whose feature has not been built yet: refused by name where they say anything but their default.
+
+An issue that builds a feature takes its rows away here; nothing else has to change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from bridge.settings.paths import KeyPath
+from bridge.settings.problems import Finding
+from bridge.settings.urls import KAFKA_SCHEME
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """A key that is in the model and not in the code."""
+
+    #: From the top, with '*' for a table's name or a list's index.
+    key: str
+    #: In the plural: "filters".
+    feature: str
+    #: Which values are built already; None: the default alone.
+    built: Callable[[Any], bool] | None = None
+
+
+LATER: Final[Sequence[Later]] = (
+    Later("node.workers", "worker processes"),
+    Later("connectors.*.url", "Kafka connectors", lambda url: not url.startswith(KAFKA_SCHEME)),
+    Later("connectors.*.identity", "Kafka connectors"),
+    Later("connectors.*.kafka", "Kafka connectors"),
+    Later("bridges.*.previous-name", "renamed bridges"),
+    Later("bridges.*.source-connector", "sources other than the journal"),
+    Later("bridges.*.static-connectors", "fail-over targets", lambda connectors: len(connectors) <= 1),
+    Later("bridges.*.failover", "changes of the target store"),
+    Later("bridges.*.filter", "filters"),
+    Later("bridges.*.transformer", "transformers"),
+    Later("bridges.*.transformer-properties", "transformers"),
+    Later("bridges.*.routing-type", "routing types of bridges"),
+    Later("bridges.*.concurrency", "lanes"),
+    Later("bridges.*.max-delivery-attempts", "transformers"),
+    Later("bridges.*.start-position", "Kafka sources"),
+    Later("bridges.*.gap-policy", "gap policies"),
+    Later("bridges.*.preserve-partitions", "Kafka bridges"),
+    Later("bridges.*.create-topics", "Kafka targets"),
+    Later("bridges.*.add-partitions", "Kafka targets"),
+    Later("bridges.*.topic-replication-factor", "Kafka targets"),
+    Later("bridges.*.journal-topic", "journal topics"),
+    Later("bridges.*.journal-replication-factor", "journal topics"),
+    Later("bridges.*.group-id", "Kafka sources"),
+    Later("bridges.*.max-hops", "loop guards"),
+    Later("cluster-connections.*", "cluster connections", lambda _connection: False),
+    Later("addresses.*.routing-type", "ANYCAST addresses"),
+    Later("address-settings.*.retain-time", "retained messages"),
+    Later("address-settings.*.redistribution-delay", "redistribution and clusters"),
+)
+
+
+def find_later(settings: BaseModel, table: Sequence[Later] = LATER) -> Iterator[Finding]:
+    """Every key of `table` that asks for what is not there yet."""
+    for later in table:
+        for path, value, default in _values(settings, later.key.split("."), ()):
+            if not (value == default if later.built is None else later.built(value)):
+                yield Finding(path, f"{later.feature} are not built yet")
+
+
+def _values(value: Any, steps: list[str], path: KeyPath) -> Iterator[tuple[KeyPath, Any, Any]]:
+    """Path, value and default of each key that `steps` mean."""
+    step, *rest = steps
+    if step == "*":
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, item in items:
+            if rest:
+                yield from _values(item, rest, (*path, key))
+            else:
+                yield (*path, key), item, None
+        return
+    attribute = attribute_of(type(value), step)
+    found = getattr(value, attribute)
+    if rest:
+        yield from _values(found, rest, (*path, step))
+    else:
+        default = type(value).model_fields[attribute].get_default(call_default_factory=True)
+        yield (*path, step), found, default
+
+
+def attribute_of(model: type[BaseModel], key: str) -> str:
+    """The attribute that a key of the file becomes."""
+    return next(name for name, field in model.model_fields.items() if field.alias == key)

@@ -1,0 +1,114 @@
+"""`[acceptor]` and `[operations]`: where this node listens, and who may do what."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Final
+
+from pydantic import AfterValidator
+
+from bridge.settings import urls
+from bridge.settings.fields import (
+    AddressPattern,
+    BlockSizeBytes,
+    Count,
+    Flag,
+    NotEmpty,
+    OptionalToken,
+    PemFile,
+    SizeBytes,
+    Table,
+    Token,
+    setting,
+)
+from bridge.settings.urls import Endpoint
+
+_ORIGIN: Final = re.compile(r"https?://[A-Za-z0-9.\-\[\]:]+")
+
+
+def _acceptor_url(value: str) -> str:
+    urls.listening(value, "ws", "wss")
+    return value
+
+
+def _operations_url(value: str) -> str:
+    urls.listening(value, "http")
+    return value
+
+
+def _origin(value: str) -> str:
+    if value != "*" and not _ORIGIN.fullmatch(value):
+        raise ValueError('must be an origin such as "https://app.example", or "*" for any')
+    return value
+
+
+class User(Table):
+    """Somebody with rights of their own: a token or a client certificate, or either."""
+
+    name: NotEmpty = setting("Appears in logs; the token never does.")
+    token: OptionalToken = setting("The user's bearer token; or certificate-name.", "", repr=False)
+    certificate_name: str = setting(
+        "Common or alternative name of the user's client certificate; needs client-ca.", ""
+    )
+    send: tuple[AddressPattern, ...] = setting(
+        "Addresses the user may send to; wildcards '*' (one word) and '#' (any).", ()
+    )
+    receive: tuple[AddressPattern, ...] = setting("Addresses the user may read, with the same wildcards.", ())
+    link: Flag = setting("Whether the user may open a node link, as bridges do.", False)
+
+
+class Acceptor(Table):
+    """Where messages come in."""
+
+    url: Annotated[str, AfterValidator(_acceptor_url)] = setting(
+        "Serves HTTP and the node link. wss:// needs certificate and key; port 0 takes a free one.",
+        "ws://127.0.0.1:61616",
+    )
+    certificate: PemFile = setting("PEM file of the server's certificate chain.", "")
+    key: PemFile = setting("PEM file of its key.", "")
+    client_ca: PemFile = setting(
+        "PEM file of the authorities of client certificates; turns on mutual TLS.", ""
+    )
+    insecure: Flag = setting("Allows ws:// off loopback, where TLS is ended in front of this node.", False)
+    tokens: tuple[Token, ...] = setting(
+        "Bearer tokens with every right. Off loopback every request needs one of these, a user or "
+        "a client certificate.",
+        (),
+        repr=False,
+    )
+    allowed_origins: tuple[Annotated[str, AfterValidator(_origin)], ...] = setting(
+        'Origin headers of browsers that may call, as "https://app.example".', ()
+    )
+    max_message_size_bytes: BlockSizeBytes = setting(
+        "Largest message; at most 512MiB. Above it: 413 MESSAGE_TOO_LARGE.", "16MiB"
+    )
+    max_headers_size_bytes: SizeBytes = setting(
+        "Largest headers of a request. Above it: 431 HEADERS_TOO_LARGE.", "16KiB"
+    )
+    max_duplicate_id_size_bytes: SizeBytes = setting("Longest duplicate ID that a producer may set.", "1KiB")
+    max_requests: Count = setting("Requests in progress; beyond it 503 TOO_BUSY.", 512)
+    max_connections: Count = setting("Open connections, node links included.", 1000)
+    users: tuple[User, ...] = setting("Users with rights of their own, any number.", ())
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Scheme, host and port of `url`."""
+        return urls.listening(self.url, "ws", "wss")
+
+
+class Operations(Table):
+    """Where operators and probes ask."""
+
+    url: Annotated[str, AfterValidator(_operations_url)] = setting(
+        "Serves /ping, /ready, /metrics and management; port 0 takes a free one.", "http://127.0.0.1:8161"
+    )
+    tokens: tuple[Token, ...] = setting(
+        "Bearer tokens for management; required off loopback. /ping, /ready and /metrics never need one.",
+        (),
+        repr=False,
+    )
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Scheme, host and port of `url`."""
+        return urls.listening(self.url, "http")

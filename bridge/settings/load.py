@@ -1,0 +1,106 @@
+"""Reads a settings file: TOML, `${}` places, the model, the rules between keys, and what is not built yet."""
+
+from __future__ import annotations
+
+import socket
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from bridge.settings.checks import check
+from bridge.settings.interpolate import Interpolated, interpolate
+from bridge.settings.later import LATER, Later, find_later
+from bridge.settings.model import Settings
+from bridge.settings.paths import KeyPath, covers, item_name, look_up, place_in_file, render
+from bridge.settings.problems import HIDDEN, Finding, Problem, SettingsInvalid, is_secret, show
+from bridge.settings.toml_traps import toml_problem
+from bridge.settings.validation import Validation
+
+#: Largest settings file.
+MAX_FILE_BYTES: Final = 1024 * 1024
+
+
+def load(path: Path, environ: Mapping[str, str], *, later: Sequence[Later] = LATER) -> Settings:
+    """The settings in the file at `path`, with `environ` for its ``${VAR}`` places.
+
+    Nothing is opened but this file, the files of its ``${file:}`` places, and certificates to see
+    that they are there. `later` names the keys that are refused because nobody has built them yet.
+
+    Raises:
+        SettingsInvalid: with every problem there is, in the order of the file.
+    """
+    file = str(path)
+    tree = _parse(file, _read(path))
+    directory = path.absolute().parent
+    filled = interpolate(tree, environ, directory)
+    _name_node(filled.tree)
+    validation = Validation(filled.tree, directory)
+    validation.report(Finding(place, rule) for place, rule in filled.broken)
+    for place, _ in filled.broken:
+        validation.take_out(place)
+    settings = validation.settings()
+    if settings is not None:
+        validation.report(check(settings))
+        validation.report(find_later(settings, later))
+    if settings is None or validation.findings:
+        findings = sorted(validation.findings, key=lambda finding: place_in_file(tree, finding.path))
+        raise SettingsInvalid([_problem(file, finding, filled) for finding in findings])
+    return settings
+
+
+def _read(path: Path) -> str:
+    file = str(path)
+    try:
+        with path.open("rb") as opened:
+            content = opened.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        found = (error.strerror or type(error).__name__).lower()
+        raise SettingsInvalid([Problem(file, "", "must be a file that can be read", found)]) from None
+    if len(content) > MAX_FILE_BYTES:
+        raise SettingsInvalid([Problem(file, "", f"must be at most {MAX_FILE_BYTES} bytes", "more")])
+    try:
+        return content.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        before = content[: error.start]
+        line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
+        place, found = f"line {line}, column {column}", f"byte 0x{content[error.start]:02x}"
+        raise SettingsInvalid([Problem(file, place, "must be UTF-8", found)]) from None
+
+
+def _parse(file: str, text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsInvalid([toml_problem(file, text, error)]) from None
+    except RecursionError:
+        raise SettingsInvalid(
+            [Problem(file, "", "must not be nested as deep", "too many brackets")]
+        ) from None
+
+
+def _name_node(tree: dict[str, Any]) -> None:
+    """`node.name` is the host's where the file gives none."""
+    node = tree.setdefault("node", {})
+    if isinstance(node, dict):
+        node.setdefault("name", socket.gethostname())
+
+
+def _problem(file: str, finding: Finding, filled: Interpolated) -> Problem:
+    path = finding.path
+    name = item_name(filled.tree, path)
+    key = f"{render(path)} ({name})" if name else render(path)
+    written, value = look_up(filled.tree, path)
+    found = finding.found or show(value if written else None)
+    if written and value and not isinstance(value, dict) and _hidden(finding, filled.from_files):
+        found = HIDDEN
+    return Problem(file, key, finding.rule, found, finding.suggestion)
+
+
+def _hidden(finding: Finding, from_files: set[KeyPath]) -> bool:
+    words = [step for step in finding.path if isinstance(step, str)]
+    return (
+        (bool(words) and is_secret(words[-1]))
+        or (finding.suggestion is not None and is_secret(finding.suggestion))
+        or any(covers(finding.path, place) for place in from_files)
+    )

@@ -1,0 +1,115 @@
+"""Problems of a settings file: one line each, all of them at once, secrets never shown."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from bridge.errors import BridgeError
+from bridge.settings.paths import KeyPath
+
+#: Longest value that a problem shows; the rest is cut off.
+MAX_SHOWN_CHARACTERS: Final = 100
+#: What a problem shows instead of a secret.
+HIDDEN: Final = "***"
+#: What a problem shows where a required key is missing.
+NOTHING: Final = "nothing"
+
+_SECRET_KEY: Final = re.compile(r"(token|password|passphrase|secret)s?$")
+_USER_INFO: Final = re.compile(r"//[^/\s]*@")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A rule that is broken somewhere in the file."""
+
+    path: KeyPath
+    #: What must be, starting in lower case.
+    rule: str
+    #: What may have been meant.
+    suggestion: str | None = None
+    #: What to show as found where that is not the value at `path`.
+    found: str | None = None
+    #: Other values that the rule is about: where one of them is wrong itself, this is no finding.
+    leans_on: tuple[KeyPath, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A finding as the user sees it."""
+
+    #: The file as the user named it.
+    file: str
+    #: ``bridges[0].retry-interval (orders-to-hub)``, ``line 3, column 9``; empty: the whole file.
+    key: str
+    rule: str
+    #: The value as it is written; `HIDDEN` for secrets, `NOTHING` where there is none.
+    found: str
+    suggestion: str | None = None
+
+    def __str__(self) -> str:
+        place = f"{self.file}: {self.key}" if self.key else self.file
+        meant = f"; did you mean {self.suggestion}?" if self.suggestion else ""
+        return f"{place}: {self.rule}; found {self.found}{meant}"
+
+
+class SettingsInvalid(BridgeError):
+    """The settings do not hold; nothing was opened."""
+
+    code = "SETTINGS_INVALID"
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        #: In the order of the file.
+        self.problems = list(problems)
+        super().__init__("\n".join(self.lines()))
+
+    def lines(self) -> list[str]:
+        """What `validate` and `run` print on stderr: a line a problem, then their number."""
+        number = len(self.problems)
+        return [*map(str, self.problems), f"{number} problem{'' if number == 1 else 's'}"]
+
+
+def is_secret(key: str) -> bool:
+    """Whether values under a key of this name are never shown."""
+    return _SECRET_KEY.search(key) is not None
+
+
+def show(value: Any) -> str:
+    """A value as TOML writes it, on one line, at most `MAX_SHOWN_CHARACTERS` long."""
+    match value:
+        case None:
+            return NOTHING
+        case bool():
+            return "true" if value else "false"
+        case str():
+            text = json.dumps(_USER_INFO.sub(f"//{HIDDEN}@", value), ensure_ascii=False)
+        case list() | tuple():
+            text = f"[{', '.join(map(show, value))}]"
+        case dict():
+            return "a table" if value else "an empty table"
+        case _:
+            text = str(value)
+    return shorten(text)
+
+
+def shorten(text: str) -> str:
+    """The text, or as much of it as is shown."""
+    return text if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[: MAX_SHOWN_CHARACTERS - 3]}..."
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that was probably meant: another case or separator, or a typing error."""
+    words = list(known)
+    plain = {_plain(item): item for item in words}
+    if _plain(word) in plain:
+        return plain[_plain(word)]
+    close = difflib.get_close_matches(word, words, n=1, cutoff=0.6)
+    return close[0] if close else None
+
+
+def _plain(word: str) -> str:
+    return re.sub(r"[-_]", "", word).casefold()

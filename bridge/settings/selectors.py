@@ -1,0 +1,110 @@
+"""What a bridge reads and where it delivers: names, ``/regular expressions/`` and ``!`` exclusions; pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from typing import Final
+
+from bridge.settings.names import check_address, is_reserved
+
+#: Stands for the source address in `forwarding-address`.
+ADDRESS_PLACE: Final = "{address}"
+#: Never meant by a regular expression, besides the node's own: Kafka's internal topics.
+_INTERNAL_PREFIX: Final = "__"
+
+
+def check_selector(value: str) -> str:
+    r"""`value` if it is a name, ``/regex/``, or either behind ``!``.
+
+    Raises:
+        ValueError: the rule that it breaks.
+    """
+    if not value.isprintable():
+        raise ValueError(
+            r"must not hold control characters: in double quotes a backslash is an escape, so write a regex "
+            r"in single quotes, '/orders\..*/'"
+        )
+    pattern = regex_of(value)
+    if pattern is None:
+        if value.startswith("/"):
+            raise ValueError("must end in '/' as it begins, if it is a regex")
+        check_address(value.removeprefix("!"))
+        return value
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"must be a regular expression between slashes ({error})") from None
+    return value
+
+
+def regex_of(selector: str) -> str | None:
+    """The expression of ``/regex/`` or ``!/regex/``; None for a name."""
+    text = selector.removeprefix("!")
+    if len(text) > 2 and text.startswith("/") and text.endswith("/"):
+        return text[1:-1]
+    return None
+
+
+def plain_names(selectors: Sequence[str]) -> tuple[str, ...]:
+    """The addresses named outright and not excluded, in order, each once."""
+    names = (item for item in selectors if not item.startswith("!") and regex_of(item) is None)
+    return tuple(dict.fromkeys(name for name in names if not _any(selectors, name, excluding=True)))
+
+
+def selects(selectors: Sequence[str], forwarding_address: str, address: str) -> bool:
+    """Whether a bridge with these selectors reads `address`; an exclusion always wins.
+
+    A regular expression must match the whole name. It never means the node's own addresses, Kafka's
+    internal topics or what the bridge itself forwards to (design section 5).
+    """
+    if _any(selectors, address, excluding=True):
+        return False
+    if address in selectors:
+        return True
+    if is_reserved(address) or address.startswith(_INTERNAL_PREFIX):
+        return False
+    return not _is_forwarded(forwarding_address, address) and _any(selectors, address, excluding=False)
+
+
+def forwarded(forwarding_address: str, address: str) -> str:
+    """The name at the target of what came from `address`."""
+    return forwarding_address.replace(ADDRESS_PLACE, address) if forwarding_address else address
+
+
+def check_forwarding_address(value: str) -> str:
+    """`value` if it is empty or makes an address of every address.
+
+    Raises:
+        ValueError: the rule that it breaks.
+    """
+    if value:
+        try:
+            check_address(value.replace(ADDRESS_PLACE, "a"))
+        except ValueError as error:
+            raise ValueError(f"{error}, and may hold {ADDRESS_PLACE}") from None
+    return value
+
+
+def _is_forwarded(forwarding_address: str, address: str) -> bool:
+    before, place, after = forwarding_address.partition(ADDRESS_PLACE)
+    if not place:
+        return address == forwarding_address
+    return bool(before or after) and address.startswith(before) and address.endswith(after)
+
+
+def _any(selectors: Sequence[str], address: str, *, excluding: bool) -> bool:
+    return any(_means(item, address) for item in selectors if item.startswith("!") == excluding)
+
+
+def _means(selector: str, address: str) -> bool:
+    pattern = regex_of(selector)
+    if pattern is None:
+        return selector.removeprefix("!") == address
+    return _compiled(pattern).fullmatch(address) is not None
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)

@@ -1,0 +1,89 @@
+"""URLs of listeners and connectors: ``scheme://host:port``, and which hosts are loopback; pure."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+KAFKA_SCHEME: Final = "kafka://"
+_DEFAULT_PORTS: Final = {"ws": 80, "wss": 443}
+_HOST: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A place to listen at or to reach."""
+
+    scheme: str
+    #: A name or an IP address, without the brackets of IPv6.
+    host: str
+    #: 0: the system chooses.
+    port: int
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine reaches it."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host.lower() == "localhost"
+
+
+def listening(url: str, *schemes: str) -> Endpoint:
+    """Where to listen; the port must be given, 0 takes a free one.
+
+    Raises:
+        ValueError: the rule that `url` breaks.
+    """
+    rule = "must be " + " or ".join(f"{scheme}://host:port" for scheme in schemes)
+    endpoint = _endpoint(url, rule)
+    if endpoint.scheme not in schemes or endpoint.port < 0:
+        raise ValueError(rule)
+    return endpoint
+
+
+def reaching(url: str) -> Endpoint:
+    """What a ws:// or wss:// connector reaches; without a port the scheme's own, 80 or 443.
+
+    Raises:
+        ValueError: the rule that `url` breaks.
+    """
+    rule = "must be ws://host:port, wss://host:port or kafka://host:port,host:port"
+    endpoint = _endpoint(url, rule)
+    if endpoint.scheme not in _DEFAULT_PORTS or endpoint.port == 0:
+        raise ValueError(rule)
+    if endpoint.port > 0:
+        return endpoint
+    return Endpoint(endpoint.scheme, endpoint.host, _DEFAULT_PORTS[endpoint.scheme])
+
+
+def brokers(url: str) -> tuple[Endpoint, ...]:
+    """The brokers of a kafka:// URL, at least one.
+
+    Raises:
+        ValueError: the rule that `url` breaks.
+    """
+    rule = "must be kafka://host:port,host:port"
+    found = tuple(_endpoint(f"kafka://{place}", rule) for place in url.removeprefix(KAFKA_SCHEME).split(","))
+    if any(endpoint.port <= 0 for endpoint in found):
+        raise ValueError(rule)
+    return found
+
+
+def _endpoint(url: str, rule: str) -> Endpoint:
+    """The parts of a URL that has no others; port -1 where none is given."""
+    if not url.isascii() or not url.isprintable() or " " in url:  # urlsplit would drop some of these silently
+        raise ValueError(rule)
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+        ip = str(ipaddress.IPv6Address(host)) if ":" in host else ""
+    except ValueError:
+        raise ValueError(rule) from None
+    others = parts.path not in ("", "/") or parts.query or parts.fragment or "@" in parts.netloc
+    if others or not (ip or _HOST.fullmatch(host)) or "?" in url or "#" in url:
+        raise ValueError(rule)
+    return Endpoint(parts.scheme, ip or host, -1 if port is None else port)

@@ -1,0 +1,148 @@
+"""Holds a parsed file against the model: what is wrong is noted and taken out, and the rest held again.
+
+So that the rules between keys can be checked although some keys are wrong, a wrong value is replaced
+by its default, or where there is none by a stand-in; whatever is then found wrong at or around
+a place that was wrong already is not reported.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from bridge.settings import toml_traps
+from bridge.settings.fields import DIRECTORY
+from bridge.settings.model import Settings
+from bridge.settings.paths import KeyPath, covers, look_up, written_path
+from bridge.settings.problems import Finding, nearest
+from bridge.settings.schema import known_keys
+
+#: Taking out is done at most this often; a table in a list takes one pass more than it is deep.
+MAX_PASSES: Final = 10
+
+#: Stand-ins of required keys that are not names.
+_STAND_INS: Final[dict[str, Callable[[str], Any]]] = {
+    "url": lambda _name: "ws://127.0.0.1:1",
+    "static-connectors": lambda name: [name],
+}
+
+_RULES: Final = {
+    "missing": "required",
+    "string_type": "must be text in quotes",
+    "bool_type": "must be true or false, without quotes",
+    "tuple_type": "must be a list",
+    "dict_type": "must be a table",
+    "model_type": "must be a table",
+    "too_short": "must not be empty",
+}
+
+
+class Validation:
+    """One file's way through the model, and what was found on it."""
+
+    def __init__(self, tree: dict[str, Any], directory: Path) -> None:
+        #: As the file has it, places filled in.
+        self.tree = tree
+        self.directory = directory
+        #: What is wrong, in no particular order.
+        self.findings: list[Finding] = []
+        self._repaired = copy.deepcopy(tree)
+
+    def report(self, findings: Iterable[Finding]) -> None:
+        """Note what is not a consequence of something noted before."""
+        before = [finding.path for finding in self.findings]
+        for finding in findings:
+            about = (finding.path, *finding.leans_on)
+            if any(covers(path, place) or covers(place, path) for path in before for place in about):
+                continue
+            now = self.findings[len(before) :]
+            if not any(
+                covers(finding.path, other.path) for other in now
+            ):  # a list is "empty" for its wrong item
+                self.findings.append(finding)
+
+    def take_out(self, path: KeyPath) -> None:
+        """Go on without the value at `path`."""
+        _, parent = look_up(self._repaired, path[:-1])
+        match parent, path[-1]:
+            case dict(), str(key):
+                parent.pop(key, None)
+            case list(), int(index):
+                stand_in = _stand_in(path)
+                if parent[index] == {} or parent[index] == stand_in:  # neither will do: go without the list
+                    self.take_out(path[:-1])
+                else:
+                    parent[index] = {} if _holds_tables(path) else stand_in
+
+    def settings(self) -> Settings | None:
+        """The settings with everything wrong taken out; None where too much is wrong to tell."""
+        self._take_out_unquoted_names()
+        for _ in range(MAX_PASSES):
+            try:
+                return Settings.model_validate(self._repaired, context={DIRECTORY: self.directory})
+            except ValidationError as invalid:
+                errors = invalid.errors(include_url=False)
+            # Not written_path for what is missing: its path leads nowhere by nature.
+            paths = [written_path(self._repaired, error["loc"]) for error in errors]
+            self.report(map(self._finding, errors, paths))
+            for error, path in zip(errors, paths, strict=True):
+                if error["type"] == "missing":
+                    _, parent = look_up(self._repaired, path[:-1])
+                    parent[path[-1]] = _stand_in(path)
+                else:
+                    self.take_out(path)
+        return None
+
+    def _take_out_unquoted_names(self) -> None:
+        """Before the model misses keys in tables that exist only because a name was not quoted."""
+        for top in toml_traps.NAMED_TABLES:
+            _, tables = look_up(self.tree, (top,))
+            for name, table in tables.items() if isinstance(tables, dict) else ():
+                known = known_keys((top, name))
+                for key, value in table.items() if isinstance(table, dict) else ():
+                    if isinstance(value, dict) and key not in known and nearest(key, known) is None:
+                        path = (top, name, key)
+                        self.report([Finding(path, toml_traps.dotted_name(path, value))])
+                        self.take_out(path if len(table) > 1 else path[:2])
+
+    def _finding(self, error: ErrorDetails, path: KeyPath) -> Finding:
+        kind = error["type"]
+        _, value = look_up(self.tree, path)
+        if kind == "extra_forbidden":
+            return _unknown_key(path)
+        if kind == "literal_error":
+            choices = error["ctx"]["expected"].replace("'", "")
+            words = choices.replace(" or ", ", ").split(", ")
+            return Finding(
+                path, f"must be {choices}", nearest(value, words) if isinstance(value, str) else None
+            )
+        if kind == "value_error":
+            return Finding(path, str(error["ctx"]["error"]))
+        if kind in ("tuple_type", "model_type"):
+            trap = toml_traps.brackets(path, value, many=kind == "tuple_type")
+            return Finding(path, trap or _RULES[kind])
+        return Finding(path, _RULES.get(kind) or f"{error['msg'][:1].lower()}{error['msg'][1:]}")
+
+
+def _unknown_key(path: KeyPath) -> Finding:
+    key = str(path[-1])
+    for length in range(len(path) - 2, 0, -1):
+        if key in known_keys(path[:length]):
+            return Finding(path, toml_traps.misplaced(path[:length], path[:-1]))
+    return Finding(path, "unknown key", nearest(key, known_keys(path[:-1])))
+
+
+def _holds_tables(path: KeyPath) -> bool:
+    return bool(known_keys(path))
+
+
+def _stand_in(path: KeyPath) -> Any:
+    """A value that breaks no rule of its own and equals no other: the path itself serves as a name."""
+    name = ".".join(map(str, path))
+    special = _STAND_INS.get(str(path[-1]))
+    return name if special is None else special(name)

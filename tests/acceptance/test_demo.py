@@ -1,0 +1,123 @@
+"""The demo with real nodes: its proof, its exit codes, and that it leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+PATIENCE_S = 60.0
+PROOF = re.compile(
+    r"sent (\d+) repeated (\d+) duplicates (\d+) arrived (\d+) lost 0 doubled 0 out-of-order 0 "
+    r"kills 2 cuts 1 seconds \d+\.\d messages/s \d+"
+)
+
+
+def start(directory: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "bridge", "demo", *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"TMPDIR": str(directory)},
+    )
+
+
+def finish(process: subprocess.Popen[bytes], data: bytes = b"") -> tuple[int, str, str]:
+    with process:
+        try:
+            out, err = process.communicate(data, PATIENCE_S)
+        except BaseException:
+            process.kill()
+            raise
+    return process.returncode, out.decode(), err.decode()
+
+
+def left_behind(directory: Path) -> list[str]:
+    """Command lines of processes that know of the directory."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if str(directory) in words:
+            found.append(words)
+    return found
+
+
+def some_lines(number: int) -> bytes:
+    """Lines of different lengths, some equal, some empty, some no text."""
+    return b"".join(
+        b"%s\n" % (b"\xff\x00" * (index % 40) if index % 7 else b"same") for index in range(number)
+    )
+
+
+def repeated_of(rows: int) -> int:
+    """Every tenth of the even rows, and every tenth transaction of 100 odd ones."""
+    even, odd = rows - rows // 2, rows // 2
+    return -(-even // 10) + sum(min(100, odd - start) for start in range(0, odd, 1000))
+
+
+def test_any_text_arrives_once_and_in_order_through_a_cut_and_two_kills(tmp_path: Path) -> None:
+    data = some_lines(3000)
+    rows = sum(bool(line) for line in data.split(b"\n"))
+    code, out, err = finish(start(tmp_path, "--input", "-"), data)
+    assert (code, err) == (0, "")
+    proof = PROOF.fullmatch(out.rstrip("\n"))
+    assert proof, out
+    sent, repeated, duplicates, arrived = map(int, proof.groups())
+    assert sent == arrived == rows
+    assert repeated == duplicates
+    assert repeated == repeated_of(rows)
+    assert left_behind(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+def test_a_handful_of_rows_goes_through_the_same(tmp_path: Path, rows: int) -> None:
+    code, out, err = finish(start(tmp_path, "--input", "-", "--format", "json"), b"row\n" * rows)
+    assert (code, err) == (0, "")
+    proof = json.loads(out.splitlines()[-1])
+    assert (proof["sent"], proof["arrived"], proof["kills"], proof["cuts"]) == (rows, rows, 2, 1)
+    assert proof["lost"] == proof["doubled"] == proof["out-of-order"] == 0
+    assert proof["duplicates"] == proof["repeated"] > 0
+
+
+def test_keep_says_where_settings_journals_and_logs_are(tmp_path: Path) -> None:
+    code, _, err = finish(start(tmp_path, "--input", "-", "--keep"), some_lines(200))
+    assert code == 0
+    found = re.fullmatch(r"core-bridge: settings, journals and logs are in (.+)\n", err)
+    assert found, err
+    directory = Path(found[1])
+    assert directory.parent == tmp_path
+    names = {path.name for path in directory.iterdir()}
+    assert {"edge.toml", "hub.toml", "edge.log", "hub.log", "edge-data", "hub-data"} <= names
+
+
+@pytest.mark.parametrize(("ending", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130)])
+def test_an_interrupted_demo_takes_its_nodes_along(tmp_path: Path, ending: signal.Signals, code: int) -> None:
+    process = start(tmp_path)
+    deadline = time.monotonic() + PATIENCE_S
+    while not list(tmp_path.glob("*/edge-data/journal.sqlite")):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)  # another process's file: there is nothing to wait for
+    process.send_signal(ending)
+    ended, out, err = finish(process)
+    assert (ended, out, err) == (code, "", "")
+    assert left_behind(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_input_without_rows_is_one_line_and_1(tmp_path: Path) -> None:
+    code, out, err = finish(start(tmp_path, "--input", os.devnull))
+    assert (code, out) == (1, "")
+    assert err == "core-bridge: BAD_INPUT: the input has no rows: nothing to relay\n"
+    assert list(tmp_path.iterdir()) == []

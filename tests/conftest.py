@@ -1,0 +1,75 @@
+"""What every test run shares: in CI a skipped test is a failure, and chance is seeded and printed."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Generator
+
+import pytest
+from hypothesis import HealthCheck, Verbosity, settings
+
+#: In CI the same examples every time, and room for a slow machine; elsewhere new ones at each run.
+settings.register_profile(
+    "ci", derandomize=True, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("local", deadline=None, print_blob=True, verbosity=Verbosity.normal)
+#: For a long look at the property tests: HYPOTHESIS_PROFILE=long make unit ARGS=tests/property
+settings.register_profile("long", parent=settings.get_profile("local"), max_examples=5_000)
+
+
+def in_ci() -> bool:
+    """Whether this run is a CI run."""
+    return os.environ.get("CI", "").lower() in {"1", "true", "yes"}
+
+
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if in_ci() else "local"))
+
+
+def run_seed() -> int:
+    """The run's seed: TEST_SEED, a fixed one in CI, else a new one; printed in pytest's header."""
+    given = os.environ.get("TEST_SEED")
+    if given is not None:
+        return int(given)
+    return 20130101 if in_ci() else random.SystemRandom().randrange(2**32)
+
+
+_SEED = run_seed()
+
+
+def pytest_report_header() -> str:
+    return f"seed: {_SEED} (TEST_SEED={_SEED} repeats it); a skip is {'a failure' if in_ci() else 'a skip'}"
+
+
+@pytest.fixture
+def rng(request: pytest.FixtureRequest) -> random.Random:
+    """Chance for one test: the run's seed and the test's name, whatever else was run."""
+    return random.Random(f"{_SEED}:{request.node.nodeid}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Turn a skip into a failure in CI: what was not run has not been shown to work."""
+    report = yield
+    if in_ci() and report.skipped and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, which is a failure in CI: {_reason(report.longrepr)}"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """The same for a module that skips itself as it is imported."""
+    report = yield
+    if in_ci() and report.outcome == "skipped":
+        report.outcome = "failed"
+        report.longrepr = f"skipped, which is a failure in CI: {_reason(report.longrepr)}"
+    return report
+
+
+def _reason(longrepr: object) -> str:
+    match longrepr:
+        case (str(path), int(line), str(reason)):
+            return f"{path}:{line}: {reason}"
+        case _:
+            return str(longrepr)

@@ -1,0 +1,348 @@
+"""Both ports in memory, as simple as can be: what every real end must do alike, with faults on request.
+
+`FakeJournal` and `FakeStore` are what outlives a process; `FakeSource` and `FakeTarget` are one bridge's
+ends on them and may be made anew at any time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from bridge import runs as run_arithmetic
+from bridge.batch import Batch
+from bridge.block import encode_message, pack
+from bridge.errors import Fenced, OutOfSequence, SourceGap, TargetUnavailable
+from bridge.message import Message
+from bridge.ports import Opened, Receipt, Remembered, Stream, StreamState
+from dedup.coverage import Outcome, judge
+from dedup.ids import Stamp
+from dedup.verdict import Verdict
+
+
+@dataclass
+class FakeLog:
+    """An address of a `FakeJournal`: its stream and messages by position."""
+
+    stream: str
+    messages: dict[int, Message] = field(default_factory=dict)
+
+
+class FakeJournal:
+    """What a source's node keeps: one sequence, messages by address, what each bridge settled."""
+
+    def __init__(self, incarnation: str = "incarnation-1") -> None:
+        self.incarnation = incarnation
+        self.sequence = 0
+        self.logs: dict[str, FakeLog] = {}
+        #: By (bridge, stream).
+        self.settled: dict[tuple[str, str], Remembered] = {}
+        #: (stream, from, upto) that were settled by the target's word at an opening.
+        self.recovered: list[tuple[str, int, int]] = []
+        self.arrival = asyncio.Event()
+
+    def make(self, address: str) -> FakeLog:
+        if address not in self.logs:
+            stream = f"journal:{self.incarnation}:{address}:{self.sequence}"
+            self.logs[address] = FakeLog(stream)
+        return self.logs[address]
+
+    def put(self, address: str, *messages: Message) -> list[int]:
+        log = self.make(address)
+        positions = list(range(self.sequence, self.sequence + len(messages)))
+        log.messages.update(zip(positions, messages, strict=True))
+        self.sequence += len(messages)
+        self.arrival.set()
+        self.arrival = asyncio.Event()
+        return positions
+
+    def start(self, stream: str) -> int:
+        return int(stream.rpartition(":")[2])
+
+    def settled_upto(self, bridge: str, stream: str) -> int:
+        known = self.settled.get((bridge, stream))
+        return known.upto if known is not None else self.start(stream)
+
+    def backlog(self, bridge: str, address: str) -> list[Message]:
+        """Messages that are not settled, in order."""
+        log = self.logs[address]
+        upto = self.settled_upto(bridge, log.stream)
+        return [message for position, message in log.messages.items() if position >= upto]
+
+
+class FakeSource:
+    """`bridge.ports.Source` on a `FakeJournal`."""
+
+    def __init__(self, journal: FakeJournal, bridge: str = "orders-to-hub", *, most: int = 3) -> None:
+        self.journal = journal
+        self.bridge = bridge
+        #: Messages in a batch; asked anew for each.
+        self.most: Callable[[], int] = lambda: most
+        #: The address at the target.
+        self.forward: Callable[[str], str] = lambda address: address
+        #: What no message of goes on: covered, and carried by no batch.
+        self.filtered: Callable[[Message], bool] = lambda message: False
+        #: Raised by the next `read`.
+        self.read_fails: Exception | None = None
+        self.opened: list[dict[str, int | None]] = []
+        self._store = ""
+        self._at: dict[str, int] = {}
+        self._confirmed: dict[str, int] = {}
+
+    async def streams(self) -> Sequence[Stream]:
+        return [
+            Stream(log.stream, address, self.forward(address), "run-1")
+            for address, log in sorted(self.journal.logs.items())
+        ]
+
+    async def remembered(self) -> Mapping[str, Remembered]:
+        return {
+            stream: known for (bridge, stream), known in self.journal.settled.items() if bridge == self.bridge
+        }
+
+    async def open(self, resume: Mapping[str, int | None], store: str) -> None:
+        self.opened.append(dict(resume))
+        self._store = store
+        for stream, wanted in resume.items():
+            settled = self.journal.settled_upto(self.bridge, stream)
+            start = settled if wanted is None else wanted
+            if start > self.journal.sequence:
+                raise SourceGap(
+                    f"{stream}: {start} is beyond the end", limit=self.journal.sequence, found=start
+                )
+            if start > settled:
+                self.journal.recovered.append((stream, settled, start))
+                self.journal.settled[self.bridge, stream] = Remembered(start, store)
+            self._at[stream] = self._confirmed[stream] = start
+
+    async def read(self) -> Sequence[Batch]:
+        while True:
+            arrival = self.journal.arrival
+            await asyncio.sleep(0)
+            if self.read_fails is not None:
+                error, self.read_fails = self.read_fails, None
+                raise error
+            if any(log.stream not in self._at for log in self.journal.logs.values()):
+                return []
+            batches = [batch for log in self.journal.logs.values() if (batch := self._next(log)) is not None]
+            if batches:
+                return batches
+            await arrival.wait()
+
+    def _next(self, log: FakeLog) -> Batch | None:
+        at = self._at[log.stream]
+        covered = [position for position in log.messages if position >= at][: self.most()]
+        if not covered:
+            return None
+        carried = [position for position in covered if not self.filtered(log.messages[position])]
+        upto = self._at[log.stream] = covered[-1] + 1
+        if not carried:
+            return Batch(log.stream, at, upto)
+        runs = run_arithmetic.join((position, position) for position in carried)
+        block = pack([encode_message(log.messages[position]) for position in carried])
+        return Batch(log.stream, at, upto, runs, block.stamped(log.stream, runs), block.checksum)
+
+    async def settled(self, batch: Batch, receipt: Receipt) -> None:
+        expected = self._confirmed[batch.stream]
+        assert batch.from_ == expected, f"settled out of order: {batch.from_}; expected {expected}"
+        self._confirmed[batch.stream] = batch.upto
+        if batch.upto > self.journal.settled_upto(self.bridge, batch.stream):
+            self.journal.settled[self.bridge, batch.stream] = Remembered(batch.upto, self._store)
+
+    async def close(self) -> None:
+        self._at.clear()
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """A message at a `FakeStore`, and where it came from."""
+
+    stream: str
+    position: int
+    message: Message
+    #: The stamped ID as text; empty: the message came without an origin.
+    duplicate_id: str
+
+
+@dataclass
+class _Position:
+    next: int | None = None
+    run: str = ""
+    checksum: int = 0
+    epoch: int = 0
+    #: The epoch in which a batch was not taken.
+    blocked: int = 0
+
+
+class FakeStore:
+    """What a target's node keeps, and the faults of the way there."""
+
+    def __init__(self, identity: str = "store-1") -> None:
+        self.identity = identity
+        self.addresses: dict[str, list[Arrived]] = {}
+        #: By (bridge, stream).
+        self.positions: dict[tuple[str, str], _Position] = {}
+        #: Every batch that came, in order.
+        self.batches: list[Batch] = []
+        #: Every `open` that was tried.
+        self.opens = 0
+        self.links: set[FakeTarget] = set()
+        #: Cannot be reached.
+        self.down = False
+        #: Never answers an `open`.
+        self.hangs = False
+        self.receipts_are_dropped = False
+        self.receipts_take_s = 0.0
+        self._refused: set[int] = set()
+        self._not_now = 0
+        self._cut_after: int | None = None
+
+    # -- faults ----------------------------------------------------------------------------------------
+
+    def drop_receipts(self, dropped: bool = True) -> None:
+        """Batches are stored; no receipt comes back."""
+        self.receipts_are_dropped = dropped
+
+    def delay_receipts(self, seconds: float) -> None:
+        self.receipts_take_s = seconds
+
+    def cut_after(self, batches: int) -> None:
+        """Cut every link once so many more batches have been stored, before the last one's receipt."""
+        self._cut_after = batches
+
+    def not_now(self, batches: int) -> None:
+        """So many batches, of any stream, are not taken now."""
+        self._not_now = batches
+
+    def refuse(self, *positions: int) -> None:
+        self._refused.update(positions)
+
+    def cut(self) -> None:
+        for link in list(self.links):
+            link.cut()
+
+    # -- what is there ---------------------------------------------------------------------------------
+
+    def bodies(self, address: str) -> list[bytes | None]:
+        return [arrived.message.body for arrived in self.addresses.get(address, [])]
+
+    def places(self, address: str) -> list[int]:
+        return [arrived.position for arrived in self.addresses.get(address, [])]
+
+    def next(self, bridge: str, stream: str) -> int | None:
+        position = self.positions.get((bridge, stream))
+        return position.next if position is not None else None
+
+    # -- the rules -------------------------------------------------------------------------------------
+
+    def open(self, bridge: str, stream: Stream) -> StreamState:
+        position = self.positions.setdefault((bridge, stream.identity), _Position())
+        position.epoch += 1
+        return StreamState(position.next, position.run, position.checksum, position.epoch)
+
+    def take(self, bridge: str, stream: Stream, epoch: int, batch: Batch) -> Receipt:
+        self.batches.append(batch)
+        position = self.positions[bridge, batch.stream]
+        if position.epoch != epoch:
+            raise Fenced(f"epoch {position.epoch}; this link has {epoch}")
+        if position.blocked == epoch:
+            return Receipt(
+                batch.stream, Verdict.NOT_NOW, position.next or 0, reason="NOT_NOW: behind another"
+            )
+        judged = judge(position.next, batch.from_, batch.upto)
+        if judged.outcome is Outcome.OUT_OF_SEQUENCE:
+            raise OutOfSequence(f"begins at {batch.from_}; expected at most {position.next}")
+        if judged.outcome is Outcome.DUPLICATE:
+            return Receipt(batch.stream, Verdict.DUPLICATE, judged.next, duplicates=batch.count)
+        if self._not_now > 0:
+            self._not_now -= 1
+            position.blocked = epoch
+            return Receipt(batch.stream, Verdict.NOT_NOW, position.next or 0, reason="ADDRESS_FULL: for now")
+        fresh = batch.after(judged.start)
+        for place in run_arithmetic.positions(fresh.runs):
+            if place in self._refused:
+                position.blocked = epoch
+                return Receipt(
+                    batch.stream, Verdict.REFUSED, position.next or 0, place, "MESSAGE_TOO_LARGE: it is"
+                )
+        if fresh.block is not None:
+            self._store(stream.target_address, fresh)
+        position.next, position.run, position.checksum = batch.upto, stream.run, batch.checksum
+        return Receipt(batch.stream, Verdict.STORED, batch.upto, duplicates=batch.count - fresh.count)
+
+    def _store(self, address: str, batch: Batch) -> None:
+        assert batch.block is not None
+        texts = [
+            text for origin, first, last in batch.block.origins for text in Stamp(origin).texts(first, last)
+        ]
+        places = list(run_arithmetic.positions(batch.runs))
+        for index, message in enumerate(batch.block.messages()):
+            duplicate_id = texts[index] if texts else ""
+            self.addresses.setdefault(address, []).append(
+                Arrived(batch.stream, places[index], message, duplicate_id)
+            )
+
+    def count_down_to_cut(self) -> None:
+        if self._cut_after is not None:
+            self._cut_after -= 1
+            if self._cut_after <= 0:
+                self._cut_after = None
+                self.cut()
+
+
+class FakeTarget:
+    """`bridge.ports.Target` on a `FakeStore`: one bridge's link."""
+
+    def __init__(self, store: FakeStore, bridge: str = "orders-to-hub") -> None:
+        self.store = store
+        self.bridge = bridge
+        self._streams: dict[str, tuple[Stream, int]] = {}
+        self._broken = asyncio.Event()
+
+    async def open(self, streams: Sequence[Stream]) -> Opened:
+        self.store.opens += 1
+        if self.store.hangs:
+            await asyncio.Event().wait()
+        await asyncio.sleep(0)
+        if self.store.down:
+            raise TargetUnavailable("connection refused")
+        if self not in self.store.links:
+            self.store.links.add(self)
+            self._streams.clear()
+            self._broken = asyncio.Event()
+        states = {stream.identity: self.store.open(self.bridge, stream) for stream in streams}
+        self._streams.update((stream.identity, (stream, states[stream.identity].epoch)) for stream in streams)
+        return Opened(self.store.identity, states)
+
+    async def deliver(self, batches: Sequence[Batch]) -> Sequence[Receipt]:
+        broken = self._broken
+        receipts = [self._take(batch) for batch in batches]
+        wait_s = None if self.store.receipts_are_dropped else self.store.receipts_take_s
+        try:
+            await asyncio.wait_for(broken.wait(), wait_s)
+        except TimeoutError:
+            if not broken.is_set():
+                return receipts
+        raise TargetUnavailable("the link was cut")
+
+    def opened(self, batch: Batch) -> tuple[Stream, int]:
+        """The batch's stream and epoch on this link."""
+        if self not in self.store.links:
+            raise TargetUnavailable("the link was cut")
+        if batch.stream not in self._streams:
+            raise TargetUnavailable(f"{batch.stream} is not open")
+        return self._streams[batch.stream]
+
+    def _take(self, batch: Batch) -> Receipt:
+        receipt = self.store.take(self.bridge, *self.opened(batch), batch)
+        self.store.count_down_to_cut()
+        return receipt
+
+    def cut(self) -> None:
+        """The connection goes; what was stored stays."""
+        self.store.links.discard(self)
+        self._broken.set()
+
+    async def close(self) -> None:
+        self.cut()

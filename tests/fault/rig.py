@@ -1,0 +1,242 @@
+"""Two real nodes as processes with a link proxy between them, all of which can be made to fail."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import signal
+import socket
+import sys
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import aiohttp
+
+#: How long anything in a round may take before the round has failed, seconds.
+PATIENCE_S = 60.0
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass
+class LinkProxy:
+    """TCP between edge and hub: cuts, delays, and swallows what the hub says (receipts)."""
+
+    target_port: int
+    port: int = field(default_factory=free_port)
+    delay_s: float = 0.0
+    swallowing: bool = False
+    cuts: int = 0
+    _server: asyncio.Server | None = None
+    _writers: set[asyncio.StreamWriter] = field(default_factory=set)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    async def start(self) -> Self:
+        """Listen."""
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        return self
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        self._writers.add(writer)
+        other_writer = None
+        try:
+            other_reader, other_writer = await asyncio.open_connection("127.0.0.1", self.target_port)
+            self._writers.add(other_writer)
+            await asyncio.gather(
+                self._pipe(reader, other_writer, receipts=False),
+                self._pipe(other_reader, writer, receipts=True),
+            )
+        except (OSError, asyncio.CancelledError):
+            pass
+        finally:
+            for one in (writer, other_writer):
+                if one is not None:
+                    one.close()
+                    self._writers.discard(one)
+            self._tasks.discard(task)
+
+    async def _pipe(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, receipts: bool
+    ) -> None:
+        while data := await reader.read(65536):
+            if self.delay_s:
+                await asyncio.sleep(self.delay_s)
+            if receipts and self.swallowing:
+                continue
+            writer.write(data)
+            await writer.drain()
+        writer.close()
+
+    def cut(self) -> None:
+        """Break every connection now; new ones are taken."""
+        self.cuts += 1
+        for writer in list(self._writers):
+            writer.transport.abort()
+
+    async def stop(self) -> None:
+        """Cut, and take no more."""
+        if self._server is not None:
+            self._server.close()
+        self.cut()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+@dataclass
+class NodeProcess:
+    """One node: the same directory and ports however often it dies."""
+
+    directory: Path
+    name: str
+    link_port: int | None = None
+    port: int = field(default_factory=free_port)
+    operations: int = field(default_factory=free_port)
+    process: Process | None = None
+    kills: int = 0
+
+    def write_settings(self) -> None:
+        """Edge has a bridge; hub has a queue. Segments roll often, so that every crash point is reached."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        lines = [
+            f'[node]\nname = "{self.name}"\nlog-format = "json"\nshutdown-timeout = "10s"',
+            f'[acceptor]\nurl = "ws://127.0.0.1:{self.port}"',
+            f'[operations]\nurl = "http://127.0.0.1:{self.operations}"',
+            '[delivery-log]\nroll-interval = "300ms"\nroll-size = "4KiB"',
+        ]
+        if self.link_port is None:
+            lines.append('[addresses.orders]\nqueues = ["q"]')
+        else:
+            lines.append(
+                f'[connectors.hub]\nurl = "ws://127.0.0.1:{self.link_port}"\n'
+                '[[bridges]]\nname = "to-hub"\nqueue-name = "orders"\nstatic-connectors = ["hub"]\n'
+                "retry-interval = 30\nmax-retry-interval = 30\ncheck-period = 300\nconnection-ttl = 900\n"
+                'producer-window-size = "4KiB"\nconfirmation-window-size = "16KiB"\n'
+                'pending-ack-timeout = "2s"'
+            )
+        (self.directory / "settings.toml").write_text("\n".join(lines), encoding="utf-8")
+
+    async def start(self, crash_at: str = "") -> None:
+        """Start; `crash_at` names a crash point and the time it is reached."""
+        environment = dict(os.environ)
+        environment.pop("CORE_BRIDGE_CRASH_AT", None)
+        if crash_at:
+            environment["CORE_BRIDGE_CRASH_AT"] = crash_at
+        log = await asyncio.to_thread((self.directory / "log").open, "ab")
+        with log:
+            self.process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "bridge", "run", "--settings", str(self.directory / "settings.toml"),
+                stdout=log, stderr=log, env=environment,
+            )  # fmt: skip
+
+    async def kill(self) -> None:
+        """SIGKILL, and wait for the end."""
+        assert self.process is not None
+        if self.process.returncode is None:
+            self.process.kill()
+        await self.process.wait()
+        self.kills += 1
+
+    async def stop(self, client: Client) -> int:
+        """SIGTERM; answers the exit code. What dies at its crash point on the way is started again first."""
+        assert self.process is not None
+        while True:
+            if self.process.returncode is None:
+                self.process.send_signal(signal.SIGTERM)
+            code = await self.process.wait()
+            if code != -signal.SIGKILL:
+                return code
+            self.kills += 1
+            await self.start()
+            await client.ask("GET", "/v1/addresses")
+
+    async def keep_alive(self) -> None:
+        """Start again whenever it dies; cancelled at the end of a round."""
+        while True:
+            assert self.process is not None
+            code = await self.process.wait()
+            assert code == -signal.SIGKILL, f"{self.name} ended with {code}: {self.log_tail()}"
+            self.kills += 1
+            await self.start()
+
+    def log_tail(self) -> str:
+        """The end of what it logged."""
+        return (self.directory / "log").read_text(encoding="utf-8")[-2000:]
+
+    def delivery_lines(self) -> list[dict[str, Any]]:
+        """Every line of its delivery log, equal ones once."""
+        found: dict[str, dict[str, Any]] = {}
+        for path in sorted((self.directory / "data" / "delivery-log").iterdir()):
+            for line in path.read_text(encoding="utf-8").splitlines():
+                found.setdefault(line, json.loads(line))
+        return list(found.values())
+
+
+class Client:
+    """HTTP that is asked again, with the same IDs, until it is answered."""
+
+    def __init__(self, node: NodeProcess, session: aiohttp.ClientSession) -> None:
+        self._base = f"http://127.0.0.1:{node.port}"
+        self._session = session
+
+    async def ask(self, method: str, path: str, **arguments: Any) -> tuple[int, Any]:
+        """Status and JSON of the first answer that is not 503."""
+        while True:
+            try:
+                async with self._session.request(method, self._base + path, **arguments) as answer:
+                    body = await answer.read()
+                    if answer.status != 503:
+                        return answer.status, json.loads(body) if body else None
+            except (aiohttp.ClientError, OSError):
+                pass
+            await asyncio.sleep(0.02)
+
+
+@dataclass
+class Rig:
+    """Edge, hub and what is between them."""
+
+    edge: NodeProcess
+    hub: NodeProcess
+    proxy: LinkProxy
+    session: aiohttp.ClientSession
+    random: random.Random
+
+    def client(self, node: NodeProcess) -> Client:
+        """A client of one node."""
+        return Client(node, self.session)
+
+
+@contextlib.asynccontextmanager
+async def rig(directory: Path, seed: int) -> AsyncIterator[Rig]:
+    """Both nodes described, none started; everything is gone at the end."""
+    hub = NodeProcess(directory / "hub", "hub")
+    proxy = await LinkProxy(hub.port).start()
+    edge = NodeProcess(directory / "edge", "edge", link_port=proxy.port)
+    for node in (edge, hub):
+        node.write_settings()
+    connector = aiohttp.TCPConnector(force_close=False, limit=0)
+    timeout = aiohttp.ClientTimeout(total=PATIENCE_S)
+    try:
+        async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
+            yield Rig(edge, hub, proxy, session, random.Random(seed))
+    finally:
+        await proxy.stop()
+        for node in (edge, hub):
+            if node.process is not None and node.process.returncode is None:
+                node.process.kill()
+                await node.process.wait()

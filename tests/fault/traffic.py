@@ -1,0 +1,127 @@
+"""Clients that send and readers that acknowledge while nodes die, and what must be true afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.fault.rig import Client, NodeProcess
+
+TRANSACTION = 20
+
+
+@dataclass
+class Sent:
+    """What writers were answered, in the order of sending."""
+
+    #: Body of each message that was answered `stored` or `duplicate`, by writer.
+    bodies: dict[str, list[str]] = field(default_factory=dict)
+    stored: int = 0
+    duplicates: int = 0
+
+
+async def send_singles(client: Client, sent: Sent, name: str, count: int) -> None:
+    """One POST after the other, each with an ID, so that a retry cannot double it; every tenth sent twice."""
+    bodies = sent.bodies.setdefault(name, [])
+    for number in range(count):
+        body = f"{name}-{number}"
+        for repeat in range(1 + (number % 10 == 3)):
+            status, answer = await client.ask(
+                "POST", "/v1/addresses/orders/messages", data=body.encode(), headers={"Idempotency-Key": body}
+            )
+            assert status == 200, answer
+            if repeat:
+                assert answer["verdict"] == "duplicate"
+            _count(sent, answer)
+        bodies.append(body)
+
+
+async def send_transactions(client: Client, sent: Sent, name: str, count: int) -> None:
+    """Transactions with one ID each."""
+    bodies = sent.bodies.setdefault(name, [])
+    for number in range(count):
+        some = [f"{name}-{number}-{index}" for index in range(TRANSACTION)]
+        status, answer = await client.ask(
+            "POST",
+            "/v1/transactions",
+            json={
+                "duplicate-id": f"{name}-{number}",
+                "messages": [{"address": "orders", "body": body} for body in some],
+            },
+        )
+        assert status == 200, answer
+        _count(sent, answer)
+        bodies.extend(some)
+
+
+def _count(sent: Sent, answer: dict[str, Any]) -> None:
+    if answer["verdict"] == "stored":
+        sent.stored += 1
+    else:
+        sent.duplicates += 1
+
+
+@dataclass
+class Received:
+    """What a reader has acknowledged, by position."""
+
+    by_position: dict[int, str] = field(default_factory=dict)
+
+    def bodies(self) -> list[str]:
+        """In the order of the queue."""
+        return [self.by_position[position] for position in sorted(self.by_position)]
+
+
+async def read_until(client: Client, received: Received, wanted: asyncio.Future[int]) -> None:
+    """Lease, acknowledge, until as many as `wanted` says have come (once it is known)."""
+    queue = "/v1/addresses/orders/queues/q"
+    while not (wanted.done() and len(received.by_position) >= wanted.result()):
+        status, page = await client.ask("GET", f"{queue}/messages?max=50&wait=200&lease=2000")
+        assert status == 200, page
+        if page["lease"] is None:
+            continue
+        status, answer = await client.ask("POST", f"{queue}/acknowledge", json={"lease": page["lease"]})
+        assert status in (200, 204, 409), answer
+        for message in page["messages"]:
+            # A page whose acknowledgement was lost with the node comes again: same place, same message.
+            before = received.by_position.setdefault(message["position"], message["body"])
+            assert before == message["body"]
+
+
+def check_order(sent: Sent, received: Received) -> None:
+    """Every message of every writer, once, in the order of its sending; nothing else."""
+    arrived = received.bodies()
+    assert len(arrived) == len(set(arrived)), "doubled"
+    for name, bodies in sent.bodies.items():
+        of_writer = [body for body in arrived if body.startswith(f"{name}-")]
+        assert of_writer == bodies
+    assert len(arrived) == sum(map(len, sent.bodies.values()))
+
+
+def check_delivery_logs(edge: NodeProcess, hub: NodeProcess, messages: int) -> None:
+    """Both sides account for every message once, and agree."""
+    stream = None
+    entered: list[int] = []
+    for line in edge.delivery_lines():
+        if line["side"] == "received" and "verdict" not in line:
+            stream = line["stream"]
+            entered += _positions(line["runs"])
+    sent = _covered(edge.delivery_lines(), "sent")
+    got = _covered(hub.delivery_lines(), "received")
+    assert len(entered) == len(set(entered)) == messages
+    assert stream is not None
+    assert sent == got == sorted(entered)
+
+
+def _covered(lines: Sequence[dict[str, Any]], side: str) -> list[int]:
+    """Positions that the bridge's lines of one side name, each once."""
+    lines = [line for line in lines if line["side"] == side and line["bridge"] == "to-hub"]
+    positions = [position for line in lines if "verdict" not in line for position in _positions(line["runs"])]
+    assert len(positions) == len(set(positions)), f"{side}: named twice"
+    return sorted(positions)
+
+
+def _positions(runs: Sequence[Sequence[int]]) -> list[int]:
+    return [position for first, last in runs for position in range(first, last + 1)]

@@ -1,0 +1,176 @@
+"""`main`: what it imports, what it teaches, and how every ending becomes an exit code."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from bridge.cli import COMMANDS, LATER, main, options
+from bridge.errors import AddressNotFound
+
+
+def ends_with(monkeypatch: pytest.MonkeyPatch, ending: Callable[[], int]) -> None:
+    """Make `status` end like that."""
+    monkeypatch.setattr("bridge.cli.status._run", lambda _: ending())
+
+
+def raising(error: BaseException) -> Callable[[], int]:
+    def ending() -> int:
+        raise error
+
+    return ending
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_teaches_what_it_does_with_an_example_and_exit_codes(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, "--help"]) == 0
+    out = capsys.readouterr().out
+    assert f"usage: core-bridge {command}" in out
+    assert "example" in out
+    assert "exit codes:" in out
+    if command != "cache":  # its verbs have the options
+        assert "default:" in out
+
+
+def test_help_lists_what_is_there_and_names_what_is_not_in_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["--help"]) == 0
+    *lines, last = capsys.readouterr().out.rstrip().splitlines()
+    listed = [line.split()[0] for line in lines if line.startswith("    ") and line.split()]
+    assert listed == list(COMMANDS)
+    assert all(command in last for command in LATER)
+    assert "Not built yet" in last
+
+
+@pytest.mark.parametrize("command", LATER)
+def test_a_command_that_is_not_built_yet_says_so(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "anything", "--whatever"]) == 2
+    assert "not built yet" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["nonsense"],
+        ["send"],
+        ["send", "--address", "a", "--batch", "0"],
+        ["send", "--address", "a", "--batch", "10001"],
+        ["send", "--addr", "a"],
+        ["receive", "--address", "a", "--count", "x"],
+        ["receive", "--address", "a", "--timeout", "-1"],
+        ["receive", "--address", "a", "--timeout", "nan"],
+        ["status", "--format", "xml"],
+        ["status", "--cluster"],
+        ["demo", "--kafka"],
+        ["demo", "--cluster"],
+        ["start"],
+        ["cache", "resize", "a", "-1"],
+    ],
+)
+def test_wrong_usage_ends_with_2_and_says_why_on_stderr(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err
+
+
+def test_a_foreseen_failure_is_one_line_with_its_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ends_with(monkeypatch, raising(AddressNotFound("no address orders")))
+    assert main(["status"]) == 1
+    assert capsys.readouterr().err == "core-bridge: ADDRESS_NOT_FOUND: no address orders\n"
+
+
+def test_an_unforeseen_failure_is_one_line_unless_the_traceback_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ends_with(monkeypatch, raising(ZeroDivisionError("by\nzero")))
+    assert main(["status"]) == 1
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert "ZeroDivisionError: by zero" in err
+    assert "CORE_BRIDGE_TRACEBACK=1" in err
+    monkeypatch.setenv("CORE_BRIDGE_TRACEBACK", "1")
+    with pytest.raises(ZeroDivisionError):
+        main(["status"])
+
+
+def test_ctrl_c_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends_with(monkeypatch, raising(KeyboardInterrupt()))
+    assert main(["status"]) == 130
+
+
+def test_a_node_that_is_not_there_is_one_line_and_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", "--operations", "http://127.0.0.1:1"]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("core-bridge: UNREACHABLE: GET http://127.0.0.1:1/v1/status")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8161", "ftp://127.0.0.1", "http://", "kafka://a:1"])
+def test_a_url_that_is_no_nodes_is_one_line_and_1(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", "--operations", url]) == 1
+    assert url in capsys.readouterr().err
+
+
+def test_whoever_closes_the_pipe_gets_no_complaint() -> None:
+    script = (
+        "import sys; from bridge.cli import main, status\n"
+        "status._run = lambda _: [print('x' * 80) for _ in range(100_000)] and 0\n"
+        "sys.exit(main(['status']))"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(10) == 141
+
+
+def test_the_parser_of_run_imports_no_client() -> None:
+    script = (
+        "import sys; from bridge.cli import build_parser\n"
+        "build_parser('run').parse_args(['run'])\n"
+        "import bridge.cli.run\n"
+        "heavy = ('aiohttp', 'tenacity', 'asyncio', 'pydantic', 'bridge.cli.')\n"
+        "fine = ('bridge.cli.run', 'bridge.cli.options')\n"
+        "found = [name for name in sys.modules if name.startswith(heavy) and name not in fine]\n"
+        "sys.exit(', '.join(found) or 0)"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=20, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_common_options_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CORE_BRIDGE_SETTINGS", "other.toml")
+    monkeypatch.setenv("CORE_BRIDGE_TOKEN", "secret")
+    found = options.common_options().parse_args([])
+    assert (found.settings, found.token) == ("other.toml", "secret")
+    monkeypatch.delenv("CORE_BRIDGE_SETTINGS")
+    monkeypatch.delenv("CORE_BRIDGE_TOKEN")
+    found = options.common_options().parse_args([])
+    assert (found.settings, found.token) == ("settings.toml", "")
+    assert (found.url, found.operations) == ("http://127.0.0.1:61616", "http://127.0.0.1:8161")
+
+
+def test_help_does_not_show_the_token(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CORE_BRIDGE_TOKEN", "very-secret")
+    assert main(["send", "--help"]) == 0
+    assert "very-secret" not in capsys.readouterr().out

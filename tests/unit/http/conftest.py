@@ -1,0 +1,39 @@
+"""A listening acceptor over a store in memory."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from bridge.http.acceptor import Acceptor
+from tests.fakes.http_client import Client, http_client
+from tests.fakes.store import MemoryStore
+
+#: Starts an acceptor with these arguments and gives a client of it.
+Start = Callable[..., Awaitable[Client]]
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.fixture
+async def start(store: MemoryStore) -> AsyncIterator[Start]:
+    async with AsyncExitStack() as stack:
+
+        async def listen(**how: Any) -> Client:
+            acceptor = Acceptor(store, **{"url": "ws://127.0.0.1:0", **how})
+            bound = await acceptor.start()
+            stack.push_async_callback(acceptor.stop, 100)
+            return await stack.enter_async_context(http_client(str(bound)))
+
+        yield listen
+
+
+@pytest.fixture
+async def client(start: Start) -> Client:
+    return await start()

@@ -1,0 +1,168 @@
+"""The operations listener over a node that a test plays."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from bridge.errors import Conflict, NotFound
+from bridge.http.operations import Operations
+from bridge.message import Message
+from bridge.store import Submission, Transaction
+from tests.fakes.http_client import Client, http_client
+from tests.fakes.store import MemoryStore
+
+
+class FakeControl:
+    def __init__(self) -> None:
+        self.store: MemoryStore | None = MemoryStore()
+        self.id_cache_persisted = True
+        self.reasons: list[str] = []
+        self.told: list[tuple[str, str]] = []
+
+    def ready(self) -> tuple[bool, Sequence[str], Mapping[str, str]]:
+        return not self.reasons, self.reasons, {"orders-to-hub": "RUNNING"}
+
+    def status(self) -> Mapping[str, Any]:
+        return {"node": "edge", "bridges": []}
+
+    async def metrics_text(self) -> bytes:
+        return b"core_bridge_lag_messages 7\n"
+
+    async def start(self, bridge: str) -> str:
+        return self._tell("start", bridge)
+
+    async def stop(self, bridge: str) -> str:
+        return self._tell("stop", bridge)
+
+    async def pause(self, bridge: str) -> str:
+        return self._tell("pause", bridge)
+
+    async def resume(self, bridge: str) -> str:
+        return self._tell("resume", bridge)
+
+    def _tell(self, verb: str, bridge: str) -> str:
+        if bridge == "none":
+            raise NotFound("no such bridge", "bridge", found=bridge)
+        if bridge == "busy":
+            raise Conflict("a PAUSED bridge cannot be paused", "state", found="PAUSED")
+        self.told.append((verb, bridge))
+        return "STOPPED"
+
+
+@pytest.fixture
+def control() -> FakeControl:
+    return FakeControl()
+
+
+@pytest.fixture
+async def client(control: FakeControl) -> AsyncIterator[Client]:
+    operations = Operations(control, url="http://127.0.0.1:0")
+    bound = await operations.start()
+    async with http_client(str(bound)) as calling:
+        yield calling
+    await operations.stop()
+
+
+async def test_ping_answers_before_the_journal_is_open(client: Client, control: FakeControl) -> None:
+    control.store = None
+    assert (await client.call("GET", "/ping")).status == 200
+    assert (await client.call("HEAD", "/ping")).status == 200
+    reply = await client.call("GET", "/v1/addresses/orders/id-cache")
+    assert reply.problem == (503, "JOURNAL_UNAVAILABLE")
+
+
+async def test_ready_says_why_not(client: Client, control: FakeControl) -> None:
+    reply = await client.call("GET", "/ready")
+    assert reply.status == 200
+    assert reply.value == {"ready": True, "reasons": [], "bridges": {"orders-to-hub": "RUNNING"}}
+    control.reasons = ["the journal is not open"]
+    reply = await client.call("GET", "/ready")
+    assert reply.status == 503
+    assert (reply.value["ready"], reply.value["reasons"]) == (False, ["the journal is not open"])
+
+
+async def test_metrics_have_prometheus_type(client: Client) -> None:
+    reply = await client.call("GET", "/metrics")
+    assert reply.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    assert reply.content == b"core_bridge_lag_messages 7\n"
+
+
+async def test_status_is_shown_as_it_is(client: Client) -> None:
+    assert (await client.call("GET", "/v1/status")).value == {"node": "edge", "bridges": []}
+
+
+@pytest.mark.parametrize("verb", ["start", "stop", "pause", "resume"])
+async def test_a_bridge_is_told_by_its_name(client: Client, control: FakeControl, verb: str) -> None:
+    reply = await client.call("POST", f"/v1/bridges/orders%20to%2Fhub/{verb}")
+    assert reply.value == {"bridge": "orders to/hub", "state": "STOPPED"}
+    assert control.told == [(verb, "orders to/hub")]
+
+
+async def test_a_bridge_that_cannot_be_told(client: Client) -> None:
+    assert (await client.call("POST", "/v1/bridges/none/stop")).problem == (404, "NOT_FOUND")
+    assert (await client.call("POST", "/v1/bridges/busy/pause")).problem == (409, "CONFLICT")
+    assert (await client.call("POST", "/v1/bridges/a/drop")).problem == (404, "NOT_FOUND")
+    assert (await client.call("GET", "/v1/bridges/a/stop")).problem == (405, "METHOD_NOT_ALLOWED")
+
+
+async def test_the_id_cache_is_shown_resized_and_cleared(client: Client, control: FakeControl) -> None:
+    """D55: entries, not capacity; D18: shrinking says how many were dropped."""
+    assert control.store is not None
+    for number in range(5):
+        submission = Submission("orders", Message(b""), b"%d" % number)
+        await control.store.commit(Transaction((submission,), plain=True))
+    path = "/v1/addresses/orders/id-cache"
+    shown = {"entries": 5, "capacity": 20_000, "persisted": True}
+    assert (await client.call("GET", path)).value == shown
+    assert (await client.call("PUT", path, json={"size": 3})).value == {"size": 3, "dropped": 2}
+    assert (await client.call("DELETE", path)).value == {"removed": 3}
+    assert (await client.call("GET", path)).value == {"entries": 0, "capacity": 3, "persisted": True}
+    for wrong in ({"size": -1}, {"size": "3"}, {}):
+        assert (await client.call("PUT", path, json=wrong)).problem == (400, "MALFORMED")
+    for method in ("GET", "DELETE"):
+        reply = await client.call(method, "/v1/addresses/none/id-cache")
+        assert reply.problem == (404, "ADDRESS_NOT_FOUND")
+    assert (await client.call("DELETE", "/v1/addresses/orders")).status == 204
+    assert (await client.call("DELETE", "/v1/addresses/orders")).problem == (404, "ADDRESS_NOT_FOUND")
+
+
+async def test_an_address_that_a_bridge_reads_stays(client: Client, control: FakeControl) -> None:
+    assert control.store is not None
+    await control.store.create_queue("orders", "q", "earliest")
+    control.store.fails_with = Conflict("a bridge reads it")
+    assert (await client.call("DELETE", "/v1/addresses/orders")).problem == (409, "CONFLICT")
+
+
+async def test_dead_letters_say_that_they_come_later(client: Client) -> None:
+    for method, path in (("GET", "/v1/dead-letters"), ("POST", "/v1/dead-letters/replay")):
+        reply = await client.call(method, path)
+        assert reply.problem == (404, "NOT_FOUND")
+        assert "not built yet" in reply.value["detail"]
+
+
+async def test_management_asks_for_the_token_and_probes_do_not(control: FakeControl) -> None:
+    operations = Operations(control, url="http://127.0.0.1:0", tokens=["secret"])
+    async with http_client(str(await operations.start())) as client:
+        for path in ("/ping", "/ready", "/metrics"):
+            assert (await client.call("GET", path)).status == 200
+        assert (await client.call("GET", "/v1/status")).problem == (401, "UNAUTHENTICATED")
+        headers = {"Authorization": "Bearer secret"}
+        assert (await client.call("GET", "/v1/status", headers=headers)).status == 200
+        assert (await client.call("GET", "/ping", headers={"Host": "evil"})).problem == (
+            403,
+            "ORIGIN_REFUSED",
+        )
+    await operations.stop()
+
+
+async def test_management_off_loopback_is_closed_without_a_token(control: FakeControl) -> None:
+    operations = Operations(control, url="http://0.0.0.0:0")
+    bound = await operations.start()
+    async with http_client(f"http://127.0.0.1:{bound.port}") as client:
+        assert (await client.call("GET", "/metrics")).status == 200
+        assert (await client.call("POST", "/v1/bridges/a/stop")).problem == (401, "UNAUTHENTICATED")
+    await operations.stop()
+    assert control.told == []

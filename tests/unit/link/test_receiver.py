@@ -1,0 +1,333 @@
+"""The receiving end: one scenario a test, frames in and frames out, no socket and no clock but the tests'."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from bridge.batch import Batch
+from bridge.errors import BridgeError, DiskFull, Fenced, OutOfSequence, TargetRefused, TargetUnavailable
+from bridge.link import limits
+from bridge.link.carry import receipt_frame, to_frame
+from bridge.link.frames import AnyFrame, BatchFrame, Close, CloseCode, Credit, OpenStream, StreamOpened
+from bridge.link.machine import LinkState
+from bridge.link.receiver import Receiver
+from bridge.link.receiving import Delivering, Greeted, Opening
+from bridge.ports import Receipt, Stream, StreamState
+from dedup.verdict import Verdict
+from tests.unit.link.helpers import (
+    HELLO,
+    IDENTITY,
+    KIB,
+    OTHER,
+    STREAM,
+    WELCOME,
+    at,
+    batch,
+    coverage,
+    new_receiver,
+    not_now,
+    open_receiver,
+    refused,
+    sent,
+    stored,
+    tell,
+)
+
+OPEN = OpenStream(0, STREAM.identity, STREAM.address, STREAM.target_address, STREAM.run)
+
+
+def handed(receiver: Receiver) -> list[int]:
+    """The numbers of the batches that go to the target now."""
+    return [event.number for event in receiver.take_events() if isinstance(event, Delivering)]
+
+
+def verdicts(frames: list[AnyFrame]) -> list[Verdict]:
+    return [frame.verdict for frame in frames if hasattr(frame, "verdict")]
+
+
+def frame(number: int, sent_batch: Batch, index: int = 0) -> BatchFrame:
+    return to_frame(sent_batch, number, index)
+
+
+def three_at_the_target() -> Receiver:
+    """Positions 0, 1, 2 in a batch each, all of them with the target."""
+    receiver = open_receiver()
+    tell(receiver, *(frame(number, batch(number, number + 1)) for number in range(3)))
+    assert handed(receiver) == [0, 1, 2]
+    return receiver
+
+
+def test_hello_is_handed_on_and_welcome_says_who_answers_and_what_it_takes() -> None:
+    receiver = new_receiver()
+    tell(receiver, HELLO)
+    assert receiver.take_events() == [Greeted(HELLO)]
+    assert sent(receiver) == [], "the target is looked for first"
+    receiver.welcome(HELLO)
+    assert sent(receiver) == [WELCOME]
+
+
+def test_a_hello_of_another_version_is_answered_with_both_versions() -> None:
+    receiver = new_receiver()
+    tell(receiver, msgspec.structs.replace(HELLO, version=2))
+    detail = "this node speaks version 1; found version 2"
+    assert sent(receiver) == [Close(CloseCode.VERSION, detail, permanent=True)]
+    assert receiver.take_events() == []
+
+
+def test_a_connection_that_never_says_hello_ends_at_the_call_timeout() -> None:
+    receiver = new_receiver()
+    assert receiver.deadline_ms() == 5_000
+    receiver.tick(at(5_000))
+    assert sent(receiver) == [Close(CloseCode.TIMEOUT, "no HELLO for 5000 ms")]
+
+
+@pytest.mark.parametrize(
+    ("error", "close"),
+    [
+        (TargetRefused("no such bridge"), Close("TARGET_REFUSED", "no such bridge", permanent=True)),
+        (TargetUnavailable("starting"), Close("TARGET_UNAVAILABLE", "starting")),
+        (DiskFull("no room"), Close("DISK_FULL", "no room")),
+    ],
+)
+def test_a_target_that_cannot_be_had_closes_with_its_reason(error: BridgeError, close: Close) -> None:
+    receiver = new_receiver()
+    tell(receiver, HELLO)
+    receiver.fail(error)
+    assert sent(receiver) == [close]
+    receiver.welcome(HELLO)
+    assert sent(receiver) == [], "too late"
+
+
+def test_an_open_is_asked_of_the_target_and_its_word_sent() -> None:
+    receiver = new_receiver()
+    tell(receiver, HELLO)
+    receiver.take_events()
+    receiver.welcome(HELLO)
+    sent(receiver)
+    tell(receiver, OPEN)
+    assert receiver.take_events() == [Opening(0, STREAM)]
+    receiver.opened(0, StreamState(42, "run-0", 7, 3))
+    assert sent(receiver) == [StreamOpened(0, 42, "run-0", 7, 3)]
+
+
+def test_batches_go_to_the_target_before_the_first_is_done_and_in_order() -> None:
+    receiver = open_receiver()
+    tell(receiver, frame(0, batch(0, 1)), frame(1, batch(1, 2)))
+    assert receiver.take_events() == [Delivering(0, batch(0, 1)), Delivering(1, batch(1, 2))]
+
+
+def test_at_most_so_many_are_at_the_target_at_once() -> None:
+    receiver = open_receiver()
+    most = limits.DELIVERIES_MOST
+    tell(receiver, *(frame(number, coverage(number, number + 1)) for number in range(most + 2)))
+    assert handed(receiver) == list(range(most))
+    receiver.delivered(3, stored(4))
+    assert handed(receiver) == [most]
+
+
+def test_receipts_leave_in_the_order_of_the_batches() -> None:
+    receiver = three_at_the_target()
+    receiver.delivered(2, stored(3))
+    receiver.delivered(1, stored(2))
+    assert sent(receiver) == []
+    receiver.delivered(0, stored(1))
+    numbers = [answer.number for answer in sent(receiver) if hasattr(answer, "number")]
+    assert numbers == [0, 1, 2]
+
+
+@pytest.mark.parametrize("untaken", [not_now(0), refused(0, 0)], ids=["not-now", "refused"])
+def test_every_later_batch_of_the_stream_is_not_now_whatever_the_target_said(untaken: Receipt) -> None:
+    receiver = three_at_the_target()
+    receiver.delivered(1, OutOfSequence("from 1 beyond next 0"))
+    receiver.delivered(2, stored(3))
+    receiver.delivered(0, untaken)
+    frames = sent(receiver)
+    assert verdicts(frames) == [untaken.verdict, Verdict.NOT_NOW, Verdict.NOT_NOW]
+    assert receiver.state is LinkState.OPEN
+    tell(receiver, frame(3, batch(3, 4)))
+    assert handed(receiver) == [], "the target never sees it"
+    assert verdicts(sent(receiver)) == [Verdict.NOT_NOW]
+
+
+def test_what_waited_behind_a_batch_that_was_not_taken_never_reaches_the_target() -> None:
+    receiver = open_receiver()
+    most = limits.DELIVERIES_MOST
+    tell(receiver, *(frame(number, coverage(number, number + 1)) for number in range(most + 3)))
+    handed(receiver)
+    receiver.delivered(0, not_now(0))
+    assert handed(receiver) == []
+    for number in range(1, most):
+        receiver.delivered(number, OutOfSequence("behind"))
+    assert handed(receiver) == []
+    assert verdicts(sent(receiver)) == [Verdict.NOT_NOW] * (most + 3)
+
+
+def test_a_halted_stream_flows_again_after_its_open() -> None:
+    receiver = three_at_the_target()
+    receiver.delivered(0, not_now(0))
+    tell(receiver, OPEN)
+    assert receiver.take_events() == [], "two batches before the OPEN have no answer yet"
+    receiver.delivered(1, OutOfSequence("behind"))
+    receiver.delivered(2, OutOfSequence("behind"))
+    assert receiver.take_events() == [Opening(0, STREAM)]
+    receiver.opened(0, StreamState(0))
+    assert verdicts(sent(receiver)) == [Verdict.NOT_NOW] * 3
+    tell(receiver, frame(3, batch(0, 1)))
+    assert handed(receiver) == [3]
+
+
+def test_a_halted_stream_does_not_halt_another() -> None:
+    receiver = open_receiver(STREAM, OTHER)
+    tell(receiver, frame(0, batch(0, 1)), frame(1, batch(0, 1, stream=OTHER), index=1))
+    handed(receiver)
+    receiver.delivered(0, not_now(0))
+    receiver.delivered(1, stored(1, OTHER))
+    assert verdicts(sent(receiver)) == [Verdict.NOT_NOW, Verdict.STORED]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OutOfSequence("from 5 beyond next 1"),
+        Fenced("epoch 2"),
+        TargetUnavailable("gone"),
+        DiskFull("no room"),
+    ],
+)
+def test_a_target_that_fails_closes_after_the_receipts_before_it(error: BridgeError) -> None:
+    receiver = three_at_the_target()
+    receiver.delivered(1, error)
+    assert receiver.state is LinkState.OPEN, "the first is not answered yet"
+    receiver.delivered(0, stored(1))
+    receipt, *_, close = sent(receiver)
+    assert receipt == receipt_frame(stored(1), 0)
+    assert close == Close(error.code, error.detail)
+    receiver.delivered(2, stored(3))
+    receiver.opened(0, StreamState(3))
+    assert sent(receiver) == [], "nothing is said after the end"
+
+
+def test_fencing_is_not_hidden_by_a_halt() -> None:
+    receiver = three_at_the_target()
+    receiver.delivered(0, not_now(0))
+    receiver.delivered(1, Fenced("epoch 2"))
+    assert sent(receiver)[-1] == Close("FENCED", "epoch 2")
+
+
+def test_credit_comes_back_in_steps_of_the_producer_window() -> None:
+    receiver = open_receiver()
+    sizes = []
+    for number in range(4):
+        covered = batch(number, number + 1, body=400)
+        sizes.append(covered.size)
+        tell(receiver, frame(number, covered))
+    handed(receiver)
+    granted = []
+    for number in range(4):
+        receiver.delivered(number, stored(number + 1))
+        granted.append([answer.bytes for answer in sent(receiver) if isinstance(answer, Credit)])
+    # HELLO's producer window is 1 KiB: three batches of some 400 bytes; the last comes back alone,
+    # because nothing else will bring it back.
+    assert granted == [[], [], [sum(sizes[:3])], [sizes[3]]]
+
+
+def test_credit_that_came_back_counts_again() -> None:
+    receiver = open_receiver()
+    tell(receiver, frame(0, batch(0, 1, body=9 * KIB)))
+    handed(receiver)
+    receiver.delivered(0, stored(1))
+    tell(receiver, frame(1, batch(1, 2)), frame(2, batch(2, 3, body=9 * KIB)))
+    assert handed(receiver) == [1, 2]
+
+
+def test_a_sender_above_its_credit_is_cut_off() -> None:
+    receiver = open_receiver()
+    tell(receiver, frame(0, batch(0, 1)), frame(1, batch(1, 2, body=11 * KIB)))
+    credit = IDENTITY.credit - batch(0, 1).size
+    size = batch(1, 2, body=11 * KIB).size
+    assert sent(receiver) == [Close("PROTOCOL", f"BATCH: credit for {credit} bytes; found {size}")]
+
+
+def test_a_batch_above_the_whole_credit_is_taken_when_nothing_is_unanswered() -> None:
+    receiver = open_receiver()
+    tell(receiver, frame(0, batch(0, 1, body=100 * KIB)))
+    assert handed(receiver) == [0]
+
+
+def test_too_many_unanswered_batches_are_cut_off_whatever_their_size() -> None:
+    receiver = open_receiver()
+    most = limits.UNANSWERED_MOST
+    tell(receiver, *(frame(number, coverage(number, number + 1)) for number in range(most)))
+    assert receiver.state is LinkState.OPEN
+    tell(receiver, frame(most, coverage(most, most + 1)))
+    assert sent(receiver)[-1] == Close("PROTOCOL", f"BATCH: at most {most} unanswered; found one more")
+
+
+@pytest.mark.parametrize(
+    ("bad", "says"),
+    [
+        (frame(1, batch(0, 1)), "BATCH.number: expected 0; found 1"),
+        (frame(0, batch(0, 1), index=1), "BATCH.index: below 1 expected; found 1"),
+        (
+            msgspec.structs.replace(frame(0, batch(0, 1)), upto=5, from_=6),
+            "BATCH.from: expected to be at most upto (5); found 6",
+        ),
+        (OpenStream(2, "s", "a", "a"), "OPEN.index: expected at most 1; found 2"),
+        (
+            OpenStream(0, "s", "a", "a"),
+            f"OPEN.identity: stream 0 is {STREAM.identity}; found s",
+        ),
+        (HELLO, "HELLO is not allowed here in state OPEN"),
+    ],
+)
+def test_a_frame_that_breaks_the_order_ends_the_link_with_numbers(bad: AnyFrame, says: str) -> None:
+    receiver = open_receiver()
+    tell(receiver, bad)
+    assert sent(receiver) == [Close("PROTOCOL", says)]
+    assert receiver.take_events() == []
+
+
+def test_a_batch_before_its_opened_breaks_the_order() -> None:
+    receiver = open_receiver()
+    tell(receiver, OPEN, frame(0, batch(0, 1)))
+    assert sent(receiver) == [Close("PROTOCOL", "BATCH 0 of stream 0 before its OPENED")]
+
+
+def test_stopping_answers_what_is_at_the_target_and_takes_nothing_more() -> None:
+    receiver = open_receiver()
+    tell(receiver, *(frame(number, batch(number, number + 1)) for number in range(2)))
+    assert handed(receiver) == [0, 1]
+    receiver.stop()
+    tell(receiver, frame(2, batch(2, 3)), OPEN)
+    assert receiver.take_events() == []
+    receiver.delivered(1, stored(2))
+    assert sent(receiver) == []
+    receiver.delivered(0, stored(1))
+    assert verdicts(sent_but_close(receiver)) == [Verdict.STORED, Verdict.STORED]
+
+
+def sent_but_close(receiver: Receiver) -> list[AnyFrame]:
+    *frames, close = sent(receiver)
+    assert close == Close("STOPPING", "the node is going down")
+    return frames
+
+
+@pytest.mark.parametrize("make", [new_receiver, open_receiver])
+def test_stopping_an_idle_link_closes_at_once(make: Callable[[], Receiver]) -> None:
+    receiver = make()
+    receiver.stop()
+    receiver.stop()
+    assert sent_but_close(receiver) == []
+    assert receiver.state is LinkState.CLOSED
+
+
+def test_a_stream_opened_again_takes_what_the_new_open_says() -> None:
+    receiver = open_receiver()
+    receiver.take_events()
+    tell(receiver, OpenStream(0, STREAM.identity, "orders", "orders.us", "run-2"))
+    assert receiver.take_events() == [
+        Opening(0, Stream(STREAM.identity, "orders", "orders.us", "run-2")),
+    ]

@@ -1,0 +1,433 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from bridge.batch import Batch
+from bridge.errors import Fenced, JournalUnavailable, OutOfSequence, TargetUnavailable
+from bridge.message import Message
+from bridge.ports import Receipt
+from bridge.pump import COVERAGE_INTERVAL_MS, Counts, Ended, Memory, Pump
+from bridge.window import Window
+from tests.fakes.ends import FakeJournal, FakeSource, FakeStore, FakeTarget
+from tests.fakes.virtual_time import EPOCH_MS, VirtualClock, in_virtual_time, now_ms
+
+BRIDGE = "orders-to-hub"
+
+
+def bodies(first: int, end: int) -> list[bytes]:
+    return [b"m%d" % number for number in range(first, end)]
+
+
+class Session:
+    """A pump between fakes, and what it called."""
+
+    def __init__(
+        self, *, window: int = 1 << 20, most: int = 3, addresses: Sequence[str] = ("orders",)
+    ) -> None:
+        self.journal = FakeJournal()
+        for address in addresses:
+            self.journal.make(address)
+        self.store = FakeStore()
+        self.source = FakeSource(self.journal, most=most)
+        self.target = FakeTarget(self.store)
+        self.window = Window(window)
+        self.counts = Counts()
+        self.memory = Memory()
+        self.stop = asyncio.Event()
+        self.buried: list[tuple[str, int | None]] = []
+        self.bury_fails: Exception | None = None
+
+    def put(self, address: str, values: Sequence[bytes]) -> list[int]:
+        return self.journal.put(address, *(Message(value) for value in values))
+
+    async def open(self, *, only_new: bool = False) -> None:
+        streams = [
+            stream
+            for stream in await self.source.streams()
+            if not only_new or all(stream.identity not in opened for opened in self.source.opened)
+        ]
+        opened = await self.target.open(streams)
+        resume = {stream.identity: opened.streams[stream.identity].next for stream in streams}
+        await self.source.open(resume, opened.store)
+        self.memory.unseen.update(stream for stream, wanted in resume.items() if wanted is None)
+
+    async def _open_new(self) -> None:
+        await self.open(only_new=True)
+
+    async def _bury(self, batch: Batch, receipt: Receipt) -> None:
+        if self.bury_fails is not None:
+            raise self.bury_fails
+        self.buried.append((batch.stream, receipt.position))
+
+    async def begin(self, timeout_ms: int = 60_000) -> asyncio.Task[Ended]:
+        """Open the ends and run; the task is the session."""
+        await self.open()
+        pump = Pump(
+            source=self.source,
+            target=self.target,
+            window=self.window,
+            counts=self.counts,
+            clock=VirtualClock(),
+            memory=self.memory,
+            bury=self._bury,
+            open_new_streams=self._open_new,
+        )
+        return asyncio.create_task(pump.run(self.stop, timeout_ms))
+
+    async def settle_down(self) -> None:
+        """Let everything happen that needs no more than a millisecond."""
+        await asyncio.sleep(0.001)
+
+    def stream(self, address: str = "orders") -> str:
+        return self.journal.logs[address].stream
+
+    def backlog(self, address: str = "orders") -> list[Message]:
+        return self.journal.backlog(BRIDGE, address)
+
+    @property
+    def in_flight(self) -> tuple[int, int, int]:
+        return self.window.bytes, self.window.messages, self.window.batches
+
+
+@in_virtual_time
+async def test_ten_messages_arrive_in_order_and_leave_the_source() -> None:
+    """B1, B2, B3"""
+    session = Session()
+    session.put("orders", bodies(0, 10))
+    running = await session.begin()
+    await session.settle_down()
+    assert session.store.bodies("orders") == bodies(0, 10)
+    assert session.backlog() == []
+    assert (session.counts.sent, session.counts.acknowledged) == (10, 10)
+    assert session.in_flight == (0, 0, 0)
+    assert session.counts.last_progress_ms >= EPOCH_MS
+    session.stop.set()
+    assert await running is Ended.ASKED
+
+
+@in_virtual_time
+async def test_the_windows_limit_holds_while_receipts_are_slow() -> None:
+    session = Session(window=40, most=1)
+    session.put("orders", bodies(0, 50))
+    session.put("orders", [b"x" * 100])
+    session.put("orders", bodies(50, 60))
+    running = await session.begin()
+    session.store.delay_receipts(0.01)
+    peaks: list[tuple[int, int]] = []
+    while session.backlog():
+        await asyncio.sleep(0.001)
+        peaks.append((session.window.bytes, session.window.batches))
+    assert max(size for size, batches in peaks if batches > 1) in range(20, 41)
+    assert max(size for size, _ in peaks) > 100
+    assert all(batches == 1 for size, batches in peaks if size > 40)
+    assert len(session.store.bodies("orders")) == 61
+    session.stop.set()
+    await running
+
+
+@in_virtual_time
+async def test_nothing_is_sent_behind_the_first_batch_of_a_stream_that_the_target_has_never_seen() -> None:
+    session = Session(most=1)
+    session.put("orders", bodies(0, 3))
+    session.store.delay_receipts(1.0)
+    running = await session.begin()
+    await asyncio.sleep(0.5)
+    assert session.store.places("orders") == [0]
+    await asyncio.sleep(0.6)
+    assert session.store.places("orders") == [0, 1, 2]
+    session.stop.set()
+    await running
+
+
+@in_virtual_time
+async def test_a_batch_not_taken_ends_the_session_with_nothing_behind_it_settled() -> None:
+    """B20, B23"""
+    session = Session(most=2)
+    session.put("orders", bodies(0, 2))
+    running = await session.begin()
+    await session.settle_down()
+    session.store.not_now(1)
+    session.store.delay_receipts(0.01)
+    session.put("orders", bodies(2, 8))
+    assert await running is Ended.NOT_NOW
+    assert session.store.bodies("orders") == bodies(0, 2)
+    assert [message.body for message in session.backlog()] == bodies(2, 8)
+    assert session.counts.trouble == "ADDRESS_FULL: for now"
+    assert session.buried == []
+    assert session.in_flight == (0, 0, 0)
+
+    again = await session.begin()
+    await asyncio.sleep(1)
+    assert session.source.opened[-1] == {session.stream(): 2}
+    assert session.store.bodies("orders") == bodies(0, 8)
+    assert session.counts.trouble == ""
+    session.stop.set()
+    await again
+
+
+@in_virtual_time
+async def test_receipts_of_other_streams_are_settled_when_one_stream_ends_the_session() -> None:
+    session = Session(most=2, addresses=("full", "orders"))
+    session.put("full", bodies(0, 2))
+    session.put("orders", bodies(0, 2))
+    session.store.not_now(1)
+    assert await (await session.begin()) is Ended.NOT_NOW
+    assert session.store.bodies("full") == []
+    assert session.store.bodies("orders") == bodies(0, 2)
+    assert (session.backlog("orders"), len(session.backlog("full"))) == ([], 2)
+
+
+@in_virtual_time
+async def test_a_refused_message_is_buried_once_and_the_rest_sent_with_its_place_covered_and_empty() -> None:
+    session = Session(most=4)
+    session.put("orders", bodies(0, 8))
+    session.store.refuse(2, 6)
+    assert await (await session.begin()) is Ended.REFUSED
+    assert session.buried == [(session.stream(), 2)]
+    assert await (await session.begin()) is Ended.REFUSED
+    running = await session.begin()
+    await session.settle_down()
+    assert session.buried == [(session.stream(), 2), (session.stream(), 6)]
+    assert session.store.places("orders") == [0, 1, 3, 4, 5, 7]
+    assert session.backlog() == []
+    last = session.store.batches[-1]
+    assert (last.from_, last.upto, last.runs, last.refused) == (4, 8, ((4, 5), (7, 7)), (6,))
+    assert session.counts.refused == 2
+    assert session.memory.refused == {session.stream(): set()}
+    session.stop.set()
+    await running
+
+
+@in_virtual_time
+async def test_a_batch_whose_only_message_was_refused_is_delivered_as_coverage_at_once() -> None:
+    session = Session()
+    session.put("orders", bodies(0, 1))
+    session.store.refuse(0)
+    assert await (await session.begin()) is Ended.REFUSED
+    before_ms = now_ms()
+    running = await session.begin()
+    await session.settle_down()
+    assert now_ms() - before_ms < 10
+    assert session.store.next(BRIDGE, session.stream()) == 1
+    assert (session.store.bodies("orders"), session.backlog()) == ([], [])
+    session.stop.set()
+    await running
+
+
+@in_virtual_time
+async def test_a_refused_message_that_cannot_be_buried_stays_and_nothing_is_covered() -> None:
+    session = Session()
+    session.put("orders", bodies(0, 3))
+    session.store.refuse(1)
+    session.bury_fails = TargetUnavailable("no room for dead letters")
+    with pytest.raises(TargetUnavailable, match="no room for dead letters"):
+        await (await session.begin())
+    assert len(session.backlog()) == 3
+    assert session.store.next(BRIDGE, session.stream()) is None
+    assert session.in_flight == (0, 0, 0)
+
+
+@in_virtual_time
+async def test_coverage_alone_travels_with_the_next_batch() -> None:
+    """B4"""
+    session = Session(most=1)
+    session.source.filtered = lambda message: message.body == b"monkey"
+    session.put("orders", [b"goat"])
+    running = await session.begin()
+    await session.settle_down()
+    session.put("orders", [b"monkey"] * 10 + [b"goat"])
+    await session.settle_down()
+    assert [(batch.from_, batch.upto, batch.runs) for batch in session.store.batches] == [
+        (0, 1, ((0, 0),)),
+        (1, 12, ((11, 11),)),
+    ]
+    assert session.backlog() == []
+    session.stop.set()
+    await running
+
+
+@in_virtual_time
+async def test_coverage_that_grows_is_committed_every_ten_seconds_and_at_the_end() -> None:
+    session = Session(most=1)
+    session.source.filtered = lambda _: True
+    session.put("orders", [b"monkey"] * 5)
+    running = await session.begin()
+    await asyncio.sleep(COVERAGE_INTERVAL_MS / 1000 - 0.1)
+    assert session.store.batches == []
+    await asyncio.sleep(0.2)
+    assert session.store.next(BRIDGE, session.stream()) == 5
+    session.put("orders", [b"monkey"] * 2)
+    await asyncio.sleep(COVERAGE_INTERVAL_MS / 1000 + 0.1)
+    assert session.store.next(BRIDGE, session.stream()) == 7
+    session.put("orders", [b"monkey"] * 2)
+    await session.settle_down()
+    session.stop.set()
+    assert await running is Ended.ASKED
+    assert session.store.next(BRIDGE, session.stream()) == 9
+    assert session.backlog() == []
+    assert len(session.store.batches) == 3
+
+
+@in_virtual_time
+async def test_stop_waits_for_receipts_that_come() -> None:
+    """R16"""
+    session = Session(most=20)
+    session.put("orders", bodies(0, 10))
+    session.store.delay_receipts(1.0)
+    running = await session.begin()
+    await session.settle_down()
+    session.stop.set()
+    assert await running is Ended.ASKED
+    assert 1000 <= now_ms() < 1010
+    assert (session.backlog(), session.store.bodies("orders")) == ([], bodies(0, 10))
+
+
+@in_virtual_time
+async def test_stop_gives_up_receipts_that_never_come_and_leaves_their_messages_at_the_source() -> None:
+    """R15"""
+    session = Session()
+    session.put("orders", bodies(0, 10))
+    session.store.drop_receipts()
+    running = await session.begin(2000)
+    await session.settle_down()
+    session.stop.set()
+    assert await running is Ended.ASKED
+    assert 2000 <= now_ms() < 2010
+    assert len(session.backlog()) == 10
+    assert session.in_flight == (0, 0, 0)
+
+
+@in_virtual_time
+async def test_stop_without_a_time_limit_waits_as_long_as_it_takes() -> None:
+    session = Session(most=20)
+    session.put("orders", bodies(0, 10))
+    session.store.delay_receipts(3600.0)
+    running = await session.begin(-1)
+    await session.settle_down()
+    session.stop.set()
+    await running
+    assert session.backlog() == []
+
+
+@in_virtual_time
+async def test_stop_sends_nothing_more() -> None:
+    session = Session(window=1, most=1)
+    session.put("orders", bodies(0, 10))
+    session.store.delay_receipts(1.0)
+    running = await session.begin()
+    await asyncio.sleep(1.5)
+    session.stop.set()
+    await running
+    assert session.store.bodies("orders") == bodies(0, 2)
+    assert len(session.backlog()) == 8
+
+
+@in_virtual_time
+async def test_a_cut_ends_the_session_with_the_targets_error_and_nothing_in_flight() -> None:
+    """R9"""
+    session = Session(most=1)
+    session.put("orders", bodies(0, 100))
+    session.store.delay_receipts(0.005)
+    running = await session.begin()
+    session.store.cut_after(50)
+    with pytest.raises(TargetUnavailable, match="the link was cut"):
+        await running
+    assert session.in_flight == (0, 0, 0)
+    assert len(session.store.bodies("orders")) == 50
+    assert 50 <= len(session.backlog()) < 100
+
+
+@in_virtual_time
+async def test_a_source_that_fails_loses_no_receipt_of_what_is_in_flight() -> None:
+    session = Session(most=20)
+    session.put("orders", bodies(0, 10))
+    session.store.delay_receipts(1.0)
+    running = await session.begin()
+    await session.settle_down()
+    session.source.read_fails = JournalUnavailable("the disk is gone")
+    session.put("orders", bodies(10, 12))
+    with pytest.raises(JournalUnavailable, match="the disk is gone"):
+        await running
+    assert [message.body for message in session.backlog()] == bodies(10, 12)
+    assert session.in_flight == (0, 0, 0)
+
+
+@in_virtual_time
+async def test_an_end_that_gives_up_its_own_work_is_an_error_and_no_end_by_request() -> None:
+    session = Session()
+    session.put("orders", bodies(0, 1))
+    session.source.read_fails = asyncio.CancelledError()  # type: ignore[assignment]
+    with pytest.raises(TargetUnavailable, match="gave up"):
+        await (await session.begin())
+
+
+@in_virtual_time
+async def test_a_batch_behind_a_gap_is_never_settled() -> None:
+    session = Session(most=1)
+    session.put("orders", bodies(0, 2))
+    running = await session.begin()
+    await session.settle_down()
+    session.store.positions[BRIDGE, session.stream()].next = 1  # a backup was restored
+    session.put("orders", bodies(2, 3))
+    with pytest.raises(OutOfSequence):
+        await running
+    assert len(session.backlog()) == 1
+
+
+@in_virtual_time
+async def test_a_newer_link_of_the_same_bridge_ends_the_older_ones_session() -> None:
+    session = Session()
+    session.put("orders", bodies(0, 2))
+    running = await session.begin()
+    await session.settle_down()
+    await FakeTarget(session.store).open(await session.source.streams())
+    session.put("orders", bodies(2, 3))
+    with pytest.raises(Fenced):
+        await running
+    assert session.store.bodies("orders") == bodies(0, 2)
+
+
+@in_virtual_time
+async def test_streams_that_appear_are_opened_while_others_go_on() -> None:
+    session = Session()
+    running = await session.begin()
+    session.put("orders", bodies(0, 3))
+    session.put("invoices", bodies(3, 6))
+    await session.settle_down()
+    session.put("orders", bodies(6, 9))
+    await session.settle_down()
+    assert session.store.bodies("orders") == bodies(0, 3) + bodies(6, 9)
+    assert session.store.bodies("invoices") == bodies(3, 6)
+    assert session.source.opened == [{session.stream(): None}, {session.stream("invoices"): None}]
+    session.stop.set()
+    await running
+
+
+@in_virtual_time
+async def test_replays_that_the_target_drops_are_counted_and_settled() -> None:
+    """B9"""
+    session = Session(most=10)
+    session.put("orders", bodies(0, 1000))
+    await FakeTarget(session.store).open(await session.source.streams())
+    session.store.positions[BRIDGE, session.stream()].next = 100
+    opened = await session.target.open(await session.source.streams())
+    await session.source.open({session.stream(): 0}, opened.store)
+    pump = Pump(
+        source=session.source,
+        target=session.target,
+        window=session.window,
+        counts=session.counts,
+        clock=VirtualClock(),
+        memory=session.memory,
+        bury=session._bury,
+        open_new_streams=session._open_new,
+    )
+    running = asyncio.create_task(pump.run(session.stop, 1000))
+    await session.settle_down()
+    assert session.store.bodies("orders") == bodies(100, 1000)
+    assert (session.counts.replayed, session.backlog()) == (100, [])
+    session.stop.set()
+    await running

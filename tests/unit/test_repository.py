@@ -1,0 +1,158 @@
+"""Rules of the repository that no linter knows."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bridge import crash_points
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("bridge", "cluster", "dedup")
+TEXT = {".md", ".py", ".toml", ".txt", ".sh", ".sql", ".in", ".yml", ".yaml", ".json", ".jsonl", ".csv", ""}
+
+#: A module that needs more lines says here how many, and why.
+MOST_LINES = 400
+LONGER: dict[str, int] = {}
+
+#: What tools and nodes make, and git ignores.
+MADE = re.compile(
+    r"\.git|\.venv|\.hypothesis|\.coverage.*|build|data|__pycache__|core-bridge-.*|.*(\.egg-info|_cache)"
+)
+
+
+def own_files() -> Iterator[Path]:
+    """Every text file of the repository."""
+    for directory, inner, names in os.walk(ROOT):
+        inner[:] = sorted(name for name in inner if not MADE.fullmatch(name))
+        for path in (Path(directory, name) for name in sorted(names) if not MADE.fullmatch(name)):
+            if path.suffix in TEXT:
+                yield path
+
+
+def modules() -> list[Path]:
+    """Every module that holds anything."""
+    paths = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+    return [path for path in paths if path.stat().st_size]
+
+
+def name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def test_no_file_names_a_place_of_somebodys_machine() -> None:
+    # Put together here, so that this file does not find itself.
+    places = re.compile(
+        "|".join(("/" + "work/", "/" + "root/", "/" + "home/[a-z]", "/" + "Users/", r"C:\\" + "Users"))
+    )
+    found = [
+        f"{name(path)}:{number}: {line.strip()[:80]}"
+        for path in own_files()
+        for number, line in enumerate(path.read_text("utf-8", "replace").splitlines(), 1)
+        if places.search(line)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("lock", ["base.txt", "dev.txt"])
+def test_lock_files_pin_every_package_by_hash_and_name_no_host(lock: str) -> None:
+    text = (ROOT / "requirements" / lock).read_text()
+    assert not re.search(r"https?://|--(extra-)?index-url|--find-links|--trusted-host", text)
+    pins = re.findall(r"^[a-z0-9][a-z0-9._-]*(\[[a-z,]+\])?==\S+.*$", text, re.MULTILINE)
+    blocks = re.split(r"^(?=[a-z0-9])", text, flags=re.MULTILINE)[1:]
+    assert len(pins) == len(blocks) > 10
+    assert [block.split()[0] for block in blocks if "--hash=sha256:" not in block] == []
+
+
+def test_both_locks_agree_where_they_meet_and_pin_the_build_backend() -> None:
+    def pins(lock: str) -> dict[str, str]:
+        text = (ROOT / "requirements" / lock).read_text()
+        return dict(re.findall(r"^([a-z0-9][a-z0-9._-]*)==(\S+)", text, re.MULTILINE))
+
+    base, dev = pins("base.txt"), pins("dev.txt")
+    assert {package: dev.get(package) for package in base} == base
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert project["build-system"]["requires"] == [f"setuptools=={base['setuptools']}"]
+    assert (ROOT / "requirements" / "build.in").read_text().split() == project["build-system"]["requires"]
+    wanted = [re.split(r"[<>=\[; ]", requirement)[0] for requirement in project["project"]["dependencies"]]
+    assert set(wanted) <= set(base)
+
+
+@pytest.mark.parametrize("path", modules(), ids=name)
+def test_a_module_says_in_its_first_line_what_it_does(path: Path) -> None:
+    text = path.read_text()
+    docstring = ast.get_docstring(ast.parse(text))
+    assert docstring, "no docstring"
+    assert text.startswith(('"""', 'r"""')), "the docstring is not in the first line"
+    assert text.splitlines()[0].strip('"r ').strip(), "the first line says nothing"
+
+
+@pytest.mark.parametrize("path", modules(), ids=name)
+def test_a_module_stays_short_enough_to_read_in_one_go(path: Path) -> None:
+    lines = len(path.read_text().splitlines())
+    assert lines <= LONGER.get(name(path), MOST_LINES)
+
+
+def test_every_crash_point_is_reached_somewhere_and_none_has_another_name() -> None:
+    used = set()
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "crash_point":
+                assert isinstance(node.args[0], ast.Constant), (
+                    f"{name(path)}:{node.lineno}: not a literal name"
+                )
+                used.add(node.args[0].value)
+    assert used - set(crash_points.NAMES) == set()
+    assert set(crash_points.NAMES) - used == set()
+
+
+def test_the_changelog_has_a_place_for_what_is_not_released() -> None:
+    assert re.search(r"^## \[?Unreleased\]?$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    "file", ["settings.toml", "docs/architecture.md", "docs/configuration.md", ".ci/run"]
+)
+def test_what_the_repository_promises_is_there(file: str) -> None:
+    assert (ROOT / file).is_file()
+
+
+def test_decisions_are_numbered_without_gaps_and_say_what_was_decided() -> None:
+    decisions = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
+    assert [path.name[:4] for path in decisions] == [f"{number:04}" for number in range(len(decisions))]
+    for path in decisions:
+        headings = re.findall(r"^## (.+)$", path.read_text(), re.MULTILINE)
+        assert headings == ["Context", "Decision", "Consequences"], path.name
+
+
+def test_every_target_of_the_makefile_is_explained_and_ci_tests_only_through_make_test() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    phony = set(re.findall(r"^\.PHONY: (.+)$", makefile, re.MULTILINE)[0].split())
+    assert set(re.findall(r"^([a-z-]+):.*## ", makefile, re.MULTILINE)) == phony
+    commands = [line for line in (ROOT / ".ci" / "run").read_text().splitlines() if line and line[0] != "#"]
+    assert commands[-1] == "exec make test"
+    assert not any(word in line for line in commands for word in ("pytest", "ruff", "mypy", "coverage"))
+
+
+def test_the_image_runs_as_a_plain_user_from_the_base_lock_and_answers_for_its_health() -> None:
+    # Read only: no container engine is needed to see that the parts are named.
+    lines = (ROOT / "Dockerfile").read_text().replace("\\\n", " ").splitlines()
+    instructions = [line.split(None, 1) for line in lines if line and line[0] not in "# \t"]
+    words = [word for word, _ in instructions]
+    assert words[-2:] == ["ENTRYPOINT", "CMD"]
+    text = "\n".join(lines)
+    assert "--require-hashes --requirement requirements/base.txt" in " ".join(text.split())
+    assert "/ping" in next(rest for word, rest in instructions if word == "HEALTHCHECK")
+    users = [rest for word, rest in instructions if word == "USER"]
+    assert users
+    assert users[-1] not in {"root", "0"}
+    assert words.index("VOLUME") < words.index("ENTRYPOINT")
+    for rest in (rest for word, rest in instructions if word == "COPY" and "--from" not in rest):
+        sources = [part for part in rest.split()[:-1] if not part.startswith("--")]
+        assert [source for source in sources if not (ROOT / source).exists()] == []
