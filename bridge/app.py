@@ -15,6 +15,7 @@ from bridge.delivery_log import SegmentWriter
 from bridge.http.acceptor import Acceptor
 from bridge.http.guard import User
 from bridge.http.limits import Limits
+from bridge.http.links import LinkService
 from bridge.journal.journal import Journal
 from bridge.journal.options import AddressPolicy, BridgeQueue, JournalOptions
 from bridge.journal.source import JournalSource
@@ -23,7 +24,6 @@ from bridge.link.frames import Hello
 from bridge.link.limits import VERSION
 from bridge.link.node_target import NodeTarget
 from bridge.link.receiving import NodeIdentity
-from bridge.http.links import LinkService
 from bridge.link.socket import Endpoint
 from bridge.node import BridgeSummary, Node, NodeParts
 from bridge.ports import Target

@@ -16,12 +16,12 @@ from bridge.control import Control
 from bridge.delivery_log import SegmentWriter
 from bridge.errors import BridgeError
 from bridge.http.acceptor import Acceptor
+from bridge.http.links import LinkService
 from bridge.http.listener import Bound
 from bridge.http.operations import Operations
 from bridge.journal.journal import Journal
 from bridge.journal.options import JournalOptions
 from bridge.lifecycle import Command
-from bridge.http.links import LinkService
 from bridge.metering import Metering
 from bridge.outbox import OutboxCopier
 from bridge.relay import Relay
