@@ -1,7 +1,7 @@
 # A node as an image: `docker build -t core-bridge .`, then
 # docker run -p 127.0.0.1:61616:61616 -v core-bridge-data:/var/lib/core-bridge -v ./settings.toml:/etc/core-bridge/settings.toml core-bridge
 # Settings that listen on 127.0.0.1 are reachable from inside the container only: listen on 0.0.0.0 there (which asks for
-# tokens, or `insecure = true`), and set `data-directory = "/var/lib/core-bridge"`.
+# tokens, or `insecure = true`). `data-directory = "data"` leads to the volume.
 
 FROM python:3.13-slim AS build
 WORKDIR /src
@@ -20,6 +20,8 @@ FROM python:3.13-slim
 RUN useradd --system --uid 10001 --home-dir /var/lib/core-bridge --create-home core-bridge
 COPY --from=build /opt/core-bridge /opt/core-bridge
 COPY settings.toml /etc/core-bridge/settings.toml
+# "data", relative to that file, is the volume.
+RUN ln -s /var/lib/core-bridge /etc/core-bridge/data
 ENV PATH=/opt/core-bridge/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     CORE_BRIDGE_SETTINGS=/etc/core-bridge/settings.toml

@@ -118,7 +118,7 @@ class _Parts(NodeParts):
             clock=self.clock,
         )
 
-    def acceptor(self, journal: Journal, links: LinkService) -> Acceptor | None:
+    def acceptor(self, node: Node, journal: Journal, links: LinkService) -> Acceptor | None:
         """The acceptor; None where there is none."""
         settings = self.settings.acceptor
         if settings is None:
@@ -141,6 +141,7 @@ class _Parts(NodeParts):
                 max_connections=settings.max_connections,
             ),
             link=links.serve,
+            bridge_state=node.bridge_state,
         )
 
     def bridges(self, journal: Journal) -> Mapping[str, tuple[Relay, BridgeSummary]]:

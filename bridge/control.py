@@ -44,6 +44,8 @@ class Control:
             reasons.append("the journal is not open yet")
         elif not node.accepting:
             reasons.append("the acceptor is not open yet")
+        elif node.journal.broken:
+            reasons.append(f"the journal cannot be used: {node.journal.broken}")
         elif node.journal.disk_full:
             reasons.append("the disk is full")
         return not reasons, reasons, states

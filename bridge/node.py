@@ -8,7 +8,7 @@ import os
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from bridge import logs
 from bridge.clock import Clock
@@ -21,10 +21,13 @@ from bridge.http.listener import Bound
 from bridge.http.operations import Operations
 from bridge.journal.journal import Journal
 from bridge.journal.options import JournalOptions
-from bridge.lifecycle import Command
+from bridge.lifecycle import Command, State
 from bridge.metering import Metering
 from bridge.outbox import OutboxCopier
 from bridge.relay import Relay
+
+#: How often it is looked whether the disk is full, in seconds.
+_LOOK_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,7 @@ class NodeParts(Protocol):
     def links(self, journal: Journal) -> LinkService:
         """The receiving end of node links."""
 
-    def acceptor(self, journal: Journal, links: LinkService) -> Acceptor | None:
+    def acceptor(self, node: Node, journal: Journal, links: LinkService) -> Acceptor | None:
         """Where messages come in; None where nothing listens."""
 
     def bridges(self, journal: Journal) -> Mapping[str, tuple[Relay, BridgeSummary]]:
@@ -81,6 +84,8 @@ class Node:
         self._operations: Operations | None = None
         self._outbox: OutboxCopier | None = None
         self._links: LinkService | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._tallies: dict[str | None, logs.Tally] = {}
 
     # -- life --------------------------------------------------------------------------------------------
 
@@ -130,6 +135,8 @@ class Node:
             bound_operations = await self._operations.start()
         self.journal = journal = await Journal.open(parts.journal_options(), parts.clock)
         self._tell_opening(journal, await journal.orphans())
+        journal.on_duplicates = self._on_duplicates
+        self._watching = asyncio.create_task(self._watch_journal(journal), name="watch-journal")
         segments = parts.segments()
         if segments is not None:
             self._outbox = OutboxCopier(journal, segments)
@@ -137,7 +144,7 @@ class Node:
         self.bridges = dict(parts.bridges(journal))
         self.metering.watch(journal, {name: relay for name, (relay, _) in self.bridges.items()})
         self._links = parts.links(journal)
-        self._acceptor = parts.acceptor(journal, self._links)
+        self._acceptor = parts.acceptor(self, journal, self._links)
         bound: Bound | None = None
         if self._acceptor is not None:
             bound = await self._acceptor.start()
@@ -158,11 +165,38 @@ class Node:
             )
             await relay.command(Command.START)
 
+    def _on_duplicates(self, bridge: str | None, count: int) -> None:
+        tally = self._tallies.get(bridge)
+        if tally is None:
+            later = asyncio.get_running_loop().call_later
+            tally = self._tallies[bridge] = logs.rate_limited(
+                "duplicate-rejected", bridge=bridge, later=later
+            )
+        tally.add(count)
+
+    async def _watch_journal(self, journal: Journal) -> None:
+        """Say once that there is no room, and once that there is again."""
+        told = False
+        while True:
+            if journal.disk_full and not told:
+                self._log.warning("journal-full", directory=str(journal.options.directory))
+            elif told and not journal.disk_full:
+                self._log.info("journal-room", directory=str(journal.options.directory))
+            told = journal.disk_full
+            await asyncio.sleep(_LOOK_S)
+
     def _tell_opening(self, journal: Journal, orphans: Sequence[tuple[str, str, int]]) -> None:
         for bridge, address, messages in orphans:
             self._log.warning("orphan-queue", bridge=bridge, address=address, queued=messages)
         for address, dropped in journal.identity.ids_dropped.items():
             self._log.warning("id-cache-shrunk", address=address, dropped=dropped)
+
+    def bridge_state(self, bridge: str) -> tuple[str, int]:
+        """A bridge's state and its messages in flight; what a bridge that is gone left is STOPPED."""
+        if bridge not in self.bridges:
+            return State.STOPPED.value, 0
+        relay, _ = self.bridges[bridge]
+        return relay.state.value, relay.window.messages
 
     async def stop(self) -> None:
         """Drain: no new work; bridges take their receipts; everything durable; at most `shutdown-timeout`."""
@@ -170,6 +204,10 @@ class Node:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._shutdown_timeout_ms / 1000):
                 await self._drain()
+        if self._watching is not None:
+            self._watching.cancel()
+        for tally in self._tallies.values():
+            tally.flush()
         queued = 0
         if self.journal is not None:
             with contextlib.suppress(BridgeError):

@@ -104,7 +104,10 @@ class AddressStatus:
     next: int
     id_cache_entries: int
     id_cache_capacity: int
+    #: Readers' queues.
     queues: Sequence[QueueStatus] = ()
+    #: The queues that bridges read, each by its bridge's name.
+    bridges: Sequence[QueueStatus] = ()
 
 
 class Store(Protocol):

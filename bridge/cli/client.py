@@ -125,6 +125,7 @@ class NodeClient:
                 total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=ANSWER_TIMEOUT_S
             ),
             auto_decompress=False,
+            middlewares=(_tell_lost_answers,),
         )
         return self
 
@@ -185,6 +186,20 @@ def operations_connection(arguments: argparse.Namespace) -> Connection:
 def address_path(address: str, *rest: str) -> str:
     """``/v1/addresses/{address}/...``, quoted."""
     return "/v1/addresses/" + "/".join(quote(part, safe="") for part in (address, *rest))
+
+
+async def _tell_lost_answers(
+    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    """Keep aiohttp from making a GET again by itself when its connection breaks.
+
+    A GET that leases messages is idempotent by its name only: the lost answer's page would stay leased, and
+    the reader would be given what follows it.
+    """
+    try:
+        return await handler(request)
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        raise Unreachable(f"{request.method} {request.url}: {_reason(error)}") from error
 
 
 def _reason(error: BaseException) -> str:

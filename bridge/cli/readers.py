@@ -18,15 +18,15 @@ from bridge.cli.client import NodeClient, Problem, Unreachable, address_path
 from bridge.cli.encode import Message, encode_json, encode_text
 from bridge.cli.options import PROGRAM
 from bridge.cli.progress import Progress
-from bridge.cli.retry import FIRST_RETRY_S, RETRY_FOR_S, is_worth_another_try, persistently
+from bridge.cli.retry import RETRY_FOR_S, is_worth_another_try, persistently
 from bridge.errors import BridgeError
 
 #: Messages of a page.
 PAGE: Final = 500
 #: Longest wait of one call for the first message, in milliseconds.
 MAX_WAIT_MS: Final = 10_000
-#: How long the node keeps a page for us, in milliseconds.
-LEASE_MS: Final = 60_000
+#: How long the node keeps a page for us, in milliseconds: so long a page whose answer was lost is held up.
+LEASE_MS: Final = 15_000
 #: How often a browse looks for more, and pauses while the node cannot be reached, in seconds.
 LOOK_AGAIN_S: Final = 0.25
 #: Most positions remembered as printed and not acknowledged.
@@ -100,7 +100,10 @@ class QueueReader:
     #: Printed, and not known to be acknowledged: what comes back is not printed again.
     _unsettled: set[int] = field(default_factory=set)
     _reached: bool = False
+    _first_contact: Deadline = field(default_factory=lambda: Deadline(RETRY_FOR_S))
     _made: bool = False
+    #: Ends when no page of ours whose answer was lost can be leased any more; None: no answer was lost.
+    _in_doubt: Deadline | None = None
 
     async def read(self) -> None:
         """Print until there is enough, or until nothing has come for too long.
@@ -117,20 +120,12 @@ class QueueReader:
                 return
 
     async def _page(self) -> Message | None:
-        """The next page; None where the node cannot be reached now."""
-        wait_ms = int(min(MAX_WAIT_MS, self.deadline.left_s * 1000))
-        params = {"max": self.printer.wanted, "wait": wait_ms, "lease": LEASE_MS}
-        path = address_path(self.address, "queues", self.queue, "messages")
-
-        async def ask() -> Any:
-            return (await self.client.call("GET", path, params=params)).body
-
+        """The next page; None where there is none now."""
         try:
-            if self._reached:
-                page: Message = await ask()
-            else:
-                patience_s = min(RETRY_FOR_S, max(self.deadline.left_s, FIRST_RETRY_S))
-                page = await persistently(ask, on_retry=self._note, give_up_after_s=patience_s)
+            if self._in_doubt is not None and await self._somebody_holds_messages():
+                await asyncio.sleep(min(LOOK_AGAIN_S, self.deadline.left_s))
+                return None
+            page: Message = await self._ask()
         except Problem as problem:
             if problem.code in _NOT_THERE and not self._made:
                 await self._make_queue()
@@ -138,10 +133,30 @@ class QueueReader:
             await self._wait_out(problem)
             return None
         except Unreachable as error:
+            self._in_doubt = self._in_doubt or Deadline(LEASE_MS / 1000)
             await self._wait_out(error)
             return None
         self._reached = True
         return page
+
+    async def _ask(self) -> Any:
+        wait_ms = int(min(MAX_WAIT_MS, self.deadline.left_s * 1000))
+        params = {"max": self.printer.wanted, "wait": wait_ms, "lease": LEASE_MS}
+        path = address_path(self.address, "queues", self.queue, "messages")
+        return (await self.client.call("GET", path, params=params)).body
+
+    async def _somebody_holds_messages(self) -> bool:
+        """Whether messages may be held by a lease of ours whose answer was lost.
+
+        Until it ends we must not go on, or what it holds would come after what follows it.
+        """
+        assert self._in_doubt is not None
+        status = (await self.client.call("GET", address_path(self.address))).body
+        leased = sum(queue["leased"] for queue in status["queues"] if queue["name"] == self.queue)
+        if leased and not self._in_doubt.over:
+            return True
+        self._in_doubt = None
+        return False
 
     async def _make_queue(self) -> None:
         path = address_path(self.address, "queues", self.queue)
@@ -152,9 +167,10 @@ class QueueReader:
         """Pause where another try may help.
 
         Raises:
-            Problem, Unreachable: the same error, where it does not, or where it never worked.
+            Problem, Unreachable: the same error, where it does not, or where it never worked in time.
         """
-        if not (self._reached and is_worth_another_try(error)):
+        gave_up = not self._reached and (self._first_contact.over or self.deadline.over)
+        if gave_up or not is_worth_another_try(error):
             raise error
         self._note(error)
         await asyncio.sleep(min(LOOK_AGAIN_S, self.deadline.left_s))
@@ -184,7 +200,8 @@ class QueueReader:
             await self.client.call("POST", path, packed={"lease": page["lease"]})
 
         try:
-            await persistently(settle, on_retry=self._note)
+            patience_s = float("inf") if self.deadline.timeout_s is None else RETRY_FOR_S
+            await persistently(settle, on_retry=self._note, give_up_after_s=patience_s)
         except Problem as problem:
             if problem.code == "STALE_LEASE":
                 return False

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from bridge.errors import NotFound
-from bridge.http.describe import Addresses, BridgesOf
+from bridge.http.describe import Addresses, BridgeState
 from bridge.http.guard import Guard, Principal, User
 from bridge.http.limits import Limits
 from bridge.http.listener import Bound, Listener
@@ -38,10 +38,10 @@ class Acceptor:
         limits: Limits | None = None,
         call_timeout_ms: int = 30_000,
         link: Link | None = None,
-        bridges_of: BridgesOf = lambda _: (),
+        bridge_state: BridgeState = lambda _: ("STOPPED", 0),
     ) -> None:
         """`call_timeout_ms` bounds how long a request's body may take to arrive; how long a POST
-        is held by BLOCK is the store's. `bridges_of` names the bridges that read an address.
+        is held by BLOCK is the store's. `bridge_state` knows the bridges that read an address.
         """
         limits = limits or Limits()
         guard = Guard(
@@ -56,7 +56,7 @@ class Acceptor:
         _add_messages(router, Messages(store, limits, body_timeout_s))
         router.add("POST", "/v1/transactions", Transactions(store, limits, body_timeout_s).commit)
         _add_queues(router, Queues(store, body_timeout_s))
-        addresses = Addresses(store, bridges_of)
+        addresses = Addresses(store, bridge_state)
         router.add("GET", "/v1/addresses", addresses.every)
         router.add("GET", "/v1/addresses/{a}", addresses.one)
         router.add("GET", "/v1/link", _link_handler(link), lasting=True)

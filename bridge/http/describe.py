@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from aiohttp import web
@@ -12,24 +12,24 @@ from bridge.http.answers import Answer, answer
 from bridge.http.bodies import Query, wants_msgpack
 from bridge.http.guard import Principal
 from bridge.http.problems import Forbidden
-from bridge.store import AddressStatus, Store
+from bridge.store import AddressStatus, QueueStatus, Store
 
-#: The bridges that read an address, each ``{"name","state","next","lag","in-flight"}``.
-BridgesOf = Callable[[str], Sequence[Mapping[str, Any]]]
+#: A bridge's state and its messages in flight, by its name.
+BridgeState = Callable[[str], tuple[str, int]]
 
 
 class Addresses:
     """Handlers for ``/v1/addresses`` and ``/v1/addresses/{a}``."""
 
-    def __init__(self, store: Store, bridges_of: BridgesOf) -> None:
+    def __init__(self, store: Store, bridge_state: BridgeState) -> None:
         self._store = store
-        self._bridges_of = bridges_of
+        self._bridge_state = bridge_state
 
     async def every(self, request: web.Request, principal: Principal) -> Answer:
         """``GET /v1/addresses``: those that the caller may send to or read from."""
         Query(request)
         shown = [
-            describe(status, self._bridges_of(status.address))
+            describe(status, self._bridge_state)
             for status in await self._store.addresses()
             if _may_see(principal, status.address)
         ]
@@ -44,14 +44,14 @@ class Addresses:
                 f"{principal.name} may neither send to nor receive from {address}", "address", found=address
             )
         status = await self._store.address(address)
-        return answer(describe(status, self._bridges_of(address)), msgpack=wants_msgpack(request))
+        return answer(describe(status, self._bridge_state), msgpack=wants_msgpack(request))
 
 
 def _may_see(principal: Principal, address: str) -> bool:
     return principal.may_send(address) or principal.may_receive(address)
 
 
-def describe(status: AddressStatus, bridges: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def describe(status: AddressStatus, bridge_state: BridgeState) -> dict[str, Any]:
     """An address with its queues and the bridges that read it."""
     return {
         "address": status.address,
@@ -72,5 +72,15 @@ def describe(status: AddressStatus, bridges: Sequence[Mapping[str, Any]]) -> dic
             }
             for queue in status.queues
         ],
-        "bridges": [dict(bridge) for bridge in bridges],
+        "bridges": [_describe_bridge(queue, *bridge_state(queue.name)) for queue in status.bridges],
+    }
+
+
+def _describe_bridge(queue: QueueStatus, state: str, in_flight: int) -> dict[str, Any]:
+    return {
+        "name": queue.name,
+        "state": state,
+        "next": queue.next,
+        "lag": queue.lag,
+        "in-flight": in_flight,
     }

@@ -1,4 +1,4 @@
-"""From stored blocks to batches: small blocks together, large messages alone. Pure.
+"""From stored blocks to batches: small blocks together, large messages alone; nothing is read here.
 
 Blocks are joined without being opened. Only one that is too large for a batch, that holds a large message
 among others, or that is taken up in its middle is decoded (design rule 5).

@@ -92,13 +92,22 @@ def connect_writer(path: Path, *, create: bool) -> sqlite3.Connection:
     """The one connection that writes; with `create` makes the file and its tables where there are none.
 
     Raises:
-        JournalFailed: the file is damaged, of a later version, or cannot be written.
+        JournalFailed: the file is damaged, no journal, of a later version, or cannot be written.
     """
+    if path.exists() and not os.access(path, os.W_OK):
+        # Before SQLite makes files beside it that have the same rights, and outlive the mistake.
+        raise _failure(path, _NO_RIGHT)
     try:
         connection = _connect(path, "rwc" if create else "rw")
         try:
+            is_new = _check_is_journal(connection, path)
+            if is_new:
+                connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+                connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             _set_up(connection, path)
-            _ensure_schema(connection, path)
+            if is_new:
+                _make_tables(connection)
+            _migrate(connection, path)
         except BaseException:
             connection.close()
             raise
@@ -121,9 +130,6 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
 
 
 def _set_up(connection: sqlite3.Connection, path: Path) -> None:
-    # Both only act on a file that has no table yet; changing them later costs a VACUUM.
-    connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
-    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
         raise JournalFailed(
@@ -140,6 +146,9 @@ def _set_up(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("PRAGMA secure_delete = OFF")
 
 
+_NO_RIGHT: Final = "cannot be written; give this user the right to write the file and its directory"
+
+
 def open_failure(path: Path, error: sqlite3.Error) -> JournalFailed:
     """What a person is told when `path` cannot be opened."""
     code = getattr(error, "sqlite_errorcode", None)
@@ -147,34 +156,40 @@ def open_failure(path: Path, error: sqlite3.Error) -> JournalFailed:
     if primary in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
         return damage(path, error)
     if primary in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
-        advice = "cannot be written; give this user the right to write the file and its directory"
-    elif classify(error) is Trouble.FULL:
-        advice = "cannot grow; make room on its disk"
-    else:
-        advice = "cannot be opened"
-    return JournalFailed(f"the journal {path} {advice} ({error})", key="node.data-directory", found=str(path))
+        return _failure(path, f"{_NO_RIGHT} ({error})")
+    if classify(error) is Trouble.FULL:
+        return _failure(path, f"cannot grow; make room on its disk ({error})")
+    return _failure(path, f"cannot be opened ({error})")
 
 
 def damage(path: Path, error: Exception) -> JournalFailed:
     """What a person is told when `path` holds what no journal has."""
-    return JournalFailed(
-        f"the journal {path} is damaged ({error}); it was left as it is: restore it from a backup, or move it"
-        " and the files beside it away to start empty",
-        key="node.data-directory",
-        found=str(path),
+    advice = "restore it from a backup, or move it and the files beside it away to start empty"
+    return _failure(path, f"is damaged ({error}); it was left as it is: {advice}")
+
+
+def _failure(path: Path, what: str) -> JournalFailed:
+    return JournalFailed(f"the journal {path} {what}", key="node.data-directory", found=str(path))
+
+
+def _check_is_journal(connection: sqlite3.Connection, path: Path) -> bool:
+    """True where there is nothing yet. Raises: JournalFailed for another program's file, which is not touched."""
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if tables and not {"meta", "sequence", "blocks"} <= tables:
+        raise _failure(path, "is not a journal, but another program's; it was left as it is: move it away")
+    return not tables
+
+
+def _make_tables(connection: sqlite3.Connection) -> None:
+    schema = files("bridge.journal").joinpath("schema.sql").read_text(encoding="utf-8")
+    connection.executescript(
+        f"BEGIN IMMEDIATE; {schema}\n"
+        f"INSERT INTO meta VALUES ('schema', '{SCHEMA_VERSION}');"
+        "INSERT INTO sequence VALUES (1, 0); COMMIT;"
     )
 
 
-def _ensure_schema(connection: sqlite3.Connection, path: Path) -> None:
-    has_tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-    if not has_tables:
-        schema = files("bridge.journal").joinpath("schema.sql").read_text(encoding="utf-8")
-        connection.executescript(
-            f"BEGIN IMMEDIATE; {schema}\n"
-            f"INSERT INTO meta VALUES ('schema', '{SCHEMA_VERSION}');"
-            "INSERT INTO sequence VALUES (1, 0); COMMIT;"
-        )
-        return
+def _migrate(connection: sqlite3.Connection, path: Path) -> None:
     row = connection.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
     version = int(row[0]) if row is not None else 0
     if version > SCHEMA_VERSION:
@@ -188,5 +203,5 @@ def _ensure_schema(connection: sqlite3.Connection, path: Path) -> None:
     for step in range(version, SCHEMA_VERSION):
         connection.executescript(
             f"BEGIN IMMEDIATE; {_MIGRATIONS[step]};"
-            f"UPDATE meta SET value = '{step + 1}' WHERE key = 'schema'; COMMIT;"
+            f" UPDATE meta SET value = '{step + 1}' WHERE key = 'schema'; COMMIT;"
         )

@@ -63,6 +63,8 @@ class Group:
     overlays: dict[str, Overlay] = field(default_factory=dict)
     changed_addresses: dict[int, AddressState] = field(default_factory=dict)
     changed_queues: dict[int, tuple[AddressState, QueueState]] = field(default_factory=dict)
+    #: Whose ID cache was cleared or resized.
+    changed_caches: list[AddressState] = field(default_factory=list)
     changed_positions: dict[StreamKey, PositionState] = field(default_factory=dict)
     changed_settled: dict[StreamKey, SettledState] = field(default_factory=dict)
     #: Rare changes, as SQL and its parameters, run before all rows.
@@ -80,6 +82,7 @@ class Group:
         return bool(
             self.arrivals
             or self.changed_queues
+            or self.changed_caches
             or self.changed_positions
             or self.changed_settled
             or self.changed_addresses

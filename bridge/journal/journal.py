@@ -7,15 +7,25 @@ that reads runs in a reader's thread. Implements `bridge.store.Store`.
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar
+
+import msgspec
 
 from bridge.block import encode_message
 from bridge.clock import Clock, SystemClock
-from bridge.errors import AddressNotFound, DuplicateIdRejected, NotFound, Stopping, TooBusy
+from bridge.errors import (
+    AddressNotFound,
+    DuplicateIdRejected,
+    JournalUnavailable,
+    NotFound,
+    Stopping,
+    TooBusy,
+)
 from bridge.journal import reader
 from bridge.journal.database import FILE_NAME, DirectoryLock
 from bridge.journal.notices import Notices
@@ -40,6 +50,8 @@ from bridge.store import Acknowledgement, AddressStatus, Committed, Delivered, P
 from dedup.verdict import Verdict
 
 U = TypeVar("U", bound=Unit)
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -76,6 +88,8 @@ class Journal:
         self.identity: Identity
         #: What came to each address since the node started.
         self.counts: defaultdict[str, AddressCounts] = defaultdict(AddressCounts)
+        #: Told how many messages were rejected as duplicates, and by which bridge (None: clients).
+        self.on_duplicates: Callable[[str | None, int], None] = lambda _bridge, _count: None
         self._lock = lock
         self._loop = asyncio.get_running_loop()
         self._closed = False
@@ -131,6 +145,11 @@ class Journal:
         return self._writer.disk_full
 
     @property
+    def broken(self) -> str:
+        """Why nothing can be stored now; empty: it can."""
+        return self._writer.broken
+
+    @property
     def commits(self) -> int:
         """Commit groups since the node started."""
         return self._writer.commits
@@ -159,6 +178,7 @@ class Journal:
             self._waiting_bytes -= unit.size
             self._count(unit)
             if unit.future.done():
+                self._take_back(unit)
                 continue
             if unit.error is not None:
                 unit.future.set_exception(unit.error)
@@ -166,24 +186,42 @@ class Journal:
                 unit.future.set_result(unit.result)
         self.notices.tell(told)
 
+    def _take_back(self, unit: Unit) -> None:
+        """Whoever asked has gone: a lease that nobody knows of must not hold messages until it ends."""
+        if isinstance(unit, LeaseUnit) and isinstance(unit.result, Grant) and not self._closed:
+            self._release(unit.address, unit.queue, unit.result.lease)
+
+    def _release(self, address: str, queue: str, lease: str) -> None:
+        returned = self.send(
+            LeaseEndUnit, acknowledgement=Acknowledgement(address, queue, lease), settle=False
+        )
+        returned.future.add_done_callback(lambda future: future.cancelled() or future.exception())
+
     def _count(self, unit: Unit) -> None:
         if isinstance(unit, CommitUnit):
             committed: Committed | None = unit.result
             if committed is None:
                 if isinstance(unit.error, DuplicateIdRejected):
-                    for _, address, _ in unit.error.duplicates:
-                        self.counts[address].repeated += 1
+                    self._count_repeated([address for _, address, _ in unit.error.duplicates])
                 return
             for address, (first, last) in committed.positions.items():
                 self.counts[address].stored += last - first + 1
             submissions = unit.transaction.submissions
-            for index in committed.skipped if committed.stored else range(len(submissions)):
-                self.counts[submissions[index].address].repeated += 1
+            repeated = committed.skipped if committed.stored else range(len(submissions))
+            self._count_repeated([submissions[index].address for index in repeated])
         elif isinstance(unit, DeliverUnit) and isinstance(unit.result, Receipt):
             counts = self.counts[unit.address]
             counts.replayed += unit.result.duplicates
+            if unit.result.duplicates:
+                self.on_duplicates(unit.bridge, unit.result.duplicates)
             if unit.result.verdict is Verdict.STORED:
                 counts.stored += unit.batch.count - unit.result.duplicates
+
+    def _count_repeated(self, addresses: Sequence[str]) -> None:
+        for address in addresses:
+            self.counts[address].repeated += 1
+        if addresses:
+            self.on_duplicates(None, len(addresses))
 
     def deadline_ms(self) -> int:
         """Until when a unit that begins now may be held."""
@@ -237,7 +275,7 @@ class Journal:
             )
             grant: Grant | None = await unit.future
             if grant is not None:
-                return await self._page(address, grant, reader.PageSize(most, most_bytes * 2))
+                return await self._page(address, queue, grant, reader.PageSize(most, most_bytes * 2))
             left_ms = until_ms - self.clock.monotonic_ms()
             if left_ms <= 0:
                 return Page(None)
@@ -245,9 +283,16 @@ class Journal:
                 left_ms = min(left_ms, max(unit.retry_ms, 1))
             await asyncio.wait([changed], timeout=left_ms / 1000)
 
-    async def _page(self, address: str, grant: Grant, most: reader.PageSize) -> Page:
-        row = await self._row(address)
-        messages = await self.read(reader.read_messages, self._decoded, row.address_id, grant.intervals, most)
+    async def _page(self, address: str, queue: str, grant: Grant, most: reader.PageSize) -> Page:
+        try:
+            row = await self._row(address)
+            messages = await self._look(
+                reader.read_messages, self._decoded, row.address_id, grant.intervals, most
+            )
+        except BaseException:
+            if not self._closed:
+                self._release(address, queue, grant.lease)
+            raise
         return Page(grant.lease, messages)
 
     async def acknowledge(self, acknowledgement: Acknowledgement) -> None:
@@ -263,7 +308,7 @@ class Journal:
         """Messages at positions > `after`. Raises: AddressNotFound."""
         row = await self._row(address)
         page = reader.PageSize(most, most_bytes)
-        return await self.read(
+        return await self._look(
             reader.read_messages, self._decoded, row.address_id, [(after + 1, row.next)], page
         )
 
@@ -276,11 +321,11 @@ class Journal:
 
     async def addresses(self) -> Sequence[AddressStatus]:
         """Every address, by name."""
-        return [self._described(*entry) for entry in await self.read(reader.describe_addresses, None)]
+        return [self._described(*entry) for entry in await self._look(reader.describe_addresses, None)]
 
     async def address(self, address: str) -> AddressStatus:
         """Raises: AddressNotFound."""
-        described = await self.read(reader.describe_addresses, address)
+        described = await self._look(reader.describe_addresses, address)
         if not described:
             raise AddressNotFound(f"no address {address}", key="address", found=address)
         return self._described(*described[0])
@@ -288,16 +333,19 @@ class Journal:
     def _described(self, status: AddressStatus, queues: list[tuple[Any, str | None]]) -> AddressStatus:
         now_ms = self.clock.monotonic_ms()
         known = self._writer.state.addresses.get(status.address)
-        of_readers = []
+        of_readers, of_bridges = [], []
         for queue, bridge in queues:
             if bridge is None:
                 used_ms = self._last_used_ms.get((status.address, queue.name))
                 of_readers.append(replace(queue, idle_ms=-1 if used_ms is None else now_ms - used_ms))
+            else:
+                of_bridges.append(replace(queue, name=bridge))
         policy = known.policy if known is not None else self.options.policy(status.address)
         return replace(
             status,
             max_bytes=policy.max_size_bytes,
             queues=of_readers,
+            bridges=of_bridges,
             id_cache_entries=len(known.cache) if known is not None else 0,
             id_cache_capacity=known.cache.capacity if known is not None else policy.id_cache_size,
         )
@@ -318,8 +366,17 @@ class Journal:
 
     # -- for the ends and the delivery log ----------------------------------------------------------
 
+    async def _look(
+        self, function: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """`read` for clients, who are told what is the matter with a damaged file."""
+        try:
+            return await self.read(function, *args, **kwargs)
+        except (sqlite3.Error, msgspec.DecodeError) as error:
+            raise JournalUnavailable(f"the journal cannot be read ({error})") from error
+
     async def _row(self, address: str) -> reader.AddressRow:
-        row = await self.read(reader.find_address, address)
+        row = await self._look(reader.find_address, address)
         if row is None:
             raise AddressNotFound(f"no address {address}", key="address", found=address)
         return row

@@ -13,11 +13,11 @@ from bridge.clock import Clock
 from bridge.errors import JournalFailed
 from bridge.journal.database import connect_writer, damage, open_failure
 from bridge.journal.group import Group
+from bridge.journal.loading import load_state
 from bridge.journal.logbook import Logbook
 from bridge.journal.options import JournalOptions, bridge_queue_name
-from bridge.journal.queues import forget_ids
 from bridge.journal.rows import CommitFailed, write_group
-from bridge.journal.state import State, load_state
+from bridge.journal.state import State
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +57,8 @@ def prepare(path: Path, options: JournalOptions, clock: Clock) -> Prepared:
     connection = connect_writer(path, create=True)
     try:
         try:
-            identity = _identify(connection, clock)
-            state = load_state(connection, options)
-            identity.ids_dropped.update(state.ids_dropped)
+            state = load_state(connection, options)  # before the first write: a damaged file stays as it is
+            identity = _identify(connection, state, clock)
             group = _make_configured(state, options, identity, clock)
             _fit_ids(group)
             if group.changes_anything:
@@ -107,7 +106,7 @@ def reconnect(path: Path, options: JournalOptions, identity: Identity, sequence:
     return Prepared(path, identity, connection, state)
 
 
-def _identify(connection: sqlite3.Connection, clock: Clock) -> Identity:
+def _identify(connection: sqlite3.Connection, state: State, clock: Clock) -> Identity:
     meta = dict(connection.execute("SELECT key, value FROM meta").fetchall())
     node_id = meta.get("node-id") or str(uuid.uuid4())
     incarnation = meta.get("incarnation") or uuid.uuid4().hex[:16]
@@ -115,9 +114,9 @@ def _identify(connection: sqlite3.Connection, clock: Clock) -> Identity:
     connection.execute("BEGIN IMMEDIATE")
     connection.execute("INSERT OR IGNORE INTO meta VALUES ('node-id', ?)", (node_id,))
     connection.execute("INSERT OR IGNORE INTO meta VALUES ('incarnation', ?)", (incarnation,))
-    connection.execute("INSERT INTO runs SELECT ?, next, ? FROM sequence", (run, clock.wall_ms()))
+    connection.execute("INSERT INTO runs VALUES (?, ?, ?)", (run, state.sequence, clock.wall_ms()))
     connection.execute("COMMIT")
-    return Identity(node_id, incarnation, run)
+    return Identity(node_id, incarnation, run, state.ids_dropped)
 
 
 def _make_configured(state: State, options: JournalOptions, identity: Identity, clock: Clock) -> Group:
@@ -142,12 +141,11 @@ def _make_configured(state: State, options: JournalOptions, identity: Identity, 
 
 
 def _fit_ids(group: Group) -> None:
-    """Delete stored IDs that no cache holds: all where they are not persisted, the oldest where it shrank."""
+    """Let the file hold the IDs that the caches hold: none where they are not persisted."""
     if not group.options.persist_id_cache:
         group.statements.append(("DELETE FROM ids", ()))
         return
     for address in group.state.addresses.values():
-        oldest = address.cache.accepted - address.cache.capacity
-        if oldest > 0:
-            group.statements.append(forget_ids(address.address_id, oldest))
+        if address.cache.accepted > len(address.cache):
+            group.changed_caches.append(address)
             group.changed_addresses[address.address_id] = address  # its capacity, for the next start

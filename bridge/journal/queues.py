@@ -168,19 +168,11 @@ def change_cache(group: Group, unit: CacheUnit) -> None:
     cache = address.cache
     if unit.capacity is None:
         unit.result = cache.clear()
-        oldest = cache.accepted
     else:
         unit.result = cache.resize(unit.capacity)
         address.id_cache_size, address.id_cache_configured = unit.capacity, address.policy.id_cache_size
         group.changed_addresses[address.address_id] = address
-        oldest = cache.accepted - unit.capacity
-    group.statements.append(forget_ids(address.address_id, oldest))
-
-
-def forget_ids(address_id: int, oldest: int) -> tuple[str, tuple[int, int, int]]:
-    """Delete the rows of IDs that all have running numbers below `oldest`; younger rows are not looked at."""
-    sql = "DELETE FROM ids WHERE address_id = ? AND first < ? AND first + count <= ?"
-    return (sql, (address_id, oldest, oldest))
+    group.changed_caches.append(address)
 
 
 def delete_address(group: Group, unit: DeleteAddressUnit) -> None:

@@ -10,7 +10,7 @@ import msgspec
 from bridge.crash_points import crash_point
 from bridge.journal.arrivals import Arrivals
 from bridge.journal.group import Group
-from bridge.journal.queues import forget_ids
+from bridge.journal.id_rows import add_ids, fit_ids
 from bridge.journal.trimming import trim
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -70,6 +70,8 @@ def write_group(group: Group, connection: sqlite3.Connection) -> int:
     size = _OVERHEAD_BYTES
     for sql, parameters in group.statements:
         connection.execute(sql, parameters)
+    for address in group.changed_caches:
+        fit_ids(connection, address)
     for arrivals in group.arrivals.values():
         size += _write_arrivals(group, connection, arrivals)
     size += _write_ids(group, connection)
@@ -115,24 +117,13 @@ def _write_arrivals(group: Group, connection: sqlite3.Connection, arrivals: Arri
 
 
 def _write_ids(group: Group, connection: sqlite3.Connection) -> int:
-    """One row of IDs for each address, and away with the rows whose IDs have all been overwritten."""
     size = 0
     for name, overlay in group.overlays.items():
-        added = overlay.added
-        if not added:
-            continue
-        address = group.state.addresses[name]
-        group.changed_addresses[address.address_id] = address
-        if not group.options.persist_id_cache:
-            continue
-        packed = _encode(added)
-        connection.execute(
-            "INSERT INTO ids (address_id, first, count, stored_ms, packed) VALUES (?, ?, ?, ?, ?)",
-            (address.address_id, overlay.first, len(added), group.now_ms, packed),
-        )
-        oldest = overlay.first + len(added) - address.cache.capacity
-        connection.execute(*forget_ids(address.address_id, oldest))
-        size += len(packed)
+        if overlay.added:
+            address = group.state.addresses[name]
+            group.changed_addresses[address.address_id] = address
+            if group.options.persist_id_cache:
+                size += add_ids(connection, address, overlay, group.now_ms)
     return size
 
 

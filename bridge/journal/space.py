@@ -10,6 +10,7 @@ from typing import Final
 
 from bridge.clock import Clock
 from bridge.crash_points import crash_point
+from bridge.journal.database import Trouble, classify
 from bridge.journal.options import CHECKPOINT_BYTES, SLACK_BYTES
 
 #: How often the free list is looked at.
@@ -26,8 +27,12 @@ _MOST_PAGES: Final = 1024
 class Space:
     """Owned by the writer's thread, which calls it between commits."""
 
-    def __init__(self, connection: sqlite3.Connection, path: Path, clock: Clock) -> None:
+    def __init__(self, connection: sqlite3.Connection, path: Path, clock: Clock, reserve_bytes: int) -> None:
+        """`reserve_bytes`: what is kept aside on the disk for the log to be copied in any case; 0: nothing."""
         self._connection = connection
+        self._checkpoint_bytes = min(CHECKPOINT_BYTES, reserve_bytes * 2 // 3 or CHECKPOINT_BYTES)
+        #: The last checkpoint found no room, and why.
+        self.stuck: sqlite3.Error | None = None
         self._path = path
         self._clock = clock
         self._unchecked_bytes = 0
@@ -56,7 +61,7 @@ class Space:
 
     def keep_up(self) -> None:
         """Checkpoint when the log is long; shrink when the file is much larger than its data."""
-        if self._unchecked_bytes >= CHECKPOINT_BYTES:
+        if self._unchecked_bytes >= self._checkpoint_bytes:
             self.checkpoint()
         if self._clock.monotonic_ms() < self._look_at_ms:
             return
@@ -76,8 +81,10 @@ class Space:
         self._unchecked_bytes = 0
         try:
             self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-        except sqlite3.Error:
-            return False  # the log keeps what it has; tried again after as many bytes
+        except sqlite3.Error as error:  # the log keeps what it has; tried again after as many bytes
+            self.stuck = error if classify(error) is Trouble.FULL else None
+            return False
+        self.stuck = None
         crash_point("journal.after-checkpoint")
         return True
 

@@ -1,22 +1,15 @@
-"""The journal's state in memory: an image of small tables, loaded at opening and after every failure."""
+"""The journal's state in memory: an image of small tables."""
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import chain
-
-import msgspec
 
 from bridge.cursor import Cursor
-from bridge.journal.options import AddressPolicy, JournalOptions
+from bridge.journal.options import AddressPolicy
 from dedup.cache import IdCache
 
 #: Name of an address that was deleted, followed by its id.
 DELETED_PREFIX = "$deleted."
-
-_ids_decoder = msgspec.msgpack.Decoder(list[bytes])
 
 
 @dataclass(slots=True)
@@ -131,71 +124,3 @@ class State:
         """An address whose last row is gone."""
         del self.addresses[address.name], self.by_id[address.address_id]
         self.to_trim.discard(address.address_id)
-
-
-def load_state(connection: sqlite3.Connection, options: JournalOptions) -> State:
-    """Read the small tables and the ID blocks; never the message blocks, so 10 GB load as fast as 10 MB.
-
-    Raises:
-        sqlite3.Error, msgspec.DecodeError: the file is damaged.
-    """
-    (sequence,) = connection.execute("SELECT next FROM sequence").fetchone()
-    state = State(sequence)
-    _load_addresses(connection, options, state)
-    for queue_id, address_id, name, bridge, next_position, packed in connection.execute(
-        "SELECT queue_id, address_id, name, bridge, next, cursor FROM queues"
-    ):
-        cursor = Cursor.unpack(next_position, packed)
-        state.add_queue(state.by_id[address_id], QueueState(queue_id, name, bridge, cursor))
-    for bridge, stream, *rest in connection.execute(
-        "SELECT bridge, stream, next, run, checksum, epoch FROM positions"
-    ):
-        state.positions[bridge, stream] = PositionState(*rest)
-    for bridge, stream, *rest in connection.execute(
-        "SELECT bridge, stream, upto, checksum, store FROM settled"
-    ):
-        state.settled[bridge, stream] = SettledState(*rest)
-    state.to_trim = {address.address_id for address in state.by_id.values() if address.to_trim}
-    return state
-
-
-def _load_addresses(connection: sqlite3.Connection, options: JournalOptions, state: State) -> None:
-    rows = connection.execute(
-        "SELECT address_id, name, routing_type, first, next, trimmed, total, messages, bytes, logged,"
-        " ids_accepted, id_cache_capacity, id_cache_size, id_cache_configured FROM addresses"
-    )
-    for *values, accepted, capacity_before, own_size, replaced_size in rows.fetchall():
-        address_id, name, routing_type, first, next_position, trimmed, total, messages, size, logged = values
-        policy = options.policy(name)
-        # An operator's size holds until the settings say something new.
-        resized, configured = own_size, replaced_size
-        if configured != policy.id_cache_size:
-            resized = configured = None
-        cache = IdCache(policy.id_cache_size if resized is None else resized)
-        if options.persist_id_cache:
-            found = _load_ids(connection, address_id, cache, accepted)
-            # A crash, or a row that is overwritten in part, leaves more than the cache ever held.
-            if (dropped := min(found, capacity_before) - len(cache)) > 0:
-                state.ids_dropped[name] = dropped
-        state.add_address(
-            AddressState(
-                address_id, name, policy, routing_type, first, next_position, trimmed,
-                total, messages, size, logged, cache, resized, configured,
-            )
-        )  # fmt: skip
-
-
-def _load_ids(connection: sqlite3.Connection, address_id: int, cache: IdCache, accepted: int) -> int:
-    """Fill `cache` from the address's rows, oldest first; answers how many IDs they hold."""
-    (found,) = connection.execute(
-        "SELECT coalesce(sum(count), 0) FROM ids WHERE address_id = ?", (address_id,)
-    ).fetchone()
-
-    def blocks() -> Iterator[list[bytes]]:
-        for (packed,) in connection.execute(
-            "SELECT packed FROM ids WHERE address_id = ? ORDER BY first", (address_id,)
-        ):
-            yield _ids_decoder.decode(packed)
-
-    cache.load(chain.from_iterable(blocks()), accepted=accepted)
-    return int(found)

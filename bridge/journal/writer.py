@@ -23,13 +23,14 @@ from bridge.journal.database import Trouble, classify
 from bridge.journal.deciding import decide, refuse
 from bridge.journal.group import Group
 from bridge.journal.holding import Holding
+from bridge.journal.loading import load_state
 from bridge.journal.logbook import Logbook
 from bridge.journal.opening import Prepared, reconnect
 from bridge.journal.options import GROUP_BYTES, GROUP_UNITS, RESERVE_BYTES, RETRY_MS, JournalOptions
 from bridge.journal.reserve import Reserve
 from bridge.journal.rows import CommitFailed, write_group
 from bridge.journal.space import Space
-from bridge.journal.state import State, load_state
+from bridge.journal.state import State
 from bridge.journal.units import CacheUnit, DeleteAddressUnit, Told, Unit
 
 #: After trimming failed it is tried again this much later, alone, so that nothing else fails with it.
@@ -67,7 +68,9 @@ class Writer:
 
     def _adopt(self, connection: sqlite3.Connection, state: State) -> None:
         self.connection, self.state = connection, state
-        self._space = Space(connection, self._path, self._clock)
+        #: What the file has reached for certain; the state's may be ahead of it while a group is stored.
+        self._sequence = state.sequence
+        self._space = Space(connection, self._path, self._clock, self._reserve.size)
 
     @property
     def disk_full(self) -> bool:
@@ -97,6 +100,8 @@ class Writer:
             self._commit(units)
             if not self.broken:
                 self._space.keep_up()
+                if self._space.stuck is not None and self._full is None:
+                    self._wait_for_room((), self._space.stuck)
         self._answer(self._held.take(room_came=True), Stopping("the node is stopping"))
         self._space.close()
         self._reserve.release()
@@ -158,6 +163,7 @@ class Writer:
         except Exception as error:  # noqa: BLE001 - whatever it was, nobody may be left without an answer
             self._fail(group, units, error)
             return
+        self._sequence = self.state.sequence
         for overlay in group.overlays.values():
             overlay.commit()
         group.answer_commits()
@@ -230,7 +236,7 @@ class Writer:
             return False
         self._retry_ms = now_ms + RETRY_MS
         try:
-            prepared = reconnect(self._path, self._options, self._identity, self.state.sequence)
+            prepared = reconnect(self._path, self._options, self._identity, self._sequence)
         except (sqlite3.Error, msgspec.DecodeError, BridgeError) as error:
             self.broken = str(error)
             return False
@@ -242,7 +248,7 @@ class Writer:
 
     def _wait_for_room(self, units: Sequence[Unit], cause: Exception) -> None:
         """Messages wait. What brings none is tried once more, with the reserve given up for it."""
-        self._full = DiskFull(f"no room for the journal {self._path.name} ({cause})")
+        self._full = DiskFull(f"no room on the disk of the journal {self._path} ({cause})")
         self._retry_ms = self._clock.monotonic_ms() + RETRY_MS
         self._reserve.release()
         self._space.checkpoint()
@@ -255,11 +261,13 @@ class Writer:
             self._hold(small, self._full)
 
     def _has_room(self) -> bool:
-        """Whether messages may be tried again: the reserve can be had, or the file itself has room."""
+        """Whether messages may be tried again: the log goes into the file, and either has room to spare."""
         now_ms = self._clock.monotonic_ms()
         if now_ms < self._retry_ms:
             return False
         self._retry_ms = now_ms + RETRY_MS
+        if not self.broken and self._space.stuck is not None and not self._space.checkpoint():
+            return False
         if self.broken or not self._reserve.size or self._reserve.hold():
             return True
         return self._space.free_bytes >= RESERVE_BYTES

@@ -192,6 +192,10 @@ class FakeStore:
         self.down = False
         #: Never answers an `open`.
         self.hangs = False
+        #: Addresses that take no message now.
+        self.full: set[str] = set()
+        #: Largest body that is ever taken, bytes.
+        self.largest = 1 << 30
         self.receipts_are_dropped = False
         self.receipts_take_s = 0.0
         self._refused: set[int] = set()
@@ -255,21 +259,27 @@ class FakeStore:
             raise OutOfSequence(f"begins at {batch.from_}; expected at most {position.next}")
         if judged.outcome is Outcome.DUPLICATE:
             return Receipt(batch.stream, Verdict.DUPLICATE, judged.next, duplicates=batch.count)
-        if self._not_now > 0:
-            self._not_now -= 1
-            position.blocked = epoch
-            return Receipt(batch.stream, Verdict.NOT_NOW, position.next or 0, reason="ADDRESS_FULL: for now")
         fresh = batch.after(judged.start)
-        for place in run_arithmetic.positions(fresh.runs):
-            if place in self._refused:
-                position.blocked = epoch
-                return Receipt(
-                    batch.stream, Verdict.REFUSED, position.next or 0, place, "MESSAGE_TOO_LARGE: it is"
-                )
+        answer = self._not_taken(stream, fresh, position.next or 0)
+        if answer is not None:
+            position.blocked = epoch
+            return answer
         if fresh.block is not None:
             self._store(stream.target_address, fresh)
         position.next, position.run, position.checksum = batch.upto, stream.run, batch.checksum
         return Receipt(batch.stream, Verdict.STORED, batch.upto, duplicates=batch.count - fresh.count)
+
+    def _not_taken(self, stream: Stream, batch: Batch, next_position: int) -> Receipt | None:
+        """Why nothing of the batch is stored, if so."""
+        messages = batch.block.messages() if batch.block is not None else []
+        for place, message in zip(run_arithmetic.positions(batch.runs), messages, strict=True):
+            if place in self._refused or len(message.body or b"") > self.largest:
+                reason = "MESSAGE_TOO_LARGE: it is"
+                return Receipt(batch.stream, Verdict.REFUSED, next_position, place, reason)
+        if self._not_now > 0 or (messages and stream.target_address in self.full):
+            self._not_now = max(self._not_now - 1, 0)
+            return Receipt(batch.stream, Verdict.NOT_NOW, next_position, reason="ADDRESS_FULL: for now")
+        return None
 
     def _store(self, address: str, batch: Batch) -> None:
         assert batch.block is not None

@@ -65,9 +65,10 @@ class FakeNode:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait for something that requests bring about."""
-        while not condition():
-            self._served.clear()
-            await self._served.wait()
+        async with asyncio.timeout(10):
+            while not condition():
+                self._served.clear()
+                await self._served.wait()
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         try:
@@ -89,6 +90,8 @@ class FakeNode:
                     answer = self._post(address, await request.read(), request.headers.get("Duplicate-Id"))
                 case "GET", ["addresses", address, "messages"]:
                     answer = self._browse(address, request)
+                case "GET", ["addresses", address]:
+                    answer = self._status(address)
                 case "PUT", ["addresses", address, "queues", queue]:
                     self.addresses.setdefault(address, FakeAddress()).settled.setdefault(queue, set())
                     answer = {}
@@ -154,6 +157,11 @@ class FakeNode:
         if queue not in self.addresses[name].settled:
             raise KeyError("QUEUE_NOT_FOUND")
         return self.addresses[name]
+
+    def _status(self, name: str) -> dict[str, Any]:
+        address = self.addresses[name]
+        held = {queue: sum(map(len, leases.values())) for queue, leases in address.leases.items()}
+        return {"queues": [{"name": queue, "leased": held.get(queue, 0)} for queue in address.settled]}
 
     def _browse(self, name: str, request: web.Request) -> dict[str, Any]:
         if name not in self.addresses:

@@ -87,6 +87,13 @@ class LinkProxy:
         for writer in list(self._writers):
             writer.transport.abort()
 
+    def heal(self) -> None:
+        """No more delay; what was swallowed is gone with its connection, as on a real network."""
+        self.delay_s = 0.0
+        if self.swallowing:
+            self.cut()
+        self.swallowing = False
+
     async def stop(self) -> None:
         """Cut, and take no more."""
         if self._server is not None:

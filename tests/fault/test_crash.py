@@ -24,6 +24,7 @@ from tests.fault.traffic import (
     read_until,
     send_singles,
     send_transactions,
+    until_confirmed,
 )
 
 SINGLES = 60
@@ -64,9 +65,10 @@ async def run_round(directory: Path, seed: int, *, crash_edge: str = "", crash_h
                     send_transactions(edge, sent, "t", TRANSACTIONS),
                 )
                 chaos.cancel()
-                it.proxy.swallowing, it.proxy.delay_s = False, 0.0
+                it.proxy.heal()
                 wanted.set_result(2 * SINGLES + TRANSACTIONS * TRANSACTION)
                 await reading
+                await until_confirmed(edge)
                 for keeper in keepers:
                     keeper.cancel()
             for node in (it.edge, it.hub):
@@ -88,8 +90,7 @@ async def _fail_at_random(it: Rig) -> None:
             case 3:
                 it.proxy.swallowing = True
                 await asyncio.sleep(0.2)
-                it.proxy.cut()
-                it.proxy.swallowing = False
+                it.proxy.heal()
             case 4:
                 node = it.random.choice([it.edge, it.hub])
                 if node.process is not None and node.process.returncode is None:

@@ -90,6 +90,15 @@ async def read_until(client: Client, received: Received, wanted: asyncio.Future[
             assert before == message["body"]
 
 
+async def until_confirmed(edge: Client) -> None:
+    """The target's word has come for everything: nothing waits for the bridge any more."""
+    while True:
+        _, address = await edge.ask("GET", "/v1/addresses/orders")
+        if address["bridges"][0]["lag"] == 0:
+            return
+        await asyncio.sleep(0.05)
+
+
 def check_order(sent: Sent, received: Received) -> None:
     """Every message of every writer, once, in the order of its sending; nothing else."""
     arrived = received.bodies()

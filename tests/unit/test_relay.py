@@ -286,6 +286,28 @@ async def test_started_twice_at_once_after_a_failure_it_lives_once() -> None:
     await bridge.stop()
 
 
+@in_virtual_time
+async def test_a_stop_overtakes_a_start_that_waits_for_the_last_life_to_end() -> None:
+    bridge = Bridge(initial_connect_attempts=0)
+    source = bridge.source
+
+    async def close_slowly() -> None:
+        await asyncio.sleep(1)
+        await FakeSource.close(source)
+
+    source.close = close_slowly  # type: ignore[method-assign]
+    bridge.store.down = True
+    await bridge.start()
+    await bridge.until(State.FAILED)
+    bridge.store.down = False
+    starting = asyncio.create_task(bridge.start())
+    await asyncio.sleep(0.1)
+    assert bridge.state() is State.STARTING
+    await asyncio.gather(starting, bridge.stop())
+    await asyncio.sleep(60)
+    assert (bridge.state(), bridge.store.opens) == (State.STOPPED, 1)
+
+
 # -- reconnecting ----------------------------------------------------------------------------------------
 
 

@@ -130,6 +130,25 @@ async def test_a_reader_that_waits_goes_on_after_the_node_was_away() -> None:
         assert out.getvalue() == b"a\nb\n"
 
 
+async def test_a_page_whose_answer_was_lost_comes_before_what_follows_it() -> None:
+    async with FakeNode() as node, NodeClient(Connection(node.url)) as client:
+        fill(node, b"a")
+        found, out = reader(client, count=3, timeout_s=None)
+        losses = iter(["answer"] * 3 + ["lose"])  # the queue is made, a page, its end; the next page is lost
+        node.after = lambda _: next(losses, "answer")
+        reading = asyncio.create_task(found.read())
+        await node.until(lambda: bool(node.addresses["orders"].settled.get("billing")))
+        fill(node, b"b")
+        await node.until(lambda: any(call == "GET /v1/addresses/orders" for call in node.calls))
+        fill(node, b"c")
+        asked = len(node.calls)
+        await node.until(lambda: len(node.calls) > asked + 2)
+        assert out.getvalue() == b"a\n"
+        node.end_leases("orders", "billing")
+        await reading
+        assert out.getvalue() == b"a\nb\nc\n"
+
+
 async def test_a_node_that_was_never_there_is_an_error() -> None:
     async with FakeNode() as node:
         url = node.url

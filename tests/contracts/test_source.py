@@ -1,0 +1,394 @@
+"""What every source does: one suite, run by the fake and by every real end."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import sqlite3
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from bridge import runs as run_arithmetic
+from bridge.batch import Batch
+from bridge.errors import SourceGap
+from bridge.journal.journal import Journal
+from bridge.journal.options import BridgeQueue, JournalOptions
+from bridge.journal.source import JournalSource
+from bridge.message import Message
+from bridge.ports import Receipt, Remembered, Source
+from bridge.store import Submission, Transaction
+from dedup.verdict import Verdict
+from tests.fakes.ends import FakeJournal, FakeSource
+
+BRIDGE = "orders-to-hub"
+#: Of the sources below: some seven messages.
+BATCH_BYTES = 60
+
+
+class Origin(Protocol):
+    """What is behind a source: where clients send, and what outlives a process."""
+
+    async def put(self, address: str, bodies: Sequence[bytes]) -> list[int]:
+        """Store messages; answers their positions."""
+
+    def source(self) -> Source:
+        """The bridge's source, as a process makes it that has just started."""
+
+    async def restart(self) -> None:
+        """End the process and start another."""
+
+    async def backlog(self, address: str) -> int:
+        """Messages that are not settled."""
+
+    async def close(self) -> None: ...
+
+
+class FakeOrigin:
+    def __init__(self, _: Path) -> None:
+        self.journal = FakeJournal()
+        self.journal.make("orders")
+
+    async def put(self, address: str, bodies: Sequence[bytes]) -> list[int]:
+        return self.journal.put(address, *map(Message, bodies))
+
+    def source(self) -> Source:
+        return FakeSource(self.journal, BRIDGE, most=7)
+
+    async def restart(self) -> None:
+        """Nothing of it is in a process."""
+
+    async def backlog(self, address: str) -> int:
+        return len(self.journal.backlog(BRIDGE, address))
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+class JournalOrigin:
+    def __init__(self, directory: Path) -> None:
+        queue = BridgeQueue(BRIDGE, ["orders"], lambda address: address != "other")
+        self.options = JournalOptions(directory, bridges=[queue])
+        self.journal: Journal
+
+    async def put(self, address: str, bodies: Sequence[bytes]) -> list[int]:
+        positions: list[int] = []
+        values = list(bodies)
+        for size in itertools.cycle((1, 5, 2)):  # blocks of one message and of several
+            if not values:
+                return positions
+            together = [Submission(address, Message(body)) for body in values[:size]]
+            del values[:size]
+            first, last = (await self.journal.commit(Transaction(together))).positions[address]
+            positions.extend(range(first, last + 1))
+        raise AssertionError
+
+    def source(self) -> Source:
+        return JournalSource(
+            self.journal,
+            BRIDGE,
+            selects=lambda address: address != "other",
+            forward=lambda address: address,
+            stamp=True,
+            batch_bytes=BATCH_BYTES,
+            large_bytes=BATCH_BYTES,
+            target_name="hub",
+        )
+
+    async def restart(self) -> None:
+        await self.journal.close()
+        self.journal = await Journal.open(self.options)
+
+    async def backlog(self, address: str) -> int:
+        return await self.journal.read(_bridge_lag, address)
+
+    async def close(self) -> None:
+        await self.journal.close()
+
+
+def _bridge_lag(connection: sqlite3.Connection, address: str) -> int:
+    (next_position,) = connection.execute(
+        "SELECT q.next FROM queues q JOIN addresses a USING (address_id) WHERE a.name = ? AND q.bridge = ?",
+        (address, BRIDGE),
+    ).fetchone()
+    rows = connection.execute(
+        "SELECT b.first, b.count FROM blocks b JOIN addresses a USING (address_id) WHERE a.name = ?",
+        (address,),
+    )
+    return sum(max(0, first + count - max(first, next_position)) for first, count in rows)
+
+
+@pytest.fixture(params=[FakeOrigin, JournalOrigin], ids=["fake", "journal"])
+async def origin(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Origin]:
+    made = request.param(tmp_path)
+    if isinstance(made, JournalOrigin):
+        made.journal = await Journal.open(made.options)
+    yield made
+    await made.close()
+
+
+def bodies(first: int, end: int) -> list[bytes]:
+    return [b"m%d" % number for number in range(first, end)]
+
+
+async def identities(source: Source) -> dict[str, str]:
+    """Stream identity by address."""
+    return {stream.address: stream.identity for stream in await source.streams()}
+
+
+async def opened(
+    origin: Origin, resume: dict[str, int | None] | None = None, store: str = "store-1"
+) -> Source:
+    """A new source, open at these positions by address (all others: None)."""
+    source = origin.source()
+    names = await identities(source)
+    await source.open({identity: (resume or {}).get(address) for address, identity in names.items()}, store)
+    return source
+
+
+async def read(source: Source, messages: int) -> list[Batch]:
+    """The next batches, until so many messages have come."""
+    batches: list[Batch] = []
+    async with asyncio.timeout(5):
+        while sum(batch.count for batch in batches) < messages:
+            batches.extend(await source.read())
+    return batches
+
+
+def messages(batches: Sequence[Batch], identity: str) -> list[tuple[int, bytes | None]]:
+    """(position, body) of everything that the stream's batches carry; they must cover without a gap."""
+    found: list[tuple[int, bytes | None]] = []
+    upto: int | None = None
+    for batch in batches:
+        if batch.stream != identity:
+            continue
+        assert upto is None or batch.from_ == upto, f"covered up to {upto}, then from {batch.from_}"
+        upto = batch.upto
+        places = list(run_arithmetic.positions(batch.runs))
+        assert all(batch.from_ <= place < batch.upto for place in places)
+        if batch.block is not None:
+            assert batch.checksum == batch.block.checksum
+            found.extend(zip(places, (m.body for m in batch.block.messages()), strict=True))
+    return found
+
+
+def origins(batches: Sequence[Batch]) -> list[tuple[str, int]]:
+    """Where each message says that it was first stored."""
+    return [
+        (stream, position)
+        for batch in batches
+        if batch.block is not None
+        for stream, first, last in batch.block.origins
+        for position in range(first, last + 1)
+    ]
+
+
+async def settle(source: Source, batches: Sequence[Batch]) -> None:
+    for batch in batches:
+        await source.settled(batch, Receipt(batch.stream, Verdict.STORED, batch.upto, committed=1))
+
+
+async def test_everything_is_read_in_order_at_its_exact_positions(origin: Origin) -> None:
+    """B1"""
+    positions = await origin.put("orders", bodies(0, 40))
+    source = await opened(origin)
+    found = messages(await read(source, 40), (await identities(source))["orders"])
+    assert found == list(zip(positions, bodies(0, 40), strict=True))
+    await source.close()
+
+
+async def test_positions_are_exact_where_several_addresses_share_the_sequence(origin: Origin) -> None:
+    sent: dict[str, list[tuple[int, bytes]]] = {"orders": [], "invoices": []}
+    for number in range(0, 40, 4):
+        for address, count in (("orders", 3), ("invoices", 1)):
+            values = bodies(number, number + count)
+            sent[address] += zip(await origin.put(address, values), values, strict=True)
+    source = await opened(origin)
+    batches = await read(source, 40)
+    for address, identity in (await identities(source)).items():
+        assert messages(batches, identity) == sent[address]
+    await source.close()
+
+
+async def test_messages_say_where_they_were_first_stored_and_the_same_again_when_read_again(
+    origin: Origin,
+) -> None:
+    """B10"""
+    positions = await origin.put("orders", bodies(0, 20))
+    first = await opened(origin)
+    identity = (await identities(first))["orders"]
+    found = origins(await read(first, 20))
+    assert found == [(identity, position) for position in positions]
+    await first.close()
+    await origin.restart()
+    again = await opened(origin)
+    assert origins(await read(again, 20)) == found
+    await again.close()
+
+
+async def test_streams_have_the_same_identity_after_a_restart(origin: Origin) -> None:
+    await origin.put("invoices", bodies(0, 1))
+    before = await identities(origin.source())
+    assert set(before) == {"orders", "invoices"}
+    await origin.restart()
+    assert await identities(origin.source()) == before
+
+
+async def test_reading_waits_for_what_comes_later(origin: Origin) -> None:
+    source = await opened(origin)
+    reading = asyncio.create_task(source.read())
+    await asyncio.sleep(0)
+    assert not reading.done()
+    await origin.put("orders", bodies(0, 1))
+    (batch,) = await asyncio.wait_for(reading, 5)
+    assert batch.block is not None
+    assert batch.block.messages() == [Message(b"m0")]
+    await source.close()
+
+
+async def test_it_resumes_exactly_where_the_target_says_also_within_what_was_stored_together(
+    origin: Origin,
+) -> None:
+    positions = await origin.put("orders", bodies(0, 20))
+    for start in (5, 6, 13, 19):
+        source = await opened(origin, {"orders": positions[start]})
+        batches = await read(source, 20 - start)
+        assert batches[0].from_ == positions[start]
+        assert messages(batches, batches[0].stream) == list(
+            zip(positions[start:], bodies(start, 20), strict=True)
+        )
+        await source.close()
+
+
+async def test_opened_again_it_reads_again_what_is_not_settled(origin: Origin) -> None:
+    positions = await origin.put("orders", bodies(0, 20))
+    source = await opened(origin)
+    identity = (await identities(source))["orders"]
+    batches = await read(source, 10)
+    await settle(source, batches[:1])
+    done = batches[0].count
+    await source.open({identity: batches[0].upto}, "store-1")
+    found = messages(await read(source, 20 - done), identity)
+    assert found == list(zip(positions[done:], bodies(done, 20), strict=True))
+    await source.close()
+
+
+async def test_what_is_settled_is_gone_and_remembered_with_the_store_that_has_it(origin: Origin) -> None:
+    await origin.put("orders", bodies(0, 20))
+    source = await opened(origin, store="store-7")
+    batches = await read(source, 20)
+    await settle(source, batches)
+    await source.close()
+    assert await origin.backlog("orders") == 0
+    await origin.restart()
+    again = origin.source()
+    assert await again.remembered() == {batches[0].stream: Remembered(batches[-1].upto, "store-7")}
+
+
+async def test_what_was_read_and_not_settled_stays_in_order(origin: Origin) -> None:
+    """R15"""
+    positions = await origin.put("orders", bodies(0, 20))
+    source = await opened(origin)
+    batches = await read(source, 20)
+    await settle(source, batches[:1])
+    await source.close()
+    left = 20 - batches[0].count
+    assert await origin.backlog("orders") == left
+    await origin.restart()
+    again = await opened(origin)
+    found = messages(await read(again, left), batches[0].stream)
+    assert found == list(zip(positions[-left:], bodies(20 - left, 20), strict=True))
+    await again.close()
+
+
+async def test_nothing_is_remembered_of_a_bridge_that_never_had_a_receipt(origin: Origin) -> None:
+    await origin.put("orders", bodies(0, 3))
+    source = await opened(origin)
+    await read(source, 3)
+    await source.close()
+    assert await origin.source().remembered() == {}
+
+
+async def test_what_the_target_has_beyond_the_last_receipt_is_settled_at_opening(origin: Origin) -> None:
+    """B9"""
+    positions = await origin.put("orders", bodies(0, 20))
+    source = await opened(origin, {"orders": positions[12]})
+    assert await origin.backlog("orders") == 8
+    identity = (await identities(source))["orders"]
+    assert (await source.remembered())[identity] == Remembered(positions[12], "store-1")
+    found = messages(await read(source, 8), identity)
+    assert found == list(zip(positions[12:], bodies(12, 20), strict=True))
+    await source.close()
+
+
+async def test_everything_may_have_been_settled_by_the_targets_word_alone(origin: Origin) -> None:
+    positions = await origin.put("orders", bodies(0, 5))
+    source = await opened(origin, {"orders": positions[-1] + 1})
+    assert await origin.backlog("orders") == 0
+    await origin.put("orders", bodies(5, 6))
+    (batch,) = await read(source, 1)
+    assert batch.from_ == positions[-1] + 1
+    await source.close()
+
+
+async def test_a_position_beyond_the_end_is_a_gap_with_both_numbers(origin: Origin) -> None:
+    positions = await origin.put("orders", bodies(0, 5))
+    with pytest.raises(SourceGap) as raised:
+        await opened(origin, {"orders": positions[-1] + 10})
+    assert (raised.value.limit, raised.value.found) == (positions[-1] + 1, positions[-1] + 10)
+
+
+async def test_new_streams_show_as_an_empty_reading_until_they_are_opened(origin: Origin) -> None:
+    source = await opened(origin)
+    before = await identities(source)
+    reading = asyncio.create_task(source.read())
+    await asyncio.sleep(0)
+    await origin.put("invoices", bodies(0, 3))
+    assert list(await asyncio.wait_for(reading, 5)) == []
+    identity = (await identities(source))["invoices"]
+    assert identity not in before.values()
+    await source.open({identity: None}, "store-1")
+    assert [body for _, body in messages(await read(source, 3), identity)] == bodies(0, 3)
+    await origin.put("orders", bodies(3, 5))
+    assert [body for _, body in messages(await read(source, 2), before["orders"])] == bodies(3, 5)
+    await source.close()
+
+
+async def test_a_reading_that_is_given_up_disturbs_nobody(origin: Origin) -> None:
+    source, other = await opened(origin), await opened(origin)
+    readings = [asyncio.create_task(one.read()) for one in (source, other)]
+    await asyncio.sleep(0.05)
+    readings[0].cancel()
+    await asyncio.gather(readings[0], return_exceptions=True)
+    await origin.put("orders", bodies(0, 1))
+    (batch,) = await asyncio.wait_for(readings[1], 5)
+    assert batch.count == 1
+    assert [batch.count for batch in await read(source, 1)] == [1]
+    await source.close()
+    await other.close()
+
+
+async def test_closed_and_opened_again_it_goes_on(origin: Origin) -> None:
+    """R18"""
+    await origin.put("orders", bodies(0, 3))
+    source = await opened(origin)
+    identity = (await identities(source))["orders"]
+    batches = await read(source, 3)
+    await settle(source, batches)
+    await source.close()
+    await origin.put("orders", bodies(3, 6))
+    await source.open({identity: batches[-1].upto}, "store-1")
+    assert [body for _, body in messages(await read(source, 3), identity)] == bodies(3, 6)
+    await source.close()
+
+
+async def test_coverage_alone_is_settled_too(origin: Origin) -> None:
+    positions = await origin.put("orders", bodies(0, 3))
+    source = await opened(origin)
+    (first, *rest) = await read(source, 3)
+    covered = Batch(first.stream, first.from_, first.upto, refused=tuple(positions[: first.count]))
+    await settle(source, [covered, *rest])
+    await source.close()
+    assert await origin.backlog("orders") == 0

@@ -1,0 +1,80 @@
+"""docs/operations.md is held to what it describes: metrics, log events, states, settings."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from bridge.lifecycle import State
+from bridge.metrics import METRICS, Metric
+from bridge.settings import load
+
+ROOT: Final = Path(__file__).parents[2]
+DOCUMENT: Final = ROOT / "docs" / "operations.md"
+VARIABLES: Final = {"SHOP_TOKEN": "a", "OPERATIONS_TOKEN": "b", "HUB_TOKEN": "c", "POD_NAME": "shop-0"}
+
+_KEBAB: Final = re.compile(r"[a-z]+(-[a-z]+)*")
+_METHODS: Final = ("debug", "info", "warning", "error", "log")
+
+
+def section(heading: str) -> str:
+    text = DOCUMENT.read_text("utf-8")
+    return text.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
+
+
+def metric_row(metric: Metric) -> str:
+    labels = " or ".join(", ".join(names) for names in metric.labels)
+    return f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} |"
+
+
+def events_in_code() -> set[str]:
+    """Every event that some module logs, and those that are counted and logged at a bounded rate."""
+    found = set()
+    for path in (ROOT / "bridge").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if not isinstance(node, ast.Call):
+                continue
+            receiver, _, method = ast.unparse(node.func).rpartition(".")
+            logs = (
+                method in _METHODS and ("log" in receiver or receiver == "get()")
+            ) or method == "rate_limited"
+            for argument in node.args[:2] if logs else ():
+                if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+                    found.add(argument.value)
+    return {event for event in found if _KEBAB.fullmatch(event)}
+
+
+def test_the_table_of_metrics_is_what_a_scrape_has() -> None:
+    rows = [line for line in section("Metrics").splitlines() if line.startswith("| `core_bridge_")]
+    documented = [row for row in rows if row.count("|") == 5]
+    assert documented == [metric_row(metric) for metric in METRICS]
+
+
+def test_metrics_that_alerts_use_exist() -> None:
+    names = set(re.findall(r"core_bridge_[a-z_]+", DOCUMENT.read_text("utf-8")))
+    assert names == {metric.name for metric in METRICS}
+
+
+def test_the_table_of_events_is_what_the_code_logs() -> None:
+    documented = re.findall(r"^\| `([a-z-]+)` \|", section("Log events"), re.MULTILINE)
+    assert sorted(documented) == sorted(events_in_code())
+
+
+def test_every_state_of_a_bridge_is_explained() -> None:
+    first_cells = "".join(re.findall(r"^\| (`[A-Z`, ]+) \|", section("States of a bridge"), re.MULTILINE))
+    assert sorted(re.findall(r"[A-Z]+", first_cells)) == sorted(state.value for state in State)
+
+
+@pytest.mark.parametrize("heading", ["As a container", "As a sidecar"])
+def test_the_settings_of_the_examples_hold(heading: str, tmp_path: Path) -> None:
+    (example,) = re.findall(r"```toml\n(.*?)```", section(heading), re.DOTALL)
+    path = tmp_path / "settings.toml"
+    path.write_text(example, "utf-8")
+    settings = load(path, VARIABLES)
+    assert settings.acceptor is not None
+    assert settings.operations is not None
+    assert settings.node.data_directory == Path("/var/lib/core-bridge")
