@@ -59,7 +59,7 @@ class Metering:
     def _of_addresses(self) -> Iterator[Sample]:
         if self._journal is None:
             return
-        for address, counts in list(self._journal.counts.items()):
+        for address, counts in list(self._journal.counts.of_address.items()):
             labels = {"address": address}
             yield Sample(metrics.MESSAGES_STORED, counts.stored, labels)
             yield Sample(metrics.DUPLICATES_REJECTED, counts.repeated, {"kind": "producer", **labels})

@@ -135,7 +135,7 @@ class Node:
             bound_operations = await self._operations.start()
         self.journal = journal = await Journal.open(parts.journal_options(), parts.clock)
         self._tell_opening(journal, await journal.orphans())
-        journal.on_duplicates = self._on_duplicates
+        journal.counts.on_duplicates = self._on_duplicates
         self._watching = asyncio.create_task(self._watch_journal(journal), name="watch-journal")
         segments = parts.segments()
         if segments is not None:

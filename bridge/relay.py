@@ -143,7 +143,8 @@ class Relay:
                 await self._target.close()
 
     def _fail(self, reason: str, bug: Exception | None = None) -> None:
-        self._log.error("bridge-failed", reason=reason, exc_info=bug)
+        trace = {} if bug is None else {"exc_info": bug}
+        self._log.error("bridge-failed", reason=reason, **trace)
         if not self._stop.is_set():
             self.reason = reason
             self.state = State.FAILED

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from bridge.cli.client import NodeClient, address_path, node_connection
+from bridge.cli.line_ids import duplicate_id, header_value
 from bridge.cli.lines import Line, LineSplitter, batches
 from bridge.cli.options import PROGRAM, Exit, at_least
 from bridge.cli.progress import Progress, warn
@@ -45,12 +46,6 @@ The last line of stdout is, for example: stored 19000 duplicates 1000
 
 exit codes: 0 every line answered, 1 not every line answered, 2 wrong usage, 130 Ctrl-C
 """
-
-
-class BadLine(BridgeError):
-    """A line that holds no ID where --duplicate-id-from says there is one."""
-
-    code = "BAD_LINE"
 
 
 @dataclass(slots=True)
@@ -154,32 +149,6 @@ class Sender:
         self.totals.stored += lines - duplicates
         self.totals.duplicates += duplicates
         self.totals.uncertain += duplicates if retried else 0
-
-
-def duplicate_id(line: Line, name: str) -> str:
-    """The ID in field `name` of a JSON line; a whole number is taken as its decimal text.
-
-    Raises:
-        BadLine: no JSON object, no such field, or nothing that can be an ID.
-    """
-    try:
-        value = json.loads(line.body)[name]
-    except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
-        raise BadLine(f"line {line.number} is no JSON object with a field {name!r}") from error
-    if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
-        raise BadLine(f"line {line.number}: field {name!r} must be text or a whole number; found {value!r}")
-    return str(value)
-
-
-def header_value(line_id: str) -> str:
-    """An ID as the value of a header.
-
-    Raises:
-        BadLine: the ID holds what a header cannot carry as it is.
-    """
-    if not line_id.isprintable() or line_id != line_id.strip():
-        raise BadLine(f"a plain POST's ID must be printable (--batch 2 or more takes any); found {line_id!r}")
-    return line_id
 
 
 def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:

@@ -34,11 +34,19 @@ class Connection(web.RequestHandler):
         assert isinstance(self._manager, ConnectionServer)
         if self._manager.is_full():
             assert isinstance(transport, asyncio.Transport)
-            transport.write(self._manager.refusal())
-            self.close()
-            transport.close()
+            self._refuse(transport, self._manager.refusal())
             return
         super().connection_made(transport)
+
+    def _refuse(self, transport: asyncio.Transport, refusal: bytes) -> None:
+        """Answer and close, but not before the client's request has come: a socket that is closed with
+        something unread resets the connection, and the client sees that instead of the answer.
+        """
+        self.close()  # what arrives from now on is dropped
+        transport.write(refusal)
+        if transport.can_write_eof():
+            transport.write_eof()
+        asyncio.get_running_loop().call_later(LINGER_S, transport.close)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Let the poll go as well."""

@@ -16,6 +16,8 @@ from bridge.http.problems import Forbidden, OriginRefused, Unauthenticated
 
 #: What a loopback listener is called by. Any other Host is a web page's trick (DNS rebinding).
 LOOPBACK_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
+#: In ``allowed-origins``: every page may call.
+ANY_ORIGIN: Final = "*"
 
 _ADDRESSES_REMEMBERED_MAX = 4096
 
@@ -148,8 +150,8 @@ class Guard:
             raise OriginRefused("the Origin is not one of allowed-origins", "Origin", found=origin)
 
     def allows_origin(self, origin: str) -> bool:
-        """Whether pages of this origin may call; compared as a whole, as browsers send it."""
-        return origin in self._origins
+        """Whether pages of this origin may call; compared as a whole, as browsers send it. ``*``: any."""
+        return origin in self._origins or ANY_ORIGIN in self._origins
 
     def authenticate(self, request: web.Request) -> Principal:
         """Who calls. Raises: Unauthenticated."""

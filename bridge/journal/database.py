@@ -173,7 +173,11 @@ def _failure(path: Path, what: str) -> JournalFailed:
 
 
 def _check_is_journal(connection: sqlite3.Connection, path: Path) -> bool:
-    """True where there is nothing yet. Raises: JournalFailed for another program's file, which is not touched."""
+    """True where there is nothing yet.
+
+    Raises:
+        JournalFailed: it is another program's file, which is not touched.
+    """
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if tables and not {"meta", "sequence", "blocks"} <= tables:
         raise _failure(path, "is not a journal, but another program's; it was left as it is: move it away")

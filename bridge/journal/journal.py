@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import uuid
-from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar
 
 import msgspec
@@ -20,13 +19,13 @@ from bridge.block import encode_message
 from bridge.clock import Clock, SystemClock
 from bridge.errors import (
     AddressNotFound,
-    DuplicateIdRejected,
     JournalUnavailable,
     NotFound,
     Stopping,
     TooBusy,
 )
 from bridge.journal import reader
+from bridge.journal.counts import Counts
 from bridge.journal.database import FILE_NAME, DirectoryLock
 from bridge.journal.notices import Notices
 from bridge.journal.opening import Identity, prepare
@@ -35,7 +34,6 @@ from bridge.journal.units import (
     CacheUnit,
     CommitUnit,
     DeleteAddressUnit,
-    DeliverUnit,
     Grant,
     LeaseEndUnit,
     LeaseUnit,
@@ -45,25 +43,11 @@ from bridge.journal.units import (
     Unit,
 )
 from bridge.journal.writer import Writer
-from bridge.ports import Receipt
 from bridge.store import Acknowledgement, AddressStatus, Committed, Delivered, Page, Transaction
-from dedup.verdict import Verdict
 
 U = TypeVar("U", bound=Unit)
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-@dataclass(slots=True)
-class AddressCounts:
-    """What came to one address since the node started."""
-
-    #: Messages stored, by clients and over bridges.
-    stored: int = 0
-    #: Messages that clients sent again, known by their producers' IDs.
-    repeated: int = 0
-    #: Messages that a bridge delivered again.
-    replayed: int = 0
 
 
 class IdCacheStatus(NamedTuple):
@@ -87,9 +71,7 @@ class Journal:
         #: Who this journal is; set by `open`.
         self.identity: Identity
         #: What came to each address since the node started.
-        self.counts: defaultdict[str, AddressCounts] = defaultdict(AddressCounts)
-        #: Told how many messages were rejected as duplicates, and by which bridge (None: clients).
-        self.on_duplicates: Callable[[str | None, int], None] = lambda _bridge, _count: None
+        self.counts = Counts()
         self._lock = lock
         self._loop = asyncio.get_running_loop()
         self._closed = False
@@ -176,7 +158,7 @@ class Journal:
     def _told(self, told: Told) -> None:
         for unit in told.units:
             self._waiting_bytes -= unit.size
-            self._count(unit)
+            self.counts.count(unit)
             if unit.future.done():
                 self._take_back(unit)
                 continue
@@ -196,32 +178,6 @@ class Journal:
             LeaseEndUnit, acknowledgement=Acknowledgement(address, queue, lease), settle=False
         )
         returned.future.add_done_callback(lambda future: future.cancelled() or future.exception())
-
-    def _count(self, unit: Unit) -> None:
-        if isinstance(unit, CommitUnit):
-            committed: Committed | None = unit.result
-            if committed is None:
-                if isinstance(unit.error, DuplicateIdRejected):
-                    self._count_repeated([address for _, address, _ in unit.error.duplicates])
-                return
-            for address, (first, last) in committed.positions.items():
-                self.counts[address].stored += last - first + 1
-            submissions = unit.transaction.submissions
-            repeated = committed.skipped if committed.stored else range(len(submissions))
-            self._count_repeated([submissions[index].address for index in repeated])
-        elif isinstance(unit, DeliverUnit) and isinstance(unit.result, Receipt):
-            counts = self.counts[unit.address]
-            counts.replayed += unit.result.duplicates
-            if unit.result.duplicates:
-                self.on_duplicates(unit.bridge, unit.result.duplicates)
-            if unit.result.verdict is Verdict.STORED:
-                counts.stored += unit.batch.count - unit.result.duplicates
-
-    def _count_repeated(self, addresses: Sequence[str]) -> None:
-        for address in addresses:
-            self.counts[address].repeated += 1
-        if addresses:
-            self.on_duplicates(None, len(addresses))
 
     def deadline_ms(self) -> int:
         """Until when a unit that begins now may be held."""

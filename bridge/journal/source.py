@@ -164,7 +164,10 @@ class JournalSource:
             arrival = self._journal.notices.anything()
             if await self._has_new_streams():
                 return []
-            await self._read_ahead()
+            while places := self._to_read():
+                await self._read_ahead(places)
+                if any(place.ready for place in places):
+                    break
             batches = [place.ready.popleft() for place in self._places.values() if place.ready]
             if batches:
                 return batches
@@ -177,15 +180,16 @@ class JournalSource:
         self._made = made
         return any(stream.identity not in self._places for stream in await self.streams())
 
-    async def _read_ahead(self) -> None:
-        """Read on where nothing is left and something has come, in one transaction."""
-        places = [
+    def _to_read(self) -> list[_Place]:
+        """Where nothing is left and something may have come; those that were read last come last."""
+        return [
             place
             for place in self._places.values()
             if not place.ready and (place.more is None or place.more.done())
         ][:READ_AT_ONCE]
-        if not places:
-            return
+
+    async def _read_ahead(self, places: Sequence[_Place]) -> None:
+        """Read on at these places, in one transaction."""
         for place in places:
             place.more = self._journal.notices.changed(place.stream.address)
         found = await self._read(_read_places, places, self._cutter.batch_bytes)
@@ -204,7 +208,8 @@ class JournalSource:
         try:
             return await self._journal.read(function, *args, **kwargs)
         except sqlite3.Error as error:
-            kind = JournalFailed if error.sqlite_errorcode & 0xFF in _DAMAGED else JournalUnavailable
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # without the extended part
+            kind = JournalFailed if code in _DAMAGED else JournalUnavailable
             raise kind(f"the journal cannot be read ({error})") from error
 
     # -- settling --------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ class Space:
     """Owned by the writer's thread, which calls it between commits."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path, clock: Clock, reserve_bytes: int) -> None:
-        """`reserve_bytes`: what is kept aside on the disk for the log to be copied in any case; 0: nothing."""
+        """`reserve_bytes`: what is kept aside on the disk so that the log can be copied; 0: nothing."""
         self._connection = connection
         self._checkpoint_bytes = min(CHECKPOINT_BYTES, reserve_bytes * 2 // 3 or CHECKPOINT_BYTES)
         #: The last checkpoint found no room, and why.

@@ -356,6 +356,32 @@ async def test_new_streams_show_as_an_empty_reading_until_they_are_opened(origin
     await source.close()
 
 
+async def test_however_many_streams_there_are_all_of_them_are_read(origin: Origin) -> None:
+    addresses = [f"a{number}" for number in range(25)]
+    for number, address in enumerate(addresses):
+        await origin.put(address, bodies(number, number + 3))
+    source = await opened(origin)
+    names = await identities(source)
+    batches = await read(source, 75)
+    for number, address in enumerate(addresses):
+        assert [body for _, body in messages(batches, names[address])] == bodies(number, number + 3)
+    await origin.put("a7", bodies(7, 8))
+    await origin.put("a24", bodies(24, 25))
+    assert {batch.stream for batch in await read(source, 2)} == {names["a7"], names["a24"]}
+    await source.close()
+
+
+async def test_a_stream_with_a_backlog_does_not_keep_others_waiting(origin: Origin) -> None:
+    for number in range(12):
+        await origin.put(f"a{number}", bodies(0, 60))
+    source = await opened(origin)
+    names = await identities(source)
+    async with asyncio.timeout(5):
+        first = [batch.stream for _ in range(4) for batch in await source.read()]
+    assert {names[f"a{number}"] for number in range(12)} <= set(first)
+    await source.close()
+
+
 async def test_a_reading_that_is_given_up_disturbs_nobody(origin: Origin) -> None:
     source, other = await opened(origin), await opened(origin)
     readings = [asyncio.create_task(one.read()) for one in (source, other)]

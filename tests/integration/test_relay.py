@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -16,6 +17,7 @@ from bridge.batch import Batch
 from bridge.clock import SystemClock
 from bridge.dead_letters import DeadLetters
 from bridge.errors import SourceGap, TargetUnavailable
+from bridge.journal import source as source_module
 from bridge.journal.journal import Journal
 from bridge.journal.options import AddressPolicy, BridgeQueue, JournalOptions
 from bridge.journal.source import JournalSource
@@ -379,6 +381,42 @@ async def test_a_full_target_is_filled_drained_and_filled_again_with_each_messag
     assert relay.counts.reconnects == 0
     if policy == "BLOCK":  # there was room within call-timeout each time: nothing was sent twice
         assert relay.counts.sent == 300
+
+
+async def test_an_address_that_is_not_there_yet_is_waited_for_and_gets_everything(nodes: Nodes) -> None:
+    """B20"""
+    await nodes.put(bodies(0, 10))
+    nodes.policies["orders"] = AddressPolicy(auto_create=False)
+    relay = nodes.relay()
+    await relay.command(Command.START)
+
+    async def waits() -> bool:
+        return relay.state is State.CONNECTING and "ADDRESS_NOT_FOUND" in relay.counts.trouble
+
+    await until(waits)
+    assert await nodes.backlog() == 10
+    nodes.policies["orders"] = AddressPolicy()
+    await nodes.idle()
+    assert await nodes.arrived() == bodies(0, 10)
+    assert (relay.state, relay.counts.trouble, relay.counts.reconnects) == (State.RUNNING, "", 0)
+
+
+async def test_a_journal_that_fails_for_a_moment_is_tried_again(nodes: Nodes) -> None:
+    await nodes.put(bodies(0, 10))
+    relay = nodes.relay()
+    read = nodes.edge.read
+    failures = iter(range(3))
+
+    async def fails(function: Any, *args: Any, **kwargs: Any) -> Any:
+        if function is source_module._read_places and next(failures, None) is not None:
+            raise sqlite3.OperationalError("disk I/O error")
+        return await read(function, *args, **kwargs)
+
+    nodes.edge.read = fails
+    await relay.command(Command.START)
+    await nodes.idle()
+    assert await nodes.arrived() == bodies(0, 10)
+    assert relay.counts.reconnects == 3
 
 
 async def test_a_message_above_the_targets_limit_is_buried_at_home_with_its_coordinates(nodes: Nodes) -> None:

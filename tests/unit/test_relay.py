@@ -826,6 +826,24 @@ async def test_two_relays_of_one_bridge_store_each_message_once() -> None:
     await second.command(STOP)
 
 
+@in_virtual_time
+async def test_while_it_waits_for_room_it_says_why_once_and_again_after_room_was_found(
+    log: LogCapture,
+) -> None:
+    """B20"""
+    bridge = Bridge()
+    for number in range(2):
+        bridge.store.not_now(5)
+        bridge.put(bodies(number, number + 1))
+        await bridge.start()
+        await bridge.idle()
+    await bridge.stop()
+    assert events(log) == [
+        ("bridge-connected", None),
+        ("bridge-waits", 2000),
+    ]
+
+
 # -- what is logged --------------------------------------------------------------------------------------
 
 
@@ -862,4 +880,9 @@ async def test_attempts_used_up_are_logged_with_the_last_reason(log: LogCapture)
     await bridge.start()
     await bridge.until(State.FAILED)
     assert events(log) == [("bridge-disconnected", 2000), ("bridge-failed", None)]
-    assert log.entries[-1]["reason"] == bridge.relay.reason
+    assert log.entries[-1] == {
+        "event": "bridge-failed",
+        "log_level": "error",
+        "bridge": BRIDGE,
+        "reason": "no connection after 2 attempts: TARGET_UNAVAILABLE: connection refused",
+    }

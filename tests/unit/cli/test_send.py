@@ -7,8 +7,9 @@ import itertools
 import pytest
 
 from bridge.cli.client import Connection, NodeClient, Problem, Unreachable
+from bridge.cli.line_ids import BadLine, duplicate_id
 from bridge.cli.lines import Line
-from bridge.cli.send import BadLine, Sender, duplicate_id
+from bridge.cli.send import Sender
 from tests.fakes.node import FakeNode
 
 

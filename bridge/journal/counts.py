@@ -1,0 +1,62 @@
+"""What came to each address since the node started, counted as it is answered."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from bridge.errors import DuplicateIdRejected
+from bridge.journal.units import CommitUnit, DeliverUnit, Unit
+from bridge.ports import Receipt
+from dedup.verdict import Verdict
+
+
+@dataclass(slots=True)
+class AddressCounts:
+    """Messages of one address."""
+
+    #: Stored, by clients and over bridges.
+    stored: int = 0
+    #: Sent again by clients, known by their producers' IDs.
+    repeated: int = 0
+    #: Delivered again by a bridge.
+    replayed: int = 0
+
+
+@dataclass(slots=True)
+class Counts:
+    """Every address's counts."""
+
+    of_address: defaultdict[str, AddressCounts] = field(default_factory=lambda: defaultdict(AddressCounts))
+    #: Told how many messages were rejected as duplicates, and by which bridge (None: clients) they came.
+    on_duplicates: Callable[[str | None, int], None] = lambda _bridge, _count: None
+
+    def count(self, unit: Unit) -> None:
+        """A unit that is about to be answered."""
+        if isinstance(unit, CommitUnit):
+            self._count_commit(unit)
+        elif isinstance(unit, DeliverUnit) and isinstance(unit.result, Receipt):
+            counts = self.of_address[unit.address]
+            counts.replayed += unit.result.duplicates
+            if unit.result.duplicates:
+                self.on_duplicates(unit.bridge, unit.result.duplicates)
+            if unit.result.verdict is Verdict.STORED:
+                counts.stored += unit.batch.count - unit.result.duplicates
+
+    def _count_commit(self, unit: CommitUnit) -> None:
+        if isinstance(unit.error, DuplicateIdRejected):
+            self._count_repeated([address for _, address, _ in unit.error.duplicates])
+        if unit.result is None:
+            return
+        for address, (first, last) in unit.result.positions.items():
+            self.of_address[address].stored += last - first + 1
+        submissions = unit.transaction.submissions
+        left_out = unit.result.skipped if unit.result.stored else range(len(submissions))
+        self._count_repeated([submissions[index].address for index in left_out])
+
+    def _count_repeated(self, addresses: Sequence[str]) -> None:
+        for address in addresses:
+            self.of_address[address].repeated += 1
+        if addresses:
+            self.on_duplicates(None, len(addresses))
