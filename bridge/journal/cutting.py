@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from bridge import runs as run_arithmetic
 from bridge.batch import Batch
 from bridge.block import Block, encode_message, merge
-from bridge.journal.reader import END, StoredBlock
+from bridge.journal.stored import END, StoredBlock
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from bridge.journal.database import FILE_NAME, DirectoryLock
 from bridge.journal.notices import Notices
 from bridge.journal.opening import Identity, prepare
 from bridge.journal.options import INBOX_BYTES, JournalOptions
+from bridge.journal.stored import END
 from bridge.journal.units import (
     CacheUnit,
     CommitUnit,
@@ -231,7 +232,7 @@ class Journal:
             )
             grant: Grant | None = await unit.future
             if grant is not None:
-                return await self._page(address, queue, grant, reader.PageSize(most, most_bytes * 2))
+                return await self._page(address, queue, grant, reader.PageSize(most, END))
             left_ms = until_ms - self.clock.monotonic_ms()
             if left_ms <= 0:
                 return Page(None)
@@ -245,6 +246,12 @@ class Journal:
             messages = await self._look(
                 reader.read_messages, self._decoded, row.address_id, grant.intervals, most
             )
+            if len(messages) != grant.count:  # what is not shown must not be acknowledged
+                raise JournalUnavailable(
+                    f"{address} gave {len(messages)} messages for a lease of {grant.count}",
+                    limit=grant.count,
+                    found=len(messages),
+                )
         except BaseException:
             if not self._closed:
                 self._release(address, queue, grant.lease)

@@ -16,6 +16,7 @@ import msgspec
 from bridge.block import Block, IndexedId, Origin
 from bridge.cursor import Cursor, Interval
 from bridge.journal.database import connect_reader
+from bridge.journal.stored import END, StoredBlock
 from bridge.message import Message
 from bridge.store import AddressStatus, Delivered, QueueStatus
 from dedup.ids import Stamp
@@ -28,25 +29,9 @@ READERS: Final = 2
 
 #: Bytes of blocks that stay decoded for the next page; one page takes a part of a block.
 DECODED_BYTES: Final = 4 * 1024 * 1024
-#: Beyond every position: read to the end.
-END: Final = 1 << 62
 
 _ids_decoder = msgspec.msgpack.Decoder(tuple[IndexedId, ...])
 _origins_decoder = msgspec.msgpack.Decoder(tuple[Origin, ...])
-
-
-class StoredBlock(NamedTuple):
-    """A block and where it is."""
-
-    #: Position of its first message; the others follow without a gap.
-    first: int
-    stored_ms: int
-    block: Block
-
-    @property
-    def end(self) -> int:
-        """One beyond its last message."""
-        return self.first + self.block.count
 
 
 class DecodedBlocks:

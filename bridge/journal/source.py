@@ -15,6 +15,7 @@ from bridge.errors import JournalFailed, JournalUnavailable, SourceGap
 from bridge.journal import reader
 from bridge.journal.cutting import Cutter
 from bridge.journal.journal import Journal
+from bridge.journal.stored import END, StoredBlock
 from bridge.journal.units import SettleUnit
 from bridge.ports import Receipt, Remembered, Stream
 from dedup.verdict import Verdict
@@ -258,9 +259,9 @@ class JournalSource:
 
 def _read_places(
     connection: sqlite3.Connection, places: Sequence[_Place], most_bytes: int
-) -> list[list[reader.StoredBlock]]:
+) -> list[list[StoredBlock]]:
     """What comes next at each place. Raises: SourceGap."""
-    found: list[list[reader.StoredBlock]] = []
+    found: list[list[StoredBlock]] = []
     for place in places:
         if place.at < place.kept_from:
             (trimmed,) = connection.execute(
@@ -268,7 +269,7 @@ def _read_places(
             ).fetchone()
             if place.at < trimmed:
                 raise _trimmed(place.stream.identity, place.at, trimmed)
-        found.append(reader.read_blocks(connection, place.address_id, place.at, reader.END, most_bytes))
+        found.append(reader.read_blocks(connection, place.address_id, place.at, END, most_bytes))
     return found
 
 

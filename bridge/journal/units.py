@@ -110,6 +110,8 @@ class Grant:
 
     lease: str
     intervals: Sequence[Interval]
+    #: Messages in them.
+    count: int
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

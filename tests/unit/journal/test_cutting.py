@@ -8,7 +8,7 @@ from bridge import runs as run_arithmetic
 from bridge.batch import Batch
 from bridge.block import Block, encode_message, merge, pack
 from bridge.journal.cutting import Cutter
-from bridge.journal.reader import StoredBlock
+from bridge.journal.stored import StoredBlock
 from bridge.message import Message
 
 STREAM = "journal:i:orders:0"
