@@ -48,7 +48,7 @@ def clients(directory: Path, scale: float) -> None:
         for what, kind, number, connections, block, aim in (
             ("single sends, 64 connections", "single", 100_000, 64, 64, ">= 8,000/s, p99 <= 25 ms"),
             ("transactions of 500", "transaction", 500_000, 4, TRANSACTION, ">= 100,000/s"),
-            ("pages of 100 with acknowledgement", "read", 300_000, 1, 0, ">= 40,000/s"),
+            ("pages of 100 with acknowledgement, 4 readers", "read", 300_000, 4, 0, ">= 40,000/s"),
         ):
             count = int(number * scale)
             raw = None

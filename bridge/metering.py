@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from bridge import metrics
-from bridge.journal.journal import Journal
+from bridge.journal.journal import IdCacheStatus, Journal
 from bridge.journal.reader import BridgeLag
 from bridge.metrics import Registry, Sample
 from bridge.relay import Relay
@@ -20,6 +20,7 @@ class Metering:
         self._relays: Mapping[str, Relay] = {}
         #: As of the scrape that is being answered.
         self._lags: Sequence[BridgeLag] = ()
+        self._caches: Sequence[IdCacheStatus] = ()
         self._registry.collect(self._of_bridges)
         self._registry.collect(self._of_addresses)
         self._registry.collect(self._of_journal)
@@ -33,6 +34,7 @@ class Metering:
         """Prometheus's text format."""
         if self._journal is not None:
             self._lags = await self._journal.bridge_lags()
+            self._caches = await self._journal.id_caches()
         return self._registry.text()
 
     def _of_bridges(self) -> Iterator[Sample]:
@@ -64,7 +66,7 @@ class Metering:
             yield Sample(metrics.MESSAGES_STORED, counts.stored, labels)
             yield Sample(metrics.DUPLICATES_REJECTED, counts.repeated, {"kind": "producer", **labels})
             yield Sample(metrics.DUPLICATES_REJECTED, counts.replayed, {"kind": "replay", **labels})
-        for cache in self._journal.id_caches():
+        for cache in self._caches:
             labels = {"address": cache.address}
             yield Sample(metrics.ID_CACHE_ENTRIES, cache.entries, labels)
             yield Sample(metrics.ID_CACHE_CAPACITY, cache.capacity, labels)

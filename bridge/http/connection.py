@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMessage, LineTooLong
@@ -33,8 +33,8 @@ class Connection(web.RequestHandler):
         """Refuse what is above `max-connections`, with an answer."""
         assert isinstance(self._manager, ConnectionServer)
         if self._manager.is_full():
-            assert isinstance(transport, asyncio.Transport)
-            self._refuse(transport, self._manager.refusal())
+            # Not `isinstance`: uvloop's transports are asyncio's by their methods only.
+            self._refuse(cast("asyncio.Transport", transport), self._manager.refusal())
             return
         super().connection_made(transport)
 

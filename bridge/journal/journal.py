@@ -356,17 +356,22 @@ class Journal:
         """What waits for each bridge on each address."""
         return await self.read(reader.bridge_lags)
 
-    def id_caches(self) -> list[IdCacheStatus]:
+    async def id_caches(self) -> Sequence[IdCacheStatus]:
         """Every address's ID cache as it is now."""
+        oldest_ms = await self.read(reader.oldest_ids)
+        now_ms = self.clock.wall_ms()
         return [
             IdCacheStatus(
                 address.name,
                 len(address.cache),
                 address.cache.capacity,
                 address.cache.evicted,
-                None,
+                max(now_ms - stored_ms, 0) / 1000
+                if len(address.cache) and (stored_ms := oldest_ms.get(address.name))
+                else None,
             )
             for address in list(self._writer.state.addresses.values())
+            if not address.deleted
         ]
 
     def file_bytes(self) -> tuple[int, int]:

@@ -141,10 +141,11 @@ def read_blocks(
 ) -> list[StoredBlock]:
     """Blocks that hold positions in ``[start, end)``, ascending, up to `most_bytes` but at least one."""
     firsts = find_blocks(connection, address_id, start, end, most_bytes)
-    return [_read_block(connection, first) for first in firsts]
+    return [read_block(connection, first) for first in firsts]
 
 
-def _read_block(connection: sqlite3.Connection, first: int) -> StoredBlock:
+def read_block(connection: sqlite3.Connection, first: int) -> StoredBlock:
+    """The block that begins at `first`."""
     row = connection.execute(f"SELECT {_BLOCK_COLUMNS} FROM blocks WHERE first = ?", (first,)).fetchone()
     return _stored_block(row)
 
@@ -186,7 +187,7 @@ def read_messages(
             if not firsts:
                 break
             for first in firsts:
-                stored = decoded.get(first) or _read_block(connection, first)
+                stored = decoded.get(first) or read_block(connection, first)
                 start = max(start, first)
                 high = min(end, stored.end, start + most.messages - len(page))
                 for delivered in _deliver(stored, decoded.messages(stored), start, high):
@@ -290,8 +291,8 @@ def bridge_lags(connection: sqlite3.Connection) -> list[BridgeLag]:
     return lags
 
 
-def oldest_ids(connection: sqlite3.Connection) -> dict[str, int]:
-    """By address, when the oldest row of duplicate IDs was stored, ms since the epoch."""
+def oldest_ids(connection: sqlite3.Connection) -> dict[str, int | None]:
+    """By address, when the oldest row of duplicate IDs was stored, ms since the epoch; None: none is."""
     return dict(
         connection.execute(
             "SELECT a.name,"

@@ -1,0 +1,96 @@
+"""A process that works on a journal until it is killed, and says on stdout what it was answered.
+
+Usage: crash_driver.py DIRECTORY. One line an answer, written at once: what was not written was not answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from bridge.journal import space
+from bridge.journal.journal import Journal
+from bridge.journal.options import JournalOptions
+from bridge.journal.target import JournalTarget
+from tests.integration.journal.helpers import (
+    QUEUE,
+    acknowledgement,
+    batch,
+    bodies,
+    deliver,
+    lease,
+    open_stream,
+    send,
+    submission,
+    target,
+    transact,
+)
+
+ROUNDS = 15
+#: Enough for pages to become free when messages go.
+PADDING = "." * 20_000
+
+
+def say(kind: str, **fields: object) -> None:
+    print(json.dumps({"kind": kind, **fields}), flush=True)
+
+
+def names(padded: list[str]) -> list[str]:
+    return [body.rstrip(".") for body in padded]
+
+
+async def work(journal: Journal) -> AsyncIterator[None]:
+    """Sends, transactions, deliveries and acknowledgements, several in each commit."""
+    await journal.create_queue("orders", QUEUE, "earliest")
+    end = target(journal)
+    first = (await open_stream(end, address="bridged")).next or 0
+    for place in range(first, first + ROUNDS):
+        await asyncio.gather(
+            one_send(journal, f"single-{place}"),
+            one_send(journal, f"single-{place}"),
+            one_transaction(journal, place),
+            one_batch(end, place),
+        )
+        yield
+        page = await lease(journal, most=2 if place % 2 else 8, lease_ms=10**9)
+        read = names(bodies(page.messages))
+        say("leased", bodies=read)
+        await journal.acknowledge(acknowledgement(page))
+        say("acknowledged", bodies=read)
+        yield
+
+
+async def one_send(journal: Journal, name: str) -> None:
+    answer = await send(journal, name + PADDING, name)
+    say("sent", bodies=[name], stored=answer.stored)
+
+
+async def one_transaction(journal: Journal, place: int) -> None:
+    pair = [f"pair-{place}-{half}" for half in "ab"]
+    answer = await transact(
+        journal, *(submission(name + PADDING) for name in pair), duplicate_id=f"pair-{place}".encode()
+    )
+    say("pair", bodies=pair, stored=answer.stored)
+
+
+async def one_batch(end: JournalTarget, place: int) -> None:
+    (receipt,) = await deliver(end, batch({place: f"bridged-{place}"}, upto=place + 1))
+    say("delivered", next=receipt.next)
+
+
+async def main(directory: Path) -> None:
+    # What a long life brings, in a short one: a checkpoint and a step of shrinking at every turn.
+    for limit in ("CHECKPOINT_BYTES", "SLACK_BYTES", "_LOOK_MS", "_PAUSE_MS"):
+        setattr(space, limit, 0)
+    journal = await Journal.open(JournalOptions(directory))
+    async for _ in work(journal):
+        pass
+    say("done")
+    await journal.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1])))

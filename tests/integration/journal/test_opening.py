@@ -1,0 +1,140 @@
+"""Opening: quick whatever is stored, the same identity each time, a new run each time."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from bridge.journal import database
+from bridge.journal.database import FILE_NAME
+from bridge.journal.journal import Journal
+from bridge.journal.options import BridgeQueue
+from tests.integration.journal.helpers import (
+    KIB,
+    QUEUE,
+    acknowledgement,
+    consume,
+    lease,
+    opened,
+    options,
+    rows,
+    send,
+)
+
+
+async def some(journal: Journal) -> None:
+    await journal.create_queue("orders", QUEUE, "earliest")
+    for place in range(30):
+        await asyncio.gather(*(send(journal, "." * KIB, f"{place}-{copy}") for copy in range(3)))
+    await journal.acknowledge(acknowledgement(await lease(journal, most=10)))
+
+
+@pytest.fixture
+def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every statement that any connection runs."""
+    found: list[str] = []
+    connect = database._connect
+
+    def traced(path: Path, mode: str) -> sqlite3.Connection:
+        connection = connect(path, mode)
+        connection.set_trace_callback(found.append)
+        return connection
+
+    monkeypatch.setattr(database, "_connect", traced)
+    return found
+
+
+def scans(path: Path, statements: list[str]) -> list[str]:
+    """Steps of the statements' plans that walk over all of `blocks`, or over all IDs of all addresses."""
+    connection = sqlite3.connect(path)
+    found = []
+    for sql in dict.fromkeys(statements):
+        if re.match("SELECT|UPDATE|DELETE|INSERT", sql):
+            for *_, step in connection.execute(f"EXPLAIN QUERY PLAN {sql}"):
+                if re.match(r"SCAN (blocks|ids|outbox)\b", step):
+                    found.append(f"{sql}: {step}")
+    connection.close()
+    return found
+
+
+async def test_opening_never_walks_over_the_messages(tmp_path: Path, statements: list[str]) -> None:
+    bridge = BridgeQueue("to-hub", [], lambda _address: True)
+    async with opened(options(tmp_path, bridges=[bridge])) as journal:
+        await some(journal)
+    statements.clear()
+    async with opened(
+        options(tmp_path, bridges=[bridge, BridgeQueue("new", ["made"], lambda _address: True)])
+    ):
+        pass
+    assert any("FROM addresses" in sql for sql in statements)
+    assert not any("FROM blocks" in sql and "address_id" not in sql for sql in statements)
+    assert scans(tmp_path / FILE_NAME, statements) == []
+
+
+async def test_nothing_that_is_asked_every_day_walks_over_the_messages(
+    tmp_path: Path, statements: list[str]
+) -> None:
+    async with opened(tmp_path) as journal:
+        await some(journal)
+        await journal.addresses()
+        await journal.browse("orders", after=5, most=3, most_bytes=KIB)
+        await consume(journal)
+        await journal.delete_address("orders")
+    assert any(sql.startswith("DELETE FROM blocks") for sql in statements)
+    assert scans(tmp_path / FILE_NAME, statements) == []
+
+
+async def test_a_scan_would_be_found(tmp_path: Path) -> None:
+    async with opened(tmp_path):
+        pass
+    assert scans(tmp_path / FILE_NAME, ["SELECT sum(count) FROM blocks"]) != []
+
+
+async def test_bodies_are_not_read_to_find_out_where_they_are(tmp_path: Path, statements: list[str]) -> None:
+    async with opened(tmp_path) as journal:
+        await some(journal)
+        statements.clear()
+        await lease(journal, most=50)
+    looks = [sql for sql in statements if "FROM blocks" in sql and "body" not in sql]
+    connection = sqlite3.connect(tmp_path / FILE_NAME)
+    plans = [step for sql in looks for *_, step in connection.execute(f"EXPLAIN QUERY PLAN {sql}")]
+    connection.close()
+    assert plans
+    assert all("COVERING INDEX" in step for step in plans), plans
+
+
+async def test_a_journal_keeps_its_identity_and_counts_its_runs(tmp_path: Path) -> None:
+    identities = []
+    for _ in range(3):
+        async with opened(tmp_path) as journal:
+            identities.append(journal.identity)
+            await send(journal, "x")
+            assert journal.store == f"{journal.identity.node_id}:{journal.identity.incarnation}"
+    assert len({(one.node_id, one.incarnation) for one in identities}) == 1
+    assert len({one.run for one in identities}) == 3
+    found = dict(rows(tmp_path, "SELECT run, first FROM runs"))
+    assert [found[one.run] for one in identities] == [0, 1, 2]
+
+
+async def test_two_journals_are_two(tmp_path: Path) -> None:
+    async with opened(tmp_path / "a") as first, opened(tmp_path / "b") as second:
+        assert first.store != second.store
+
+
+async def test_opening_in_a_directory_that_is_not_there_makes_it(tmp_path: Path) -> None:
+    async with opened(tmp_path / "below" / "data") as journal:
+        assert (await send(journal, "x")).stored
+
+
+async def test_queues_are_made_before_anything_can_be_sent(tmp_path: Path) -> None:
+    bridge = BridgeQueue("to-hub", ["orders"], lambda address: address == "orders")
+    async with opened(options(tmp_path, bridges=[bridge], addresses={"orders": [QUEUE]})):
+        pass
+    assert rows(tmp_path, "SELECT name, next FROM queues ORDER BY name") == [
+        ("$bridge.to-hub", 0),
+        (QUEUE, 0),
+    ]
