@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -95,11 +95,8 @@ class Node:
         Raises:
             BridgeError, OSError: it could not start.
         """
-        with contextlib.suppress(ImportError):
-            import uvloop
-
-            asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
-        return asyncio.run(self._run())
+        with asyncio.Runner(loop_factory=_fast_loop()) as runner:
+            return runner.run(self._run())
 
     async def _run(self) -> int:
         loop = asyncio.get_running_loop()
@@ -225,3 +222,12 @@ class Node:
         if self._acceptor is not None:
             await self._acceptor.stop(self._shutdown_timeout_ms // 2)
         await asyncio.gather(*(relay.command(Command.STOP) for relay, _ in self.bridges.values()))
+
+
+def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """The loop of uvloop where that installs, else asyncio's own."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop

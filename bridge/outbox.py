@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sqlite3
 from collections.abc import Awaitable
 from typing import Final
 
 from bridge import logs
 from bridge.delivery_log import SegmentWriter
+from bridge.errors import BridgeError
 from bridge.journal.journal import Journal
 
 #: Most lines copied with one fsync.
@@ -16,6 +18,8 @@ LINES: Final = 5000
 #: How long lines may wait to be copied together, and how often files are looked at, in seconds.
 GATHER_S: Final = 0.2
 TICK_S: Final = 1.0
+#: What passes by itself, of the files and of the journal: lines wait in the outbox meanwhile.
+PASSING: Final = (OSError, sqlite3.Error, BridgeError)
 
 
 class OutboxCopier:
@@ -41,7 +45,7 @@ class OutboxCopier:
         self._stop.set()
         if self._task is not None:
             await self._task
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(*PASSING):
             while await self._copy():
                 pass
             await asyncio.to_thread(self._segments.close)
@@ -53,7 +57,7 @@ class OutboxCopier:
                 more = await self._copy()
                 await asyncio.to_thread(self._segments.tick)
                 self.failing = False
-            except OSError as error:
+            except PASSING as error:
                 if not self.failing:
                     self._log.warning("delivery-log-waits", reason=str(error))
                 self.failing, more = True, False

@@ -34,7 +34,8 @@ class StreamState:
 
     #: First position not covered; None: never seen.
     next: int | None
-    #: The sender's run and the checksum at next - 1 that were stored with it.
+    #: The sender's run that moved next last, and the checksum of the last source message below next, whether
+    #: it was stored or refused; empty and 0 where none is known. A source holds both against its own past.
     run: str = ""
     checksum: int = 0
     #: Issued and stored by the target at this opening; a newer one fences this one.
@@ -88,13 +89,15 @@ class Source(Protocol):
     async def remembered(self) -> Mapping[str, Remembered]:
         """By stream identity, what was confirmed before."""
 
-    async def open(self, resume: Mapping[str, int | None], store: str) -> None:
-        """Go to these positions; None: the stream's beginning as far as this bridge is concerned.
+    async def open(self, resume: Mapping[str, StreamState], store: str) -> None:
+        """Go to the target's next of each; None: the stream's beginning as far as this bridge is concerned.
 
         `store` is the target's identity. May be called again while open, also for some streams only:
-        what was read of them and is not settled will be read again.
+        what was read of them and is not settled will be read again. Nothing is settled or sent unless
+        every stream passes.
 
         Raises:
+            Diverged: the target covers what another copy of this source sent (`bridge.witness`).
             SourceGap: a position is gone or beyond the end.
         """
 

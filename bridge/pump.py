@@ -99,7 +99,7 @@ class Pump:
         (-1: without limit); only a target that fails ends it at once.
 
         Raises:
-            TargetUnavailable, TargetRefused, SourceGap: from the ends, as they are.
+            TargetUnavailable, TargetRefused, SourceGap, Diverged: from the ends, as they are.
         """
         settling = asyncio.create_task(self._settle())
         sending = asyncio.create_task(self._send())

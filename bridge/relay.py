@@ -278,11 +278,11 @@ class Relay:
         for stream in streams:
             witness.check(stream, remembered.get(stream.identity), opened)
         self.store = opened.store
-        resume = {stream.identity: opened.streams[stream.identity].next for stream in streams}
+        resume = {stream.identity: opened.streams[stream.identity] for stream in streams}
         await self._source.open(resume, opened.store)
         for stream in streams:
             self._streams[stream.identity] = stream
-            if resume[stream.identity] is None:
+            if resume[stream.identity].next is None:
                 self._memory.unseen.add(stream.identity)
             else:
                 self._memory.unseen.discard(stream.identity)

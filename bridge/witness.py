@@ -1,9 +1,30 @@
-"""Whether a bridge may go on at the target it has found. Pure (design section 2, 'Change of mind')."""
+"""Whether a bridge may go on at the target it has found: is it the same target, is this the same source?
+
+Pure. `check` holds the target's identity against what the source remembers (design section 2, 'Change of
+mind'); `check_past` holds what the target remembers against the source's past (section 3, 'Copies and
+backups').
+"""
 
 from __future__ import annotations
 
-from bridge.errors import TargetRefused
-from bridge.ports import Opened, Remembered, Stream
+from dataclasses import dataclass
+from typing import Final
+
+from bridge.errors import BridgeError, TargetRefused
+from bridge.ports import Opened, Remembered, Stream, StreamState
+
+#: What a person can do about a source that is not what it was.
+ADVICE: Final = (
+    "This journal was restored from a backup, or is a copy. Nothing was sent or settled. Run the journal "
+    "that the target knows; if that one is lost, start this node with an empty data directory and send again "
+    "what is missing (docs/operations.md, Backup)"
+)
+
+
+class Diverged(BridgeError):
+    """The target covers what another copy of this source sent: going on would lose messages."""
+
+    code = "DIVERGED"
 
 
 def check(stream: Stream, remembered: Remembered | None, opened: Opened) -> None:
@@ -34,3 +55,65 @@ def check(stream: Stream, remembered: Remembered | None, opened: Opened) -> None
             key="positions",
             limit=remembered.upto,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What a source knows of itself, as far as the target's word on one stream speaks of it."""
+
+    #: The source's run now.
+    run: str
+    #: Whether the target's run was ever one of this source's.
+    run_known: bool
+    #: The target's run stored nothing at or above this; None: it is the present run, or not known.
+    run_end: int | None
+    #: One beyond the stream's last message.
+    end: int
+    #: CRC-32 of the last message below the target's next, however it was settled; 0: no longer known.
+    checksum: int
+
+
+def check_past(identity: str, state: StreamState, past: Past) -> None:
+    """A target may only cover what this very source has sent it.
+
+    A run is one opening of a source; a copy, and what is restored from a backup, opens as a run of its own.
+    So a run that is not known belongs to another copy, and one that was known when the copy was made has
+    ended, here, at the next run's beginning. The checksum tells apart what even runs do not: a machine that
+    was set back together with its memory.
+
+    A run that began above next is no divergence: it found a backlog, and sent a part of it.
+
+    Args:
+        identity: of the stream.
+        state: the target's word. Where it names no run, or no checksum, that one is not compared.
+        past: the source's.
+
+    Raises:
+        Diverged: it covers something else.
+    """
+    if state.next is None:
+        return
+    if state.run and not past.run_known:
+        raise _diverged(identity, state, past, "this journal has never been in that run", past.run, state.run)
+    if past.run_end is not None and state.next > past.run_end:
+        why = f"that run ended at {past.run_end} in this journal"
+        raise _diverged(identity, state, past, why, past.run_end, state.next)
+    if state.checksum and past.checksum and state.checksum != past.checksum:
+        why = "this journal has another message there"
+        raise _diverged(identity, state, past, why, _hex(past.checksum), _hex(state.checksum))
+
+
+def _diverged(
+    identity: str, state: StreamState, past: Past, why: str, limit: int | str, found: int | str
+) -> Diverged:
+    """The error with the numbers of both sides."""
+    detail = (
+        f"{identity}: the target covers up to {state.next} (run {state.run or 'unknown'}, checksum "
+        f"{_hex(state.checksum)}), and {why} (now run {past.run}, checksum there {_hex(past.checksum)}, ends "
+        f"at {past.end}). {ADVICE}"
+    )
+    return Diverged(detail, key=identity, limit=limit, found=found)
+
+
+def _hex(checksum: int) -> str:
+    return f"{checksum:08x}" if checksum else "unknown"

@@ -245,6 +245,7 @@ class Browser:
         async def ask() -> Any:
             return (await self.client.call("GET", address_path(self.address, "messages"), params=params)).body
 
-        answer = await persistently(ask, on_retry=lambda _: None)
+        patience_s = min(RETRY_FOR_S, self.deadline.left_s)
+        answer = await persistently(ask, on_retry=lambda _: None, give_up_after_s=patience_s)
         messages: Sequence[Message] = answer["messages"]
         return messages

@@ -1,6 +1,8 @@
 """The journal: a node's embedded store in SQLite, and the two ends that are made of it.
 
 Read in the order that a message takes: `journal` (the event loop's side), `units` (what is handed over),
-`writer` (the thread, group commit), `group` and `queues` (decisions), `rows` (one transaction), `space`
-(checkpoints, shrinking), `reader` (reading threads), `source` and `target` (the ports).
+`writer` (the thread, group commit), `deciding`, `clients`, `relayed` and `queues` (the rules, on a `group`
+and the `state`), `rows` with `id_rows` and `trimming` (one transaction), `space` (checkpoints, shrinking),
+`room` with `reserve` and `holding` (a full disk, full addresses), `opening` and `loading` (before, and after
+a failure), `reader` (reading threads), `source` and `target` (the ports).
 """

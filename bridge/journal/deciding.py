@@ -1,8 +1,9 @@
-"""One unit in a commit group: which rules decide it, and what becomes of an error."""
+"""Units in commit groups: which go together, which rules decide each, and what becomes of an error."""
 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator, Sequence
 
 from bridge.errors import AddressFull, AddressNotFound, BridgeError, DiskFull, OutOfSequence
 from bridge.journal import clients, queues, relayed
@@ -26,6 +27,25 @@ from dedup.verdict import Verdict
 
 #: What a bridge is told to try again later, instead of being cut off.
 _NOT_NOW = (AddressFull, AddressNotFound, DiskFull)
+
+
+def parts(units: Sequence[Unit], *, probe: bool) -> Iterator[list[Unit]]:
+    """Groups of units: nothing else may lean on a cache that one of them changes.
+
+    `probe`: the first one that brings messages goes alone, to learn whether there is room.
+    """
+    part: list[Unit] = []
+    for unit in units:
+        is_probe = probe and unit.grows
+        if is_probe or isinstance(unit, (CacheUnit, DeleteAddressUnit)):
+            if part:
+                yield part
+            yield [unit]
+            part = []
+            probe = probe and not is_probe
+        else:
+            part.append(unit)
+    yield part
 
 
 def decide(group: Group, connection: sqlite3.Connection, unit: Unit) -> None:

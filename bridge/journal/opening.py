@@ -19,6 +19,12 @@ from bridge.journal.options import JournalOptions, bridge_queue_name
 from bridge.journal.rows import CommitFailed, write_group
 from bridge.journal.state import State
 
+#: Runs are in order by (first, opened_ms) whatever the wall clock does: `past` asks where one ended.
+_ADD_RUN = (
+    "INSERT INTO runs SELECT :run, :first, max(:now, coalesce(max(opened_ms) + 1, :now))"
+    " FROM runs WHERE first = :first"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Identity:
@@ -114,7 +120,7 @@ def _identify(connection: sqlite3.Connection, state: State, clock: Clock) -> Ide
     connection.execute("BEGIN IMMEDIATE")
     connection.execute("INSERT OR IGNORE INTO meta VALUES ('node-id', ?)", (node_id,))
     connection.execute("INSERT OR IGNORE INTO meta VALUES ('incarnation', ?)", (incarnation,))
-    connection.execute("INSERT INTO runs VALUES (?, ?, ?)", (run, state.sequence, clock.wall_ms()))
+    connection.execute(_ADD_RUN, {"run": run, "first": state.sequence, "now": clock.wall_ms()})
     connection.execute("COMMIT")
     return Identity(node_id, incarnation, run, state.ids_dropped)
 

@@ -16,7 +16,7 @@ CREATE TABLE sequence (
 CREATE TABLE runs (
     run       TEXT PRIMARY KEY,
     first     INTEGER NOT NULL,     -- the sequence at this opening
-    opened_ms INTEGER NOT NULL
+    opened_ms INTEGER NOT NULL      -- wall clock, and above that of every earlier run with the same `first`
 ) WITHOUT ROWID;
 
 CREATE TABLE addresses (

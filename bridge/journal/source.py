@@ -15,9 +15,11 @@ from bridge.errors import JournalFailed, JournalUnavailable, SourceGap
 from bridge.journal import reader
 from bridge.journal.cutting import Cutter
 from bridge.journal.journal import Journal
+from bridge.journal.past import read_past
 from bridge.journal.stored import END, StoredBlock
 from bridge.journal.units import SettleUnit
-from bridge.ports import Receipt, Remembered, Stream
+from bridge.ports import Receipt, Remembered, Stream, StreamState
+from bridge.witness import ADVICE, check_past
 from dedup.verdict import Verdict
 
 P = ParamSpec("P")
@@ -114,30 +116,38 @@ class JournalSource:
 
     # -- opening ---------------------------------------------------------------------------------------
 
-    async def open(self, resume: Mapping[str, int | None], store: str) -> None:
+    async def open(self, resume: Mapping[str, StreamState], store: str) -> None:
         """Go to the target's next of each stream; what it covers already is settled here as `recovered`.
 
         Raises:
+            Diverged: this journal is not the one that sent what the target covers.
             SourceGap: a position is gone or beyond the end. JournalUnavailable: try again.
         """
         await self._settlements_end()
         self._store = store
         self._made = self._journal.notices.made
         found = {stream.identity: (stream, row) for stream, row in await self._find_streams()}
-        for identity, wanted in resume.items():
+        for identity, state in resume.items():  # all of them, before the first is settled
             if identity not in found:
                 raise SourceGap(f"this journal has no stream {identity}", key=identity)
+            await self._check_there(*found[identity], state)
+        for identity, state in resume.items():
             stream, row = found[identity]
-            start = row.queue_next if wanted is None else wanted
-            await self._check_there(identity, row, start)
+            start = row.queue_next if state.next is None else state.next
             self._places[identity] = _Place(stream, row.address_id, start, row.queue_next)
             if start > row.queue_next:
-                await self._recover(stream, row, start)
+                await self._recover(stream, row, start, state.checksum)
 
-    async def _check_there(self, identity: str, row: reader.BridgeQueueRow, start: int) -> None:
+    async def _check_there(self, stream: Stream, row: reader.BridgeQueueRow, state: StreamState) -> None:
+        """That this journal sent what the target covers, and has what comes next."""
+        identity = stream.identity
+        if state.next is not None:
+            past = await self._read(read_past, self._bridge, identity, row, state, stream.run)
+            check_past(identity, state, past)
+        start = row.queue_next if state.next is None else state.next
         if start > row.end:
             raise SourceGap(
-                f"{identity}: the target has covered up to {start}; this journal ends at {row.end}",
+                f"{identity}: the target has covered up to {start}; this journal ends at {row.end}. {ADVICE}",
                 key=identity,
                 limit=row.end,
                 found=start,
@@ -145,13 +155,13 @@ class JournalSource:
         if start < row.trimmed and await self._read(reader.was_trimmed, row, start):
             raise _trimmed(identity, start, row.trimmed)
 
-    async def _recover(self, stream: Stream, row: reader.BridgeQueueRow, upto: int) -> None:
+    async def _recover(self, stream: Stream, row: reader.BridgeQueueRow, upto: int, checksum: int) -> None:
         """The receipts were lost, not the messages: settle what the target says it has."""
         at = row.queue_next
         while at < upto:
             blocks = await self._read(reader.read_blocks, row.address_id, at, upto, self._cutter.batch_bytes)
             batches = self._cutter.cut(stream.identity, blocks, at, upto)
-            for batch in batches or [Batch(stream.identity, at, upto)]:
+            for batch in batches or [Batch(stream.identity, at, upto, checksum=checksum)]:
                 await self._settle(batch, stream, _NO_RECEIPT, recovered=True)
                 at = batch.upto
         while self._settling:

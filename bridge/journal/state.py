@@ -120,6 +120,13 @@ class State:
         address.queues[queue.name] = queue
         self.last_queue_id = max(self.last_queue_id, queue.queue_id)
 
+    def with_blocks_of(self, before: State) -> State:
+        """This state, loaded again, with what is in no row: the streams that are blocked."""
+        for key, position in self.positions.items():
+            if (known := before.positions.get(key)) is not None:
+                position.blocked_epoch = known.blocked_epoch
+        return self
+
     def drop_address(self, address: AddressState) -> None:
         """An address whose last row is gone."""
         del self.addresses[address.name], self.by_id[address.address_id]

@@ -1,9 +1,8 @@
 """The writer: one thread and one connection that decide, store, checkpoint, trim and shrink.
 
 What arrives while a commit runs goes into the next (group commit). Answers leave only after COMMIT
-returned. After any error everything in memory is loaded again from the file: SQLite rolls back the whole
-transaction, and later statements would run outside one. Unless all that was missing is room, the connection
-is closed, too.
+returned. After any error everything in memory is loaded again from the file; unless all that was missing
+is room, the connection is closed first.
 """
 
 from __future__ import annotations
@@ -12,26 +11,26 @@ import contextlib
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import msgspec
 
 from bridge.clock import Clock
-from bridge.errors import BridgeError, DiskFull, JournalUnavailable, Stopping
+from bridge.errors import BridgeError, JournalUnavailable, Stopping
 from bridge.journal.database import Trouble, classify
-from bridge.journal.deciding import decide, refuse
+from bridge.journal.deciding import decide, parts, refuse
 from bridge.journal.group import Group
 from bridge.journal.holding import Holding
 from bridge.journal.loading import load_state
 from bridge.journal.logbook import Logbook
 from bridge.journal.opening import Prepared, reconnect
-from bridge.journal.options import GROUP_BYTES, GROUP_UNITS, RESERVE_BYTES, RETRY_MS, JournalOptions
-from bridge.journal.reserve import Reserve
+from bridge.journal.options import GROUP_BYTES, GROUP_UNITS, RETRY_MS, JournalOptions
+from bridge.journal.room import Room
 from bridge.journal.rows import CommitFailed, write_group
 from bridge.journal.space import Space
 from bridge.journal.state import State
-from bridge.journal.units import CacheUnit, DeleteAddressUnit, Told, Unit
+from bridge.journal.units import Told, Unit
 
 #: After trimming failed it is tried again this much later, alone, so that nothing else fails with it.
 _TRIM_RETRY_MS: Final = 2_000
@@ -43,39 +42,34 @@ class Writer:
     def __init__(
         self, prepared: Prepared, options: JournalOptions, clock: Clock, tell: Callable[[Told], None]
     ) -> None:
-        self._path = prepared.path
-        self._identity = prepared.identity
+        self._path, self._identity = prepared.path, prepared.identity
         self._options = options
         self._clock = clock
         self._tell = tell
         self._inbox: queue.SimpleQueue[Unit | None] = queue.SimpleQueue()
         self._held = Holding(clock)
-        self._reserve = Reserve(prepared.path.parent)
+        self._room = Room(prepared.path, clock)
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="journal-writer", daemon=True)
         #: Commit groups since the journal was opened.
         self.commits = 0
-        #: Why messages wait for room on the disk; None: they do not.
-        self._full: DiskFull | None = None
         #: Why the file is not open now; empty: it is.
         self.broken = ""
-        #: When to look for room, or to open the file again.
-        self._retry_ms = 0
+        self._reconnect_ms = 0
         self._room_came = False
         self._trim_at_ms: int | None = None
-        self.state: State
         self._adopt(prepared.connection, prepared.state)
 
     def _adopt(self, connection: sqlite3.Connection, state: State) -> None:
         self.connection, self.state = connection, state
         #: What the file has reached for certain; the state's may be ahead of it while a group is stored.
         self._sequence = state.sequence
-        self._space = Space(connection, self._path, self._clock, self._reserve.size)
+        self._space = Space(connection, self._path, self._clock, self._room.reserve_bytes)
 
     @property
     def disk_full(self) -> bool:
         """Whether the last attempt to store messages found no room."""
-        return self._full is not None
+        return self._room.full is not None
 
     def start(self) -> None:
         """Begin to take units."""
@@ -90,8 +84,6 @@ class Writer:
         self._inbox.put(None)
         self._thread.join()
 
-    # -- the thread --------------------------------------------------------------------------------
-
     def _run(self) -> None:
         while not self._stopping:
             fresh = self._receive(self._idle_seconds())
@@ -100,21 +92,21 @@ class Writer:
             self._commit(units)
             if not self.broken:
                 self._space.keep_up()
-                if self._space.stuck is not None and self._full is None:
+                if self._space.stuck is not None and not self.disk_full:
                     self._wait_for_room((), self._space.stuck)
         self._answer(self._held.take(room_came=True), Stopping("the node is stopping"))
         self._space.close()
-        self._reserve.release()
+        self._room.close()
 
     def _idle_seconds(self) -> float | None:
         """How long there is nothing to do but to wait for units; None: as long as it takes."""
         if self._room_came:
             return 0
         waits = [self._held.idle_seconds]
-        if self.broken or self._full is not None:
-            waits.append(self._seconds_until(self._retry_ms))
-        if not self.broken:
-            waits.append(self._space.idle_seconds)
+        if self.broken:
+            waits.append(self._seconds_until(self._reconnect_ms))
+        else:
+            waits += [self._space.idle_seconds, self._room.idle_seconds]
             if self.state.to_trim:
                 waits.append(self._seconds_until(self._trim_at_ms or 0))
         return min((wait for wait in waits if wait is not None), default=None)
@@ -140,14 +132,14 @@ class Writer:
 
     def _commit(self, units: Sequence[Unit]) -> None:
         """Store the units, in as many groups as it takes."""
-        was_full = self._full is not None
-        if was_full and self._has_room():
-            self._full = None
-        for part in _parts(units, probe=was_full):
+        was_full = self.disk_full
+        if not self.broken:
+            self._room.look(self._space)
+        for part in parts(units, probe=was_full):
             if self.broken and not self._reconnect():
                 self._answer(part, JournalUnavailable(f"the journal cannot be opened ({self.broken})"))
-            elif self._full is not None:
-                self._hold([unit for unit in part if unit.grows], self._full)
+            elif self._room.full is not None:
+                self._hold([unit for unit in part if unit.grows], self._room.full)
                 self._commit_group([unit for unit in part if not unit.grows])
             else:
                 self._commit_group(part)
@@ -201,7 +193,7 @@ class Writer:
     # -- when it goes wrong --------------------------------------------------------------------------
 
     def _fail(self, group: Group, units: Sequence[Unit], error: Exception) -> None:
-        """Nothing of the group counts: start again from what the file says."""
+        """Nothing of the group counts: SQLite has rolled it back. Start again from what the file says."""
         at_commit = isinstance(error, CommitFailed)
         cause = error.cause if isinstance(error, CommitFailed) else error
         if group.trims and self.state.to_trim:
@@ -212,7 +204,7 @@ class Writer:
             self._wait_for_room(units, cause)
             return
         self.broken = str(cause)
-        self._retry_ms = self._clock.monotonic_ms()
+        self._reconnect_ms = self._clock.monotonic_ms()
         with contextlib.suppress(sqlite3.Error):
             self.connection.close()
         unknown = JournalUnavailable(f"the journal failed ({cause}): whether this was stored is unknown")
@@ -224,7 +216,7 @@ class Writer:
         try:
             if self.connection.in_transaction:
                 self.connection.execute("ROLLBACK")
-            self.state = _with_blocks(load_state(self.connection, self._options), self.state)
+            self.state = load_state(self.connection, self._options).with_blocks_of(self.state)
         except (sqlite3.Error, msgspec.DecodeError):
             return False
         return True
@@ -232,69 +224,25 @@ class Writer:
     def _reconnect(self) -> bool:
         """Open the file again; at most every `RETRY_MS`."""
         now_ms = self._clock.monotonic_ms()
-        if now_ms < self._retry_ms:
+        if now_ms < self._reconnect_ms:
             return False
-        self._retry_ms = now_ms + RETRY_MS
+        self._reconnect_ms = now_ms + RETRY_MS
         try:
             prepared = reconnect(self._path, self._options, self._identity, self._sequence)
         except (sqlite3.Error, msgspec.DecodeError, BridgeError) as error:
             self.broken = str(error)
             return False
         self.broken = ""
-        self._adopt(prepared.connection, _with_blocks(prepared.state, self.state))
+        self._adopt(prepared.connection, prepared.state.with_blocks_of(self.state))
         return True
-
-    # -- a full disk -----------------------------------------------------------------------------------
 
     def _wait_for_room(self, units: Sequence[Unit], cause: Exception) -> None:
         """Messages wait. What brings none is tried once more, with the reserve given up for it."""
-        self._full = DiskFull(f"no room on the disk of the journal {self._path} ({cause})")
-        self._retry_ms = self._clock.monotonic_ms() + RETRY_MS
-        self._reserve.release()
-        self._space.checkpoint()
+        full = self._room.ran_out(cause, self._space)
         growing = [unit for unit in units if unit.grows]
         small = [unit for unit in units if not unit.grows]
-        self._hold(growing, self._full)
+        self._hold(growing, full)
         if growing and small:
             self._commit_group(small)
         else:
-            self._hold(small, self._full)
-
-    def _has_room(self) -> bool:
-        """Whether messages may be tried again: the log goes into the file, and either has room to spare."""
-        now_ms = self._clock.monotonic_ms()
-        if now_ms < self._retry_ms:
-            return False
-        self._retry_ms = now_ms + RETRY_MS
-        if not self.broken and self._space.stuck is not None and not self._space.checkpoint():
-            return False
-        if self.broken or not self._reserve.size or self._reserve.hold():
-            return True
-        return self._space.free_bytes >= RESERVE_BYTES
-
-
-def _parts(units: Sequence[Unit], *, probe: bool) -> Iterator[list[Unit]]:
-    """Groups of units: nothing else may lean on a cache that one of them changes.
-
-    `probe`: the first one that brings messages goes alone, to learn whether there is room.
-    """
-    part: list[Unit] = []
-    for unit in units:
-        is_probe = probe and unit.grows
-        if is_probe or isinstance(unit, (CacheUnit, DeleteAddressUnit)):
-            if part:
-                yield part
-            yield [unit]
-            part = []
-            probe = probe and not is_probe
-        else:
-            part.append(unit)
-    yield part
-
-
-def _with_blocks(state: State, before: State) -> State:
-    """A state loaded again, with what is in no row: the streams that are blocked."""
-    for key, position in state.positions.items():
-        if (known := before.positions.get(key)) is not None:
-            position.blocked_epoch = known.blocked_epoch
-    return state
+            self._hold(small, full)

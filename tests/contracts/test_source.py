@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import shutil
 import sqlite3
+import zlib
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -13,14 +15,17 @@ import pytest
 
 from bridge import runs as run_arithmetic
 from bridge.batch import Batch
+from bridge.block import encode_message
 from bridge.errors import SourceGap
 from bridge.journal.journal import Journal
 from bridge.journal.options import BridgeQueue, JournalOptions
 from bridge.journal.source import JournalSource
 from bridge.message import Message
-from bridge.ports import Receipt, Remembered, Source
+from bridge.ports import Receipt, Remembered, Source, StreamState
 from bridge.store import Submission, Transaction
+from bridge.witness import Diverged
 from dedup.verdict import Verdict
+from tests.fakes.backup import copy_journal
 from tests.fakes.ends import FakeJournal, FakeSource
 
 BRIDGE = "orders-to-hub"
@@ -40,6 +45,12 @@ class Origin(Protocol):
     async def restart(self) -> None:
         """End the process and start another."""
 
+    async def back_up(self) -> None:
+        """Copy what outlives the process, which goes on."""
+
+    async def restore(self) -> None:
+        """End the process, put the copy in its place and start another."""
+
     async def backlog(self, address: str) -> int:
         """Messages that are not settled."""
 
@@ -58,7 +69,14 @@ class FakeOrigin:
         return FakeSource(self.journal, BRIDGE, most=7)
 
     async def restart(self) -> None:
-        """Nothing of it is in a process."""
+        self.journal.reopen()
+
+    async def back_up(self) -> None:
+        self.saved = self.journal.copy()
+
+    async def restore(self) -> None:
+        self.journal = self.saved.copy()
+        self.journal.reopen()
 
     async def backlog(self, address: str) -> int:
         return len(self.journal.backlog(BRIDGE, address))
@@ -70,7 +88,8 @@ class FakeOrigin:
 class JournalOrigin:
     def __init__(self, directory: Path) -> None:
         queue = BridgeQueue(BRIDGE, ["orders"], lambda address: address != "other")
-        self.options = JournalOptions(directory, bridges=[queue])
+        self.options = JournalOptions(directory / "node", bridges=[queue])
+        self.saved = directory / "backup"
         self.journal: Journal
 
     async def put(self, address: str, bodies: Sequence[bytes]) -> list[int]:
@@ -99,6 +118,15 @@ class JournalOrigin:
 
     async def restart(self) -> None:
         await self.journal.close()
+        self.journal = await Journal.open(self.options)
+
+    async def back_up(self) -> None:
+        copy_journal(self.options.directory, self.saved)
+
+    async def restore(self) -> None:
+        await self.journal.close()
+        shutil.rmtree(self.options.directory)
+        shutil.copytree(self.saved, self.options.directory)
         self.journal = await Journal.open(self.options)
 
     async def backlog(self, address: str) -> int:
@@ -144,7 +172,8 @@ async def opened(
     """A new source, open at these positions by address (all others: None)."""
     source = origin.source()
     names = await identities(source)
-    await source.open({identity: (resume or {}).get(address) for address, identity in names.items()}, store)
+    states = {identity: StreamState((resume or {}).get(address)) for address, identity in names.items()}
+    await source.open(states, store)
     return source
 
 
@@ -269,7 +298,7 @@ async def test_opened_again_it_reads_again_what_is_not_settled(origin: Origin) -
     batches = await read(source, 10)
     await settle(source, batches[:1])
     done = batches[0].count
-    await source.open({identity: batches[0].upto}, "store-1")
+    await source.open({identity: StreamState(batches[0].upto)}, "store-1")
     found = messages(await read(source, 20 - done), identity)
     assert found == list(zip(positions[done:], bodies(done, 20), strict=True))
     await source.close()
@@ -349,7 +378,7 @@ async def test_new_streams_show_as_an_empty_reading_until_they_are_opened(origin
     assert list(await asyncio.wait_for(reading, 5)) == []
     identity = (await identities(source))["invoices"]
     assert identity not in before.values()
-    await source.open({identity: None}, "store-1")
+    await source.open({identity: StreamState(None)}, "store-1")
     assert [body for _, body in messages(await read(source, 3), identity)] == bodies(0, 3)
     await origin.put("orders", bodies(3, 5))
     assert [body for _, body in messages(await read(source, 2), before["orders"])] == bodies(3, 5)
@@ -405,7 +434,7 @@ async def test_closed_and_opened_again_it_goes_on(origin: Origin) -> None:
     await settle(source, batches)
     await source.close()
     await origin.put("orders", bodies(3, 6))
-    await source.open({identity: batches[-1].upto}, "store-1")
+    await source.open({identity: StreamState(batches[-1].upto)}, "store-1")
     assert [body for _, body in messages(await read(source, 3), identity)] == bodies(3, 6)
     await source.close()
 
@@ -418,3 +447,159 @@ async def test_coverage_alone_is_settled_too(origin: Origin) -> None:
     await settle(source, [covered, *rest])
     await source.close()
     assert await origin.backlog("orders") == 0
+
+
+# -- copies and backups ----------------------------------------------------------------------------------
+
+
+def checksum(body: bytes) -> int:
+    """Of a message as it is stored."""
+    return zlib.crc32(encode_message(Message(body)))
+
+
+async def run_of(origin: Origin) -> str:
+    (stream, *_) = await origin.source().streams()
+    return stream.run
+
+
+async def open_at(origin: Origin, address: str, state: StreamState) -> None:
+    """What a bridge does that starts and finds this at its target."""
+    source = origin.source()
+    await source.open({(await identities(source))[address]: state}, "store-1")
+    await source.close()
+
+
+async def refused(origin: Origin, address: str, state: StreamState) -> Diverged:
+    """The divergence; nothing may have been settled by the target's word, again and again."""
+    before = await origin.backlog(address)
+    with pytest.raises(Diverged):
+        await open_at(origin, address, state)
+    await origin.restart()
+    with pytest.raises(Diverged) as raised:
+        await open_at(origin, address, state)
+    assert await origin.backlog(address) == before
+    assert await origin.source().remembered() == {}
+    return raised.value
+
+
+async def test_what_any_of_its_own_runs_sent_is_gone_on_with(origin: Origin) -> None:
+    """Also what a run sent that began above it: it found a backlog."""
+    positions = await origin.put("orders", bodies(0, 20))
+    runs = []
+    for place in (0, 4, 4, 5, 12, 18):
+        for _ in range(3):
+            runs.append(await run_of(origin))
+            await origin.restart()
+        state = StreamState(positions[place], runs[-2], checksum(b"m%d" % (place - 1)) if place else 0)
+        await open_at(origin, "orders", state)
+        assert await origin.backlog("orders") == 20 - place
+    assert len(set(runs)) == len(runs)
+    await origin.put("orders", bodies(20, 30))
+    await open_at(origin, "orders", StreamState(positions[-1] + 1, runs[0], checksum(b"m19")))
+    assert await origin.backlog("orders") == 10
+
+
+async def test_another_address_has_the_position_below_next(origin: Origin) -> None:
+    positions: list[int] = []
+    for number in range(0, 12, 3):
+        positions += await origin.put("orders", bodies(number, number + 1))
+        await origin.put("invoices", bodies(number + 1, number + 3))
+    await open_at(origin, "orders", StreamState(positions[3], await run_of(origin), checksum(b"m6")))
+    await open_at(origin, "orders", StreamState(positions[3] + 1, await run_of(origin), checksum(b"m9")))
+
+
+async def test_a_run_that_was_never_its_own_is_a_divergence(origin: Origin) -> None:
+    """B12"""
+    positions = await origin.put("orders", bodies(0, 20))
+    error = await refused(origin, "orders", StreamState(positions[12], "a-copys-run", checksum(b"m11")))
+    assert error.found == "a-copys-run"
+    for part in ("a-copys-run", f"up to {positions[12]}", f"{checksum(b'm11'):08x}", "Nothing was sent"):
+        assert part in error.detail
+
+
+@pytest.mark.parametrize("stored_before", [0, 20])
+async def test_a_run_that_covers_more_than_it_ever_stored_is_a_divergence(
+    origin: Origin, stored_before: int
+) -> None:
+    """The reused positions of a restored backup, whatever lies at them now. B13"""
+    await origin.put("orders", bodies(0, stored_before))
+    run = await run_of(origin)
+    await origin.back_up()
+    positions = await origin.put("orders", bodies(20, 40))
+    await origin.restore()
+    state = StreamState(positions[9] + 1, run, checksum(b"m29"))
+    assert await origin.put("orders", bodies(20, 40)) == positions  # the same messages again
+    error = await refused(origin, "orders", state)
+    assert (error.limit, error.found) == (positions[0], positions[9] + 1)
+    await open_at(origin, "orders", StreamState(positions[0], run))  # up to the backup all is well
+
+
+async def test_another_message_below_next_is_a_divergence(origin: Origin) -> None:
+    """A machine that was set back with its memory is still in the same run."""
+    positions = await origin.put("orders", bodies(0, 20))
+    for place in (1, 5, 12, 19):
+        state = StreamState(positions[place] + 1, await run_of(origin), checksum(b"other"))
+        error = await refused(origin, "orders", state)
+        assert (error.limit, error.found) == (f"{checksum(b'm%d' % place):08x}", f"{checksum(b'other'):08x}")
+
+
+async def test_the_last_message_is_compared_also_when_it_is_settled_and_gone(origin: Origin) -> None:
+    await origin.put("orders", bodies(0, 20))
+    run = await run_of(origin)
+    source = await opened(origin)
+    batches = await read(source, 20)
+    await settle(source, batches)
+    await source.close()
+    await origin.restart()
+    await open_at(origin, "orders", StreamState(batches[-1].upto, run, checksum(b"m19")))
+    with pytest.raises(Diverged):
+        await open_at(origin, "orders", StreamState(batches[-1].upto, run, checksum(b"other")))
+
+
+async def test_what_the_targets_word_alone_settled_is_compared_the_next_time(origin: Origin) -> None:
+    positions = await origin.put("orders", bodies(0, 20))
+    run = await run_of(origin)
+    for state in (StreamState(positions[6], run, checksum(b"m5")), StreamState(20, run, checksum(b"m19"))):
+        for _ in range(3):
+            await open_at(origin, "orders", state)
+            await origin.restart()
+    with pytest.raises(Diverged):
+        await open_at(origin, "orders", StreamState(20, run, checksum(b"other")))
+
+
+async def test_a_next_where_another_address_has_its_messages_is_compared_with_the_last_before_it(
+    origin: Origin,
+) -> None:
+    (first,) = await origin.put("orders", bodies(0, 1))
+    await origin.put("invoices", bodies(1, 3))
+    await origin.put("orders", bodies(3, 4))
+    run = await run_of(origin)
+    await open_at(origin, "orders", StreamState(first + 1, run, checksum(b"m0")))
+    for _ in range(2):  # settled by the target's word, with no message to settle; then compared
+        await open_at(origin, "orders", StreamState(first + 2, run, checksum(b"m0")))
+    with pytest.raises(Diverged):
+        await open_at(origin, "orders", StreamState(first + 2, run, checksum(b"other")))
+
+
+async def test_what_the_target_does_not_say_is_not_compared(origin: Origin) -> None:
+    positions = await origin.put("orders", bodies(0, 20))
+    await open_at(origin, "orders", StreamState(None, "any", 7))
+    await open_at(origin, "orders", StreamState(positions[3], "", checksum(b"m2")))
+    await open_at(origin, "orders", StreamState(positions[5], await run_of(origin), 0))
+
+
+async def test_one_stream_that_diverged_keeps_the_others_from_being_settled(origin: Origin) -> None:
+    await origin.put("orders", bodies(0, 20))
+    await origin.put("invoices", bodies(20, 25))
+    source = origin.source()
+    run = await run_of(origin)
+    names = await identities(source)
+    states = {
+        names["orders"]: StreamState(20, run, checksum(b"m19")),
+        names["invoices"]: StreamState(22, "x"),
+    }
+    with pytest.raises(Diverged):
+        await source.open(states, "store-1")
+    await source.close()
+    assert await origin.backlog("orders") == 20
+    assert await origin.source().remembered() == {}

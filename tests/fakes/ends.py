@@ -7,6 +7,9 @@ ends on them and may be made anew at any time.
 from __future__ import annotations
 
 import asyncio
+import copy
+import itertools
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -16,9 +19,13 @@ from bridge.block import encode_message, pack
 from bridge.errors import Fenced, OutOfSequence, SourceGap, TargetUnavailable
 from bridge.message import Message
 from bridge.ports import Opened, Receipt, Remembered, Stream, StreamState
+from bridge.witness import Past, check_past
 from dedup.coverage import Outcome, judge
 from dedup.ids import Stamp
 from dedup.verdict import Verdict
+
+#: Numbers of runs: no two openings share one, not even those of copies.
+_runs = itertools.count(1)
 
 
 @dataclass
@@ -41,6 +48,35 @@ class FakeJournal:
         #: (stream, from, upto) that were settled by the target's word at an opening.
         self.recovered: list[tuple[str, int, int]] = []
         self.arrival = asyncio.Event()
+        #: One an opening, in order: its name, and the sequence then.
+        self.runs: list[tuple[str, int]] = []
+        self.reopen()
+
+    @property
+    def run(self) -> str:
+        return self.runs[-1][0]
+
+    def reopen(self) -> None:
+        """Another process opens it."""
+        self.runs.append((f"run-{next(_runs)}", self.sequence))
+
+    def copy(self) -> FakeJournal:
+        """The data directory as it is now: a backup, or a second node. Not opened yet."""
+        made = copy.copy(self)
+        made.logs = {address: FakeLog(log.stream, dict(log.messages)) for address, log in self.logs.items()}
+        made.settled, made.recovered, made.runs = dict(self.settled), list(self.recovered), list(self.runs)
+        made.arrival = asyncio.Event()
+        return made
+
+    def past(self, stream: str, state: StreamState) -> Past:
+        """What there is to hold against the target's word."""
+        (log,) = (log for log in self.logs.values() if log.stream == stream)
+        names = [name for name, _ in self.runs]
+        known = state.run in names
+        later = self.runs[names.index(state.run) + 1 :] if known else []
+        below = [place for place in log.messages if state.next is not None and place < state.next]
+        checksum = _checksum(log.messages[below[-1]]) if below else 0
+        return Past(self.run, known, later[0][1] if later else None, self.sequence, checksum)
 
     def make(self, address: str) -> FakeLog:
         if address not in self.logs:
@@ -85,6 +121,7 @@ class FakeSource:
         self.filtered: Callable[[Message], bool] = lambda message: False
         #: Raised by the next `read`.
         self.read_fails: Exception | None = None
+        #: Where each opening went, by stream.
         self.opened: list[dict[str, int | None]] = []
         self._store = ""
         self._at: dict[str, int] = {}
@@ -92,7 +129,7 @@ class FakeSource:
 
     async def streams(self) -> Sequence[Stream]:
         return [
-            Stream(log.stream, address, self.forward(address), "run-1")
+            Stream(log.stream, address, self.forward(address), self.journal.run)
             for address, log in sorted(self.journal.logs.items())
         ]
 
@@ -101,16 +138,18 @@ class FakeSource:
             stream: known for (bridge, stream), known in self.journal.settled.items() if bridge == self.bridge
         }
 
-    async def open(self, resume: Mapping[str, int | None], store: str) -> None:
-        self.opened.append(dict(resume))
+    async def open(self, resume: Mapping[str, StreamState], store: str) -> None:
+        self.opened.append({stream: state.next for stream, state in resume.items()})
         self._store = store
-        for stream, wanted in resume.items():
-            settled = self.journal.settled_upto(self.bridge, stream)
-            start = settled if wanted is None else wanted
-            if start > self.journal.sequence:
+        for stream, state in resume.items():
+            check_past(stream, state, self.journal.past(stream, state))
+            if state.next is not None and state.next > self.journal.sequence:
                 raise SourceGap(
-                    f"{stream}: {start} is beyond the end", limit=self.journal.sequence, found=start
+                    f"{stream}: {state.next} is beyond the end", limit=self.journal.sequence, found=state.next
                 )
+        for stream, state in resume.items():
+            settled = self.journal.settled_upto(self.bridge, stream)
+            start = settled if state.next is None else state.next
             if start > settled:
                 self.journal.recovered.append((stream, settled, start))
                 self.journal.settled[self.bridge, stream] = Remembered(start, store)
@@ -137,11 +176,12 @@ class FakeSource:
             return None
         carried = [position for position in covered if not self.filtered(log.messages[position])]
         upto = self._at[log.stream] = covered[-1] + 1
+        checksum = _checksum(log.messages[covered[-1]])
         if not carried:
-            return Batch(log.stream, at, upto)
+            return Batch(log.stream, at, upto, checksum=checksum)
         runs = run_arithmetic.join((position, position) for position in carried)
         block = pack([encode_message(log.messages[position]) for position in carried])
-        return Batch(log.stream, at, upto, runs, block.stamped(log.stream, runs), block.checksum)
+        return Batch(log.stream, at, upto, runs, block.stamped(log.stream, runs), checksum)
 
     async def settled(self, batch: Batch, receipt: Receipt) -> None:
         expected = self._confirmed[batch.stream]
@@ -152,6 +192,10 @@ class FakeSource:
 
     async def close(self) -> None:
         self._at.clear()
+
+
+def _checksum(message: Message) -> int:
+    return zlib.crc32(encode_message(message))
 
 
 @dataclass(frozen=True)
@@ -237,6 +281,18 @@ class FakeStore:
     def next(self, bridge: str, stream: str) -> int | None:
         position = self.positions.get((bridge, stream))
         return position.next if position is not None else None
+
+    def backup(self) -> FakeStore:
+        """What is stored now, for `restore`."""
+        made = FakeStore(self.identity)
+        made.restore(self)
+        return made
+
+    def restore(self, saved: FakeStore) -> None:
+        """Every link is cut, and what is stored is what it was then."""
+        self.cut()
+        self.addresses = {address: list(arrived) for address, arrived in saved.addresses.items()}
+        self.positions = {key: copy.copy(position) for key, position in saved.positions.items()}
 
     # -- the rules -------------------------------------------------------------------------------------
 

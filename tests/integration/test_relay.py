@@ -24,7 +24,7 @@ from bridge.journal.source import JournalSource
 from bridge.journal.target import JournalTarget
 from bridge.lifecycle import Command, State
 from bridge.message import Message
-from bridge.ports import Opened, Receipt, Stream
+from bridge.ports import Opened, Receipt, Stream, StreamState
 from bridge.relay import Relay, RelayOptions
 from bridge.store import Acknowledgement, AddressStatus, Delivered, Submission, Transaction
 
@@ -129,8 +129,10 @@ class Nodes:
 
     async def put(self, bodies: Sequence[bytes], *, together: int = 10) -> None:
         for start in range(0, len(bodies), together):
-            messages = [Submission("orders", Message(body)) for body in bodies[start : start + together]]
-            await self.edge.commit(Transaction(messages))
+            await self.put_at("orders", bodies[start : start + together])
+
+    async def put_at(self, address: str, bodies: Sequence[bytes]) -> None:
+        await self.edge.commit(Transaction([Submission(address, Message(body)) for body in bodies]))
 
     async def idle(self) -> None:
         """Wait until no bridge has anything left."""
@@ -470,7 +472,7 @@ async def test_a_target_that_asks_for_what_is_gone_stops_the_bridge_with_the_num
     source = nodes.source("first")
     (stream,) = await source.streams()
     with pytest.raises(SourceGap) as raised:
-        await source.open({stream.identity: 4}, nodes.hub.store)
+        await source.open({stream.identity: StreamState(4)}, nodes.hub.store)
     assert (raised.value.limit, raised.value.found) == (10, 4)
 
 
@@ -485,7 +487,8 @@ async def test_what_is_trimmed_while_it_is_read_again_stops_the_bridge_and_is_no
     await relay.command(Command.STOP)
     source = nodes.source("first", batch_bytes=100)
     (stream,) = await source.streams()
-    await source.open({stream.identity: 4}, nodes.hub.store)  # a backup of the target was restored
+    # a backup of the target was restored
+    await source.open({stream.identity: StreamState(4)}, nodes.hub.store)
     (batch,) = await source.read()
     page = await nodes.edge.lease("orders", "reader", most=20, wait_ms=0, lease_ms=1000, most_bytes=1 << 20)
     assert page.lease is not None

@@ -8,7 +8,7 @@ import pytest
 from bridge.batch import Batch
 from bridge.errors import Fenced, JournalUnavailable, OutOfSequence, TargetUnavailable
 from bridge.message import Message
-from bridge.ports import Receipt
+from bridge.ports import Receipt, StreamState
 from bridge.pump import COVERAGE_INTERVAL_MS, Counts, Ended, Memory, Pump
 from bridge.window import Window
 from tests.fakes.ends import FakeJournal, FakeSource, FakeStore, FakeTarget
@@ -50,9 +50,8 @@ class Session:
             if not only_new or all(stream.identity not in opened for opened in self.source.opened)
         ]
         opened = await self.target.open(streams)
-        resume = {stream.identity: opened.streams[stream.identity].next for stream in streams}
-        await self.source.open(resume, opened.store)
-        self.memory.unseen.update(stream for stream, wanted in resume.items() if wanted is None)
+        await self.source.open(opened.streams, opened.store)
+        self.memory.unseen.update(stream for stream, state in opened.streams.items() if state.next is None)
 
     async def _open_new(self) -> None:
         await self.open(only_new=True)
@@ -414,7 +413,7 @@ async def test_replays_that_the_target_drops_are_counted_and_settled() -> None:
     await FakeTarget(session.store).open(await session.source.streams())
     session.store.positions[BRIDGE, session.stream()].next = 100
     opened = await session.target.open(await session.source.streams())
-    await session.source.open({session.stream(): 0}, opened.store)
+    await session.source.open({session.stream(): StreamState(0)}, opened.store)
     pump = Pump(
         source=session.source,
         target=session.target,

@@ -756,9 +756,15 @@ async def test_a_target_that_is_ahead_of_the_source_fails_the_bridge_by_the_numb
 
 @in_virtual_time
 async def test_a_target_restored_from_a_backup_gets_again_what_the_source_still_has() -> None:
-    bridge = await ran_before()
-    bridge.store.positions[BRIDGE, bridge.stream()].next = 4
-    del bridge.store.addresses["orders"][4:]
+    bridge = Bridge(most=2)
+    bridge.put(bodies(0, 4))
+    await bridge.start()
+    await bridge.idle()
+    backup = bridge.store.backup()
+    bridge.put(bodies(4, 10))
+    await bridge.idle()
+    await bridge.stop()
+    bridge.store.restore(backup)
     await bridge.start()
     bridge.put(bodies(10, 12))
     await bridge.idle()

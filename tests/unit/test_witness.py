@@ -5,6 +5,7 @@ import pytest
 from bridge import witness
 from bridge.errors import TargetRefused
 from bridge.ports import Opened, Remembered, Stream, StreamState
+from bridge.witness import Past
 
 STREAM = Stream("journal:i:orders:0", "orders", "orders")
 
@@ -38,3 +39,48 @@ def test_a_target_that_has_forgotten_everything_is_refused_and_the_command_named
         witness.check(STREAM, Remembered(10, "store-1"), opened("store-1", None))
     for part in ("core-bridge positions", "store-1", "up to 10", STREAM.identity):
         assert part in raised.value.detail
+
+
+# -- the source's past -----------------------------------------------------------------------------------
+
+
+def past(run_end: int | None = None, *, known: bool = True, checksum: int = 0xAB) -> Past:
+    return Past("run-3", known, run_end, 120, checksum)
+
+
+@pytest.mark.parametrize(
+    ("state", "its"),
+    [
+        (StreamState(None, "run-x", 1), past(known=False)),
+        (StreamState(100, "run-3", 0xAB), past()),
+        (StreamState(100, "run-1", 0xAB), past(100)),
+        (StreamState(100, "run-1", 0), past(100)),
+        (StreamState(100, "run-1", 0xAB), past(100, checksum=0)),
+        (StreamState(100, "", 0xAB), past(known=False)),
+    ],
+    ids=["never seen", "this run", "all of a run", "no checksum there", "none here", "no run there"],
+)
+def test_what_this_source_sent_itself_is_gone_on_with(state: StreamState, its: Past) -> None:
+    witness.check_past(STREAM.identity, state, its)
+
+
+@pytest.mark.parametrize(
+    ("state", "its", "limit", "found"),
+    [
+        (StreamState(100, "run-x", 0xAB), past(known=False), "run-3", "run-x"),
+        (StreamState(0, "run-x", 0), past(known=False, checksum=0), "run-3", "run-x"),
+        (StreamState(100, "run-1", 0xAB), past(99), 99, 100),
+        (StreamState(100, "run-3", 0xAC), past(), "000000ab", "000000ac"),
+        (StreamState(100, "", 0xAC), past(known=False), "000000ab", "000000ac"),
+    ],
+    ids=["another run", "that covered nothing", "more than the run", "another message", "no run there"],
+)
+def test_what_another_source_sent_is_a_divergence_with_both_sides_numbers(
+    state: StreamState, its: Past, limit: object, found: object
+) -> None:
+    with pytest.raises(witness.Diverged) as raised:
+        witness.check_past(STREAM.identity, state, its)
+    error = raised.value
+    assert (error.code, error.key, error.limit, error.found) == ("DIVERGED", STREAM.identity, limit, found)
+    for part in (f"up to {state.next}", state.run, its.run, f"ends at {its.end}", "docs/operations.md"):
+        assert part in error.detail

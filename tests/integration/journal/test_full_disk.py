@@ -17,6 +17,7 @@ from bridge.journal.reserve import Reserve
 from tests.integration.journal.helpers import MIB, PATIENCE_S
 
 ROOT = Path(__file__).parents[3]
+DRIVER = "tests.integration.journal.full_disk_driver"
 #: Mounts a small disk where nobody else sees it, and runs a command: for root, and users where they may.
 SMALL_DISK = 'mount -t tmpfs -o size=40m tmpfs "$0" && head -c 12000000 /dev/zero > "$0/filler" && exec "$@"'
 
@@ -36,7 +37,7 @@ def can_mount() -> bool:
 async def run_driver(command: list[str], directory: Path, limit: int) -> dict[str, Any]:
     """What the driver said, all together."""
     process = await asyncio.create_subprocess_exec(
-        *command, sys.executable, "-m", "tests.integration.journal.full_disk_driver", str(directory), str(limit),
+        *command, sys.executable, "-m", DRIVER, str(directory), str(limit),
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     output, errors = await asyncio.wait_for(process.communicate(), PATIENCE_S)

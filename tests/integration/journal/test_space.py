@@ -82,8 +82,8 @@ async def test_commits_come_in_between_the_steps_of_shrinking(
     events: list[str] = []
     monkeypatch.setattr(space, "crash_point", events.append)
     monkeypatch.setattr(rows, "crash_point", events.append)
-    monkeypatch.setattr(space, "_LEAST_PAGES", 1)
-    monkeypatch.setattr(space, "_MOST_PAGES", 64)
+    monkeypatch.setattr(space, "_STEP_S", 0)  # every step is too long: they become as short as can be
+    monkeypatch.setattr(space, "_LEAST_PAGES", 8)
     async with opened(tmp_path) as journal:
         await journal.create_queue("orders", QUEUE, "earliest")
         await fill(journal, 12)

@@ -1,0 +1,186 @@
+"""The contract's "Command line" against real nodes: what `test_cli.py` does not tell already."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.conftest import MakeNode
+from tests.acceptance.nodes import (
+    Node,
+    bridge_to,
+    client_tls,
+    command,
+    environment,
+    eventually,
+    free_ports,
+    titles,
+)
+
+COMMANDS = [
+    "run",
+    "validate",
+    "demo",
+    "send",
+    "receive",
+    "status",
+    "start",
+    "stop",
+    "pause",
+    "resume",
+    "cache",
+]
+CACHE = ["cache show", "cache clear", "cache resize"]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_teaches_with_an_example_and_exit_codes(name: str) -> None:
+    ended = command(name, "--help")
+    assert (ended.code, ended.err) == (0, "")
+    assert f"core-bridge {name}" in ended.out
+    assert "example" in ended.out
+    assert "exit codes" in ended.out
+
+
+@pytest.mark.parametrize("name", [*(name for name in COMMANDS if name != "cache"), *CACHE])
+def test_every_command_takes_the_common_options(name: str) -> None:
+    ended = command(*name.split(), "--help")
+    assert ended.code == 0
+    for option in (
+        "--settings",
+        "--url",
+        "--operations",
+        "--token",
+        "--ca",
+        "--certificate",
+        "--key",
+        "--format",
+    ):
+        assert option in ended.out
+
+
+def test_help_lists_every_command() -> None:
+    ended = command("--help")
+    assert ended.code == 0
+    assert all(name in ended.out for name in COMMANDS)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["nonsense"], ["send"], ["receive"], ["start"], ["status", "--format", "xml"],
+     ["send", "--adress", "a"],
+     ["cache", "resize", "orders"], ["send", "--address", "a", "--batch", "0"], ["dead-letters", "list"]],
+    ids=" ".join,
+)  # fmt: skip
+def test_wrong_usage_ends_with_2(arguments: list[str]) -> None:
+    ended = command(*arguments)
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err
+
+
+@pytest.mark.parametrize("scheme", ["ws", "http"])
+def test_send_and_receive_by_either_scheme(node: Node, address: str, scheme: str) -> None:
+    where = ("--url", f"{scheme}://127.0.0.1:{node.port}", "--address", address)
+    sent = command("send", *where, data=b"a\n\nb\r\nlast without newline")
+    assert (sent.code, sent.out) == (0, "stored 3 duplicates 0\n")
+    got = command("receive", *where, "--queue", "q", "--count", "3")
+    assert (got.code, got.out) == (0, "a\nb\r\nlast without newline\n")
+    assert node.api.lease(address, "q") == (None, []), "acknowledged"
+
+
+def test_empty_lines_are_kept_on_request_and_a_file_is_read(node: Node, address: str, tmp_path: Path) -> None:
+    (tmp_path / "lines").write_bytes(b"a\n\nb\n")
+    where = ("--url", node.url, "--address", address)
+    assert command("send", *where, "--keep-empty", str(tmp_path / "lines")).out == "stored 3 duplicates 0\n"
+    assert titles(node.api.browse(address)) == ["a", "", "b"]
+    assert command("send", *where, "-", data=b"c\n").out == "stored 1 duplicates 0\n"
+    missing = command("send", *where, str(tmp_path / "missing"))
+    assert missing.code == 1
+    assert "missing" in missing.err
+
+
+def test_results_as_json(node: Node, address: str) -> None:
+    where = ("--url", node.url, "--address", address, "--format", "json")
+    lines = b'{"id":"a"}\n{"id":"b"}\n{"id":"a"}\n'
+    sent = command("send", *where, "--duplicate-id-from", "id", data=lines)
+    assert json.loads(sent.out) == {"stored": 2, "duplicates": 1}
+    got = command("receive", *where, "--queue", "q", "--timeout", "0")
+    messages = [json.loads(line) for line in got.out.splitlines()]
+    assert [(m["body"], m["duplicate-id"]) for m in messages] == [('{"id":"a"}', "a"), ('{"id":"b"}', "b")]
+    fewer = command("receive", *where, "--queue", "q", "--count", "1", "--timeout", "0.1")
+    assert (fewer.code, fewer.out) == (1, "")
+
+
+def test_a_node_that_is_not_there_ends_with_1_and_is_named() -> None:
+    url = f"http://127.0.0.1:{free_ports(1)[0]}"
+    for arguments in (
+        ["receive", "--url", url, "--address", "a", "--timeout", "0"],
+        ["status", "--operations", url],
+        ["stop", "orders-to-hub", "--operations", url],
+        ["cache", "show", "orders", "--operations", url],
+    ):
+        ended = command(*arguments)
+        assert (ended.code, ended.out) == (1, "")
+        assert url.removeprefix("http://") in ended.err
+
+
+def test_a_bridge_is_operated_and_seen(make_node: MakeNode) -> None:
+    hub = make_node("hub").start()
+    edge = make_node("edge", rest=bridge_to(hub)).start()
+    edge.await_state("orders-to-hub", "RUNNING")
+    where = ("--operations", f"http://127.0.0.1:{edge.operations_port}")
+    for verb, state in (("pause", "PAUSED"), ("stop", "STOPPED")):
+        ended = command(verb, "orders-to-hub", *where)
+        assert (ended.code, ended.out, ended.err) == (0, f"orders-to-hub: {state}\n", "")
+    forbidden = command("resume", "orders-to-hub", *where)
+    assert (forbidden.code, forbidden.out) == (1, "")
+    assert forbidden.err.startswith("core-bridge: CONFLICT: ")
+    started = command("start", "orders-to-hub", *where, "--format", "json")
+    assert started.code == 0
+    assert json.loads(started.out)["bridge"] == "orders-to-hub"
+    edge.await_state("orders-to-hub", "RUNNING")
+    shown = command("status", *where, "--url", edge.url)
+    assert shown.code == 0
+    assert "bridge orders-to-hub RUNNING journal:orders -> hub sent 0 acknowledged 0 in-flight 0" in shown.out
+    as_json = json.loads(command("status", *where, "--url", edge.url, "--format", "json").out)
+    assert as_json["bridges"][0]["state"] == "RUNNING"
+
+
+def test_a_token_and_tls_open_the_node(make_node: MakeNode, certificates: Path) -> None:
+    acceptor = (
+        f'certificate = "{certificates}/node.pem"\nkey = "{certificates}/node.key"\ntokens = ["s3cret"]\n'
+    )
+    node = make_node(scheme="wss", acceptor=acceptor, tls=client_tls(certificates), token="s3cret").start()
+    for scheme in ("wss", "https"):
+        where = ("--url", f"{scheme}://localhost:{node.port}", "--address", "orders")
+        trusted = (*where, "--ca", str(certificates / "authority.pem"))
+        assert command("send", *trusted, "--token", "s3cret", data=b"a\n").code == 0
+        assert command("send", *trusted, data=b"b\n", variables={"CORE_BRIDGE_TOKEN": "s3cret"}).code == 0
+        refused = command("send", *trusted, "--token", "wrong", data=b"c\n")
+        assert (refused.code, refused.out) == (1, "stored 0 duplicates 0\n")
+        assert "UNAUTHENTICATED" in refused.err
+    assert titles(node.api.browse("orders")) == ["a", "b", "a", "b"]
+
+
+def test_results_go_to_stdout_and_logs_to_stderr(make_node: MakeNode) -> None:
+    node = make_node()
+    node.write()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bridge", "run", "--settings", str(node.file)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+    )
+    try:
+        eventually(lambda: node.ops.get("/ready").status == 200, "it is ready")
+        process.terminate()
+        out, err = process.communicate(timeout=20)
+    finally:
+        process.kill()
+        process.wait()
+    assert (process.returncode, out) == (0, b"")
+    assert [json.loads(line)["event"] for line in err.splitlines()] == ["listening", "stopped"]

@@ -1,0 +1,179 @@
+"""The contract's "Delivery log": files, and lines on both sides that agree with what is there."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from typing import Any
+
+from tests.acceptance.conftest import MakeNode
+from tests.acceptance.nodes import Node, bridge_to, eventually
+
+KEYS = [
+    "v", "side", "node", "node-id", "bridge", "lane", "stream", "address", "target", "store", "from", "upto",
+    "runs", "refused", "count", "ids", "events", "committed", "duplicates", "recovered",
+]  # fmt: skip
+FILE_NAME = re.compile(r"(edge|hub|node)-\d{8}T\d{6}-\d{6}\.jsonl")
+
+
+def of(lines: list[dict[str, Any]], **keys: object) -> list[dict[str, Any]]:
+    return [line for line in lines if all(line.get(key) == value for key, value in keys.items())]
+
+
+def check(line: dict[str, Any]) -> None:
+    """The form of one line, and that its numbers agree with each other."""
+    assert [key for key in line if key != "verdict"] == KEYS
+    assert (line["v"], line["lane"], line["recovered"]) == (1, 0, False)
+    assert line["count"] == sum(last - first + 1 for first, last in line["runs"])
+    assert all(line["from"] <= first <= last < line["upto"] for first, last in line["runs"])
+    assert line["events"][0] <= line["events"][1] <= line["committed"]
+
+
+def relayed(make_node: MakeNode, **edge: Any) -> tuple[Node, Node]:
+    hub = make_node("hub").start()
+    return hub, make_node("edge", rest=bridge_to(hub, forwarding_address='"eu.{address}"'), **edge).start()
+
+
+def test_both_sides_of_a_bridge_and_the_clients_are_written(make_node: MakeNode) -> None:
+    hub, edge = relayed(make_node)
+    for number in range(5):
+        edge.api.send("orders", b"x", Duplicate_Id=f"id-{number}")
+        edge.api.send("orders", b"x")
+    edge.api.call("POST", "/v1/addresses/orders/messages", b"x", {"Duplicate-Id": "\xff"})
+    eventually(lambda: edge.lag("orders") == 0, "all is settled")
+    assert edge.stop() == 0
+    assert hub.stop() == 0
+    at_edge, at_hub = edge.delivery_lines(), hub.delivery_lines()
+    for line in at_edge + at_hub:
+        check(line)
+    clients, sent = of(at_edge, side="received"), of(at_edge, side="sent")
+    received = of(at_hub, side="received")
+    assert len(clients) + len(sent) == len(at_edge)
+    assert len(received) == len(at_hub)
+    for lines, address, bridge in (
+        (clients, "orders", None),
+        (sent, "orders", "orders-to-hub"),
+        (received, "eu.orders", "orders-to-hub"),
+    ):
+        assert sum(line["count"] for line in lines) == 11
+        assert {(line["address"], line["bridge"]) for line in lines} == {(address, bridge)}
+        assert lines[0]["from"] == 0
+        assert all(one["upto"] == other["from"] for one, other in pairwise(lines)), "lines chain"
+        ids = [pair for line in lines for pair in line["ids"]]
+        assert ids == [[2 * n, f"id-{n}"] for n in range(5)] + [[10, {"base64": "/w=="}]], (
+            "producers' IDs only"
+        )
+    assert {line["node"] for line in sent} == {"edge"}
+    assert {line["node"] for line in received} == {"hub"}
+    (stream,) = {line["stream"] for line in clients + sent + received}
+    assert re.fullmatch(r"journal:[0-9a-f]+:orders:0", stream), (
+        "journal:<incarnation>:<address>:<first sequence>"
+    )
+    (store,) = {line["store"] for line in sent + received}
+    assert store.startswith(received[0]["node-id"])
+    assert {line["target"] for line in sent} == {"hub"}
+    assert (
+        {line["node-id"] for line in sent}
+        == {line["node-id"] for line in clients}
+        != {received[0]["node-id"]}
+    )
+    equal = ("bridge", "stream", "from", "upto", "runs", "refused", "count", "ids", "committed")
+    assert [[line[key] for key in equal] for line in sent] == [
+        [line[key] for key in equal] for line in received
+    ]
+
+
+def test_the_open_file_ends_in_open_and_a_clean_stop_rolls_it(make_node: MakeNode) -> None:
+    node = make_node().start()
+    node.api.send("orders", b"x")
+    (open_one,) = eventually(node.segments, "a file is begun")
+    assert open_one.name.endswith(".jsonl.open")
+    assert FILE_NAME.fullmatch(open_one.name.removesuffix(".open"))
+    eventually(node.delivery_lines, "the line is in it")
+    assert node.stop() == 0
+    (closed,) = node.segments()
+    assert f"{closed.name}.open" == open_one.name
+    node.start()
+    node.api.send("orders", b"y")
+    assert node.stop() == 0
+    names = [path.name for path in node.segments()]
+    assert len(names) == 2
+    assert all(FILE_NAME.fullmatch(name) for name in names)
+    assert [line["runs"] for line in node.delivery_lines()] == [[[0, 0]], [[1, 1]]]
+
+
+def test_a_file_is_rolled_by_its_age_and_by_its_size(make_node: MakeNode) -> None:
+    node = make_node(rest='[delivery-log]\nroll-interval = "1s"\nroll-size = "1KiB"\n').start()
+    node.api.send("orders", b"x")
+    eventually(lambda: [path for path in node.segments() if path.suffix == ".jsonl"], "its time has come", 10)
+    for number in range(8):
+        node.api.send("orders", b"x")
+        eventually(lambda wanted=number + 2: len(node.delivery_lines()) == wanted, "it is written")  # type: ignore[misc]
+    assert node.stop() == 0
+    assert len(node.segments()) >= 4
+    assert all(path.stat().st_size <= 1024 for path in node.segments())
+    assert sum(line["count"] for line in node.delivery_lines()) == 9
+
+
+def test_lines_of_a_killed_node_are_written_once(make_node: MakeNode) -> None:
+    """The line commits with the messages and is copied afterwards: none is missing, none is there twice."""
+    node = make_node().start()
+    for _ in range(20):
+        node.api.send("orders", b"x")
+    node.kill()
+    node.start()
+    node.api.send("orders", b"x")
+    assert node.stop() == 0
+    distinct = {(line["from"], line["upto"]) for line in node.delivery_lines()}
+    assert sum(upto - from_ for from_, upto in distinct) == 21
+    assert sorted(distinct)[0][0] == 0
+    assert all(one[1] == other[0] for one, other in pairwise(sorted(distinct)))
+
+
+def test_a_rejected_duplicate_is_a_line_with_its_id(make_node: MakeNode) -> None:
+    node = make_node().start()
+    node.api.send("orders", b"x", Duplicate_Id="a")
+    node.api.send("orders", b"x", Duplicate_Id="a")
+    node.api.commit({"address": "orders", "body": "y"}, duplicate_id="a")
+    assert node.stop() == 0
+    rejected = of(node.delivery_lines(), verdict="duplicate")
+    assert rejected
+    for line in rejected:
+        check(line)
+        assert (line["side"], line["bridge"], line["address"], line["runs"]) == (
+            "received",
+            None,
+            "orders",
+            [],
+        )
+    assert {line_id for line in rejected for _, line_id in line["ids"]} == {"a"}
+
+
+def test_a_refused_message_is_a_refused_position_on_both_sides(make_node: MakeNode) -> None:
+    hub = make_node("hub", acceptor='max-message-size = "1KiB"').start()
+    edge = make_node("edge", rest=bridge_to(hub)).start()
+    for body in (b"a", b"x" * 2000, b"b"):
+        edge.api.send("orders", body)
+    eventually(lambda: edge.lag("orders") == 0, "all is settled")
+    assert edge.stop() == 0
+    assert hub.stop() == 0
+    sent = of(edge.delivery_lines(), side="sent", bridge="orders-to-hub")
+    received = of(hub.delivery_lines(), bridge="orders-to-hub")
+    for lines in (sent, received):
+        assert [position for line in lines for position in line["refused"]] == [1]
+        assert sum(line["count"] for line in lines) == 2
+        assert max(line["upto"] for line in lines) == 3
+
+
+def test_a_node_without_a_delivery_log_writes_none(make_node: MakeNode) -> None:
+    node = make_node(rest="[delivery-log]\nenabled = false\n").start()
+    node.api.send("orders", b"x")
+    assert node.stop() == 0
+    assert node.segments() == []
+
+
+def test_the_delivery_log_may_be_elsewhere(make_node: MakeNode) -> None:
+    node = make_node(rest='[delivery-log]\ndirectory = "elsewhere"\n').start()
+    node.api.send("orders", b"x")
+    assert node.stop() == 0
+    assert len(list((node.directory / "elsewhere").glob("*.jsonl"))) == 1
