@@ -17,7 +17,7 @@ UV ?= uv
 COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --python-version 3.11
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run serve test lint unit test-crash bench format lock clean
+.PHONY: help setup run serve test lint unit needs test-crash bench format lock clean
 
 help: ## says what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -38,11 +38,16 @@ lint: $(DEV) ## style, types and layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-unit: $(DEV) lint ## the tests, with branch coverage and its floor
+unit: $(DEV) needs lint ## the tests, with branch coverage and its floor
 	@$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest -m "not crash" $(ARGS)
 	@$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
+
+needs: ## what the tests take from the system
+	@command -v openssl >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+	apt-get install -qq -y openssl >/dev/null; } || { echo "the tests need the openssl program (Debian and Ubuntu: \
+	apt install openssl)" >&2; exit 1; }
 
 test-crash: $(DEV) ## 200 rounds of kills and cuts (`make test` does 20)
 	$(BIN)/pytest -m crash $(ARGS)

@@ -101,25 +101,19 @@ class Node:
     async def _run(self) -> int:
         loop = asyncio.get_running_loop()
         asked = asyncio.Event()
+
+        def stop() -> None:
+            if asked.is_set():
+                os._exit(1)  # what is durable stays durable; what is not was never answered
+            asked.set()
+
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, asked.set)
+            loop.add_signal_handler(number, stop)
         try:
             await self.start()
             await asked.wait()
-        except BaseException:
+        finally:
             await self.stop()
-            raise
-        again = asyncio.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, again.set)
-        draining = asyncio.create_task(self.stop())
-        waiting = asyncio.create_task(again.wait())
-        await asyncio.wait([draining, waiting], return_when=asyncio.FIRST_COMPLETED)
-        waiting.cancel()
-        if not draining.done():
-            # What is durable stays durable; what is not was never answered.
-            os._exit(1)
-        await draining
         return 0
 
     async def start(self) -> None:
@@ -209,9 +203,11 @@ class Node:
         if self.journal is not None:
             with contextlib.suppress(BridgeError):
                 queued = sum(lag.messages for lag in await self.journal.bridge_lags())
-            if self._outbox is not None:
-                await self._outbox.stop()
-            await self.journal.close()
+            try:
+                if self._outbox is not None:
+                    await self._outbox.stop()
+            finally:
+                await self.journal.close()
         if self._operations is not None:
             await self._operations.stop()
         self._log.info("stopped", queued=queued)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sqlite3
 from collections.abc import Awaitable
 from typing import Final
 
@@ -19,7 +18,7 @@ LINES: Final = 5000
 GATHER_S: Final = 0.2
 TICK_S: Final = 1.0
 #: What passes by itself, of the files and of the journal: lines wait in the outbox meanwhile.
-PASSING: Final = (OSError, sqlite3.Error, BridgeError)
+PASSING: Final = (OSError, BridgeError)
 
 
 class OutboxCopier:

@@ -134,5 +134,14 @@ class Target(Protocol):
             TargetUnavailable: whether anything was stored is unknown; open again to learn it.
         """
 
+    async def lost(self) -> None:
+        """Returns never while the target is reachable; raises when it has gone, or was not there.
+
+        So that a loss is seen while nothing is delivered. Deliveries that wait fail by themselves.
+
+        Raises:
+            TargetUnavailable (or Fenced, OutOfSequence), TargetRefused: why, as `deliver` would have said.
+        """
+
     async def close(self) -> None:
         """Let go. Never raises; deliveries that wait for a receipt fail with TargetUnavailable."""

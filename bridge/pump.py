@@ -96,7 +96,8 @@ class Pump:
         """Relay until `stop` is set, a verdict ends the session, or an end fails.
 
         However it ends, the receipts of what is in flight are waited for, up to `pending_ack_timeout_ms`
-        (-1: without limit); only a target that fails ends it at once.
+        (-1: without limit); only a target that fails ends it at once. One that is lost while nothing is
+        in flight ends it too: whoever operates the bridge sees it then, not with the next message.
 
         Raises:
             TargetUnavailable, TargetRefused, SourceGap, Diverged: from the ends, as they are.
@@ -104,9 +105,11 @@ class Pump:
         settling = asyncio.create_task(self._settle())
         sending = asyncio.create_task(self._send())
         stopping = asyncio.create_task(stop.wait())
+        losing = asyncio.create_task(self.target.lost())
         try:
-            await asyncio.wait((settling, sending, stopping), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((settling, sending, stopping, losing), return_when=asyncio.FIRST_COMPLETED)
             source_failed = sending.done()
+            target_lost = losing.done() and not stop.is_set()
             await _cancel(sending)
             if stop.is_set():
                 self._send_held()
@@ -116,6 +119,8 @@ class Pump:
             _raise_error(settling)
             if source_failed:
                 _raise_error(sending)
+            if target_lost:
+                _raise_error(losing)
             assert self._ended is not None
             return self._ended
         finally:
@@ -123,7 +128,7 @@ class Pump:
                 self.window.confirmed(entry.batch.size, entry.batch.count)
             deliveries = [entry.delivery for entry in self._in_flight]
             self._in_flight.clear()
-            await _cancel(settling, sending, stopping, *deliveries, self._covering)
+            await _cancel(settling, sending, stopping, losing, *deliveries, self._covering)
 
     # -- sending ---------------------------------------------------------------------------------------
 

@@ -32,17 +32,27 @@ class Counts:
     #: Told how many messages were rejected as duplicates, and by which bridge (None: clients) they came.
     on_duplicates: Callable[[str | None, int], None] = lambda _bridge, _count: None
 
+    def forget(self, address: str) -> None:
+        """The address is gone."""
+        self.of_address.pop(address, None)
+
     def count(self, unit: Unit) -> None:
         """A unit that is about to be answered."""
         if isinstance(unit, CommitUnit):
             self._count_commit(unit)
         elif isinstance(unit, DeliverUnit) and isinstance(unit.result, Receipt):
-            counts = self.of_address[unit.address]
-            counts.replayed += unit.result.duplicates
-            if unit.result.duplicates:
-                self.on_duplicates(unit.bridge, unit.result.duplicates)
-            if unit.result.verdict is Verdict.STORED:
-                counts.stored += unit.batch.count - unit.result.duplicates
+            self._count_delivery(unit, unit.result)
+
+    def _count_delivery(self, unit: DeliverUnit, receipt: Receipt) -> None:
+        if receipt.verdict not in (Verdict.STORED, Verdict.DUPLICATE):
+            return
+        counts = self.of_address[unit.address]
+        counts.repeated += unit.rejected
+        counts.replayed += receipt.duplicates - unit.rejected
+        if receipt.duplicates:
+            self.on_duplicates(unit.bridge, receipt.duplicates)
+        if receipt.verdict is Verdict.STORED:
+            counts.stored += unit.batch.count - receipt.duplicates
 
     def _count_commit(self, unit: CommitUnit) -> None:
         if isinstance(unit.error, DuplicateIdRejected):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Sequence
 
-from bridge.errors import AddressFull, AddressNotFound, BridgeError, DiskFull, OutOfSequence
+import msgspec
+
+from bridge.errors import AddressFull, AddressNotFound, BridgeError, DiskFull, Malformed, OutOfSequence
 from bridge.journal import clients, queues, relayed
 from bridge.journal.group import Group, Held
 from bridge.journal.state import State
@@ -27,6 +29,8 @@ from dedup.verdict import Verdict
 
 #: What a bridge is told to try again later, instead of being cut off.
 _NOT_NOW = (AddressFull, AddressNotFound, DiskFull)
+#: What opening a block raises whose body is not what its fields say.
+_UNREADABLE = (msgspec.DecodeError, ValueError, IndexError, RecursionError)
 
 
 def parts(units: Sequence[Unit], *, probe: bool) -> Iterator[list[Unit]]:
@@ -63,6 +67,15 @@ def decide(group: Group, connection: sqlite3.Connection, unit: Unit) -> None:
         return
     except BridgeError as error:
         refuse(group.state, unit, error)
+    except _UNREADABLE as error:
+        if not isinstance(unit, DeliverUnit):
+            raise
+        # Nothing of it counts yet, and the group's other units do not pay for it.
+        malformed = Malformed(
+            f"{unit.batch.stream}: the batch from {unit.batch.from_} on is damaged ({error})"
+        )
+        malformed.__cause__ = error
+        refuse(group.state, unit, malformed)
     group.units.append(unit)
 
 
@@ -101,10 +114,11 @@ def refuse(state: State, unit: Unit, error: BridgeError) -> None:
         return
     stream = unit.batch.stream
     position = state.positions.get((unit.bridge, stream))
-    if position is None or position.epoch != unit.epoch:
+    # Its epoch may be older by an OPEN that fails with the same group: blocked it is all the same.
+    if position is None or unit.epoch > position.epoch:
         return
     if not isinstance(error, OutOfSequence):
-        position.blocked_epoch = unit.epoch
-    if isinstance(error, _NOT_NOW):
+        position.blocked_epoch = max(position.blocked_epoch, unit.epoch)
+    if unit.epoch == position.epoch and isinstance(error, _NOT_NOW):
         reason = f"{error.code}: {error.detail}"
         unit.result, unit.error = Receipt(stream, Verdict.NOT_NOW, position.next or 0, reason=reason), None

@@ -54,6 +54,8 @@ class Group:
     #: Wall clock of the commit.
     now_ms: int
     log: Logbook
+    #: What leases end by: wall clock at the start and monotonic from then on, ms; 0: no leases in this group.
+    lease_now_ms: int = 0
     #: Streams with a batch that is held, and why: nothing behind it may be stored before it.
     waiting: dict[StreamKey, BridgeError] = field(default_factory=dict)
     #: Whether blocks that nobody needs are deleted with it, and the bytes that went.
@@ -158,7 +160,7 @@ class Group:
 
     def expire_leases(self, address: AddressState, queue: QueueState) -> None:
         """Take back what leases hold whose time is up."""
-        if queue.cursor.expire(self.now_ms):
+        if queue.cursor.expire(self.lease_now_ms):
             self.change_queue(address, queue)
             self.touched.add(address.name)
 

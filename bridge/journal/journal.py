@@ -148,7 +148,8 @@ class Journal:
         if self._closed:
             raise Stopping("the node is stopping")
         unit = make(future=self._loop.create_future(), **fields)
-        self._waiting_bytes += unit.size
+        if isinstance(unit, CommitUnit):  # what bridges bring is bounded by their links' credit
+            self._waiting_bytes += unit.size
         self._writer.submit(unit)
         return unit
 
@@ -158,7 +159,8 @@ class Journal:
 
     def _told(self, told: Told) -> None:
         for unit in told.units:
-            self._waiting_bytes -= unit.size
+            if isinstance(unit, CommitUnit):
+                self._waiting_bytes -= unit.size
             self.counts.count(unit)
             if unit.future.done():
                 self._take_back(unit)
@@ -212,12 +214,12 @@ class Journal:
     async def delete_queue(self, address: str, queue: str) -> None:
         """Raises: AddressNotFound, QueueNotFound."""
         await self.submit(QueueUnit, action="delete", address=address, queue=queue)
+        self._last_used_ms.pop((address, queue), None)
 
     async def lease(
         self, address: str, queue: str, *, most: int, wait_ms: int, lease_ms: int, most_bytes: int
     ) -> Page:
         """The next messages nobody has leased (see `bridge.store.Store.lease`)."""
-        self._last_used_ms[address, queue] = self.clock.monotonic_ms()
         until_ms = self.clock.monotonic_ms() + wait_ms
         while True:
             changed = self.notices.changed(address)
@@ -231,6 +233,7 @@ class Journal:
                 lease_ms=lease_ms,
             )
             grant: Grant | None = await unit.future
+            self._last_used_ms[address, queue] = self.clock.monotonic_ms()
             if grant is not None:
                 return await self._page(address, queue, grant, reader.PageSize(most, END))
             left_ms = until_ms - self.clock.monotonic_ms()
@@ -260,8 +263,8 @@ class Journal:
 
     async def acknowledge(self, acknowledgement: Acknowledgement) -> None:
         """Raises: StaleLease, QueueNotFound, AddressNotFound."""
-        self._last_used_ms[acknowledgement.address, acknowledgement.queue] = self.clock.monotonic_ms()
         await self.submit(LeaseEndUnit, acknowledgement=acknowledgement, settle=True)
+        self._last_used_ms[acknowledgement.address, acknowledgement.queue] = self.clock.monotonic_ms()
 
     async def release(self, acknowledgement: Acknowledgement) -> None:
         """Raises: StaleLease, QueueNotFound, AddressNotFound."""
@@ -284,11 +287,14 @@ class Journal:
 
     async def addresses(self) -> Sequence[AddressStatus]:
         """Every address, by name."""
-        return [self._described(*entry) for entry in await self._look(reader.describe_addresses, None)]
+        return [
+            self._described(*entry)
+            for entry in await self._look(reader.describe_addresses, None, self.clock.wall_ms())
+        ]
 
     async def address(self, address: str) -> AddressStatus:
         """Raises: AddressNotFound."""
-        described = await self._look(reader.describe_addresses, address)
+        described = await self._look(reader.describe_addresses, address, self.clock.wall_ms())
         if not described:
             raise AddressNotFound(f"no address {address}", key="address", found=address)
         return self._described(*described[0])
@@ -316,6 +322,9 @@ class Journal:
     async def delete_address(self, address: str) -> None:
         """Raises: AddressNotFound, Conflict."""
         await self.submit(DeleteAddressUnit, address=address)
+        self.counts.forget(address)
+        for key in [key for key in self._last_used_ms if key[0] == address]:
+            del self._last_used_ms[key]
 
     async def clear_id_cache(self, address: str) -> int:
         """How many IDs were removed."""
@@ -345,8 +354,8 @@ class Journal:
         return row
 
     async def lines(self, after: int, most: int) -> Sequence[tuple[int, bytes]]:
-        """Delivery-log lines in the outbox after line id `after`."""
-        return await self.read(reader.read_lines, after, most)
+        """Delivery-log lines in the outbox after line id `after`. Raises: JournalUnavailable."""
+        return await self._look(reader.read_lines, after, most)
 
     async def forget_lines(self, upto: int) -> None:
         """Lines up to this one are on disk in their segment."""

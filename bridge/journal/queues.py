@@ -76,11 +76,11 @@ def lease(group: Group, connection: sqlite3.Connection, unit: LeaseUnit) -> None
         if room.is_full:
             break
     if intervals:
-        cursor.take(unit.lease, Lease(intervals, room.count, group.now_ms + unit.lease_ms))
+        cursor.take(unit.lease, Lease(intervals, room.count, group.lease_now_ms + unit.lease_ms))
         group.change_queue(address, queue)
         unit.result = Grant(unit.lease, intervals, room.count)
     elif (expiry := cursor.next_expiry_ms) is not None:
-        unit.retry_ms = expiry - group.now_ms
+        unit.retry_ms = expiry - group.lease_now_ms
 
 
 class _Stretch(NamedTuple):

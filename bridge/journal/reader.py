@@ -333,9 +333,13 @@ def ordinal(connection: sqlite3.Connection, address_id: int, position: int, tota
 
 
 def describe_addresses(
-    connection: sqlite3.Connection, name: str | None
+    connection: sqlite3.Connection, name: str | None, now_ms: int
 ) -> list[tuple[AddressStatus, list[tuple[QueueStatus, str | None]]]]:
-    """Addresses by name (or the one), each queue with the bridge it belongs to; no cache, no limits."""
+    """Addresses by name (or the one), each queue with the bridge it belongs to; no cache, no limits.
+
+    Leases count for as long as they last: one that has ended by `now_ms` is only taken away when the
+    queue is next asked for.
+    """
     described = []
     condition = "name = ?" if name is not None else "name NOT LIKE '$deleted.%' OR ?"
     for address_id, address_name, routing_type, next_position, total, messages, size in connection.execute(
@@ -356,6 +360,7 @@ def describe_addresses(
                 for from_, end in cursor.settled
             )
             lag = total - ordinal(connection, address_id, queue_next, total) - settled
+            cursor.expire(now_ms)
             queues.append((QueueStatus(queue, queue_next, lag, cursor.leased, -1), bridge))
         status = AddressStatus(
             address_name, routing_type, messages, size, 0, next_position if first is None else first,
@@ -375,8 +380,7 @@ def read_lines(connection: sqlite3.Connection, after: int, most: int) -> Sequenc
 def read_orphans(connection: sqlite3.Connection, bridges: Sequence[str]) -> list[tuple[str, str, int]]:
     """(bridge, address, messages) of bridges' queues whose bridge is not among `bridges`."""
     return [
-        (bridge, status.address, queue.lag)
-        for status, queues in describe_addresses(connection, None)
-        for queue, bridge in queues
-        if bridge is not None and bridge not in bridges
+        (lag.bridge, lag.address, lag.messages)
+        for lag in bridge_lags(connection)
+        if lag.bridge not in bridges
     ]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from bridge import runs as run_arithmetic
 from bridge.batch import Batch
 from bridge.block import Block, encode_message
-from bridge.errors import Fenced, OutOfSequence
+from bridge.errors import Fenced, JournalUnavailable, Malformed, OutOfSequence
 from bridge.journal.group import Group, Held
 from bridge.journal.options import bridge_queue_name
 from bridge.journal.state import PositionState, SettledState
@@ -14,6 +16,8 @@ from bridge.ports import Receipt, StreamState
 from dedup.cache import repeated
 from dedup.coverage import Outcome, judge
 from dedup.verdict import Verdict
+
+_elements = msgspec.msgpack.Decoder(list[msgspec.Raw])
 
 
 def open_stream(group: Group, unit: OpenUnit) -> None:
@@ -31,7 +35,8 @@ def deliver(group: Group, unit: DeliverUnit) -> None:
     """Decide a batch: design rule 1, then room, then producers' IDs where they are asked for (rule 4).
 
     Raises:
-        Fenced, OutOfSequence, AddressNotFound, AddressFull, and Held where there is no room now.
+        Fenced, OutOfSequence, Malformed, AddressNotFound, AddressFull, and Held where there is no room now.
+        msgspec.DecodeError: the batch's messages cannot be read.
     """
     batch = unit.batch
     key = (unit.bridge, batch.stream)
@@ -53,6 +58,8 @@ def deliver(group: Group, unit: DeliverUnit) -> None:
         group.log.replayed(unit, batch)
         unit.result = _receipt(group, batch, Verdict.DUPLICATE, judgement.next, duplicates=batch.count)
         return
+    if batch.block is not None:
+        _check_readable(batch.block)
     fresh = batch.after(judgement.start)
     refusal = _refusal(group, unit.address, fresh)
     if refusal is not None:
@@ -66,8 +73,32 @@ def deliver(group: Group, unit: DeliverUnit) -> None:
     position.next, position.run, position.checksum = batch.upto, unit.run, batch.checksum
     group.changed_positions[key] = position
     group.log.received(unit, fresh, rejected)
+    unit.rejected = rejected
     duplicates = batch.count - fresh.count + rejected
     unit.result = _receipt(group, batch, Verdict.STORED, batch.upto, duplicates=duplicates)
+
+
+def _check_readable(block: Block) -> None:
+    """That the body is what its fields say: once stored, a damaged one would jam all that is behind it.
+
+    Walks over the elements without opening them: some 75 µs for 1000 messages of 1 KiB, where decoding
+    them takes 500. Here and not where frames arrive, so that it costs the event loop nothing.
+
+    Raises:
+        Malformed, msgspec.DecodeError: it is not.
+    """
+    elements = _elements.decode(block.body)
+    if len(elements) != block.count:
+        raise Malformed(
+            f"a block of {block.count} messages holds {len(elements)}", limit=block.count, found=len(elements)
+        )
+    largest = max(map(len, elements))
+    if largest > block.largest:
+        raise Malformed(
+            f"a block says its largest message has {block.largest} bytes; one has {largest}",
+            limit=block.largest,
+            found=largest,
+        )
 
 
 def _current(group: Group, unit: DeliverUnit) -> PositionState:
@@ -100,8 +131,8 @@ def _take(group: Group, unit: DeliverUnit, fresh: Batch) -> int:
         values = [value for _, value in block.ids]
         known = sorted({*group.known(address.name, values), *repeated(values)})
         if known:
-            group.log.duplicate(address.name, [values[place] for place in known])
             kept = block.without(block.ids[place][0] for place in known)
+            group.log.duplicate(address.name, [values[place] for place in known])
             rejected = len(known)
             left_out = set(known)
             values = [value for place, value in enumerate(values) if place not in left_out]
@@ -134,7 +165,11 @@ def _receipt(group: Group, batch: Batch, verdict: Verdict, next_position: int, *
 
 
 def settle(group: Group, unit: SettleUnit) -> None:
-    """What the target covers for good is this bridge's no more."""
+    """What the target covers for good is this bridge's no more.
+
+    Raises:
+        JournalUnavailable: the settlement before it failed; the next opening recovers both, in order.
+    """
     batch = unit.batch
     key = (unit.bridge, batch.stream)
     settled = group.state.settled.get(key)
@@ -143,6 +178,12 @@ def settle(group: Group, unit: SettleUnit) -> None:
     moves = queue is not None and batch.upto > queue.cursor.next
     if not moves and settled is not None and settled.store == unit.store:
         return
+    if queue is not None and batch.from_ > queue.cursor.next:
+        raise JournalUnavailable(
+            f"{batch.stream}: the settlement before {batch.from_} failed; open the stream again",
+            limit=queue.cursor.next,
+            found=batch.from_,
+        )
     if settled is None:
         settled = group.state.settled[key] = SettledState(batch.upto, batch.checksum, unit.store)
     elif batch.upto >= settled.upto:

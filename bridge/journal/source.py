@@ -125,7 +125,7 @@ class JournalSource:
         """
         await self._settlements_end()
         self._store = store
-        self._made = self._journal.notices.made
+        made = self._journal.notices.made
         found = {stream.identity: (stream, row) for stream, row in await self._find_streams()}
         for identity, state in resume.items():  # all of them, before the first is settled
             if identity not in found:
@@ -137,6 +137,8 @@ class JournalSource:
             self._places[identity] = _Place(stream, row.address_id, start, row.queue_next)
             if start > row.queue_next:
                 await self._recover(stream, row, start, state.checksum)
+        # An address may have come since `streams` was asked: then the next `read` says so.
+        self._made = made if found.keys() <= self._places.keys() else -1
 
     async def _check_there(self, stream: Stream, row: reader.BridgeQueueRow, state: StreamState) -> None:
         """That this journal sent what the target covers, and has what comes next."""

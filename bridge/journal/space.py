@@ -67,7 +67,7 @@ class Space:
             return
         try:
             self._shrink()
-        except sqlite3.Error:
+        except (sqlite3.Error, OSError):
             self._shrinking = False  # no room or no luck: the file is whole, look again later
         pause = _PAUSE_MS if self._shrinking else _LOOK_MS
         self._look_at_ms = self._clock.monotonic_ms() + pause

@@ -120,11 +120,20 @@ class State:
         address.queues[queue.name] = queue
         self.last_queue_id = max(self.last_queue_id, queue.queue_id)
 
-    def with_blocks_of(self, before: State) -> State:
-        """This state, loaded again, with what is in no row: the streams that are blocked."""
+    def carrying(self, before: State, *, ids: bool) -> State:
+        """This state, loaded again, with what is in no row: streams that are blocked, and with `ids` the IDs.
+
+        A cache's ring changes after COMMIT only (`Overlay.commit`): a failed group has left nothing in it.
+        """
         for key, position in self.positions.items():
             if (known := before.positions.get(key)) is not None:
                 position.blocked_epoch = known.blocked_epoch
+        for address_id, address in self.by_id.items() if ids else ():
+            same = before.by_id.get(address_id)
+            if same is not None and same.name == address.name:
+                if same.cache.capacity != address.cache.capacity:  # a change of it was lost with its group
+                    same.cache.resize(address.cache.capacity)
+                address.cache = same.cache
         return self
 
     def drop_address(self, address: AddressState) -> None:

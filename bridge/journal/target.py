@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bridge.addresses import check_name
 from bridge.batch import Batch
-from bridge.errors import JournalUnavailable, Stopping, TargetUnavailable
+from bridge.errors import InvalidAddress, JournalUnavailable, Stopping, TargetRefused, TargetUnavailable
 from bridge.journal.journal import Journal
 from bridge.journal.units import DeliverUnit, OpenUnit, Unit
 from bridge.ports import Opened, Receipt, Stream, StreamState
@@ -30,13 +31,21 @@ class JournalTarget:
         self._check_producer_ids = check_producer_ids
         self._open: dict[str, _Open] = {}
         self._waiting: set[asyncio.Future[Any]] = set()
+        self._closed = asyncio.Event()
+        self._closed.set()
 
     async def open(self, streams: Sequence[Stream]) -> Opened:
         """Issue each stream a new epoch, which fences older links of this bridge on it.
 
         Raises:
             TargetUnavailable: the journal failed or stops.
+            TargetRefused: no address here can have the name that a stream is to be stored under.
         """
+        for stream in streams:
+            try:
+                check_name(stream.target_address, "target-address")
+            except InvalidAddress as error:
+                raise TargetRefused(error.detail, error.key, error.limit, error.found) from error
         with _unavailable():
             units = [
                 self._journal.send(OpenUnit, bridge=self._bridge, stream=stream.identity)
@@ -47,6 +56,7 @@ class JournalTarget:
         for stream, state in zip(streams, states, strict=True):
             self._open[stream.identity] = _Open(stream, state)
             answer[stream.identity] = state
+        self._closed.clear()
         return Opened(self._journal.store, answer)
 
     async def deliver(self, batches: Sequence[Batch]) -> Sequence[Receipt]:
@@ -59,6 +69,15 @@ class JournalTarget:
         with _unavailable():
             receipts: list[Receipt] = await self._answers([self._send(batch) for batch in batches])
         return receipts
+
+    async def lost(self) -> None:
+        """Nothing lies between this target and its journal: only `close` loses it.
+
+        Raises:
+            TargetUnavailable: it was closed, or never opened.
+        """
+        await self._closed.wait()
+        raise TargetUnavailable("the target is closed")
 
     def _send(self, batch: Batch) -> DeliverUnit:
         opened = self._open.get(batch.stream)
@@ -92,6 +111,7 @@ class JournalTarget:
     async def close(self) -> None:
         """Let what waits go; what the journal has been given it stores or not."""
         self._open.clear()
+        self._closed.set()
         for future in self._waiting:
             if not future.done():
                 future.set_exception(TargetUnavailable("the target was closed"))

@@ -66,6 +66,8 @@ class DeliverUnit(Unit):
     run: str
     epoch: int
     check_ids: bool
+    #: Messages left out because their producers' IDs were known at the address.
+    rejected: int = 0
 
     @property
     def grows(self) -> bool:

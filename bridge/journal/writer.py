@@ -14,8 +14,6 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-import msgspec
-
 from bridge.clock import Clock
 from bridge.errors import BridgeError, JournalUnavailable, Stopping
 from bridge.journal.database import Trouble, classify
@@ -31,6 +29,7 @@ from bridge.journal.rows import CommitFailed, write_group
 from bridge.journal.space import Space
 from bridge.journal.state import State
 from bridge.journal.units import Told, Unit
+from dedup.cache import Overlay
 
 #: After trimming failed it is tried again this much later, alone, so that nothing else fails with it.
 _TRIM_RETRY_MS: Final = 2_000
@@ -45,9 +44,13 @@ class Writer:
         self._path, self._identity = prepared.path, prepared.identity
         self._options = options
         self._clock = clock
-        self._tell = tell
+        #: Added to the monotonic clock: leases end in their time though the wall clock is set meanwhile.
+        self._lease_offset_ms = clock.wall_ms() - clock.monotonic_ms()
+        self._told = tell
         self._inbox: queue.SimpleQueue[Unit | None] = queue.SimpleQueue()
         self._held = Holding(clock)
+        #: Units in hand; each is dropped as it is told, so that none is told twice.
+        self._working: dict[Unit, None] = {}
         self._room = Room(prepared.path, clock)
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="journal-writer", daemon=True)
@@ -58,6 +61,8 @@ class Writer:
         self._reconnect_ms = 0
         self._room_came = False
         self._trim_at_ms: int | None = None
+        #: What a COMMIT of unknown outcome would have added to the ID caches.
+        self._doubtful: list[Overlay] = []
         self._adopt(prepared.connection, prepared.state)
 
     def _adopt(self, connection: sqlite3.Connection, state: State) -> None:
@@ -85,18 +90,37 @@ class Writer:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._stopping:
-            fresh = self._receive(self._idle_seconds())
-            units = [*self._held.take(room_came=self._room_came), *fresh]
-            self._room_came = False
-            self._commit(units)
-            if not self.broken:
-                self._space.keep_up()
-                if self._space.stuck is not None and not self.disk_full:
-                    self._wait_for_room((), self._space.stuck)
+        try:
+            while not self._stopping:
+                self._work()
+        except Exception as error:  # noqa: BLE001 - whatever it was, nobody may be left without an answer
+            self._give_up(error)
         self._answer(self._held.take(room_came=True), Stopping("the node is stopping"))
         self._space.close()
         self._room.close()
+
+    def _work(self) -> None:
+        """One turn: what waits, and what has come since, behind it."""
+        fresh = self._receive(self._idle_seconds())
+        # A settlement must not overtake one that is held.
+        room_came = self._room_came or any(unit.patient for unit in fresh)
+        units = [*self._held.take(room_came=room_came), *fresh]
+        self._working = dict.fromkeys(units)
+        self._room_came = False
+        self._commit(units)
+        if not self.broken:
+            self._space.keep_up()
+            if self._space.stuck is not None and not self.disk_full:
+                self._wait_for_room((), self._space.stuck)
+
+    def _give_up(self, error: Exception) -> None:
+        """A fault of this thread's own: from now on everybody is told so, until the node stops."""
+        self.broken = _described(error)
+        unavailable = JournalUnavailable(f"the journal's writer failed ({self.broken}); restart the node")
+        unavailable.__cause__ = error
+        self._answer({**self._working, **dict.fromkeys(self._held.take(room_came=True))}, unavailable)
+        while not self._stopping:
+            self._answer(self._receive(None), unavailable)
 
     def _idle_seconds(self) -> float | None:
         """How long there is nothing to do but to wait for units; None: as long as it takes."""
@@ -173,10 +197,16 @@ class Writer:
         options, identity = self._options, self._identity
         log = Logbook(options.delivery_log, options.node, identity.node_id, identity.store, now_ms)
         group = Group(self.state, options, identity.incarnation, now_ms, log)
+        group.lease_now_ms = self._clock.monotonic_ms() + self._lease_offset_ms
         group.waiting = self._held.streams
         if self._trim_at_ms is not None:
             group.trims = not units and self._clock.monotonic_ms() >= self._trim_at_ms
         return group
+
+    def _tell(self, told: Told) -> None:
+        for unit in told.units:
+            self._working.pop(unit, None)
+        self._told(told)
 
     # -- answers without a commit --------------------------------------------------------------------
 
@@ -203,7 +233,9 @@ class Writer:
         if classify(cause, at_commit=at_commit) is Trouble.FULL and self._reload():
             self._wait_for_room(units, cause)
             return
-        self.broken = str(cause)
+        if at_commit:
+            self._doubtful = list(group.overlays.values())
+        self.broken = _described(cause)
         self._reconnect_ms = self._clock.monotonic_ms()
         with contextlib.suppress(sqlite3.Error):
             self.connection.close()
@@ -216,8 +248,8 @@ class Writer:
         try:
             if self.connection.in_transaction:
                 self.connection.execute("ROLLBACK")
-            self.state = load_state(self.connection, self._options).with_blocks_of(self.state)
-        except (sqlite3.Error, msgspec.DecodeError):
+            self.state = self._carried(load_state(self.connection, self._options))
+        except Exception:  # noqa: BLE001 - then the file is opened again
             return False
         return True
 
@@ -229,12 +261,21 @@ class Writer:
         self._reconnect_ms = now_ms + RETRY_MS
         try:
             prepared = reconnect(self._path, self._options, self._identity, self._sequence)
-        except (sqlite3.Error, msgspec.DecodeError, BridgeError) as error:
-            self.broken = str(error)
+            if prepared.state.sequence > self._sequence:  # the COMMIT in doubt was one
+                while self._doubtful:
+                    self._doubtful.pop().commit()
+            self._doubtful = []
+            self._adopt(prepared.connection, self._carried(prepared.state))
+        except Exception as error:  # noqa: BLE001 - whatever it was, it is tried again later
+            with contextlib.suppress(sqlite3.Error):
+                self.connection.close()
+            self.broken = _described(error)
             return False
         self.broken = ""
-        self._adopt(prepared.connection, prepared.state.with_blocks_of(self.state))
         return True
+
+    def _carried(self, loaded: State) -> State:
+        return loaded.carrying(self.state, ids=not self._options.persist_id_cache)
 
     def _wait_for_room(self, units: Sequence[Unit], cause: Exception) -> None:
         """Messages wait. What brings none is tried once more, with the reserve given up for it."""
@@ -246,3 +287,8 @@ class Writer:
             self._commit_group(small)
         else:
             self._hold(small, full)
+
+
+def _described(error: Exception) -> str:
+    """The error in words; never empty, for an empty text says that nothing is broken."""
+    return str(error) or type(error).__name__

@@ -65,12 +65,18 @@ def to_batch(frame: BatchFrame, stream: str) -> Batch:
 
 
 def _block(frame: BatchFrame) -> Block:
-    """The block in a frame, its body's head held against the frame's count."""
+    """The block in a frame, its body's head and size held against the frame's fields.
+
+    Whether its messages can be read is asked where it is stored (`bridge.journal.relayed`), off the loop.
+    """
     head = frame.body[:_BODY_HEADER_BYTES]
     if head != b"\xdd" + min(frame.count, 2**32 - 1).to_bytes(4, "big"):
         raise _broken("body", f"begin as an array32 of {frame.count}", head.hex() or "nothing")
     if frame.largest > len(frame.body):
         raise _broken("largest", f"at most the body's {len(frame.body)}", frame.largest)
+    size = len(frame.body) - _BODY_HEADER_BYTES
+    if frame.largest * frame.count < size:
+        raise _broken("largest", f"at least the mean of {frame.count} in {size} bytes", frame.largest)
     _check_ascending("ids", [index for index, _ in frame.ids], 0, frame.count)
     if frame.origins:
         stamped = 0

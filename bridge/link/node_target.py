@@ -82,6 +82,17 @@ class NodeTarget:
             raise TargetUnavailable("not connected: open first")
         return await self._link.deliver(batches) if batches else ()
 
+    async def lost(self) -> None:
+        """Wait for the end of the link there is now, and raise it; a later one is not waited for.
+
+        Raises:
+            TargetUnavailable: the link is dead, or there is none; also as OutOfSequence and Fenced.
+            TargetRefused: the other node ended it for good.
+        """
+        if self._link is None:
+            raise TargetUnavailable("not connected: open first")
+        await self._link.lost()
+
     async def close(self) -> None:
         """End the link. Never raises; what waits fails with TargetUnavailable."""
         self._closes += 1
@@ -118,6 +129,7 @@ class _Link:
         self._clock = clock
         self._waiting: dict[int, asyncio.Future[Welcome | Opened | tuple[Receipt, ...]]] = {}
         self._greeting = self._future(GREETING)
+        self._gone = asyncio.Event()
         self._driver = Driver(machine, socket, clock, self._on_change)
         self._task = asyncio.create_task(self._driver.run())
 
@@ -142,6 +154,10 @@ class _Link:
         assert isinstance(answer, tuple)
         return answer
 
+    async def lost(self) -> None:
+        await self._gone.wait()
+        raise self.machine.error()
+
     async def close(self) -> None:
         self.machine.close(CloseCode.GOODBYE, "")
         self._driver.wake()
@@ -163,7 +179,8 @@ class _Link:
             future = self._waiting.pop(event.ticket)
             if not future.done():
                 future.set_result(event.answer)
-        if self.ended and self._waiting:
+        if self.ended:
+            self._gone.set()
             waiting, self._waiting = self._waiting, {}
             for future in waiting.values():
                 if not future.done():

@@ -144,6 +144,8 @@ def _named(error: Exception, url: str, call_timeout_ms: int) -> BridgeError:
             return TargetRefused(f"{url} is no URL")
         case TimeoutError():
             return TargetUnavailable(f"{url} did not answer within {call_timeout_ms} ms (call-timeout)")
+        case aiohttp.ClientConnectorError(os_error=cause) if not isinstance(error, aiohttp.ClientSSLError):
+            return TargetUnavailable(f"{url}: {cause.strerror or cause}")
         case aiohttp.ClientError() | OSError():
             return TargetUnavailable(f"{url}: {error}")
         case _:

@@ -18,6 +18,7 @@ from tests.acceptance.nodes import (
     environment,
     eventually,
     free_ports,
+    start_together,
     titles,
 )
 
@@ -129,8 +130,9 @@ def test_a_node_that_is_not_there_ends_with_1_and_is_named() -> None:
 
 
 def test_a_bridge_is_operated_and_seen(make_node: MakeNode) -> None:
-    hub = make_node("hub").start()
-    edge = make_node("edge", rest=bridge_to(hub)).start()
+    hub = make_node("hub")
+    edge = make_node("edge", rest=bridge_to(hub))
+    start_together(hub, edge)
     edge.await_state("orders-to-hub", "RUNNING")
     where = ("--operations", f"http://127.0.0.1:{edge.operations_port}")
     for verb, state in (("pause", "PAUSED"), ("stop", "STOPPED")):

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from tests.acceptance.conftest import MakeNode
-from tests.acceptance.nodes import Node, bridge_to, eventually
+from tests.acceptance.nodes import Node, bridge_to, eventually, start_together
 
 KEYS = [
     "v", "side", "node", "node-id", "bridge", "lane", "stream", "address", "target", "store", "from", "upto",
@@ -150,8 +150,9 @@ def test_a_rejected_duplicate_is_a_line_with_its_id(make_node: MakeNode) -> None
 
 
 def test_a_refused_message_is_a_refused_position_on_both_sides(make_node: MakeNode) -> None:
-    hub = make_node("hub", acceptor='max-message-size = "1KiB"').start()
-    edge = make_node("edge", rest=bridge_to(hub)).start()
+    hub = make_node("hub", acceptor='max-message-size = "1KiB"')
+    edge = make_node("edge", rest=bridge_to(hub))
+    start_together(hub, edge)
     for body in (b"a", b"x" * 2000, b"b"):
         edge.api.send("orders", body)
     eventually(lambda: edge.lag("orders") == 0, "all is settled")

@@ -11,7 +11,15 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.conftest import MakeNode
-from tests.acceptance.nodes import STATE_WITHIN_S, Node, bridge_to, client_tls, eventually, titles
+from tests.acceptance.nodes import (
+    STATE_WITHIN_S,
+    Node,
+    bridge_to,
+    client_tls,
+    eventually,
+    start_together,
+    titles,
+)
 
 BRIDGE = "orders-to-hub"
 MIB = 1024 * 1024
@@ -30,8 +38,9 @@ def arrived(node: Node, number: int, address: str = "orders") -> list[dict[str, 
 
 
 def test_everything_of_a_message_travels(make_node: MakeNode) -> None:
-    hub = make_node("hub").start()
-    edge = make_node("edge", rest=bridge_to(hub)).start()
+    hub = make_node("hub")
+    edge = make_node("edge", rest=bridge_to(hub))
+    start_together(hub, edge)
     edge.api.commit(
         {"address": "orders", "body": "text", "key": "k", "headers": {"h": ["1", "2"]}, "timestamp": 7,
          "duplicate-id": "own"},
@@ -145,8 +154,9 @@ def test_a_sender_killed_in_between_sends_nothing_twice(make_node: MakeNode, cra
 
 
 def test_a_message_of_16_mib_travels(make_node: MakeNode) -> None:
-    hub = make_node("hub").start()
-    edge = make_node("edge", rest=bridge_to(hub)).start()
+    hub = make_node("hub")
+    edge = make_node("edge", rest=bridge_to(hub))
+    start_together(hub, edge)
     large = b"0123456789abcdef" * MIB
     edge.api.send("orders", b"before")
     edge.api.send("orders", large)
@@ -167,8 +177,9 @@ def _next(node: Node) -> int:
 
 
 def test_what_the_target_refuses_becomes_a_dead_letter_and_the_rest_goes_on(make_node: MakeNode) -> None:
-    hub = make_node("hub", acceptor='max-message-size = "1KiB"').start()
-    edge = make_node("edge", rest=bridge_to(hub)).start()
+    hub = make_node("hub", acceptor='max-message-size = "1KiB"')
+    edge = make_node("edge", rest=bridge_to(hub))
+    start_together(hub, edge)
     edge.api.send("orders", b"a")
     edge.api.send("orders", b"x" * 1025, Duplicate_Id="big-1", Message_Header_Region="EU", Message_Key="k")
     edge.api.send("orders", b"b")
@@ -198,8 +209,9 @@ def test_what_the_target_refuses_becomes_a_dead_letter_and_the_rest_goes_on(make
 
 
 def test_without_a_dead_letter_address_the_first_refusal_fails_the_bridge(make_node: MakeNode) -> None:
-    hub = make_node("hub", acceptor='max-message-size = "1KiB"').start()
-    edge = make_node("edge", rest=bridge_to(hub, dead_letter_address='""')).start()
+    hub = make_node("hub", acceptor='max-message-size = "1KiB"')
+    edge = make_node("edge", rest=bridge_to(hub, dead_letter_address='""'))
+    start_together(hub, edge)
     edge.api.send("orders", b"x" * 2000)
     assert "MESSAGE_TOO_LARGE" in edge.event("bridge-failed")["reason"]
     assert edge.bridge_state(BRIDGE) == "FAILED"
@@ -209,8 +221,9 @@ def test_without_a_dead_letter_address_the_first_refusal_fails_the_bridge(make_n
 def test_a_full_target_is_waited_for_and_never_dead_lettered(make_node: MakeNode) -> None:
     """NOT_NOW: tried again with back-off until there is room."""
     limits = '[address-settings."#"]\nmax-size-bytes = "10KiB"\naddress-full-policy = "FAIL"\n'
-    hub = make_node("hub", rest=limits + '[addresses.orders]\nqueues = ["q"]\n').start()
-    edge = make_node("edge", rest=bridge_to(hub, producer_window_size='"8KiB"')).start()
+    hub = make_node("hub", rest=limits + '[addresses.orders]\nqueues = ["q"]\n')
+    edge = make_node("edge", rest=bridge_to(hub, producer_window_size='"8KiB"'))
+    start_together(hub, edge)
     for number in range(6):
         edge.api.send("orders", b"%d" % number * 4096)
     eventually(lambda: hub.api.get("/v1/addresses/orders").json["bytes"] >= 10_240, "it is full")
@@ -272,8 +285,9 @@ def test_producers_ids_are_checked_at_the_target_where_it_is_asked_for(make_node
 
 
 def test_without_duplicate_detection_nothing_is_stamped(make_node: MakeNode) -> None:
-    hub = make_node("hub").start()
-    edge = make_node("edge", rest=bridge_to(hub, use_duplicate_detection="false")).start()
+    hub = make_node("hub")
+    edge = make_node("edge", rest=bridge_to(hub, use_duplicate_detection="false"))
+    start_together(hub, edge)
     edge.api.send("orders", b"x")
     (message,) = arrived(hub, 1)
     assert message["duplicate-id"] is None
@@ -380,8 +394,9 @@ def test_a_link_over_mutual_tls_is_known_by_its_certificate(make_node: MakeNode,
 
 
 def test_bytes_that_are_no_text_stay_what_they_are(make_node: MakeNode) -> None:
-    hub = make_node("hub").start()
-    edge = make_node("edge", rest=bridge_to(hub)).start()
+    hub = make_node("hub")
+    edge = make_node("edge", rest=bridge_to(hub))
+    start_together(hub, edge)
     bodies = [bytes(range(256)), b"", b"\x00", "Zürich".encode()]
     for body in bodies:
         edge.api.send("orders", body)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.acceptance.conftest import MakeNode
-from tests.acceptance.nodes import RETRY_INTERVAL_MS, Node, bridge_to, eventually
+from tests.acceptance.nodes import RETRY_INTERVAL_MS, Node, bridge_to, eventually, start_together
 
 BRIDGE = "orders-to-hub"
 ALWAYS = ["timestamp", "level", "event", "node"]
@@ -117,8 +117,9 @@ def test_rejected_duplicates_are_counted_at_most_once_a_second(make_node: MakeNo
 
 
 def test_a_dead_letter_is_logged(make_node: MakeNode) -> None:
-    hub = make_node("hub", acceptor='max-message-size = "1KiB"').start()
-    edge = make_node("edge", rest=bridge_to(hub)).start()
+    hub = make_node("hub", acceptor='max-message-size = "1KiB"')
+    edge = make_node("edge", rest=bridge_to(hub))
+    start_together(hub, edge)
     position = edge.api.send("orders", b"x" * 2000).json["positions"][0]
     event = edge.event("dead-letter")
     assert (event["level"], event["bridge"], event["position"]) == ("warning", BRIDGE, position)

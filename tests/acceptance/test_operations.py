@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 from tests.acceptance.conftest import MakeNode
-from tests.acceptance.nodes import STATE_WITHIN_S, Api, Node, bridge_to, eventually
+from tests.acceptance.nodes import STATE_WITHIN_S, Api, Node, bridge_to, eventually, start_together
 
 BRIDGE = "orders-to-hub"
 
@@ -44,8 +44,9 @@ STATES = {"STOPPED", "STARTING", "CONNECTING", "RUNNING", "PAUSING", "PAUSED", "
 
 def hub_and_edge(make_node: MakeNode, **edge: str) -> tuple[Node, Node]:
     """Both running and connected."""
-    hub = make_node("hub").start()
-    edge_node = make_node("edge", rest=bridge_to(hub, **edge)).start()
+    hub = make_node("hub")
+    edge_node = make_node("edge", rest=bridge_to(hub, **edge))
+    start_together(hub, edge_node)
     edge_node.await_state(BRIDGE, "RUNNING")
     return hub, edge_node
 
@@ -289,8 +290,9 @@ def test_ids_that_are_not_persisted_are_forgotten(make_node: MakeNode) -> None:
 
 
 def test_metrics_have_the_contracts_names_and_count_what_happened(make_node: MakeNode) -> None:
-    hub = make_node("hub", acceptor='max-message-size = "1KiB"').start()
-    edge = make_node("edge", rest=bridge_to(hub)).start()
+    hub = make_node("hub", acceptor='max-message-size = "1KiB"')
+    edge = make_node("edge", rest=bridge_to(hub))
+    start_together(hub, edge)
     began = time.time()
     for number in range(10):
         edge.api.send("orders", b"%d" % number, Duplicate_Id=f"{number}")

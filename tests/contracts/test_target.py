@@ -55,6 +55,9 @@ class Store(Protocol):
 
     async def make_room(self, address: str) -> None: ...
 
+    async def cut(self, target: Target) -> None:
+        """What lies between an open target and its store goes, and says nothing."""
+
 
 class MemoryStore:
     def __init__(self) -> None:
@@ -78,6 +81,9 @@ class MemoryStore:
 
     async def make_room(self, address: str) -> None:
         self.store.full.discard(address)
+
+    async def cut(self, target: Target) -> None:
+        self.store.cut()
 
 
 class JournalStore:
@@ -113,11 +119,19 @@ class JournalStore:
         await self.journal.create_queue(address, "latest", "latest")
         self.filling[address] = 0
 
+    async def cut(self, target: Target) -> None:
+        """Nothing lies between them that could go."""
+        await target.close()
+
 
 class NodeStore(JournalStore):
     """The journal's rules at the other end of a WebSocket."""
 
     url = ""
+
+    def __init__(self, journal: Journal) -> None:
+        super().__init__(journal)
+        self.connections: list[asyncio.Transport] = []
 
     def target(self, bridge: str = BRIDGE) -> Target:
         hello = Hello(
@@ -139,6 +153,8 @@ class NodeStore(JournalStore):
             return JournalTarget(self.journal, hello.bridge, check_producer_ids=hello.check_producer_ids)
 
         async def link(request: web.Request) -> web.StreamResponse:
+            assert isinstance(request.transport, asyncio.Transport)
+            self.connections.append(request.transport)
             who = NodeIdentity(self.journal.identity.node_id, "hub", self.journal.store, 1 << 14)
             return await serve_link(request, target_of, identity=who, call_timeout_ms=5_000)
 
@@ -149,6 +165,10 @@ class NodeStore(JournalStore):
         stack.push_async_callback(runner.cleanup)
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         self.url = f"ws://127.0.0.1:{runner.addresses[0][1]}"
+
+    async def cut(self, target: Target) -> None:
+        for connection in self.connections:
+            connection.abort()
 
 
 @pytest.fixture(params=["fake", "journal", "node"])
@@ -409,6 +429,47 @@ async def test_closed_and_opened_again_it_goes_on(store: Store, target: Target) 
     assert (await opened(target)).next == 2
     await deliver(target, batch(2, 4))
     assert await store.stored() == expected(0, 1, 2, 3)
+
+
+async def test_a_target_that_goes_away_while_idle_says_so_until_it_is_opened_again(
+    store: Store, target: Target
+) -> None:
+    await opened(target)
+    await deliver(target, batch(0, 2))
+    losing = asyncio.create_task(target.lost())
+    await deliver(target, batch(2, 4))
+    await opened(target, to("invoices"))
+    assert not losing.done()
+    await store.cut(target)
+    async with asyncio.timeout(5):
+        with pytest.raises(TargetUnavailable):
+            await losing
+        with pytest.raises(TargetUnavailable):
+            await target.lost()
+    assert (await opened(target)).next == 4
+    losing = asyncio.create_task(target.lost())
+    await deliver(target, batch(4, 5))
+    assert not losing.done()
+    await target.close()
+    async with asyncio.timeout(5):
+        with pytest.raises(TargetUnavailable):
+            await losing
+
+
+async def test_a_target_that_was_never_opened_is_lost(target: Target) -> None:
+    async with asyncio.timeout(5):
+        with pytest.raises(TargetUnavailable):
+            await target.lost()
+
+
+async def test_nobody_need_wait_for_the_loss_of_a_target_to_its_end(target: Target) -> None:
+    await opened(target)
+    losing = asyncio.create_task(target.lost())
+    await deliver(target, batch(0, 1))
+    losing.cancel()
+    assert isinstance((await asyncio.gather(losing, return_exceptions=True))[0], asyncio.CancelledError)
+    (receipt,) = await deliver(target, batch(1, 2))
+    assert receipt.verdict is Verdict.STORED
 
 
 @pytest.mark.parametrize("count", [1, 300])

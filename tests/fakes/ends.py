@@ -392,6 +392,11 @@ class FakeTarget:
                 return receipts
         raise TargetUnavailable("the link was cut")
 
+    async def lost(self) -> None:
+        if self in self.store.links:
+            await self._broken.wait()
+        raise TargetUnavailable("the link was cut")
+
     def opened(self, batch: Batch) -> tuple[Stream, int]:
         """The batch's stream and epoch on this link."""
         if self not in self.store.links:

@@ -52,6 +52,10 @@ class Link:
             raise TargetUnavailable("the link was cut")
         return receipts
 
+    async def lost(self) -> None:
+        await self._cut.wait()
+        raise TargetUnavailable("the link was cut")
+
     def cut(self) -> None:
         self._cut.set()
 

@@ -340,6 +340,58 @@ async def test_a_cut_ends_the_session_with_the_targets_error_and_nothing_in_flig
 
 
 @in_virtual_time
+async def test_a_target_lost_while_nothing_is_sent_ends_the_session_at_once() -> None:
+    """Its loss shows before the next message needs it, and no task of the session is left."""
+    session = Session()
+    session.put("orders", bodies(0, 3))
+    running = await session.begin()
+    await asyncio.sleep(3600)
+    assert not running.done()
+    session.store.cut()
+    with pytest.raises(TargetUnavailable, match="the link was cut"):
+        await running
+    assert 3_600_000 <= now_ms() < 3_600_010
+    assert session.backlog() == []
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+@in_virtual_time
+async def test_a_lost_target_loses_no_receipt_that_has_come() -> None:
+    session = Session(most=1)
+    session.put("orders", bodies(0, 1))
+    running = await session.begin()
+    await session.settle_down()
+    settled, settling = session.source.settled, asyncio.Event()
+
+    async def slowly(batch: Batch, receipt: Receipt) -> None:
+        settling.set()
+        await asyncio.sleep(1.0)
+        await settled(batch, receipt)
+
+    session.source.settled = slowly  # type: ignore[method-assign]
+    session.put("orders", bodies(1, 5))
+    await settling.wait()
+    await session.settle_down()
+    session.store.cut()
+    with pytest.raises(TargetUnavailable, match="the link was cut"):
+        await running
+    assert session.backlog() == []
+    assert session.in_flight == (0, 0, 0)
+
+
+@in_virtual_time
+async def test_a_target_lost_together_with_the_request_to_stop_does_not_disturb_it() -> None:
+    session = Session()
+    session.put("orders", bodies(0, 3))
+    running = await session.begin()
+    await session.settle_down()
+    session.store.cut()
+    session.stop.set()
+    assert await running is Ended.ASKED
+    assert session.backlog() == []
+
+
+@in_virtual_time
 async def test_a_source_that_fails_loses_no_receipt_of_what_is_in_flight() -> None:
     session = Session(most=20)
     session.put("orders", bodies(0, 10))

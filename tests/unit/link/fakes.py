@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from bridge.batch import Batch
-from bridge.errors import OutOfSequence
+from bridge.errors import OutOfSequence, TargetUnavailable
 from bridge.ports import Opened, Receipt, Stream, StreamState
 from dedup.verdict import Verdict
 
@@ -61,6 +61,7 @@ class FakeTarget:
     instead: list[Receipt | Exception | None] = field(default_factory=list)
     open_error: Exception | None = None
     closes: int = 0
+    closed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
         self.free.set()
@@ -99,5 +100,10 @@ class FakeTarget:
         self.next[batch.stream] = batch.upto
         return Receipt(batch.stream, Verdict.STORED, batch.upto, committed=1)
 
+    async def lost(self) -> None:
+        await self.closed.wait()
+        raise TargetUnavailable("closed")
+
     async def close(self) -> None:
         self.closes += 1
+        self.closed.set()

@@ -64,6 +64,7 @@ def test_the_messages_arrive_byte_for_byte() -> None:
         ({"refused": (2, 2)}, "BATCH.refused: expected to be ascend within [1, 9); found 2"),
         ({"ids": ((0, b"a"), (3, b"b"))}, "BATCH.ids: expected to be ascend within [0, 3); found 3"),
         ({"events": (-2, 0)}, f"BATCH.events: expected to be -1 to {2**53}; found -2"),
+        ({"largest": 1}, "BATCH.largest: expected to be at least the mean of 3 in 31 bytes; found 1"),
         ({"largest": 10_000}, "BATCH.largest: expected to be at most the body's"),
         ({"body": b""}, "BATCH.body: expected to be begin as an array32 of 3; found nothing"),
         ({"body": b"\xdd\0\0\0\4"}, "BATCH.body: expected to be begin as an array32 of 3; found dd00000004"),

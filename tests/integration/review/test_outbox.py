@@ -1,0 +1,50 @@
+"""The delivery log's copier, where the journal fails for a moment."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from bridge.delivery_log import SegmentWriter
+from bridge.outbox import OutboxCopier
+from tests.integration.journal.failing import caught_up, fail_with, once
+from tests.integration.journal.helpers import eventually, opened, send
+
+
+def segments(directory: Path) -> SegmentWriter:
+    return SegmentWriter(
+        directory, "node", roll_interval_ms=60_000, roll_size=1 << 30, retention_time_ms=1 << 40,
+        retention_size=1 << 40,
+    )  # fmt: skip
+
+
+def lines(directory: Path) -> list[bytes]:
+    return [line for path in sorted(directory.iterdir()) for line in path.read_bytes().splitlines()]
+
+
+async def test_copier_goes_on_after_the_journal_failed_for_a_moment(tmp_path: Path) -> None:
+    """Design 7: every line reaches its segment, though one answer of the journal was 'unknown'."""
+    directory = tmp_path / "log"
+    async with opened(tmp_path / "data") as journal:
+        copier = OutboxCopier(journal, segments(directory))
+        await copier.start()
+        fail_with(journal, once("DELETE FROM outbox", sqlite3.SQLITE_IOERR))
+        await send(journal, "m0")
+        await eventually(lambda: copier.failing)
+        await caught_up(journal)
+        await send(journal, "m1")
+        await eventually(lambda: len(lines(directory)) >= 2)
+        await copier.stop()
+        assert len(lines(directory)) == 2
+
+
+async def test_copier_stops_cleanly_though_the_journal_failed(tmp_path: Path) -> None:
+    """A shutdown whose log cannot be emptied still closes the journal (`Node.stop` calls both)."""
+    async with opened(tmp_path / "data") as journal:
+        copier = OutboxCopier(journal, segments(tmp_path / "log"))
+        await copier.start()
+        fail_with(journal, once("DELETE FROM outbox", sqlite3.SQLITE_IOERR))
+        await send(journal, "m0")
+        await eventually(lambda: copier.failing)
+        await copier.stop()
+        assert len(lines(tmp_path / "log")) == 1
