@@ -158,6 +158,11 @@ class Node:
         finally:
             self.kill_now()
 
+    async def gone(self) -> None:
+        """Wait for the end of what was killed: a loop that is closed before it hears of it complains."""
+        if self._process is not None:
+            await self._process.wait()
+
     def kill_now(self) -> None:
         """Make sure that it is gone, without waiting: for failures and Ctrl-C."""
         if self._process is not None and self._process.returncode is None:

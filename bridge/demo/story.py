@@ -163,6 +163,8 @@ async def _ended(nodes: Sequence[Node]) -> AsyncIterator[None]:
     finally:
         for node in nodes:
             node.kill_now()
+        for node in nodes:
+            await node.gone()
 
 
 async def _together(*coroutines: Any) -> None:
