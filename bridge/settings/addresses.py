@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from bridge.addresses import matches
 from bridge.settings.fields import (
     AddressName,
     CountOrNone,
@@ -15,7 +16,7 @@ from bridge.settings.fields import (
     TimeOrNeverMs,
     setting,
 )
-from bridge.settings.names import matches, specificity
+from bridge.settings.names import specificity
 
 FullPolicy = Literal["BLOCK", "FAIL"]
 

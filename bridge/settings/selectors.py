@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Final
 
-from bridge.settings.names import check_address, is_reserved
+from bridge.addresses import is_own
+from bridge.settings.names import check_address
 
 #: Stands for the source address in `forwarding-address`.
 ADDRESS_PLACE: Final = "{address}"
@@ -63,7 +64,7 @@ def selects(selectors: Sequence[str], forwarding_address: str, address: str) -> 
         return False
     if address in selectors:
         return True
-    if is_reserved(address) or address.startswith(_INTERNAL_PREFIX):
+    if is_own(address) or address.startswith(_INTERNAL_PREFIX):
         return False
     return not _is_forwarded(forwarding_address, address) and _any(selectors, address, excluding=False)
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.settings.names import check_address, check_name, check_pattern, matches, specificity
+from bridge.addresses import matches
+from bridge.settings.names import check_address, check_name, check_pattern, specificity
 
 WORDS = st.sampled_from(["a", "b", "orders"])
 PATTERNS = st.lists(st.one_of(WORDS, st.just("*"), st.just("#")), min_size=1, max_size=6).map(".".join)
