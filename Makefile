@@ -14,13 +14,23 @@ DEV := $(VENV)/.dev
 CHECKED := bridge cluster dedup tests
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 UV ?= uv
+# Tests wait for other processes most of the time: a few more of them at a time than there are cores.
+JOBS ?= 3
 COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --python-version 3.11
 
+# Installs what is not there where that is possible, else names it: $(call needed,PROGRAM,PACKAGE,NAME).
+APT := DEBIAN_FRONTEND=noninteractive apt-get -qq -y
+define needed
+@command -v $(1) >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+	{ $(APT) install $(2) >/dev/null 2>&1 || { $(APT) update && $(APT) install $(2); } >/dev/null; }; } || \
+	{ echo "the tests need $(3) (Debian and Ubuntu: apt install $(2))" >&2; exit 1; }
+endef
+
 .DEFAULT_GOAL := help
-.PHONY: help setup run serve test lint unit needs test-crash bench format lock clean
+.PHONY: help setup run serve test lint unit needs test-crash test-kafka-long kafka-up kafka-down demo-kafka bench format lock clean
 
 help: ## says what there is
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 17
 
 setup: $(BASE) ## makes .venv with .venv/bin/core-bridge
 
@@ -39,18 +49,35 @@ lint: $(DEV) ## style, types and layers
 	$(BIN)/lint-imports --no-logo
 
 unit: $(DEV) needs lint ## the tests, with branch coverage and its floor
+	@$(BIN)/python -m tests.kafka.distribution fetch
 	@$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -m "not crash" $(ARGS)
+	$(BIN)/coverage run -m pytest -n $(JOBS) --dist loadfile -m "not crash and not kafka_long" $(ARGS)
 	@$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
 needs: ## what the tests take from the system
-	@command -v openssl >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
-	apt-get install -qq -y openssl >/dev/null; } || { echo "the tests need the openssl program (Debian and Ubuntu: \
-	apt install openssl)" >&2; exit 1; }
+	$(call needed,openssl,openssl,the openssl program)
+	$(call needed,$${JAVA_HOME:+$$JAVA_HOME/bin/}java,default-jre-headless,Java 17 or newer to run Kafka)
+	$(call needed,mvn,maven,Maven to fetch Kafka)
 
 test-crash: $(DEV) ## 200 rounds of kills and cuts (`make test` does 20)
 	$(BIN)/pytest -m crash $(ARGS)
+
+test-kafka-long: $(DEV) needs ## Kafka with 200,000 messages through kills, pauses and leader changes at both ends
+	@$(BIN)/python -m tests.kafka.distribution fetch
+	$(BIN)/pytest -m kafka_long $(ARGS)
+
+kafka-up: $(DEV) needs ## two Kafka clusters to try things with (make kafka-up ARGS="PORT_A PORT_B" takes other ports)
+	@$(BIN)/python -m tests.kafka.two_clusters up $(ARGS)
+
+kafka-down: $(DEV) ## ends them and takes their data away
+	@$(BIN)/python -m tests.kafka.two_clusters down
+
+# Clusters that ran before go on running. The last line of stdout is the proof.
+demo-kafka: $(DEV) needs ## `make run` between two Kafka clusters, which are started for it
+	@$(BIN)/python -m tests.kafka.two_clusters running && ran=yes; \
+	$(BIN)/python -m tests.kafka.two_clusters up >&2 && $(BIN)/core-bridge demo --kafka $(ARGS); code=$$?; \
+	test "$$ran" || $(BIN)/python -m tests.kafka.two_clusters down >&2; exit $$code
 
 bench: $(BASE) ## what one machine reaches, next to raw SQLite
 	$(BIN)/python -m benchmarks $(ARGS)

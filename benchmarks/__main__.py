@@ -113,10 +113,17 @@ def wait_for(sender: Node, messages: int) -> float:
         time.sleep(0.01)
 
 
+def kafka_to_kafka(directory: Path, scale: float) -> None:
+    """Beside MirrorMaker 2; needs Java, Maven and the packages of the tests."""
+    from benchmarks.kafka.run import run
+
+    run((directory / "kafka").resolve(), scale)
+
+
 def main() -> None:
     """Everything, or one part."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
-    parser.add_argument("part", nargs="?", choices=["clients", "nodes", "all"], default="all")
+    parser.add_argument("part", nargs="?", choices=["clients", "nodes", "kafka", "all"], default="all")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the messages (1.0)")
     parser.add_argument("--rounds", type=int, default=5, help="of node to node (5)")
     arguments = parser.parse_args()
@@ -127,6 +134,8 @@ def main() -> None:
             clients(directory, arguments.scale)
         if arguments.part in ("nodes", "all"):
             node_to_node(directory, arguments.scale, arguments.rounds)
+        if arguments.part in ("kafka", "all"):
+            kafka_to_kafka(directory, arguments.scale)
     finally:
         shutil.rmtree(directory)
 

@@ -1,16 +1,17 @@
-"""The only place that wires: settings in, a running node out."""
+"""Settings in, a running node out. With `bridge.assembly`, the only place that wires."""
 
 from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from bridge import logs
-from bridge.backoff import Backoff
+from bridge.assembly import Assembly
 from bridge.clock import Clock, SystemClock
-from bridge.dead_letters import DeadLetters
 from bridge.delivery_log import SegmentWriter
 from bridge.http.acceptor import Acceptor
 from bridge.http.guard import User
@@ -18,21 +19,19 @@ from bridge.http.limits import Limits
 from bridge.http.links import LinkService
 from bridge.journal.journal import Journal
 from bridge.journal.options import AddressPolicy, BridgeQueue, JournalOptions
-from bridge.journal.source import JournalSource
 from bridge.journal.target import JournalTarget
-from bridge.link.frames import Hello
-from bridge.link.limits import VERSION
-from bridge.link.node_target import NodeTarget
+from bridge.letter_desk import LetterDesk, Route
 from bridge.link.receiving import NodeIdentity
-from bridge.link.socket import Endpoint
 from bridge.node import BridgeSummary, Node, NodeParts
-from bridge.ports import Target
-from bridge.relay import Relay, RelayOptions
+from bridge.operated import Operated
 from bridge.settings import load
 from bridge.settings.bridges import Bridge
-from bridge.settings.connectors import JOURNAL, Connector
+from bridge.settings.connectors import JOURNAL
 from bridge.settings.listeners import Acceptor as AcceptorSettings
 from bridge.settings.model import Settings
+from bridge.workers.process import Launcher
+from bridge.workers.shared import bridges_in_workers, settings_digest
+from bridge.workers.supervisor import Supervisor
 
 
 def run_node(path: Path) -> int:
@@ -44,51 +43,64 @@ def run_node(path: Path) -> int:
     """
     settings = load(path, os.environ)
     logs.configure(settings.node.log_level, settings.node.log_format, settings.node.name)
-    node = Node(_Parts(settings), shutdown_timeout_ms=settings.node.shutdown_timeout_ms)
+    node = Node(_Parts(settings, path), shutdown_timeout_ms=settings.node.shutdown_timeout_ms)
     return node.run()
+
+
+def journal_options(settings: Settings) -> JournalOptions:
+    """For opening the journal that the settings describe."""
+
+    def policy(address: str) -> AddressPolicy:
+        resolved = settings.for_address(address)
+        return AddressPolicy(
+            resolved.max_size_bytes,
+            resolved.address_full_policy,
+            resolved.id_cache_size,
+            resolved.auto_create_addresses,
+        )
+
+    acceptor = settings.acceptor or AcceptorSettings()
+    return JournalOptions(
+        directory=settings.node.data_directory,
+        node=settings.node.name,
+        policy=policy,
+        persist_id_cache=settings.duplicate_detection.persist_id_cache,
+        addresses={name: address.queues for name, address in settings.addresses.items()},
+        bridges=[
+            BridgeQueue(bridge.name, bridge.plain_addresses, bridge.selects, bridge.previous_name)
+            for bridge in settings.bridges
+            if bridge.source_connector == JOURNAL
+        ],
+        max_message_bytes=acceptor.max_message_size_bytes,
+        delivery_log=settings.delivery_log.enabled,
+    )
+
+
+#: Default of `dead-letter-address`; bridges of other nodes bury here, too.
+DEAD_LETTERS: Final = "dead-letters"
 
 
 class _Parts(NodeParts):
     """Makes the node's parts from its settings."""
 
-    def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
+    def __init__(self, settings: Settings, path: Path, clock: Clock | None = None) -> None:
         self.settings = settings
         self.clock = clock or SystemClock()
         self.persist_id_cache = settings.duplicate_detection.persist_id_cache
         operations = settings.operations
         self.operations = None if operations is None else (operations.url, operations.tokens)
+        self.supervisor = _supervisor(settings, path, self.clock)
+        self._segments = self._make_segments()
 
     def journal_options(self) -> JournalOptions:
         """As the settings say."""
-        settings = self.settings
-
-        def policy(address: str) -> AddressPolicy:
-            resolved = settings.for_address(address)
-            return AddressPolicy(
-                resolved.max_size_bytes,
-                resolved.address_full_policy,
-                resolved.id_cache_size,
-                resolved.auto_create_addresses,
-            )
-
-        acceptor = settings.acceptor or AcceptorSettings()
-        return JournalOptions(
-            directory=settings.node.data_directory,
-            node=settings.node.name,
-            policy=policy,
-            persist_id_cache=settings.duplicate_detection.persist_id_cache,
-            addresses={name: address.queues for name, address in settings.addresses.items()},
-            bridges=[
-                BridgeQueue(bridge.name, bridge.plain_addresses, bridge.selects)
-                for bridge in settings.bridges
-                if bridge.source_connector == JOURNAL
-            ],
-            max_message_bytes=acceptor.max_message_size_bytes,
-            delivery_log=settings.delivery_log.enabled,
-        )
+        return journal_options(self.settings)
 
     def segments(self) -> SegmentWriter | None:
         """The delivery log's files; None where it is off."""
+        return self._segments
+
+    def _make_segments(self) -> SegmentWriter | None:
         log = self.settings.delivery_log
         if not log.enabled:
             return None
@@ -102,6 +114,12 @@ class _Parts(NodeParts):
             clock=self.clock,
         )
 
+    def letters(self, journal: Journal) -> LetterDesk:
+        """The dead letters that a bridge of this node, or one to it, has buried here."""
+        bridges = self.settings.bridges
+        addresses = [bridge.dead_letter_address for bridge in bridges if bridge.dead_letter_address]
+        return LetterDesk(journal, [DEAD_LETTERS, *addresses], _letter_routes(bridges))
+
     def links(self, journal: Journal) -> LinkService:
         """The receiving end of node links."""
         options = journal.options
@@ -112,7 +130,12 @@ class _Parts(NodeParts):
             max_message_size=options.max_message_bytes,
         )
         return LinkService(
-            lambda hello: JournalTarget(journal, hello.bridge, check_producer_ids=hello.check_producer_ids),
+            lambda hello: JournalTarget(
+                journal,
+                hello.bridge,
+                check_producer_ids=hello.check_producer_ids,
+                previous=hello.previous,
+            ),
             identity,
             call_timeout_ms=options.call_timeout_ms,
             clock=self.clock,
@@ -144,73 +167,30 @@ class _Parts(NodeParts):
             bridge_state=node.bridge_state,
         )
 
-    def bridges(self, journal: Journal) -> Mapping[str, tuple[Relay, BridgeSummary]]:
-        """A relay for each bridge."""
+    def bridges(self, journal: Journal) -> Mapping[str, tuple[Operated, BridgeSummary]]:
+        """Every bridge of the settings."""
+        assembly = Assembly(self.settings, self.clock, journal, self._segments)
+        remote: Mapping[str, Operated] = {} if self.supervisor is None else self.supervisor.bridges
         return {
-            bridge.name: (self._relay(bridge, journal), self._summary(bridge))
+            bridge.name: (remote.get(bridge.name) or assembly.operated(bridge), assembly.summary(bridge))
             for bridge in self.settings.bridges
         }
 
-    def _summary(self, bridge: Bridge) -> BridgeSummary:
-        sizes = [self.settings.for_address(address).id_cache_size for address in bridge.plain_addresses]
-        return BridgeSummary(
-            source=f"{bridge.source_connector}:{','.join(bridge.queue_names)}",
-            target=",".join(bridge.static_connectors),
-            guarantee=bridge.guarantee,
-            check_producer_ids=bridge.checks_producer_ids,
-            id_cache_size=min(sizes, default=self.settings.duplicate_detection.id_cache_size),
-        )
 
-    def _relay(self, bridge: Bridge, journal: Journal) -> Relay:
-        source = JournalSource(
-            journal,
-            bridge.name,
-            selects=bridge.selects,
-            forward=bridge.target_address,
-            stamp=bridge.use_duplicate_detection,
-            batch_bytes=bridge.producer_window_size_bytes,
-            large_bytes=bridge.min_large_message_size_bytes,
-            target_name=bridge.static_connectors[0],
-        )
-        dead_letters = None
-        if bridge.dead_letter_address:
-            dead_letters = DeadLetters(
-                bridge.name,
-                bridge.dead_letter_address,
-                lambda name: JournalTarget(journal, name, check_producer_ids=False),
-            )
-        options = RelayOptions(
-            bridge.name,
-            Backoff(bridge.retry_interval_ms, bridge.retry_interval_multiplier, bridge.max_retry_interval_ms),
-            bridge.initial_connect_attempts,
-            bridge.reconnect_attempts,
-            bridge.confirmation_window_size_bytes,
-            bridge.pending_ack_timeout_ms,
-        )
-        target = self._target(bridge, journal)
-        return Relay(options, source, target, clock=self.clock, dead_letters=dead_letters)
-
-    def _target(self, bridge: Bridge, journal: Journal) -> Target:
-        name = bridge.static_connectors[0]
-        if name == JOURNAL:
-            return JournalTarget(journal, bridge.name, check_producer_ids=bridge.checks_producer_ids)
-        connector = self.settings.connectors[name]
-        hello = Hello(
-            version=VERSION,
-            node_id=journal.identity.node_id,
-            node_name=self.settings.node.name,
-            store=journal.store,
-            bridge=bridge.name,
-            check_producer_ids=bridge.checks_producer_ids,
-            use_duplicate_detection=bridge.use_duplicate_detection,
-            producer_window=bridge.producer_window_size_bytes,
-            check_period_ms=bridge.check_period_ms,
-            connection_ttl_ms=bridge.connection_ttl_ms,
-        )
-        endpoint = Endpoint(
-            connector.url, connector.token, _client_context(connector), connector.server_name or None
-        )
-        return NodeTarget(endpoint, hello, call_timeout_ms=bridge.call_timeout_ms, clock=self.clock)
+def _supervisor(settings: Settings, path: Path, clock: Clock) -> Supervisor | None:
+    """Of the worker processes; None where there is one process, or nothing that others could relay."""
+    names = [bridge.name for bridge in bridges_in_workers(settings)]
+    if settings.node.workers == 1 or not names:
+        return None
+    file = path.absolute()
+    return Supervisor(
+        Launcher((sys.executable, "-m", "bridge.workers", "--settings", str(file))),
+        names,
+        workers=settings.node.workers,
+        settings=settings_digest(file),
+        shutdown_timeout_ms=settings.node.shutdown_timeout_ms,
+        clock=clock,
+    )
 
 
 def _server_context(settings: AcceptorSettings) -> ssl.SSLContext | None:
@@ -225,10 +205,17 @@ def _server_context(settings: AcceptorSettings) -> ssl.SSLContext | None:
     return context
 
 
-def _client_context(connector: Connector) -> ssl.SSLContext | None:
-    if not connector.url.startswith("wss"):
-        return None
-    context = ssl.create_default_context(cafile=connector.ca)
-    if connector.certificate is not None:
-        context.load_cert_chain(connector.certificate, connector.key)
-    return context
+def _letter_routes(bridges: Sequence[Bridge]) -> dict[str, Route]:
+    """Where the dead letters of each bridge are sent again, also those from before it was renamed."""
+    routes: dict[str, Route] = {}
+    for bridge in bridges:
+        if bridge.source_connector == JOURNAL:
+            route = Route(bridge.name)
+        elif bridge.static_connectors[0] == JOURNAL:
+            route = Route(bridge.name, bridge.target_address)
+        else:
+            continue
+        routes[bridge.name] = route
+        if bridge.previous_name:
+            routes.setdefault(bridge.previous_name, route)
+    return routes

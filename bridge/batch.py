@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bridge import runs as run_arithmetic
 from bridge.block import Block
@@ -33,6 +33,9 @@ class Batch:
     refused: tuple[int, ...] = ()
     #: When the first and last message were stored at the source, ms since the epoch.
     events: tuple[int, int] = (0, 0)
+    #: Positions among `runs` that the sending side itself refuses for good, each with the rule as
+    #: `CODE: detail`: they get a dead letter before the rest is sent.
+    refusals: tuple[tuple[int, str], ...] = ()
 
     @property
     def count(self) -> int:
@@ -52,5 +55,11 @@ class Batch:
         block = None
         if kept and self.block is not None:
             block = self.block.part(self.count - run_arithmetic.count(kept), self.count)
-        refused = tuple(position for position in self.refused if position >= next_position)
-        return Batch(self.stream, next_position, self.upto, kept, block, self.checksum, refused, self.events)
+        return replace(
+            self,
+            from_=next_position,
+            runs=kept,
+            block=block,
+            refused=tuple(position for position in self.refused if position >= next_position),
+            refusals=tuple(refusal for refusal in self.refusals if refusal[0] >= next_position),
+        )

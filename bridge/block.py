@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
+from bridge import hops as hop_runs
+from bridge.hops import Hops
 from bridge.message import Message
 from bridge.runs import Run
 
@@ -52,6 +54,8 @@ class Block:
     ids: tuple[IndexedId, ...] = ()
     #: Where each message was first stored, in order, as runs; empty: here (not stamped yet).
     origins: tuple[Origin, ...] = ()
+    #: Through which bridges each message has come, in order, as runs; empty: none (`bridge.hops`).
+    hops: Hops = ()
 
     @property
     def size(self) -> int:
@@ -75,15 +79,19 @@ class Block:
         if self.origins:
             return self
         origins = tuple((stream, first, last) for first, last in runs)
-        return Block(self.count, self.body, self.largest, self.checksum, self.ids, origins)
+        return replace(self, origins=origins)
+
+    def hopped(self, hops: Hops) -> Block:
+        """The same messages with these hops."""
+        return replace(self, hops=hops)
 
     def part(self, start: int, stop: int) -> Block:
         """The messages with index in ``[start, stop)``, which must not be empty."""
         if start == 0 and stop == self.count:
             return self
-        encoded = self.encoded()[start:stop]
         ids = tuple((index - start, value) for index, value in self.ids if start <= index < stop)
-        return pack(encoded, ids, _cut_origins(self.origins, start, stop))
+        hops = hop_runs.cut(self.hops, start, stop)
+        return self._chosen(range(start, stop), ids, _cut_origins(self.origins, start, stop), hops)
 
     def without(self, indices: Iterable[int]) -> Block | None:
         """This block less the messages at `indices`; None where nothing is left."""
@@ -91,18 +99,113 @@ class Block:
         kept = [index for index in range(self.count) if index not in dropped]
         if not kept:
             return None
-        encoded = self.encoded()
         origin_of = [
             (stream, position) for stream, first, last in self.origins for position in range(first, last + 1)
         ]
         origins = tuple((*origin_of[index], origin_of[index][1]) for index in kept) if origin_of else ()
         new_index = {old: new for new, old in enumerate(kept)}
         ids = tuple((new_index[index], value) for index, value in self.ids if index in new_index)
-        return pack([encoded[index] for index in kept], ids, join_origins(origins))
+        return self._chosen(kept, ids, join_origins(origins), hop_runs.chosen(self.hops, kept))
+
+    def _chosen(
+        self, indices: Sequence[int], ids: tuple[IndexedId, ...], origins: tuple[Origin, ...], hops: Hops
+    ) -> Block:
+        """The messages at `indices`, which ascend."""
+        encoded = self.encoded()
+        return pack([encoded[index] for index in indices], ids, origins, hops)
+
+
+class FreshBlock(Block):
+    """A block whose messages nobody has encoded yet. Body, largest and checksum are made when asked for."""
+
+    __slots__ = ("_encoded", "_messages", "_size")
+
+    _encoded: Block | None
+    _messages: list[Message]
+    _size: int | None
+
+    def __init__(
+        self,
+        messages: Sequence[Message],
+        ids: tuple[IndexedId, ...] = (),
+        origins: tuple[Origin, ...] = (),
+        hops: Hops = (),
+        size: int | None = None,
+    ) -> None:
+        for name, value in (("count", len(messages)), ("ids", ids), ("origins", origins), ("hops", hops)):
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "_messages", messages if isinstance(messages, list) else list(messages))
+        object.__setattr__(self, "_encoded", None)
+        object.__setattr__(self, "_size", size)
+
+    @property
+    def body(self) -> bytes:
+        """As `Block.body`."""
+        return self._packed().body
+
+    @property
+    def largest(self) -> int:
+        """As `Block.largest`."""
+        return self._packed().largest
+
+    @property
+    def checksum(self) -> int:
+        """As `Block.checksum`; only the last message is encoded for it."""
+        return zlib.crc32(encode_message(self._messages[-1]))
+
+    @property
+    def size(self) -> int:
+        """As `Block.size`, but for what the encoding adds to bodies, keys and headers."""
+        size = self._size
+        if size is None:
+            size = sum(map(_content_size, self._messages))
+            object.__setattr__(self, "_size", size)
+        return size
+
+    def messages(self) -> list[Message]:
+        """The messages, as they were handed in."""
+        return self._messages
+
+    def encoded(self) -> list[bytes]:
+        """As `Block.encoded`."""
+        return [encode_message(message) for message in self._messages]
+
+    def stamped(self, stream: str, runs: Iterable[Run]) -> Block:
+        """As `Block.stamped`."""
+        if self.origins:
+            return self
+        origins = tuple((stream, first, last) for first, last in runs)
+        return FreshBlock(self._messages, self.ids, origins, self.hops, self._size)
+
+    def hopped(self, hops: Hops) -> Block:
+        """As `Block.hopped`."""
+        return FreshBlock(self._messages, self.ids, self.origins, hops, self._size)
+
+    def _chosen(
+        self, indices: Sequence[int], ids: tuple[IndexedId, ...], origins: tuple[Origin, ...], hops: Hops
+    ) -> Block:
+        return FreshBlock([self._messages[index] for index in indices], ids, origins, hops)
+
+    def _packed(self) -> Block:
+        packed = self._encoded
+        if packed is None:
+            packed = pack(self.encoded(), self.ids, self.origins, self.hops)
+            object.__setattr__(self, "_encoded", packed)
+        return packed
+
+
+def _content_size(message: Message) -> int:
+    size = len(message.body or b"") + len(message.key or b"")
+    for name, value in message.headers:
+        size += len(name) + len(value or b"")
+    return size
 
 
 def pack(
-    encoded: Sequence[bytes], ids: tuple[IndexedId, ...] = (), origins: tuple[Origin, ...] = ()
+    encoded: Sequence[bytes],
+    ids: tuple[IndexedId, ...] = (),
+    origins: tuple[Origin, ...] = (),
+    hops: Hops = (),
 ) -> Block:
     """A block of messages that `encode_message` made; at least one."""
     return Block(
@@ -112,7 +215,22 @@ def pack(
         checksum=zlib.crc32(encoded[-1]),
         ids=ids,
         origins=origins,
+        hops=hops,
     )
+
+
+def pack_messages(
+    messages: Sequence[Message],
+    ids: tuple[IndexedId, ...] = (),
+    hops: Hops = (),
+    size: int | None = None,
+) -> Block:
+    """A block of messages that come from elsewhere than a journal or a link; at least one.
+
+    They are encoded when the body is asked for: from Kafka to Kafka it never is. `size`: bytes of their
+    bodies, keys and headers, where the caller has counted them.
+    """
+    return FreshBlock(messages, ids, (), hops, size)
 
 
 def merge(blocks: Sequence[Block]) -> Block:
@@ -132,7 +250,14 @@ def merge(blocks: Sequence[Block]) -> Block:
         checksum=blocks[-1].checksum,
         ids=tuple(ids),
         origins=join_origins(origin for block in blocks for origin in block.origins),
+        hops=_join_hops(blocks),
     )
+
+
+def _join_hops(blocks: Sequence[Block]) -> Hops:
+    if not any(block.hops for block in blocks):
+        return ()
+    return hop_runs.joined(run for block in blocks for run in block.hops or ((block.count, b""),))
 
 
 def join_origins(origins: Iterable[Origin]) -> tuple[Origin, ...]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from bridge.errors import NotFound
 from bridge.journal.journal import Journal
+from bridge.letter_desk import LetterDesk
 from bridge.lifecycle import Command, State
 
 if TYPE_CHECKING:
@@ -25,6 +26,11 @@ class Control:
         return self._node.journal
 
     @property
+    def letters(self) -> LetterDesk | None:
+        """None until the journal is open."""
+        return self._node.letters
+
+    @property
     def id_cache_persisted(self) -> bool:
         """``persist-id-cache``."""
         return self._node.parts.persist_id_cache
@@ -38,6 +44,8 @@ class Control:
             for name, (relay, _) in node.bridges.items()
             if relay.state is State.FAILED
         ]
+        if node.parts.supervisor is not None:
+            reasons.extend(node.parts.supervisor.problems())
         if node.stopping:
             reasons.append("the node is stopping")
         elif node.journal is None:
@@ -72,7 +80,7 @@ class Control:
                     "sent": relay.counts.sent,
                     "acknowledged": relay.counts.acknowledged,
                     "refused": relay.counts.refused,
-                    "in-flight": relay.window.messages,
+                    "in-flight": relay.in_flight,
                     "reconnects": relay.counts.reconnects,
                 }
                 for name, (relay, summary) in self._node.bridges.items()

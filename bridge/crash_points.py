@@ -31,6 +31,13 @@ NAMES: Final = (
     "delivery-log.after-fsync",
     "delivery-log.before-rename",
     "delivery-log.after-rename",
+    "kafka.after-begin",
+    "kafka.after-send",
+    "kafka.after-journal",
+    "kafka.before-commit",
+    "kafka.after-commit",
+    "kafka-source.before-commit",
+    "kafka-source.after-commit",
 )
 
 

@@ -1,4 +1,6 @@
-"""Dead letters of a journal source: stored in this node's journal, once for each refused position.
+"""Dead letters in a node's journal: the sending node's, or the target's where Kafka is the source.
+
+One is stored for each refused position, once.
 
 That a letter is written once is design rule 1 again. The letters of a stream are a stream of their own,
 counted from 0. Which positions have a letter stands where a sender's run otherwise does, and so commits
@@ -8,8 +10,11 @@ more (a restored backup), a letter comes twice rather than never.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Final, Protocol
+
+import msgspec
 
 from bridge import runs as run_arithmetic
 from bridge.batch import Batch
@@ -19,20 +24,50 @@ from bridge.ports import Receipt, Stream, Target
 from bridge.runs import Runs
 from dedup.verdict import Verdict
 
+#: The headers of a letter, in their order (contract, 'Dead letters').
+LETTER_HEADERS: Final = (
+    "core-bridge-reason",
+    "core-bridge-bridge",
+    "core-bridge-address",
+    "core-bridge-stream",
+    "core-bridge-position",
+)
+#: On a letter whose message did not fit: its body says where the message was, and why it is not here.
+REDUCED_HEADER: Final = "core-bridge-reduced"
+#: Begins the reason of a refusal that a smaller letter may pass.
+_TOO_LARGE: Final = "MESSAGE_TOO_LARGE"
 #: Runs of positions whose letters are remembered after the target has covered them.
 REMEMBERED_RUNS: Final = 256
 
 
 def letter(message: Message, bridge: str, address: str, stream: str, position: int, reason: str) -> Message:
     """The message with headers that say why and from where (contract, 'Dead letters')."""
-    headers: list[Header] = [
-        ("core-bridge-reason", reason.encode()),
-        ("core-bridge-bridge", bridge.encode()),
-        ("core-bridge-address", address.encode()),
-        ("core-bridge-stream", stream.encode()),
-        ("core-bridge-position", str(position).encode()),
-    ]
+    values = (reason, bridge, address, stream, str(position))
+    headers: Iterator[Header] = zip(LETTER_HEADERS, (value.encode() for value in values), strict=True)
     return Message(message.body, message.key, (*message.headers, *headers), message.timestamp)
+
+
+def original(message: Message) -> Message:
+    """What `letter` was made of: the same without the headers that it added."""
+    headers = list(message.headers)
+    added = set(LETTER_HEADERS)
+    for index in range(len(headers) - 1, -1, -1):
+        if headers[index][0] in added:
+            added.discard(headers[index][0])
+            del headers[index]
+    return Message(message.body, message.key, tuple(headers), message.timestamp)
+
+
+def reduced(message: Message, bridge: str, stream: str, position: int, reason: str) -> Message:
+    """What is left of a message that does not fit where its letter goes: its coordinates, as JSON."""
+    coordinates = {
+        "bridge": bridge,
+        "stream": stream,
+        "position": position,
+        "reason": reason,
+        "size": len(message.body or b""),
+    }
+    return Message(msgspec.json.encode(coordinates), None, ((REDUCED_HEADER, b"1"),), message.timestamp)
 
 
 class DeadLetterFailed(Exception):
@@ -44,14 +79,26 @@ class DeadLetterFailed(Exception):
         self.for_good = for_good
 
 
+class Burier(Protocol):
+    """Makes dead letters of refused messages."""
+
+    async def bury(self, batch: Batch, receipt: Receipt, source_address: str) -> None:
+        """Make the dead letter of `receipt.position` durable, or part of what covers the position.
+
+        Raises:
+            DeadLetterFailed: it was not stored. TargetUnavailable: whether it was is unknown.
+        """
+
+
 class DeadLetters:
-    """Buries refused messages of one bridge."""
+    """Buries refused messages of one bridge, one after the other."""
 
     def __init__(self, bridge: str, address: str, target_of: Callable[[str], Target]) -> None:
-        """`target_of` makes this node's journal a target for the bridge name it is given."""
+        """`target_of` makes a target for the bridge name that it is given: this node's, or another's."""
         self._bridge = bridge
         self._address = address
         self._target = target_of(f"{bridge}/{address}")
+        self._burying = asyncio.Lock()
 
     async def bury(self, batch: Batch, receipt: Receipt, source_address: str) -> None:
         """Make the dead letter of `receipt.position` durable, unless it is already.
@@ -70,6 +117,15 @@ class DeadLetters:
                 f"{self._address} is dead-letter-address and bridged: a letter refused there would return",
                 for_good=True,
             )
+        async with self._burying:  # what is buried is read, and then written: by one at a time
+            try:
+                await self._bury(batch, places.index(position), position, source_address, receipt.reason)
+            finally:
+                await (
+                    self._target.close()
+                )  # letters are rare, and a link to another node is not kept for them
+
+    async def _bury(self, batch: Batch, index: int, position: int, source_address: str, reason: str) -> None:
         letters = f"{batch.stream}:dead-letters"
         state = (await self._target.open([self._stream(letters, source_address)])).streams[letters]
         buried = _parse(state.run)
@@ -78,27 +134,30 @@ class DeadLetters:
         covered = run_arithmetic.below(buried, batch.from_)[-REMEMBERED_RUNS:]
         uncovered = run_arithmetic.from_position(buried, batch.from_)
         with_this = run_arithmetic.join(sorted((*covered, *uncovered, (position, position))))
-        await self._target.open([self._stream(letters, source_address, _format(with_this))])
-        block = self._block(batch, places.index(position), source_address, receipt)
+        stream = self._stream(letters, source_address, _format(with_this))
         number = state.next or 0
-        (answer,) = await self._target.deliver(
-            [Batch(letters, number, number + 1, ((number, number),), block, block.checksum)]
-        )
+        assert batch.block is not None
+        alone = batch.block.part(index, index + 1)
+        (message,) = alone.messages()
+        where = (self._bridge, source_address, batch.stream, position, reason)
+        answer = await self._store(stream, number, alone, letter(message, *where))
+        if answer.verdict is Verdict.REFUSED and answer.reason.startswith(_TOO_LARGE):
+            small = reduced(message, self._bridge, batch.stream, position, reason)
+            answer = await self._store(stream, number, alone, letter(small, *where))
         if answer.verdict is not Verdict.STORED:
             refused = answer.verdict is Verdict.REFUSED
             raise DeadLetterFailed(answer.reason or answer.verdict.value, for_good=refused)
 
+    async def _store(self, stream: Stream, number: int, alone: Block, dead: Message) -> Receipt:
+        """Deliver a letter, with the ID that the message has: its producer's, or that of its first place."""
+        await self._target.open([stream])
+        block = pack([encode_message(dead)], alone.ids, alone.origins, alone.hops)
+        batch = Batch(stream.identity, number, number + 1, ((number, number),), block, block.checksum)
+        (answer,) = await self._target.deliver([batch])
+        return answer
+
     def _stream(self, letters: str, source_address: str, run: str = "") -> Stream:
         return Stream(letters, source_address, self._address, run)
-
-    def _block(self, batch: Batch, index: int, source_address: str, receipt: Receipt) -> Block:
-        """The letter, with the ID that the message has: its producer's, or that of its first place."""
-        assert batch.block is not None
-        assert receipt.position is not None
-        alone = batch.block.part(index, index + 1)
-        (message,) = alone.messages()
-        dead = letter(message, self._bridge, source_address, batch.stream, receipt.position, receipt.reason)
-        return pack([encode_message(dead)], alone.ids, alone.origins)
 
 
 def _format(runs: Runs) -> str:

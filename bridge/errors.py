@@ -132,6 +132,18 @@ class SourceGap(BridgeError):
     code = "SOURCE_GAP"
 
 
+class SourceUnavailable(BridgeError):
+    """The source cannot be reached, or has changed under the bridge: open again, and it goes on."""
+
+    code = "SOURCE_UNAVAILABLE"
+
+
+class SourceRefused(BridgeError):
+    """The source will not serve this bridge, and asking again does not help."""
+
+    code = "SOURCE_REFUSED"
+
+
 class TargetUnavailable(BridgeError):
     """The target cannot be reached, or went away: whether it stored the last batches is unknown."""
 

@@ -1,8 +1,9 @@
 """Logs: one event a line on stderr, for people on a terminal, as JSON everywhere else.
 
 Keys are those of the contract: ``timestamp`` (RFC 3339, UTC, ms), ``level``, ``event``, ``node``,
-``bridge`` where there is one, then the event's own. Events have stable names in kebab-case; what a
-caller gives as ``retry_in_ms`` is written as ``retry-in-ms``. Log or raise, never both.
+``bridge`` where there is one, ``worker`` in a worker process, then the event's own. Events have stable
+names in kebab-case; what a caller gives as ``retry_in_ms`` is written as ``retry-in-ms``. Log or raise,
+never both.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _LEVELS: Final[Mapping[Level, int]] = {
     "warning": logging.WARNING,
     "error": logging.ERROR,
 }
-_FIRST_KEYS: Final = ("timestamp", "level", "event", "node", "bridge")
+_FIRST_KEYS: Final = ("timestamp", "level", "event", "node", "bridge", "worker")
 _SECRET_KEY: Final = re.compile(r"(^|-)(tokens?|passwords?|secrets?|authorization|credentials?)$")
 _SECRET_TEXT: Final = re.compile(r"(?<=://)[^/@\s]+(?=@)|(?<=Bearer )\S+")
 _HIDDEN: Final = "***"
@@ -44,7 +45,14 @@ _HIDDEN: Final = "***"
 _Event = MutableMapping[str, Any]
 
 
-def configure(level: Level, format: LogFormat, node: str, stream: TextIO | None = None) -> None:  # noqa: A002
+def configure(
+    level: Level,
+    format: LogFormat,  # noqa: A002
+    node: str,
+    stream: TextIO | None = None,
+    *,
+    worker: int | None = None,
+) -> None:
     """Set up logging for this process; may be called again, the last call holds.
 
     What libraries log through the standard library's `logging` comes out the same way, from warnings
@@ -55,6 +63,7 @@ def configure(level: Level, format: LogFormat, node: str, stream: TextIO | None 
         format: ``auto`` is ``console`` where `stream` is a terminal, else ``json``.
         node: this node's name; a key of every line.
         stream: where to; None: stderr as it is now.
+        worker: this process's number, where it is a worker; a key of every line.
     """
     target = sys.stderr if stream is None else stream
     terminal = target.isatty()
@@ -62,7 +71,7 @@ def configure(level: Level, format: LogFormat, node: str, stream: TextIO | None 
     colors = terminal and not os.environ.get("NO_COLOR")
     structlog.configure(
         processors=[
-            _fixed_keys(node),
+            _fixed_keys({"node": node} if worker is None else {"node": node, "worker": worker}),
             structlog.processors.format_exc_info,
             _hide_secrets,
             _console(colors) if console else _as_json,
@@ -148,10 +157,10 @@ def timestamp(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
 
 
-def _fixed_keys(node: str) -> Callable[[Any, str, _Event], _Event]:
+def _fixed_keys(own: Mapping[str, Any]) -> Callable[[Any, str, _Event], _Event]:
     def add(_: object, method: str, event: _Event) -> _Event:
         named = {key.replace("_", "-") if key != "exc_info" else key: value for key, value in event.items()}
-        named |= {"timestamp": timestamp(time.time()), "level": method, "node": node}
+        named = {**own, **named, "timestamp": timestamp(time.time()), "level": method, "node": own["node"]}
         if named.get("bridge") is None:
             named.pop("bridge", None)
         first = {key: named.pop(key) for key in _FIRST_KEYS if key in named}

@@ -8,7 +8,7 @@ from bridge import metrics
 from bridge.journal.journal import IdCacheStatus, Journal
 from bridge.journal.reader import BridgeLag
 from bridge.metrics import Registry, Sample
-from bridge.relay import Relay
+from bridge.operated import Operated
 
 
 class Metering:
@@ -17,7 +17,7 @@ class Metering:
     def __init__(self) -> None:
         self._registry = Registry()
         self._journal: Journal | None = None
-        self._relays: Mapping[str, Relay] = {}
+        self._relays: Mapping[str, Operated] = {}
         #: As of the scrape that is being answered.
         self._lags: Sequence[BridgeLag] = ()
         self._caches: Sequence[IdCacheStatus] = ()
@@ -25,7 +25,7 @@ class Metering:
         self._registry.collect(self._of_addresses)
         self._registry.collect(self._of_journal)
 
-    def watch(self, journal: Journal, relays: Mapping[str, Relay]) -> None:
+    def watch(self, journal: Journal, relays: Mapping[str, Operated]) -> None:
         """From now on."""
         self._journal = journal
         self._relays = relays
@@ -47,16 +47,21 @@ class Metering:
             yield Sample(metrics.MESSAGES_REFUSED, counts.refused, labels)
             yield Sample(metrics.MESSAGES_FILTERED, 0, labels)
             yield Sample(metrics.DUPLICATES_REJECTED, counts.replayed, {"kind": "replay", **labels})
-            yield Sample(metrics.IN_FLIGHT_MESSAGES, relay.window.messages, labels)
+            yield Sample(metrics.DUPLICATES_REJECTED, counts.repeated, {"kind": "producer", **labels})
+            yield Sample(metrics.IN_FLIGHT_MESSAGES, relay.in_flight, labels)
             yield Sample(metrics.CONNECTED, int(relay.connected), labels)
             yield Sample(metrics.RECONNECTS, counts.reconnects, labels)
             yield Sample(metrics.LAST_PROGRESS, counts.last_progress_ms / 1000 or None, labels)
             yield from metrics.state_samples(name, relay.state)
-            lags = [lag for lag in self._lags if lag.bridge == name]
-            yield Sample(metrics.LAG_MESSAGES, sum(lag.messages for lag in lags), labels)
-            oldest_ms = min((lag.oldest_ms for lag in lags if lag.oldest_ms is not None), default=None)
+            messages, oldest_ms = relay.lag or self._journal_lag(name)
+            yield Sample(metrics.LAG_MESSAGES, messages, labels)
             age_ms = 0 if oldest_ms is None or journal is None else journal.clock.wall_ms() - oldest_ms
             yield Sample(metrics.LAG_SECONDS, max(age_ms, 0) / 1000, labels)
+
+    def _journal_lag(self, bridge: str) -> tuple[int, int | None]:
+        lags = [lag for lag in self._lags if lag.bridge == bridge]
+        oldest_ms = min((lag.oldest_ms for lag in lags if lag.oldest_ms is not None), default=None)
+        return sum(lag.messages for lag in lags), oldest_ms
 
     def _of_addresses(self) -> Iterator[Sample]:
         if self._journal is None:

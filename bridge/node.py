@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -15,16 +15,19 @@ from bridge.clock import Clock
 from bridge.control import Control
 from bridge.delivery_log import SegmentWriter
 from bridge.errors import BridgeError
+from bridge.event_loop import fast_loop
 from bridge.http.acceptor import Acceptor
 from bridge.http.links import LinkService
 from bridge.http.listener import Bound
 from bridge.http.operations import Operations
 from bridge.journal.journal import Journal
 from bridge.journal.options import JournalOptions
+from bridge.letter_desk import LetterDesk
 from bridge.lifecycle import Command, State
 from bridge.metering import Metering
+from bridge.operated import Operated
 from bridge.outbox import OutboxCopier
-from bridge.relay import Relay
+from bridge.workers.supervisor import Supervisor
 
 #: How often it is looked whether the disk is full, in seconds.
 _LOOK_S: Final = 0.5
@@ -39,6 +42,8 @@ class BridgeSummary:
     guarantee: str
     check_producer_ids: bool
     id_cache_size: int
+    #: What readers of the target must set for the guarantee to hold; empty: nothing.
+    readers: str = ""
 
 
 class NodeParts(Protocol):
@@ -49,6 +54,8 @@ class NodeParts(Protocol):
     persist_id_cache: bool
     #: URL and tokens of the operations listener; None: not opened.
     operations: tuple[str, Sequence[str]] | None
+    #: Of the worker processes; None: this process relays everything itself.
+    supervisor: Supervisor | None
 
     def journal_options(self) -> JournalOptions:
         """For opening the journal."""
@@ -56,13 +63,16 @@ class NodeParts(Protocol):
     def segments(self) -> SegmentWriter | None:
         """The delivery log's files; None where it is off."""
 
+    def letters(self, journal: Journal) -> LetterDesk:
+        """The dead letters in this node's journal."""
+
     def links(self, journal: Journal) -> LinkService:
         """The receiving end of node links."""
 
     def acceptor(self, node: Node, journal: Journal, links: LinkService) -> Acceptor | None:
         """Where messages come in; None where nothing listens."""
 
-    def bridges(self, journal: Journal) -> Mapping[str, tuple[Relay, BridgeSummary]]:
+    def bridges(self, journal: Journal) -> Mapping[str, tuple[Operated, BridgeSummary]]:
         """Every bridge's relay."""
 
 
@@ -75,7 +85,8 @@ class Node:
         self._log = logs.get()
         #: None until it is open.
         self.journal: Journal | None = None
-        self.bridges: dict[str, tuple[Relay, BridgeSummary]] = {}
+        self.letters: LetterDesk | None = None
+        self.bridges: dict[str, tuple[Operated, BridgeSummary]] = {}
         self.metering = Metering()
         #: The acceptor takes messages; the node is going down.
         self.accepting = False
@@ -95,7 +106,7 @@ class Node:
         Raises:
             BridgeError, OSError: it could not start.
         """
-        with asyncio.Runner(loop_factory=_fast_loop()) as runner:
+        with asyncio.Runner(loop_factory=fast_loop()) as runner:
             return runner.run(self._run())
 
     async def _run(self) -> int:
@@ -134,6 +145,7 @@ class Node:
             await self._outbox.start()
         self.bridges = dict(parts.bridges(journal))
         self.metering.watch(journal, {name: relay for name, (relay, _) in self.bridges.items()})
+        self.letters = parts.letters(journal)
         self._links = parts.links(journal)
         self._acceptor = parts.acceptor(self, journal, self._links)
         bound: Bound | None = None
@@ -145,6 +157,8 @@ class Node:
             acceptor=None if bound is None else str(bound),
             operations=None if bound_operations is None else str(bound_operations),
         )
+        if parts.supervisor is not None:
+            parts.supervisor.start()
         for name, (relay, summary) in self.bridges.items():
             logs.get(bridge=name).info(
                 "bridge-started",
@@ -153,6 +167,7 @@ class Node:
                 guarantee=summary.guarantee,
                 check_producer_ids=summary.check_producer_ids,
                 id_cache_size=summary.id_cache_size,
+                **({"readers": summary.readers} if summary.readers else {}),
             )
             await relay.command(Command.START)
 
@@ -187,7 +202,7 @@ class Node:
         if bridge not in self.bridges:
             return State.STOPPED.value, 0
         relay, _ = self.bridges[bridge]
-        return relay.state.value, relay.window.messages
+        return relay.state.value, relay.in_flight
 
     async def stop(self) -> None:
         """Drain: no new work; bridges take their receipts; everything durable; at most `shutdown-timeout`."""
@@ -195,6 +210,8 @@ class Node:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._shutdown_timeout_ms / 1000):
                 await self._drain()
+        if self.parts.supervisor is not None:
+            await self.parts.supervisor.kill()
         if self._watching is not None:
             self._watching.cancel()
         for tally in self._tallies.values():
@@ -217,13 +234,7 @@ class Node:
             self._links.stop()
         if self._acceptor is not None:
             await self._acceptor.stop(self._shutdown_timeout_ms // 2)
-        await asyncio.gather(*(relay.command(Command.STOP) for relay, _ in self.bridges.values()))
-
-
-def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """The loop of uvloop where that installs, else asyncio's own."""
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
+        ending = [relay.command(Command.STOP) for relay, _ in self.bridges.values()]
+        if self.parts.supervisor is not None:
+            ending.append(self.parts.supervisor.stop())
+        await asyncio.gather(*ending)

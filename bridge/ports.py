@@ -6,7 +6,7 @@ for each port, which fakes and real ends run alike.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -18,14 +18,17 @@ from dedup.verdict import Verdict
 class Stream:
     """One ordered run of messages as a bridge sees it."""
 
-    #: Never reused: ``journal:<incarnation>:<address>:<first sequence>``.
+    #: Never reused: ``journal:<incarnation>:<address>:<first sequence>`` or
+    #: ``kafka:<cluster id>:<topic id>:<partition>``.
     identity: str
     #: Name at the source.
     address: str
     #: Name at the target (the forwarding address, resolved).
     target_address: str
-    #: Run UUID of the source's journal at this opening; empty where the source has none.
+    #: What the source is in at this opening: a journal's run UUID, a Kafka partition's leader epoch.
     run: str = ""
+    #: How many partitions the source's topic has; 0 where the source has none.
+    partitions: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,8 @@ class StreamState:
     checksum: int = 0
     #: Issued and stored by the target at this opening; a newer one fences this one.
     epoch: int = 0
+    #: Of one never seen: the target remembers others of this bridge, so that this is not its first start.
+    has_run: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +69,12 @@ class Receipt:
     position: int | None = None
     #: REFUSED and NOT_NOW: the rule, as `CODE: detail`.
     reason: str = ""
-    #: Messages of the batch dropped because their producer's ID was known at the address.
+    #: Messages of the batch dropped: covered before, or with a producer's ID known at the address.
     duplicates: int = 0
     #: When the target committed, ms since the epoch by its clock.
     committed: int = 0
+    #: Those of them with a known ID, where no receiving node counts them.
+    repeated: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +87,16 @@ class Remembered:
     store: str
 
 
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a source has of one stream now."""
+
+    #: The first position that is still there; `end` where nothing is.
+    first: int
+    #: One beyond the last.
+    end: int
+
+
 class Source(Protocol):
     """Where a bridge reads."""
 
@@ -88,6 +105,21 @@ class Source(Protocol):
 
     async def remembered(self) -> Mapping[str, Remembered]:
         """By stream identity, what was confirmed before."""
+
+    async def bounds(self) -> Mapping[str, Bounds]:
+        """By stream identity, where each of `streams` begins and ends now. Needs no `open`."""
+
+    async def begin(self, stream: str, at: int, store: str) -> None:
+        """A person has decided (`bridge.positions`): go on at `at`, at the target whose identity is `store`.
+
+        Replaces what `remembered` says of the stream: upto = `at`, confirmed by `store`. Moves back as well
+        as forward. What lies below `at` counts as settled and is logged, where lines are written, as covered
+        and empty; what lies above and is still there is kept. Durable when it returns. Called while the
+        bridge does not run and the source is not open.
+
+        Raises:
+            SourceUnavailable, JournalUnavailable: try again. SourceRefused, SourceGap: no such stream.
+        """
 
     async def open(self, resume: Mapping[str, StreamState], store: str) -> None:
         """Go to the target's next of each; None: the stream's beginning as far as this bridge is concerned.
@@ -104,7 +136,16 @@ class Source(Protocol):
     async def read(self) -> Sequence[Batch]:
         """The next batches, one stream each, in order; waits until there is one.
 
-        Empty: streams have appeared that are not open yet.
+        Empty: streams have appeared that are not open yet. Cancelled, it has taken nothing: the next call
+        goes on where this one was.
+        """
+
+    def put_off(self, streams: Collection[str]) -> None:
+        """Read no more of these until they are opened again; the others go on.
+
+        What was read of them in advance is dropped, and nothing is read to be thrown away: they wait where
+        they are kept. Batches of theirs that were handed out may still be `settled`. Not called while `read`
+        is under way. A stream that is not open (any more) is passed over.
         """
 
     async def settled(self, batch: Batch, receipt: Receipt) -> None:

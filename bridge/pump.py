@@ -1,39 +1,31 @@
 """The one loop between a source and a target: read, send within the window, settle in order.
 
 A pump runs one session: from the moment both ends are open until something ends it. What was sent and
-not confirmed then stays at the source; the target's word at the next opening decides about it.
+not confirmed then stays at the source; the target's word at the next opening decides about it. A stream
+of which a batch was not taken is opened again by itself, at once or after a while; the others go on.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from typing import Any, Final
 
 from bridge import runs as run_arithmetic
+from bridge.backoff import Backoff
 from bridge.batch import Batch
 from bridge.clock import Clock
+from bridge.dead_letters import DeadLetterFailed
 from bridge.errors import TargetUnavailable
 from bridge.ports import Receipt, Source, Target
+from bridge.put_off import PutOff
 from bridge.window import Window
 from dedup.verdict import Verdict
 
 #: Coverage without messages waits for the stream's next batch, but not longer than this (design rule 1).
 COVERAGE_INTERVAL_MS: Final = 10_000
-
-
-class Ended(Enum):
-    """Why a session ended without an error."""
-
-    #: It was asked to, and every receipt has come or its time is up.
-    ASKED = "asked"
-    #: The target cannot take more of a stream now: open again after a while.
-    NOT_NOW = "not-now"
-    #: A message was refused for good and is dealt with: open again at once.
-    REFUSED = "refused"
 
 
 @dataclass(slots=True)
@@ -45,10 +37,12 @@ class Counts:
     refused: int = 0
     #: Messages that the target dropped: covered before, or with a producer's ID that it knows.
     replayed: int = 0
+    #: Those with a producer's ID that it knows, where it is no node, which counts them itself.
+    repeated: int = 0
     reconnects: int = 0
     #: Wall clock, ms, of the last receipt that moved something; 0: none yet.
     last_progress_ms: int = 0
-    #: Why the last session ended NOT_NOW, or the connection failed; empty: all is well.
+    #: Why a stream waits for the target, or the connection failed; empty: all is well.
     trouble: str = ""
 
 
@@ -79,10 +73,19 @@ class Pump:
     counts: Counts
     clock: Clock
     memory: Memory
-    #: Makes a refused message's dead letter durable; returns when it is.
+    #: Makes a refused message's dead letter durable; returns when it is. Raises DeadLetterFailed where it
+    #: cannot be now.
     bury: Callable[[Batch, Receipt], Awaitable[None]]
     #: Opens streams that have appeared since.
     open_new_streams: Callable[[], Awaitable[None]]
+    #: Opens these again, by identity; answers which of them are still there.
+    open_again: Callable[[Collection[str]], Awaitable[Collection[str]]]
+    #: How long a stream waits that the target cannot go on with now.
+    backoff: Backoff = field(default_factory=Backoff)
+    #: Told which streams wait for the target, whenever that changes.
+    show_waiting: Callable[[Collection[str]], None] = lambda _: None
+    #: Told why a stream waits, and how long, ms.
+    log_wait: Callable[[str, int], None] = lambda _reason, _delay_ms: None
     #: In the order of sending.
     _in_flight: deque[_InFlight] = field(default_factory=deque)
     #: Coverage without messages that waits, by stream.
@@ -90,10 +93,17 @@ class Pump:
     _covering: asyncio.Task[None] | None = None
     #: Something came into flight, left it, or ended the session.
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
-    _ended: Ended | None = None
+    _put_off: PutOff = field(init=False)
+    #: Ends the read that is under way when a stream is to be opened again; None: none is.
+    _reading: asyncio.Timeout | None = None
+    #: Nothing more is sent.
+    _ending: bool = False
 
-    async def run(self, stop: asyncio.Event, pending_ack_timeout_ms: int) -> Ended:
-        """Relay until `stop` is set, a verdict ends the session, or an end fails.
+    def __post_init__(self) -> None:
+        self._put_off = PutOff(self.backoff)
+
+    async def run(self, stop: asyncio.Event, pending_ack_timeout_ms: int) -> None:
+        """Relay until `stop` is set or an end fails.
 
         However it ends, the receipts of what is in flight are waited for, up to `pending_ack_timeout_ms`
         (-1: without limit); only a target that fails ends it at once. One that is lost while nothing is
@@ -113,7 +123,8 @@ class Pump:
             await _cancel(sending)
             if stop.is_set():
                 self._send_held()
-            self._end(Ended.ASKED)
+            self._ending = True
+            self._changed.set()
             timeout = pending_ack_timeout_ms / 1000 if pending_ack_timeout_ms >= 0 else None
             await asyncio.wait((settling,), timeout=timeout)
             _raise_error(settling)
@@ -121,8 +132,6 @@ class Pump:
                 _raise_error(sending)
             if target_lost:
                 _raise_error(losing)
-            assert self._ended is not None
-            return self._ended
         finally:
             for entry in self._in_flight:
                 self.window.confirmed(entry.batch.size, entry.batch.count)
@@ -133,23 +142,47 @@ class Pump:
     # -- sending ---------------------------------------------------------------------------------------
 
     async def _send(self) -> None:
-        """Returns when a verdict has ended the session."""
-        while self._ended is None:
-            batches = await self.source.read()
+        while True:
+            await self._open_due()
+            batches = await self._read()
+            if batches is None:
+                continue
             if not batches:
                 await self.open_new_streams()
             for read in batches:
-                batch = self._with_held(self._without_refused(read))
-                if batch.block is None and not batch.refused:
-                    self._hold(batch)
-                    continue
-                if not await self._room_for(batch):
-                    return
-                self._send_now(batch)
+                await self._pass_on(read)
+
+    async def _read(self) -> Sequence[Batch] | None:
+        """The next batches; None: a stream is to be opened again first."""
+        if untold := self._put_off.untold():
+            self.source.put_off(untold)
+        reading = asyncio.timeout_at(self._put_off.due_s)
+        try:
+            async with reading:
+                self._reading = reading
+                return await self.source.read()
+        except TimeoutError:
+            if not reading.expired():
+                raise
+            return None
+        finally:
+            self._reading = None
+
+    async def _pass_on(self, read: Batch) -> None:
+        """Send it, or keep it where it is coverage alone; what is put off meanwhile is read again later."""
+        if read.stream not in self._put_off and read.refusals:
+            await self._bury_refusals(read)
+        if read.stream in self._put_off:
+            return
+        batch = self._with_held(self._without_refused(read))
+        if batch.block is None and not batch.refused and batch.from_ < batch.upto:
+            self._hold(batch)
+        elif await self._room_for(batch):
+            self._send_now(batch)
 
     async def _room_for(self, batch: Batch) -> bool:
-        """Wait until it may be sent; False: the session has ended instead."""
-        while self._ended is None:
+        """Wait until it may be sent; False: its stream was put off instead."""
+        while batch.stream not in self._put_off:
             if self._may_send(batch):
                 return True
             await self._change()
@@ -170,6 +203,27 @@ class Pump:
         self._in_flight.append(_InFlight(batch, asyncio.create_task(_deliver(self.target, batch))))
         self._changed.set()
 
+    async def _bury_refusals(self, batch: Batch) -> None:
+        """Make dead letters of what the sending side refuses, as if the target had refused it."""
+        refused = self.memory.refused.setdefault(batch.stream, set())
+        for position, reason in batch.refusals:
+            if position not in refused:
+                receipt = Receipt(batch.stream, Verdict.REFUSED, batch.from_, position, reason)
+                if not await self._bury(batch, receipt):
+                    return
+
+    async def _bury(self, batch: Batch, receipt: Receipt) -> bool:
+        """Whether the dead letter is durable; its stream waits where it cannot be now."""
+        try:
+            await self.bury(batch, receipt)
+        except DeadLetterFailed as error:
+            self._wait(batch.stream, f"DEAD_LETTER_FAILED: {error}")
+            return False
+        assert receipt.position is not None
+        self.memory.refused.setdefault(batch.stream, set()).add(receipt.position)
+        self.counts.refused += 1
+        return True
+
     def _without_refused(self, batch: Batch) -> Batch:
         """The batch with positions that have a dead letter covered and empty."""
         refused = self.memory.refused.get(batch.stream)
@@ -184,6 +238,7 @@ class Pump:
             runs=run_arithmetic.join((place, place) for place in places if place not in refused),
             block=batch.block.without(dropped),
             refused=tuple(places[index] for index in dropped),
+            refusals=(),
         )
 
     # -- coverage without messages ---------------------------------------------------------------------
@@ -216,7 +271,7 @@ class Pump:
 
     async def _settle(self) -> None:
         """Take receipts in the order of sending; returns when the session has ended and all are there."""
-        while self._ended is None or self._in_flight:
+        while not self._ending or self._in_flight:
             if not self._in_flight:
                 await self._change()
                 continue
@@ -225,6 +280,9 @@ class Pump:
             await self._take(entry.batch, receipt)
             self._in_flight.popleft()
             self.window.confirmed(entry.batch.size, entry.batch.count)
+            if entry.batch.stream in self._put_off:
+                self._put_off.answered(entry.batch.stream, _now_s())
+                self._look_at_due()
             self._changed.set()
 
     async def _take(self, batch: Batch, receipt: Receipt) -> None:
@@ -232,20 +290,18 @@ class Pump:
             case Verdict.STORED | Verdict.DUPLICATE:
                 assert receipt.next >= batch.upto, f"{receipt} does not cover what it confirms"
                 self.counts.acknowledged += batch.count
-                self.counts.replayed += receipt.duplicates
+                self.counts.replayed += receipt.duplicates - receipt.repeated
+                self.counts.repeated += receipt.repeated
                 self.counts.last_progress_ms = self.clock.wall_ms()
-                self.counts.trouble = ""
+                self._put_off.moved(batch.stream)
+                self.counts.trouble = self._put_off.trouble
                 self._forget(batch)
                 await self.source.settled(batch, receipt)
             case Verdict.REFUSED:
-                self._end(Ended.REFUSED)
-                await self.bury(batch, receipt)
-                assert receipt.position is not None
-                self.memory.refused.setdefault(batch.stream, set()).add(receipt.position)
-                self.counts.refused += 1
-            case Verdict.NOT_NOW:
-                if self._end(Ended.NOT_NOW):
-                    self.counts.trouble = receipt.reason
+                self._put_off_now(batch.stream)
+                await self._bury(batch, receipt)
+            case Verdict.NOT_NOW if batch.stream not in self._put_off:  # else it is behind the one that was
+                self._wait(batch.stream, receipt.reason)
 
     def _forget(self, batch: Batch) -> None:
         """What the target's word has made history."""
@@ -254,19 +310,53 @@ class Pump:
         if refused is not None:
             refused.difference_update(batch.refused)
 
-    # -- the end ---------------------------------------------------------------------------------------
+    # -- streams that wait -----------------------------------------------------------------------------
 
-    def _end(self, ended: Ended) -> bool:
-        """End the session, for the first reason given; True if this is the one."""
+    def _put_off_now(self, stream: str) -> None:
+        """Send no more of it until it is opened again, which is done once all of it is answered."""
+        behind = sum(entry.batch.stream == stream for entry in self._in_flight)
+        self._put_off.add(stream, behind, _now_s())
+        self._held.pop(stream, None)  # what it covers will be read again
+        self._look_at_due()
         self._changed.set()
-        if self._ended is not None:
-            return False
-        self._ended = ended
-        return True
+
+    def _wait(self, stream: str, reason: str) -> None:
+        """The target cannot go on with it now: it is opened again after a while."""
+        self._put_off_now(stream)
+        delay_ms = self._put_off.wait(stream, reason, _now_s())
+        if delay_ms is not None:
+            self.counts.trouble = self._put_off.trouble
+            self.log_wait(reason, delay_ms)
+            self.show_waiting(self._put_off.waiting)
+            self._look_at_due()
+
+    def _look_at_due(self) -> None:
+        """A read that is under way ends when the first stream is to be opened again."""
+        if self._reading is not None and not self._reading.expired():
+            self._reading.reschedule(self._put_off.due_s)
+
+    async def _open_due(self) -> None:
+        """Open those again whose time has come, each without a word to the others."""
+        due = self._put_off.due(_now_s())
+        if not due:
+            return
+        there = await self.open_again(due)
+        for stream in due:
+            if stream in there:
+                self._put_off.opened(stream)
+            else:
+                self._put_off.absent(stream, _now_s())
+        self.counts.trouble = self._put_off.trouble
+        self.show_waiting(self._put_off.waiting)
 
     async def _change(self) -> None:
         self._changed.clear()
         await self._changed.wait()
+
+
+def _now_s() -> float:
+    """By the clock of the timers."""
+    return asyncio.get_running_loop().time()
 
 
 async def _deliver(target: Target, batch: Batch) -> Sequence[Receipt]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -19,15 +19,23 @@ from bridge import witness
 from bridge.backoff import Backoff
 from bridge.batch import Batch
 from bridge.clock import Clock
-from bridge.dead_letters import DeadLetterFailed, DeadLetters
-from bridge.errors import BridgeError, DiskFull, JournalUnavailable, TargetRefused, TargetUnavailable, TooBusy
+from bridge.dead_letters import Burier, DeadLetterFailed
+from bridge.errors import (
+    BridgeError,
+    DiskFull,
+    JournalUnavailable,
+    SourceUnavailable,
+    TargetRefused,
+    TargetUnavailable,
+    TooBusy,
+)
 from bridge.lifecycle import Command, State, after
 from bridge.ports import Receipt, Source, Stream, Target
-from bridge.pump import Counts, Ended, Memory, Pump
+from bridge.pump import Counts, Memory, Pump
 from bridge.window import Window
 
 #: Errors of either end that pass by themselves.
-TRANSIENT: Final = (TargetUnavailable, JournalUnavailable, DiskFull, TooBusy)
+TRANSIENT: Final = (TargetUnavailable, SourceUnavailable, JournalUnavailable, DiskFull, TooBusy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +62,8 @@ class Relay:
         target: Target,
         *,
         clock: Clock,
-        dead_letters: DeadLetters | None,
+        dead_letters: Burier | None,
+        lag: Callable[[], tuple[int, int | None]] | None = None,
     ) -> None:
         self.options = options
         self.state = State.STOPPED
@@ -68,18 +77,33 @@ class Relay:
         self._target = target
         self._clock = clock
         self._dead_letters = dead_letters
+        self._lag = lag
         self._streams: dict[str, Stream] = {}
+        #: Identities that the source had when it was last asked.
+        self._there: frozenset[str] = frozenset()
         self._memory = Memory()
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         #: The trouble that was logged last; the same is not logged again while it lasts.
         self._logged = ""
+        #: Rules by which the target took no more of a stream that were logged on this connection.
+        self._rules_logged: set[str] = set()
         self._log = structlog.get_logger().bind(bridge=options.name)
 
     @property
     def connected(self) -> bool:
         """Whether a session is on."""
         return self.state is State.RUNNING
+
+    @property
+    def in_flight(self) -> int:
+        """Messages sent and not confirmed."""
+        return self.window.messages
+
+    @property
+    def lag(self) -> tuple[int, int | None] | None:
+        """As `bridge.operated.Operated.lag`."""
+        return None if self._lag is None else self._lag()
 
     # -- commands --------------------------------------------------------------------------------------
 
@@ -153,7 +177,7 @@ class Relay:
         lost = False
         while await self._connect(lost=lost):
             try:
-                await self._sessions()
+                await self._session()
                 return
             except TRANSIENT as error:
                 self._disconnected(error, self.options.backoff.delay_ms(1))
@@ -184,41 +208,39 @@ class Relay:
                     return False
         self.counts.reconnects += lost
         self.counts.trouble = self._logged = ""
+        self._rules_logged.clear()
         self._log.info("bridge-connected", store=self.store)
         return True
 
-    async def _sessions(self) -> None:
-        """Sessions on one connection, opened again where a verdict ended the last; returns when stopped."""
-        waits = 0
-        while True:
-            self._show(State.RUNNING)
-            before = self.counts.acknowledged
-            pump = Pump(
-                source=self._source,
-                target=self._target,
-                window=self.window,
-                counts=self.counts,
-                clock=self._clock,
-                memory=self._memory,
-                bury=self._bury,
-                open_new_streams=self._open_new_streams,
-            )
-            ended = await pump.run(self._stop, self.options.pending_ack_timeout_ms)
-            if self._stop.is_set():
-                return
-            if ended is Ended.NOT_NOW:
-                waits = 1 if self.counts.acknowledged > before else waits + 1
-                await self._wait_for_room(self.options.backoff.delay_ms(waits))
-            if not await self._unless_stopped(self._open_ends()):
-                return
+    async def _session(self) -> None:
+        """One session on one connection; returns when stopped."""
+        self._show(State.RUNNING)
+        pump = Pump(
+            source=self._source,
+            target=self._target,
+            window=self.window,
+            counts=self.counts,
+            clock=self._clock,
+            memory=self._memory,
+            bury=self._bury,
+            open_new_streams=self._open_new_streams,
+            open_again=self._open_again,
+            backoff=self.options.backoff,
+            show_waiting=self._show_waiting,
+            log_wait=self._log_wait,
+        )
+        await pump.run(self._stop, self.options.pending_ack_timeout_ms)
 
-    async def _wait_for_room(self, delay_ms: int) -> None:
-        self._show(State.CONNECTING)
-        rule, _, _ = self.counts.trouble.partition(":")  # its numbers differ each time
-        if rule != self._logged:
-            self._logged = rule
-            self._log.warning("bridge-waits", reason=self.counts.trouble, **{"retry-in-ms": delay_ms})
-        await self._wait(delay_ms / 1000)
+    def _show_waiting(self, waiting: Collection[str]) -> None:
+        """A bridge of which no stream can go on is not RUNNING."""
+        self._show(State.CONNECTING if waiting and self._there <= set(waiting) else State.RUNNING)
+
+    def _log_wait(self, reason: str, delay_ms: int) -> None:
+        """Log why a stream waits: each rule once on a connection."""
+        rule, _, _ = reason.partition(":")  # its numbers differ each time
+        if rule not in self._rules_logged:
+            self._rules_logged.add(rule)
+            self._log.warning("bridge-waits", reason=reason, **{"retry-in-ms": delay_ms})
 
     # -- between sessions ------------------------------------------------------------------------------
 
@@ -265,18 +287,31 @@ class Relay:
 
     # -- opening ---------------------------------------------------------------------------------------
 
+    async def _look(self) -> Sequence[Stream]:
+        """Every stream that the source has now."""
+        streams = await self._source.streams()
+        self._there = frozenset(stream.identity for stream in streams)
+        return streams
+
     async def _open_ends(self) -> None:
-        await self._open(await self._source.streams())
+        await self._open(await self._look())
 
     async def _open_new_streams(self) -> None:
-        await self._open([s for s in await self._source.streams() if s.identity not in self._streams])
+        await self._open([s for s in await self._look() if s.identity not in self._streams])
+
+    async def _open_again(self, identities: Collection[str]) -> Collection[str]:
+        """Open these, of which a batch was not taken; answers which of them the source has."""
+        wanted = [stream for stream in await self._look() if stream.identity in identities]
+        if wanted:
+            await self._open(wanted)
+        return {stream.identity for stream in wanted}
 
     async def _open(self, streams: Sequence[Stream]) -> None:
         """Ask what the target remembers, hold it against what the source does, and go there."""
         opened = await self._target.open(streams)
         remembered = await self._source.remembered()
         for stream in streams:
-            witness.check(stream, remembered.get(stream.identity), opened)
+            witness.check(stream, remembered.get(stream.identity), opened, self.options.name)
         self.store = opened.store
         resume = {stream.identity: opened.streams[stream.identity] for stream in streams}
         await self._source.open(resume, opened.store)
@@ -288,6 +323,7 @@ class Relay:
                 self._memory.unseen.discard(stream.identity)
 
     async def _bury(self, batch: Batch, receipt: Receipt) -> None:
+        """Raises: DeadLetterFailed: there is no room for it now. TargetRefused, TargetUnavailable."""
         where = f"{batch.stream} position {receipt.position}"
         if self._dead_letters is None:
             raise TargetRefused(
@@ -298,8 +334,10 @@ class Relay:
         try:
             await self._dead_letters.bury(batch, receipt, self._streams[batch.stream].address)
         except DeadLetterFailed as error:
-            kind = TargetRefused if error.for_good else TargetUnavailable
-            raise kind(f"the dead letter of {where} ({receipt.reason}) was not stored: {error}") from error
+            detail = f"the dead letter of {where} ({receipt.reason}) was not stored: {error}"
+            if error.for_good:
+                raise TargetRefused(detail) from error
+            raise DeadLetterFailed(detail, for_good=False) from error
         self._log.warning(
             "dead-letter", stream=batch.stream, position=receipt.position, reason=receipt.reason
         )

@@ -20,6 +20,16 @@ def positions(runs: Iterable[Run]) -> Iterator[int]:
         yield from range(first, last + 1)
 
 
+def index(runs: Iterable[Run], position: int) -> int:
+    """At which place of `positions` a position stands; -1: at none."""
+    before = 0
+    for first, last in runs:
+        if first <= position <= last:
+            return before + position - first
+        before += last - first + 1
+    return -1
+
+
 def from_position(runs: Iterable[Run], start: int) -> Runs:
     """The part of the runs at positions >= `start`."""
     return tuple((max(first, start), last) for first, last in runs if last >= start)

@@ -16,8 +16,8 @@ from bridge.ports import Opened, Remembered, Stream, StreamState
 #: What a person can do about a source that is not what it was.
 ADVICE: Final = (
     "This journal was restored from a backup, or is a copy. Nothing was sent or settled. Run the journal "
-    "that the target knows; if that one is lost, start this node with an empty data directory and send again "
-    "what is missing (docs/operations.md, Backup)"
+    "that the target knows; if that one is lost, stop this node and run core-bridge journal new-incarnation, "
+    "or start it with an empty data directory (docs/operations.md, Backup)"
 )
 
 
@@ -27,13 +27,14 @@ class Diverged(BridgeError):
     code = "DIVERGED"
 
 
-def check(stream: Stream, remembered: Remembered | None, opened: Opened) -> None:
+def check(stream: Stream, remembered: Remembered | None, opened: Opened, bridge: str = "BRIDGE") -> None:
     """A bridge that has run does not begin again at a target that knows nothing of it.
 
     Args:
         stream: one that the target was asked for.
         remembered: what the source knows was confirmed; None: nothing ever was.
         opened: the target's answer.
+        bridge: whose name the command takes that decides where to go on.
 
     Raises:
         TargetRefused: it is another store than the one that confirmed, or has forgotten the stream.
@@ -43,7 +44,7 @@ def check(stream: Stream, remembered: Remembered | None, opened: Opened) -> None
     if remembered.store != opened.store:
         raise TargetRefused(
             f"the target is another store than before: {opened.store}; {stream.identity} was confirmed up to "
-            f'{remembered.upto} by {remembered.store}; failover = "refuse" (see core-bridge positions)',
+            f'{remembered.upto} by {remembered.store}; failover = "refuse". {_advice(bridge)}',
             key="failover",
             limit=remembered.store,
             found=opened.store,
@@ -51,10 +52,18 @@ def check(stream: Stream, remembered: Remembered | None, opened: Opened) -> None
     if opened.streams[stream.identity].next is None:
         raise TargetRefused(
             f"the target {opened.store} knows nothing of {stream.identity}, which was confirmed up to "
-            f"{remembered.upto} by {remembered.store}: see core-bridge positions",
+            f"{remembered.upto} by {remembered.store}. {_advice(bridge)}",
             key="positions",
             limit=remembered.upto,
         )
+
+
+def _advice(bridge: str) -> str:
+    """The command that decides; what its choices mean is in docs/operations.md, 'Positions'."""
+    return (
+        f"To go on there, stop this node and run: core-bridge positions {bridge} --from group (what was "
+        "confirmed counts as delivered), earliest (all that is left is sent), latest (none of it) or target"
+    )
 
 
 @dataclass(frozen=True, slots=True)

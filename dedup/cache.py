@@ -212,6 +212,37 @@ class Overlay:
             self._evicted.update(ring.aged(self._leaving, leaving))
             self._leaving = leaving
 
+    def accept(self, ids: Sequence[bytes]) -> list[int]:
+        """Add each unknown ID, one after the other as a unit of its own; the indices of those known.
+
+        As `IdCache.check_and_add`: an ID that later ones have overwritten is unknown again behind them.
+        """
+        ring = self._ring
+        if not ring.capacity:
+            return []
+        known = self.known(ids)
+        if len(known) == len(ids):
+            return known
+        if len(ids) <= ring.capacity and self._keeps([ids[index] for index in known], len(ids)):
+            left_out = {*known, *repeated(ids)}
+            self.add([value for index, value in enumerate(ids) if index not in left_out])
+            return sorted(left_out)
+        known = []
+        for index, value in enumerate(ids):
+            if self.known((value,)):
+                known.append(index)
+            else:
+                self.add((value,))
+        return known
+
+    def _keeps(self, ids: Sequence[bytes], count: int) -> bool:
+        """Whether none of these is among those that the next `count` IDs would overwrite."""
+        ring, held = self._ring, len(self._keys)
+        beyond = held + count - ring.capacity
+        leaving = min(len(ring.keys), max(self._leaving, len(ring.keys) + beyond))
+        own = self._keys[max(0, held - ring.capacity) : max(0, beyond)]
+        return {*ring.aged(self._leaving, leaving), *own}.isdisjoint(ring.keys_of(ids))
+
     def commit(self) -> None:
         """Make what was added the cache's. Call it once, after the group is durable."""
         self._check_current()

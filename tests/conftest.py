@@ -35,6 +35,8 @@ def run_seed() -> int:
 
 
 _SEED = run_seed()
+# Processes that share the work (pytest-xdist) take the same one.
+os.environ["TEST_SEED"] = str(_SEED)
 
 
 def pytest_report_header() -> str:

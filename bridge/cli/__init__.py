@@ -29,15 +29,15 @@ COMMANDS: Final = {
     "pause": ("bridge.cli.operate", "pause a bridge; its link stays open"),
     "resume": ("bridge.cli.operate", "let a paused bridge go on"),
     "cache": ("bridge.cli.cache", "show, clear or resize the duplicate-ID cache of an address"),
+    "dead-letters": ("bridge.cli.dead_letters", "list or resend what bridges could not deliver"),
+    "forget": ("bridge.cli.forget", "drop the queues of a bridge that is gone, or a readers' queue"),
+    "journal": ("bridge.cli.journal", "let a restored or copied journal go on as another one"),
+    "positions": ("bridge.cli.positions", "decide where a stopped bridge goes on"),
+    "lanes": ("bridge.cli.lanes", "cut a bridge from Kafka to Kafka into another number of lanes"),
 }
 
 #: Named by the contract, not built yet.
 LATER: Final = (
-    "dead-letters",
-    "forget",
-    "journal",
-    "positions",
-    "lanes",
     "reconcile",
     "audit",
     "replay",

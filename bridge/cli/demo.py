@@ -1,14 +1,17 @@
-"""`core-bridge demo`: a real relay through a cut and two kills, and the proof."""
+"""`core-bridge demo`: a real relay through cuts and kills, and the proof."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import signal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bridge.cli.options import PROGRAM, Exit
 from bridge.cli.progress import Progress, warn
+
+if TYPE_CHECKING:
+    from bridge.demo.stage import Stage
 
 _EPILOG = f"""\
 Starts two nodes, edge and hub, as two processes with a bridge between them, and sends the rows to the
@@ -18,9 +21,16 @@ and started again, then the hub. A tenth of the rows is sent again with the same
 read at the hub and compared with the file, row by row and in order: each client's rows against the file,
 and all of them against the positions that the edge answered with.
 
+With --kafka the rows go from a topic in one Kafka cluster to the same topic in another. Two relays with one
+bridge are started. The one that relays is killed, the next one too, and the third time it is suspended
+(SIGSTOP) until the other one has taken over, and then wakes up: that is the cut. A tenth of the rows is sent
+again. At last the target's topic is read, read_committed, and compared with the file, partition by partition
+and in order. Topics are made with names of their own, and removed afterwards.
+
 example:
   {PROGRAM} demo
   seq 100000 | {PROGRAM} demo --input - --format json
+  make kafka-up && {PROGRAM} demo --kafka
 
 The last line of stdout is the proof:
   sent 20000 repeated 2000 duplicates 2000 arrived 20000 lost 0 doubled 0 out-of-order 0 kills 2 cuts 1 ...
@@ -35,7 +45,7 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
         "demo",
         parents=[common],
         help="relay 20,000 real rows through a cut and two kills, and prove it",
-        description="Relay a real data set through a cut link and two killed nodes, and prove what arrived.",
+        description="Relay a real data set through a cut and two kills, and prove what arrived.",
         epilog=_EPILOG,
     )
     parser.add_argument(
@@ -45,32 +55,43 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
         help="any text file, a row a line; - is stdin (default: 20,000 departures from New York, 2013)",
     )
     parser.add_argument(
-        "--keep", action="store_true", help="keep settings, journals and logs (default: remove)"
+        "--keep", action="store_true", help="keep settings, journals, logs and topics (default: remove)"
     )
-    parser.add_argument("--kafka", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--kafka", action="store_true", help="between two Kafka clusters instead of two nodes"
+    )
+    for side, port in (("source", 19092), ("target", 19192)):
+        parser.add_argument(
+            f"--{side}",
+            metavar="HOST:PORT",
+            help=f"with --kafka: a broker of the {side}, no TLS or SASL (default: 127.0.0.1:{port}, where "
+            "`make kafka-up` starts one)",
+        )
     parser.add_argument("--cluster", action="store_true", help=argparse.SUPPRESS)
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    for later in ("kafka", "cluster"):
-        if getattr(arguments, later):
-            warn(f"{PROGRAM}: demo --{later} is not built yet")
+    if arguments.cluster:
+        warn(f"{PROGRAM}: demo --cluster is not built yet")
+        return Exit.USAGE
+    for side in ("source", "target"):
+        if getattr(arguments, side) is not None and not arguments.kafka:
+            warn(f"{PROGRAM}: demo --{side} needs --kafka")
             return Exit.USAGE
     return asyncio.run(_play(arguments))
 
 
 async def _play(arguments: argparse.Namespace) -> int:
     from bridge.demo.nodes import DemoFailed
-    from bridge.demo.rows import read_input
-    from bridge.demo.story import Story
 
     task = asyncio.current_task()
     assert task is not None
     # SIGTERM must not leave two nodes behind: it ends the demo as Ctrl-C does.
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    story = Story(read_input(arguments.input), Progress(), keep=arguments.keep)
+    story: Stage | None = None
     try:
+        story = await _stage(arguments)
         proof = await story.play()
     except asyncio.CancelledError:
         if task.cancelling():
@@ -81,7 +102,24 @@ async def _play(arguments: argparse.Namespace) -> int:
             warn(failed.log)
         raise
     finally:
-        if story.kept:
-            warn(f"{PROGRAM}: settings, journals and logs are in {story.directory}")
+        if story is not None and story.kept:
+            warn(f"{PROGRAM}: {story.remains}")
     print(proof.line(arguments.format))
     return Exit.OK if proof.holds else Exit.FAILED
+
+
+async def _stage(arguments: argparse.Namespace) -> Stage:
+    """What is to be played. Raises: BadInput, OSError; NoClusters."""
+    from bridge.demo.rows import read_input
+
+    if not arguments.kafka:
+        from bridge.demo.story import Story
+
+        return Story(read_input(arguments.input), Progress(), keep=arguments.keep)
+    from bridge.demo import kafka_story
+
+    source = arguments.source or kafka_story.SOURCE
+    target = arguments.target or kafka_story.TARGET
+    rows = read_input(arguments.input)
+    await kafka_story.check_clusters(source, target)
+    return kafka_story.KafkaStory(rows, Progress(), keep=arguments.keep, source=source, target=target)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 import socket
 import subprocess
 import sys
@@ -75,42 +76,32 @@ class DemoFailed(BridgeError):
 
 
 @dataclass(slots=True)
-class Node:
-    """One node. `start`, then `kill` or `stop`, as often as you like."""
+class NodeProcess:
+    """One node, whatever its settings are. `start`, then `kill` or `stop`, as often as you like."""
 
     name: str
     directory: Path
-    port: int
     operations_port: int
     #: Times that it was killed.
     kills: int = 0
+    #: Times that it was suspended.
+    pauses: int = 0
     _process: asyncio.subprocess.Process | None = field(default=None, repr=False)
 
     @property
-    def connection(self) -> Connection:
-        """Its acceptor."""
-        return Connection(f"http://{HOST}:{self.port}")
+    def operations(self) -> Connection:
+        """Its operations listener."""
+        return Connection(f"http://{HOST}:{self.operations_port}")
+
+    @property
+    def settings(self) -> Path:
+        """Its settings file."""
+        return self.directory / f"{self.name}.toml"
 
     @property
     def log(self) -> Path:
         """Where its stdout and stderr go."""
         return self.directory / f"{self.name}.log"
-
-    def configure(self, *, id_cache_size: int, link_port: int | None = None) -> None:
-        """Write the settings file; with `link_port` the node has a bridge to what listens there."""
-        template = _SETTINGS + (_HUB if link_port is None else _EDGE)
-        text = template.format(
-            name=self.name,
-            host=HOST,
-            port=self.port,
-            operations_port=self.operations_port,
-            id_cache_size=id_cache_size,
-            address=ADDRESS,
-            queue=QUEUE,
-            bridge=BRIDGE,
-            link_port=link_port,
-        )
-        self._settings.write_text(text, encoding="utf-8")
 
     async def start(self) -> None:
         """Start the process and wait until it is ready.
@@ -121,13 +112,13 @@ class Node:
         # A session of its own: a terminal's Ctrl-C is for the demo, which then ends its nodes.
         with self.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "bridge", "run", "--settings", str(self._settings)),
+                *(sys.executable, "-m", "bridge", "run", "--settings", str(self.settings)),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
             )
-        async with NodeClient(Connection(f"http://{HOST}:{self.operations_port}")) as operations:
+        async with NodeClient(self.operations) as operations:
             try:
                 async with asyncio.timeout(READY_WITHIN_S):
                     while not await self._is_ready(operations):  # noqa: ASYNC110 - of another process
@@ -143,6 +134,17 @@ class Node:
         self._process.kill()
         await self._process.wait()
         self.kills += 1
+
+    def pause(self) -> None:
+        """SIGSTOP: it does nothing, and knows nothing of it."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        self.pauses += 1
+
+    def resume(self) -> None:
+        """SIGCONT: it goes on as if nothing had been."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
 
     async def stop(self) -> int | None:
         """SIGTERM, and the exit code; None: it did not end in time and was killed."""
@@ -177,10 +179,6 @@ class Node:
             return ""
         return "\n".join(f"{self.name}: {line}" for line in lines[-LOG_LINES_SHOWN:])
 
-    @property
-    def _settings(self) -> Path:
-        return self.directory / f"{self.name}.toml"
-
     async def _is_ready(self, operations: NodeClient) -> bool:
         assert self._process is not None
         if self._process.returncode is not None:
@@ -191,6 +189,34 @@ class Node:
         except (Problem, Unreachable):
             return False
         return True
+
+
+@dataclass(slots=True)
+class Node(NodeProcess):
+    """A node of the demo between nodes: it takes messages."""
+
+    port: int = field(kw_only=True)
+
+    @property
+    def connection(self) -> Connection:
+        """Its acceptor."""
+        return Connection(f"http://{HOST}:{self.port}")
+
+    def configure(self, *, id_cache_size: int, link_port: int | None = None) -> None:
+        """Write the settings file; with `link_port` the node has a bridge to what listens there."""
+        template = _SETTINGS + (_HUB if link_port is None else _EDGE)
+        text = template.format(
+            name=self.name,
+            host=HOST,
+            port=self.port,
+            operations_port=self.operations_port,
+            id_cache_size=id_cache_size,
+            address=ADDRESS,
+            queue=QUEUE,
+            bridge=BRIDGE,
+            link_port=link_port,
+        )
+        self.settings.write_text(text, encoding="utf-8")
 
 
 async def address_status(client: NodeClient) -> dict[str, Any]:

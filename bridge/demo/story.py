@@ -1,20 +1,13 @@
-"""Plays the demo: starts the nodes, sends, breaks, waits, reads, compares, and cleans up whatever happens."""
+"""The demo between two nodes: starts them, sends, breaks, waits, reads and compares."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import shutil
-import tempfile
 import time
 import uuid
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 from bridge.cli.client import NodeClient, address_path
-from bridge.cli.progress import Progress
 from bridge.cli.retry import persistently
 from bridge.demo.compare import Comparison, Proof
 from bridge.demo.faults import Faults
@@ -29,65 +22,31 @@ from bridge.demo.nodes import (
     queued,
 )
 from bridge.demo.proxy import LinkProxy
-from bridge.demo.rows import Row
+from bridge.demo.stage import STILL_FOR_S, Stage, ended, together
 from bridge.demo.traffic import Traffic, sender_of
 
-#: Duplicate IDs that the nodes remember: the default, or every ID of a larger input.
-DEFAULT_ID_CACHE_SIZE: Final = 20_000
-#: How long the backlog may stand still before the demo gives up, in seconds.
-STILL_FOR_S: Final = 60.0
 #: Messages that the reader takes at a time.
 PAGE: Final = 1_000
 
 
-@dataclass(slots=True)
-class Story:
-    """One run of the demo."""
+class Story(Stage):
+    """One run of the demo between two nodes: from two empty ones to the proof."""
 
-    rows: Sequence[Row]
-    progress: Progress
-    keep: bool = False
-    #: Where settings, journals and logs are; removed at the end unless `keep` is set or it went wrong.
-    directory: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="core-bridge-demo-")))
-    #: Whether the directory is still there after `play`.
-    kept: bool = False
-
-    async def play(self) -> Proof:
-        """From two empty nodes to the proof.
-
-        Raises:
-            DemoFailed: a node failed, or messages stood still for too long.
-        """
-        self.kept = True
-        proof: Proof | None = None
-        try:
-            proof = await self._play()
-        except asyncio.CancelledError:
-            self.kept = self.keep
-            raise
-        else:
-            self.kept = self.keep or not proof.holds
-        finally:
-            self.progress.clear()
-            if not self.kept:
-                shutil.rmtree(self.directory, ignore_errors=True)
-        return proof
-
-    async def _play(self) -> Proof:
+    async def perform(self) -> Proof:
+        """As `Stage.perform`."""
         ports = free_ports(4)
-        edge = Node("edge", self.directory, ports[0], ports[1])
-        hub = Node("hub", self.directory, ports[2], ports[3])
-        async with LinkProxy(hub.port) as link, _ended((edge, hub)):
-            ids = max(DEFAULT_ID_CACHE_SIZE, len(self.rows))
-            hub.configure(id_cache_size=ids)
-            edge.configure(id_cache_size=ids, link_port=link.port)
+        edge = Node("edge", self.directory, ports[1], port=ports[0])
+        hub = Node("hub", self.directory, ports[3], port=ports[2])
+        async with LinkProxy(hub.port) as link, ended((edge, hub)):
+            hub.configure(id_cache_size=self.id_cache_size)
+            edge.configure(id_cache_size=self.id_cache_size, link_port=link.port)
             self.progress.note("starting two nodes, edge and hub")
-            await _together(hub.start(), edge.start())
+            await together(hub.start(), edge.start())
             async with NodeClient(edge.connection) as edge_client, NodeClient(hub.connection) as hub_client:
                 started_at = time.monotonic()
                 traffic = Traffic(edge_client, self.rows, str(uuid.uuid4()), self._show_sent)
                 faults = Faults(edge, hub, link, traffic, len(self.rows), self.progress.note)
-                await _together(traffic.send_all(), faults.happen())
+                await together(traffic.send_all(), faults.happen())
                 await traffic.repeat()
                 await self._wait_for_relay(edge_client)
                 comparison = await self._compare(hub_client, traffic)
@@ -153,31 +112,3 @@ class Story:
         )
         if comparison.lost:
             self.progress.note(f"first lost rows: {comparison.missing(5)}")
-
-
-@contextlib.asynccontextmanager
-async def _ended(nodes: Sequence[Node]) -> AsyncIterator[None]:
-    """Whatever happens inside, no node outlives it."""
-    try:
-        yield
-    finally:
-        for node in nodes:
-            node.kill_now()
-        for node in nodes:
-            await node.gone()
-
-
-async def _together(*coroutines: Any) -> None:
-    """Run side by side; the first failure ends the others and is raised as it is."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            for coroutine in coroutines:
-                group.create_task(coroutine)
-    except BaseExceptionGroup as failures:
-        raise _first(failures) from None
-
-
-def _first(failure: BaseException) -> BaseException:
-    while isinstance(failure, BaseExceptionGroup):
-        failure = failure.exceptions[0]
-    return failure

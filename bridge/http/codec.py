@@ -105,6 +105,12 @@ class SizeRequest(Struct, forbid_unknown_fields=True):
     size: Annotated[int, Meta(ge=0, le=2**31 - 1)]
 
 
+class ReplayRequest(Struct, forbid_unknown_fields=True):
+    """``POST /v1/dead-letters/replay``."""
+
+    positions: list[Position] | Literal["all"]
+
+
 _PLACE: Final = re.compile(r" - at `\$\.?(.*)`$")
 
 

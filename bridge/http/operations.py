@@ -21,6 +21,7 @@ from bridge.http.guard import Guard, Principal
 from bridge.http.limits import KIB, Limits
 from bridge.http.listener import Bound, Listener
 from bridge.http.router import Router
+from bridge.letter_desk import Letter, LetterDesk
 from bridge.store import Store
 
 #: The text exposition format of Prometheus, version 0.0.4.
@@ -28,7 +29,10 @@ METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _LIMITS: Final = Limits(max_headers_size=16 * KIB, max_requests=64, max_connections=128)
 _BODY_TIMEOUT_S: Final = 10.0
 _SIZE: Final = codec.Decoder(codec.SizeRequest)
-_DEAD_LETTERS_LATER: Final = "dead letters are not built yet: read them at their address, as any message"
+_REPLAY: Final = codec.Decoder(codec.ReplayRequest)
+#: Dead letters of one page; the most that one may ask for.
+_LETTERS: Final = 100
+_LETTERS_MOST: Final = 1000
 
 
 class NodeControl(Protocol):
@@ -37,6 +41,11 @@ class NodeControl(Protocol):
     @property
     def store(self) -> Store | None:
         """None until the journal is open."""
+        ...
+
+    @property
+    def letters(self) -> LetterDesk | None:
+        """The dead letters; None until the journal is open."""
         ...
 
     @property
@@ -106,7 +115,7 @@ def _add_management(router: Router, management: _Management) -> None:
     router.add("PUT", "/v1/addresses/{a}/id-cache", management.resize_id_cache)
     router.add("DELETE", "/v1/addresses/{a}", management.delete_address)
     router.add("GET", "/v1/dead-letters", management.dead_letters)
-    router.add("POST", "/v1/dead-letters/replay", management.dead_letters)
+    router.add("POST", "/v1/dead-letters/replay", management.replay)
 
 
 class _Probes:
@@ -178,5 +187,43 @@ class _Management:
         await self._store().delete_address(check_readable(address))
         return no_content()
 
-    async def dead_letters(self, _request: web.Request, _principal: Principal) -> Answer:
-        raise NotFound(_DEAD_LETTERS_LATER)
+    def _letters(self) -> LetterDesk:
+        if self._control.letters is None:
+            raise JournalUnavailable("the journal is not open yet")
+        return self._control.letters
+
+    async def dead_letters(self, request: web.Request, _principal: Principal) -> Answer:
+        query = Query(request, "after", "max")
+        after = query.number("after", -1, -1, 2**50)
+        most = query.number("max", _LETTERS, 1, _LETTERS_MOST)
+        found = await self._letters().list(after=after, most=most)
+        msgpack = wants_msgpack(request)
+        return answer({"dead-letters": [_letter(one, msgpack=msgpack) for one in found]}, msgpack=msgpack)
+
+    async def replay(self, request: web.Request, _principal: Principal) -> Answer:
+        Query(request)
+        wanted: codec.ReplayRequest = await read_value(
+            request, _REPLAY, SMALL_BODY_BYTES_MAX, _BODY_TIMEOUT_S
+        )
+        positions = None if wanted.positions == "all" else wanted.positions
+        outcome = await self._letters().replay(positions)
+        value = {
+            "replayed": outcome.replayed,
+            "skipped": [{"position": position, "reason": reason} for position, reason in outcome.skipped],
+        }
+        return answer(value, msgpack=wants_msgpack(request))
+
+
+def _letter(letter: Letter, *, msgpack: bool) -> dict[str, Any]:
+    duplicate_id = letter.duplicate_id
+    return {
+        "position": letter.position,
+        "dead-letter-address": letter.dead_letter_address,
+        "bridge": letter.bridge,
+        "address": letter.address,
+        "stream": letter.stream,
+        "source-position": letter.source_position,
+        "reason": letter.reason,
+        "size": letter.size,
+        "duplicate-id": duplicate_id if msgpack else codec.text_or_base64(duplicate_id),
+    }

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from bridge import hops
 from bridge import runs as run_arithmetic
 from bridge.batch import Batch
 from bridge.block import Block, encode_message, merge
 from bridge.journal.stored import END, StoredBlock
+from bridge.runs import Runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,9 @@ class Cutter:
     large_bytes: int
     #: Name the origin of messages that have none (`use-duplicate-detection`).
     stamp: bool
+    #: The bridge's hop (`bridge.hops.hop`), which every message takes, and the most it may have come through.
+    own_hop: bytes
+    max_hops: int
 
     def cut(self, stream: str, blocks: Iterable[StoredBlock], at: int, upto: int = END) -> list[Batch]:
         """The messages of `stream` in ``[at, upto)`` as batches; the first covers from `at` on."""
@@ -33,20 +38,20 @@ class Cutter:
         size = 0
         for piece in self._pieces(stream, blocks, at, upto):
             if together and not self._fits(together[-1].block, size, piece.block):
-                batches.append(_batch(stream, together, at))
+                batches.append(self._batch(stream, together, at))
                 at, size = together[-1].end, 0
                 together = []
             together.append(piece)
-            size += piece.block.size
+            size += _weight(piece.block)
         if together:
-            batches.append(_batch(stream, together, at))
+            batches.append(self._batch(stream, together, at))
         return batches
 
     def _fits(self, last: Block, size: int, block: Block) -> bool:
         """Whether `block` may go into a batch of `size` bytes that ends with `last`."""
         alone = max(last.largest, block.largest) >= self.large_bytes
         alike = bool(last.origins) == bool(block.origins)  # `merge` takes either all stamped or none
-        return not alone and alike and size + block.size <= self.batch_bytes
+        return not alone and alike and size + _weight(block) <= self.batch_bytes
 
     def _pieces(
         self, stream: str, blocks: Iterable[StoredBlock], at: int, upto: int
@@ -82,16 +87,29 @@ class Cutter:
         if start < block.count:
             yield start, block.count
 
+    def _batch(self, stream: str, pieces: Sequence[StoredBlock], at: int) -> Batch:
+        """The pieces as one batch that covers from `at` to their end, its messages with this bridge's hop."""
+        block = merge([piece.block for piece in pieces])
+        runs = run_arithmetic.join((piece.first, piece.end - 1) for piece in pieces)
+        passed, refused = hops.taken(block.hops, block.count, self.own_hop, self.max_hops)
+        return Batch(
+            stream,
+            at,
+            pieces[-1].end,
+            runs,
+            block.hopped(passed),
+            block.checksum,
+            events=(pieces[0].stored_ms, pieces[-1].stored_ms),
+            refusals=_refusals(runs, refused) if refused else (),
+        )
 
-def _batch(stream: str, pieces: Sequence[StoredBlock], at: int) -> Batch:
-    """The pieces as one batch that covers from `at` to their end."""
-    block = merge([piece.block for piece in pieces])
-    return Batch(
-        stream,
-        at,
-        pieces[-1].end,
-        run_arithmetic.join((piece.first, piece.end - 1) for piece in pieces),
-        block,
-        block.checksum,
-        events=(pieces[0].stored_ms, pieces[-1].stored_ms),
-    )
+
+def _refusals(runs: Runs, refused: Sequence[tuple[int, int, str]]) -> tuple[tuple[int, str], ...]:
+    """What `hops.taken` refused, by position."""
+    places = list(run_arithmetic.positions(runs))
+    return tuple((places[index], reason) for first, end, reason in refused for index in range(first, end))
+
+
+def _weight(block: Block) -> int:
+    """What a block takes of a batch: its hops, too, of which small messages by turns have many."""
+    return block.size + hops.size(block.hops)

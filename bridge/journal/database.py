@@ -13,8 +13,11 @@ from typing import Final
 from bridge.errors import JournalFailed
 
 #: Raised by one with every change of schema.sql; `_MIGRATIONS` leads from each to the next.
-SCHEMA_VERSION: Final = 1
-_MIGRATIONS: Final[dict[int, str]] = {}
+SCHEMA_VERSION: Final = 3
+_MIGRATIONS: Final[dict[int, str]] = {
+    1: "ALTER TABLE positions ADD COLUMN moved_to TEXT NOT NULL DEFAULT ''",
+    2: "ALTER TABLE blocks ADD COLUMN hops BLOB",
+}
 
 #: Measured: 1.5 times the block throughput of 4 KiB at half the CPU, and small commits cost no more.
 PAGE_BYTES: Final = 16384

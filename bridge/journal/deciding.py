@@ -8,19 +8,23 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from bridge.errors import AddressFull, AddressNotFound, BridgeError, DiskFull, Malformed, OutOfSequence
-from bridge.journal import clients, queues, relayed
+from bridge.journal import branching, clients, letters, queues, relayed
 from bridge.journal.group import Group, Held
 from bridge.journal.state import State
 from bridge.journal.units import (
+    BeginUnit,
+    BranchUnit,
     CacheUnit,
     CommitUnit,
     DeleteAddressUnit,
     DeliverUnit,
+    ForgetUnit,
     LeaseEndUnit,
     LeaseUnit,
     OpenUnit,
     OutboxUnit,
     QueueUnit,
+    ReplayUnit,
     SettleUnit,
     Unit,
 )
@@ -79,7 +83,7 @@ def decide(group: Group, connection: sqlite3.Connection, unit: Unit) -> None:
     group.units.append(unit)
 
 
-def _apply(group: Group, connection: sqlite3.Connection, unit: Unit) -> None:  # noqa: C901
+def _apply(group: Group, connection: sqlite3.Connection, unit: Unit) -> None:  # noqa: C901, PLR0912
     match unit:
         case CommitUnit():
             clients.commit(group, unit)
@@ -87,6 +91,10 @@ def _apply(group: Group, connection: sqlite3.Connection, unit: Unit) -> None:  #
             relayed.deliver(group, unit)
         case SettleUnit():
             relayed.settle(group, unit)
+        case BeginUnit():
+            relayed.begin(group, unit)
+        case ReplayUnit():
+            letters.replay(group, unit)
         case LeaseUnit():
             queues.lease(group, connection, unit)
         case LeaseEndUnit():
@@ -95,6 +103,10 @@ def _apply(group: Group, connection: sqlite3.Connection, unit: Unit) -> None:  #
             relayed.open_stream(group, unit)
         case QueueUnit():
             queues.change_queue_set(group, unit)
+        case BranchUnit():
+            branching.branch(group, unit)
+        case ForgetUnit():
+            queues.forget_bridge(group, unit)
         case OutboxUnit():
             queues.forget_lines(group, unit)
         case CacheUnit():

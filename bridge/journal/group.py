@@ -16,7 +16,7 @@ from bridge.cursor import Cursor
 from bridge.errors import AddressFull, AddressNotFound, BridgeError, MessageTooLarge, QueueNotFound
 from bridge.journal.arrivals import Arrivals
 from bridge.journal.logbook import Logbook
-from bridge.journal.options import AddressPolicy, JournalOptions, bridge_queue_name
+from bridge.journal.options import REPLAYED_QUEUE, AddressPolicy, JournalOptions, bridge_queue_name
 from bridge.journal.state import AddressState, PositionState, QueueState, SettledState, State
 from bridge.journal.units import CommitUnit, Unit
 from bridge.store import Committed
@@ -149,7 +149,7 @@ class Group:
     def require_queue(self, address_name: str, queue_name: str) -> QueueState:
         """A readers' queue. Raises: AddressNotFound, QueueNotFound."""
         queue = self.existing_address(address_name).queues.get(queue_name)
-        if queue is None or queue.bridge is not None:
+        if queue is None or queue.bridge is not None or queue_name == REPLAYED_QUEUE:
             raise QueueNotFound(f"no queue {queue_name} on {address_name}", key="queue", found=queue_name)
         return queue
 
@@ -171,6 +171,10 @@ class Group:
         if name not in self.state.addresses:
             return []
         return self._overlay(name).known(ids)
+
+    def accept(self, name: str, ids: Sequence[bytes]) -> list[int]:
+        """Remember the unknown ones of these, one after the other; the indices of those known (D6)."""
+        return self._overlay(name).accept(ids)
 
     def remember(self, name: str, ids: Sequence[bytes]) -> None:
         """Unknown IDs, each once, that commit with the group; the address is there."""

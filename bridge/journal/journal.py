@@ -246,7 +246,7 @@ class Journal:
     async def _page(self, address: str, queue: str, grant: Grant, most: reader.PageSize) -> Page:
         try:
             row = await self._row(address)
-            messages = await self._look(
+            messages = await self.look(
                 reader.read_messages, self._decoded, row.address_id, grant.intervals, most
             )
             if len(messages) != grant.count:  # what is not shown must not be acknowledged
@@ -274,7 +274,7 @@ class Journal:
         """Messages at positions > `after`. Raises: AddressNotFound."""
         row = await self._row(address)
         page = reader.PageSize(most, most_bytes)
-        return await self._look(
+        return await self.look(
             reader.read_messages, self._decoded, row.address_id, [(after + 1, row.next)], page
         )
 
@@ -289,12 +289,12 @@ class Journal:
         """Every address, by name."""
         return [
             self._described(*entry)
-            for entry in await self._look(reader.describe_addresses, None, self.clock.wall_ms())
+            for entry in await self.look(reader.describe_addresses, None, self.clock.wall_ms())
         ]
 
     async def address(self, address: str) -> AddressStatus:
         """Raises: AddressNotFound."""
-        described = await self._look(reader.describe_addresses, address, self.clock.wall_ms())
+        described = await self.look(reader.describe_addresses, address, self.clock.wall_ms())
         if not described:
             raise AddressNotFound(f"no address {address}", key="address", found=address)
         return self._described(*described[0])
@@ -338,7 +338,7 @@ class Journal:
 
     # -- for the ends and the delivery log ----------------------------------------------------------
 
-    async def _look(
+    async def look(
         self, function: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """`read` for clients, who are told what is the matter with a damaged file."""
@@ -348,14 +348,14 @@ class Journal:
             raise JournalUnavailable(f"the journal cannot be read ({error})") from error
 
     async def _row(self, address: str) -> reader.AddressRow:
-        row = await self._look(reader.find_address, address)
+        row = await self.look(reader.find_address, address)
         if row is None:
             raise AddressNotFound(f"no address {address}", key="address", found=address)
         return row
 
     async def lines(self, after: int, most: int) -> Sequence[tuple[int, bytes]]:
         """Delivery-log lines in the outbox after line id `after`. Raises: JournalUnavailable."""
-        return await self._look(reader.read_lines, after, most)
+        return await self.look(reader.read_lines, after, most)
 
     async def forget_lines(self, upto: int) -> None:
         """Lines up to this one are on disk in their segment."""

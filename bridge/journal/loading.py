@@ -26,7 +26,7 @@ def load_state(connection: sqlite3.Connection, options: JournalOptions) -> State
         cursor = Cursor.unpack(next_position, packed)
         state.add_queue(state.by_id[address_id], QueueState(queue_id, name, bridge, cursor))
     for bridge, stream, *rest in connection.execute(
-        "SELECT bridge, stream, next, run, checksum, epoch FROM positions"
+        "SELECT bridge, stream, next, run, checksum, epoch, moved_to FROM positions"
     ):
         state.positions[bridge, stream] = PositionState(*rest)
     for bridge, stream, *rest in connection.execute(

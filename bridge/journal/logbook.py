@@ -9,7 +9,7 @@ from bridge import delivery_log
 from bridge import runs as run_arithmetic
 from bridge.batch import Batch
 from bridge.block import Block
-from bridge.journal.units import DeliverUnit, SettleUnit
+from bridge.journal.units import BeginUnit, DeliverUnit, SettleUnit
 from bridge.runs import Runs
 
 
@@ -59,6 +59,15 @@ class Logbook:
                 side="sent", bridge=unit.bridge, address=unit.address, target=unit.target_address,
                 store=unit.store, batch=unit.batch, committed=unit.committed, duplicates=unit.duplicates,
                 recovered=unit.recovered,
+            )  # fmt: skip
+
+    def passed_over(self, unit: BeginUnit, from_: int) -> None:
+        """Positions that a person has decided not to deliver: covered and empty."""
+        if self.enabled:
+            self._add(
+                side="sent", bridge=unit.bridge, address=unit.address, target=unit.target_address,
+                store=unit.store, batch=Batch(unit.stream, from_, unit.at), committed=self.now_ms,
+                duplicates=0,
             )  # fmt: skip
 
     def client_sends(

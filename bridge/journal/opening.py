@@ -15,7 +15,7 @@ from bridge.journal.database import connect_writer, damage, open_failure
 from bridge.journal.group import Group
 from bridge.journal.loading import load_state
 from bridge.journal.logbook import Logbook
-from bridge.journal.options import JournalOptions, bridge_queue_name
+from bridge.journal.options import BridgeQueue, JournalOptions, bridge_queue_name
 from bridge.journal.rows import CommitFailed, write_group
 from bridge.journal.state import State
 
@@ -140,10 +140,39 @@ def _make_configured(state: State, options: JournalOptions, identity: Identity, 
             if name not in state.addresses:
                 group.make_address(name)
         queue = bridge_queue_name(bridge.bridge)
+        if bridge.previous:
+            _adopt_queues(group, bridge)
         for address in list(state.addresses.values()):
             if not address.deleted and bridge.selects(address.name) and queue not in address.queues:
                 group.make_queue(address, queue, bridge.bridge, address.trimmed)
     return group
+
+
+def _adopt_queues(group: Group, bridge: BridgeQueue) -> None:
+    """Rename the queues of the bridge's previous name, with what the target confirmed of their streams.
+
+    By address: where the bridge has a queue of its own, or does not read, the old one stays, an orphan.
+    """
+    old_name, name = bridge_queue_name(bridge.previous), bridge_queue_name(bridge.bridge)
+    state = group.state
+    for address in state.addresses.values():
+        queue = address.queues.get(old_name)
+        if queue is None or name in address.queues or not bridge.reads(address.name):
+            continue
+        del address.queues[old_name]
+        queue.name, queue.bridge = name, bridge.bridge
+        address.queues[name] = queue
+        renamed = (name, bridge.bridge, queue.queue_id)
+        group.statements.append(("UPDATE queues SET name = ?, bridge = ? WHERE queue_id = ?", renamed))
+        stream = address.stream(group.incarnation)
+        settled = state.settled.pop((bridge.previous, stream), None)
+        if settled is not None:
+            group.statements.append(
+                ("DELETE FROM settled WHERE bridge = ? AND stream = ?", (bridge.previous, stream))
+            )
+            if (bridge.bridge, stream) not in state.settled:
+                key = (bridge.bridge, stream)
+                state.settled[key] = group.changed_settled[key] = settled
 
 
 def _fit_ids(group: Group) -> None:

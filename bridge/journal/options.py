@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
+from bridge.replays import source_address
+
 #: Bytes of client messages that may wait for a commit; beyond it callers wait, then get TOO_BUSY.
 INBOX_BYTES: Final = 64 * 1024 * 1024
 #: Most bytes and units that go into one commit.
@@ -49,6 +51,12 @@ class BridgeQueue:
     #: Addresses made at opening; others are selected when they come to be.
     addresses: Sequence[str]
     selects: Callable[[str], bool]
+    #: `previous-name`: the bridge whose queues it adopts where it has none of its own; empty: none.
+    previous: str = ""
+
+    def reads(self, address: str) -> bool:
+        """Whether the bridge reads what waits at `address`, replays included."""
+        return self.selects(source_address(address))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +75,11 @@ class JournalOptions:
     call_timeout_ms: int = 30_000
     #: Whether outbox rows are written.
     delivery_log: bool = True
+
+
+#: The node's own place on an address of dead letters: what was sent again from there is settled in it. It
+#: keeps letters only where no other queue is on the address.
+REPLAYED_QUEUE: Final = "$replayed"
 
 
 def bridge_queue_name(bridge: str) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from bridge.cursor import Interval, Lease
-from bridge.errors import Conflict, TooBusy
+from bridge.errors import Conflict, NotFound, TooBusy
 from bridge.journal.clients import stale_lease
 from bridge.journal.group import Group
 from bridge.journal.options import LEASES
@@ -15,6 +16,7 @@ from bridge.journal.state import DELETED_PREFIX
 from bridge.journal.units import (
     CacheUnit,
     DeleteAddressUnit,
+    ForgetUnit,
     Grant,
     LeaseEndUnit,
     LeaseUnit,
@@ -202,3 +204,51 @@ def delete_address(group: Group, unit: DeleteAddressUnit) -> None:
 def forget_lines(group: Group, unit: OutboxUnit) -> None:
     """Delivery-log lines that their segment holds need no row any more."""
     group.statements.append(("DELETE FROM outbox WHERE line_id <= ?", (unit.upto,)))
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """What a bridge left in the journal."""
+
+    #: Addresses with a queue of its.
+    queues: list[str]
+    #: (stream, confirmed up to).
+    settled: list[tuple[str, int]]
+    #: Streams of which it remembers dead letters.
+    letters: list[str]
+
+
+def forget_bridge(group: Group, unit: ForgetUnit) -> None:
+    """Drop a bridge's queues, what was confirmed to it, and which of its messages have a dead letter.
+
+    What a bridge of this name delivered to this node stays: forgetting that would store it again.
+
+    Raises:
+        Conflict: the bridge is configured. NotFound: it left nothing.
+    """
+    state, name = group.state, unit.bridge
+    if any(bridge.bridge == name for bridge in group.options.bridges):
+        raise Conflict(f"the bridge {name} is in the settings: take it out first", key="bridge", found=name)
+    queues = [(address, queue) for address in state.addresses.values() for queue in address.queues.values()]
+    own = [(address, queue) for address, queue in queues if queue.bridge == name]
+    settled = sorted(key for key in state.settled if key[0] == name)
+    letters = sorted(key for key in state.positions if key[0].startswith(f"{name}/"))
+    if not (own or settled or letters):
+        raise NotFound(f"nothing is left of a bridge {name}", key="bridge", found=name)
+    unit.result = Forgotten(
+        [address.name for address, _ in own],
+        [(stream, state.settled[name, stream].upto) for _, stream in settled],
+        [stream for _, stream in letters],
+    )
+    if not unit.really:
+        return
+    for address, queue in own:
+        del address.queues[queue.name]
+        group.statements.append(("DELETE FROM queues WHERE queue_id = ?", (queue.queue_id,)))
+        state.to_trim.add(address.address_id)
+    for key in settled:
+        del state.settled[key]
+        group.statements.append(("DELETE FROM settled WHERE bridge = ? AND stream = ?", key))
+    for key in letters:
+        del state.positions[key]
+        group.statements.append(("DELETE FROM positions WHERE bridge = ? AND stream = ?", key))

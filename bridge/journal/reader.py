@@ -15,8 +15,10 @@ import msgspec
 
 from bridge.block import Block, IndexedId, Origin
 from bridge.cursor import Cursor, Interval
+from bridge.hops import Hops
 from bridge.journal.database import connect_reader
-from bridge.journal.stored import END, StoredBlock
+from bridge.journal.options import REPLAYED_QUEUE
+from bridge.journal.stored import END, StoredBlock, carried_id
 from bridge.message import Message
 from bridge.store import AddressStatus, Delivered, QueueStatus
 from dedup.ids import Stamp
@@ -32,6 +34,7 @@ DECODED_BYTES: Final = 4 * 1024 * 1024
 
 _ids_decoder = msgspec.msgpack.Decoder(tuple[IndexedId, ...])
 _origins_decoder = msgspec.msgpack.Decoder(tuple[Origin, ...])
+_hops_decoder = msgspec.msgpack.Decoder(Hops)
 
 
 class DecodedBlocks:
@@ -106,7 +109,7 @@ class Readers:
             connection.close()
 
 
-_BLOCK_COLUMNS = "first, count, largest, checksum, stored_ms, ids, origins, body"
+_BLOCK_COLUMNS = "first, count, largest, checksum, stored_ms, ids, origins, hops, body"
 
 
 def find_blocks(
@@ -150,8 +153,10 @@ def read_block(connection: sqlite3.Connection, first: int) -> StoredBlock:
     return _stored_block(row)
 
 
-def _stored_block(row: tuple[int, int, int, int, int, bytes | None, bytes | None, bytes]) -> StoredBlock:
-    first, count, largest, checksum, stored_ms, ids, origins, body = row
+def _stored_block(
+    row: tuple[int, int, int, int, int, bytes | None, bytes | None, bytes | None, bytes],
+) -> StoredBlock:
+    first, count, largest, checksum, stored_ms, ids, origins, hops, body = row
     block = Block(
         count,
         body,
@@ -159,6 +164,7 @@ def _stored_block(row: tuple[int, int, int, int, int, bytes | None, bytes | None
         checksum,
         _ids_decoder.decode(ids) if ids else (),
         _origins_decoder.decode(origins) if origins else (),
+        _hops_decoder.decode(hops) if hops else (),
     )
     return StoredBlock(first, stored_ms, block)
 
@@ -205,13 +211,16 @@ def _deliver(stored: StoredBlock, messages: Sequence[Message], low: int, high: i
     """The block's messages at positions ``[low, high)`` with their IDs."""
     first, block = stored.first, stored.block
     ids = dict(block.ids)
-    stamped = _stamped_ids(block, low - first, high - first) if block.origins else {}
+    stamped = stamped_ids(block, low - first, high - first) if block.origins else {}
     for position in range(low, high):
         index = position - first
-        yield Delivered(position, messages[index], ids.get(index) or stamped.get(index))
+        message, implied = messages[index], stamped.get(index)
+        if implied is not None:
+            implied = carried_id(message) or implied
+        yield Delivered(position, message, ids.get(index) or implied)
 
 
-def _stamped_ids(block: Block, start: int, stop: int) -> dict[int, bytes]:
+def stamped_ids(block: Block, start: int, stop: int) -> dict[int, bytes]:
     """The stamped IDs of the messages with index in ``[start, stop)``, as text."""
     ids: dict[int, bytes] = {}
     index = 0
@@ -352,7 +361,8 @@ def describe_addresses(
         ).fetchone()
         queues = []
         for queue, bridge, queue_next, packed in connection.execute(
-            "SELECT name, bridge, next, cursor FROM queues WHERE address_id = ? ORDER BY name", (address_id,)
+            "SELECT name, bridge, next, cursor FROM queues WHERE address_id = ? AND name <> ? ORDER BY name",
+            (address_id, REPLAYED_QUEUE),
         ):
             cursor = Cursor.unpack(queue_next, packed)
             settled = sum(

@@ -7,13 +7,13 @@ import msgspec
 from bridge import runs as run_arithmetic
 from bridge.batch import Batch
 from bridge.block import Block, encode_message
-from bridge.errors import Fenced, JournalUnavailable, Malformed, OutOfSequence
+from bridge.cursor import Cursor
+from bridge.errors import Fenced, JournalUnavailable, Malformed, OutOfSequence, SourceGap, TargetRefused
 from bridge.journal.group import Group, Held
 from bridge.journal.options import bridge_queue_name
 from bridge.journal.state import PositionState, SettledState
-from bridge.journal.units import DeliverUnit, OpenUnit, SettleUnit
+from bridge.journal.units import BeginUnit, DeliverUnit, OpenUnit, SettleUnit
 from bridge.ports import Receipt, StreamState
-from dedup.cache import repeated
 from dedup.coverage import Outcome, judge
 from dedup.verdict import Verdict
 
@@ -21,14 +21,55 @@ _elements = msgspec.msgpack.Decoder(list[msgspec.Raw])
 
 
 def open_stream(group: Group, unit: OpenUnit) -> None:
-    """Issue a new epoch; from its commit on, older links of this stream are fenced."""
+    """Issue a new epoch; from its commit on, older links of this stream are fenced.
+
+    Raises:
+        TargetRefused: another bridge has adopted the stream (`previous-name`).
+    """
     key = (unit.bridge, unit.stream)
     position = group.state.positions.get(key)
+    if unit.previous and (position is None or position.next is None):
+        position = _adopted(group, unit, position)
     if position is None:
         position = group.state.positions[key] = PositionState(None, "", 0, 0)
+    if position.moved_to:
+        raise _adopted_by_another(unit.bridge, position.moved_to, unit.stream)
     position.epoch += 1
     group.changed_positions[key] = position
     unit.result = StreamState(position.next, position.run, position.checksum, position.epoch)
+
+
+def _adopted(group: Group, unit: OpenUnit, own: PositionState | None) -> PositionState | None:
+    """What the bridge's previous name covered, as its own; `own` where there is nothing to adopt.
+
+    The old name's row stays and says who has it: should that bridge come back, it is refused, for it would
+    deliver again what its successor has delivered. Its open links are fenced.
+
+    Raises:
+        TargetRefused: the previous name's position is a third bridge's by now.
+    """
+    positions = group.state.positions
+    before = positions.get((unit.previous, unit.stream))
+    if before is None or before.moved_to == unit.bridge:
+        return own
+    if before.moved_to:
+        raise _adopted_by_another(unit.previous, before.moved_to, unit.stream)
+    epoch = max(before.epoch, own.epoch if own is not None else 0)
+    moved = PositionState(before.next, before.run, before.checksum, epoch)
+    left = PositionState(None, "", 0, before.epoch + 1, unit.bridge)
+    for name, position in ((unit.bridge, moved), (unit.previous, left)):
+        positions[name, unit.stream] = group.changed_positions[name, unit.stream] = position
+    return moved
+
+
+def _adopted_by_another(bridge: str, successor: str, stream: str) -> TargetRefused:
+    return TargetRefused(
+        f"{stream}: what {bridge} delivered was adopted by the bridge {successor} (previous-name); "
+        f'run {successor}, or go on from there with previous-name = "{successor}"',
+        key="previous-name",
+        limit=successor,
+        found=bridge,
+    )
 
 
 def deliver(group: Group, unit: DeliverUnit) -> None:
@@ -129,14 +170,11 @@ def _take(group: Group, unit: DeliverUnit, fresh: Batch) -> int:
     kept: Block | None = block
     if unit.check_ids and block.ids and address.cache.capacity:
         values = [value for _, value in block.ids]
-        known = sorted({*group.known(address.name, values), *repeated(values)})
+        known = group.accept(address.name, values)
         if known:
             kept = block.without(block.ids[place][0] for place in known)
             group.log.duplicate(address.name, [values[place] for place in known])
             rejected = len(known)
-            left_out = set(known)
-            values = [value for place, value in enumerate(values) if place not in left_out]
-        group.remember(address.name, values)
     if kept is not None:
         group.arrivals_of(address).add_block(kept)
     return rejected
@@ -194,3 +232,27 @@ def settle(group: Group, unit: SettleUnit) -> None:
         group.change_queue(address, queue)
     if batch.upto > batch.from_:
         group.log.sent(unit)
+
+
+def begin(group: Group, unit: BeginUnit) -> None:
+    """Move a bridge's queue to where a person says, and remember the target that it goes on at.
+
+    Raises:
+        SourceGap: the bridge reads no such stream, or `at` is beyond its end.
+    """
+    address = group.state.addresses.get(unit.address)
+    queue = address.queues.get(bridge_queue_name(unit.bridge)) if address is not None else None
+    if address is None or queue is None or unit.at > address.next:
+        end = address.next if address is not None else 0
+        raise SourceGap(
+            f"{unit.stream}: nothing begins at {unit.at}; it ends at {end}",
+            key=unit.stream,
+            limit=end,
+            found=unit.at,
+        )
+    if unit.at > queue.cursor.next:
+        group.log.passed_over(unit, queue.cursor.next)
+    queue.cursor = Cursor(max(unit.at, address.trimmed))
+    group.change_queue(address, queue)
+    key = (unit.bridge, unit.stream)
+    group.state.settled[key] = group.changed_settled[key] = SettledState(unit.at, 0, unit.store)

@@ -20,8 +20,8 @@ _OVERHEAD_BYTES: Final = 4 * 16384
 
 _INSERT_BLOCK = (
     "INSERT INTO blocks"
-    " (first, address_id, count, ordinal, size, largest, checksum, stored_ms, ids, origins, body)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    " (first, address_id, count, ordinal, size, largest, checksum, stored_ms, ids, origins, hops, body)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _UPSERT_ADDRESS = (
     "INSERT INTO addresses"
@@ -39,9 +39,10 @@ _UPSERT_QUEUE = (
     " ON CONFLICT (queue_id) DO UPDATE SET next = excluded.next, cursor = excluded.cursor"
 )
 _UPSERT_POSITION = (
-    "INSERT INTO positions (bridge, stream, next, run, checksum, epoch) VALUES (?, ?, ?, ?, ?, ?)"
+    "INSERT INTO positions (bridge, stream, next, run, checksum, epoch, moved_to)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?)"
     " ON CONFLICT (bridge, stream) DO UPDATE SET next = excluded.next, run = excluded.run,"
-    " checksum = excluded.checksum, epoch = excluded.epoch"
+    " checksum = excluded.checksum, epoch = excluded.epoch, moved_to = excluded.moved_to"
 )
 _UPSERT_SETTLED = (
     "INSERT INTO settled (bridge, stream, upto, checksum, store) VALUES (?, ?, ?, ?, ?)"
@@ -95,9 +96,10 @@ def _write_arrivals(group: Group, connection: sqlite3.Connection, arrivals: Arri
     for block, is_client in arrivals.blocks():
         ids = _encode(block.ids) if block.ids else None
         origins = _encode(block.origins) if block.origins else None
+        hops = _encode(block.hops) if block.hops else None
         rows.append(
             (position, address.address_id, block.count, address.total, block.size, block.largest,
-             block.checksum, group.now_ms, ids, origins, block.body)
+             block.checksum, group.now_ms, ids, origins, hops, block.body)
         )  # fmt: skip
         if is_client:
             from_clients.append((position, block))
@@ -156,7 +158,7 @@ def _write_changes(group: Group, connection: sqlite3.Connection) -> None:
     connection.executemany(
         _UPSERT_POSITION,
         [
-            (*key, position.next, position.run, position.checksum, position.epoch)
+            (*key, position.next, position.run, position.checksum, position.epoch, position.moved_to)
             for key, position in group.changed_positions.items()
         ],
     )

@@ -1,4 +1,4 @@
--- The journal's tables, version 1. Every column that a later check needs is here from the start.
+-- The journal's tables, version 3. `bridge.journal.database` says how earlier ones become it.
 
 -- schema, node-id, incarnation
 CREATE TABLE meta (
@@ -48,6 +48,7 @@ CREATE TABLE blocks (
     stored_ms  INTEGER NOT NULL,
     ids        BLOB,                -- msgpack [[index, id]] of producers' IDs; NULL: none
     origins    BLOB,                -- msgpack [[stream, first, last]]; NULL: first stored here
+    hops       BLOB,                -- msgpack [[count, hops]] of all messages; NULL: none came over a bridge
     body       BLOB NOT NULL        -- msgpack array of messages
 );
 -- Everything that is asked about blocks without their messages, so that no body's page is read for it.
@@ -71,6 +72,7 @@ CREATE TABLE positions (
     run      TEXT NOT NULL,         -- the sender's run and the checksum of the message at next - 1
     checksum INTEGER NOT NULL,
     epoch    INTEGER NOT NULL,      -- issued at each opening; only the newest may deliver
+    moved_to TEXT NOT NULL DEFAULT '',  -- the bridge that adopted it (`previous-name`); '': none has
     PRIMARY KEY (bridge, stream)
 ) WITHOUT ROWID;
 

@@ -5,20 +5,23 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 
+from bridge import hops
 from bridge.batch import Batch
 from bridge.crash_points import crash_point
 from bridge.errors import JournalFailed, JournalUnavailable, SourceGap
+from bridge.gaps import Gaps
 from bridge.journal import reader
 from bridge.journal.cutting import Cutter
 from bridge.journal.journal import Journal
 from bridge.journal.past import read_past
 from bridge.journal.stored import END, StoredBlock
-from bridge.journal.units import SettleUnit
-from bridge.ports import Receipt, Remembered, Stream, StreamState
+from bridge.journal.units import BeginUnit, SettleUnit
+from bridge.ports import Bounds, Receipt, Remembered, Stream, StreamState
+from bridge.replays import source_address
 from bridge.witness import ADVICE, check_past
 from dedup.verdict import Verdict
 
@@ -44,6 +47,8 @@ class _Place:
     """Where one stream is read."""
 
     stream: Stream
+    #: Where it is read. The stream's address may be another: where replays came from.
+    address: str
     address_id: int
     #: Next position to read.
     at: int
@@ -53,6 +58,8 @@ class _Place:
     ready: deque[Batch] = field(default_factory=deque)
     #: Where the end has been reached: done when more has come.
     more: asyncio.Future[None] | None = None
+    #: Nothing is read until it is opened again.
+    put_off: bool = False
 
 
 class JournalSource:
@@ -69,6 +76,8 @@ class JournalSource:
         batch_bytes: int,
         large_bytes: int,
         target_name: str,
+        gap_policy: Literal["stop", "continue"] = "stop",
+        max_hops: int = 8,
     ) -> None:
         """Where and how to read.
 
@@ -81,13 +90,19 @@ class JournalSource:
             batch_bytes: largest batch (`producer-window-size`); one message may be larger.
             large_bytes: from here a message travels in a batch of its own (`min-large-message-size`).
             target_name: of the connector, for the delivery log.
+            gap_policy: what to do about messages that are gone: raise SourceGap, or cover and count them.
+            max_hops: most bridges that a message may have come through.
         """
         self._journal = journal
         self._bridge = bridge
         self._selects = selects
         self._forward = forward
-        self._cutter = Cutter(batch_bytes, large_bytes, stamp)
+        own_hop = hops.hop(bridge, journal.store)
+        self._cutter = Cutter(batch_bytes, large_bytes, stamp, own_hop, max_hops)
         self._target_name = target_name
+        self._passes_gaps = gap_policy == "continue"
+        #: What was passed over.
+        self.gaps = Gaps(bridge)
         self._store = ""
         #: How many addresses had been made when the streams were last looked at.
         self._made = 0
@@ -104,15 +119,42 @@ class JournalSource:
         identity = self._journal.identity
         found: list[tuple[Stream, reader.BridgeQueueRow]] = []
         for row in rows:
-            if self._selects(row.address):
+            address = source_address(row.address)
+            if self._selects(address):
                 name = f"journal:{identity.incarnation}:{row.address}:{row.first}"
-                found.append((Stream(name, row.address, self._forward(row.address), identity.run), row))
+                found.append((Stream(name, address, self._forward(address), identity.run), row))
         return found
 
     async def remembered(self) -> Mapping[str, Remembered]:
         """By stream identity, what was confirmed before."""
         rows = await self._read(reader.read_settled, self._bridge)
         return {stream: Remembered(upto, store) for stream, (upto, store) in rows.items()}
+
+    async def bounds(self) -> Mapping[str, Bounds]:
+        """By stream identity, what this journal has of it, whoever keeps it here."""
+        return {
+            stream.identity: Bounds(min(row.trimmed, row.end), row.end)
+            for stream, row in await self._find_streams()
+        }
+
+    async def begin(self, stream: str, at: int, store: str) -> None:
+        """Move the bridge's queue to `at` and remember `store` (see `bridge.ports.Source.begin`).
+
+        Raises:
+            SourceGap: there is no such stream, or it ends before `at`. JournalUnavailable: try again.
+        """
+        found = {known.identity: row.address for known, row in await self._find_streams()}
+        if stream not in found:
+            raise SourceGap(f"this journal has no stream {stream}", key=stream)
+        await self._journal.submit(
+            BeginUnit,
+            bridge=self._bridge,
+            address=found[stream],
+            target_address=self._target_name,
+            stream=stream,
+            at=at,
+            store=store,
+        )
 
     # -- opening ---------------------------------------------------------------------------------------
 
@@ -134,7 +176,7 @@ class JournalSource:
         for identity, state in resume.items():
             stream, row = found[identity]
             start = row.queue_next if state.next is None else state.next
-            self._places[identity] = _Place(stream, row.address_id, start, row.queue_next)
+            self._places[identity] = _Place(stream, row.address, row.address_id, start, row.queue_next)
             if start > row.queue_next:
                 await self._recover(stream, row, start, state.checksum)
         # An address may have come since `streams` was asked: then the next `read` says so.
@@ -155,7 +197,13 @@ class JournalSource:
                 found=start,
             )
         if start < row.trimmed and await self._read(reader.was_trimmed, row, start):
-            raise _trimmed(identity, start, row.trimmed)
+            self._gap(identity, start, row.trimmed)
+
+    def _gap(self, identity: str, start: int, trimmed: int) -> None:
+        """Messages below `trimmed` are gone. Raises: SourceGap, where `gap-policy` is stop."""
+        if not self._passes_gaps:
+            raise _trimmed(identity, start, trimmed)
+        self.gaps.passed(identity, start, trimmed)
 
     async def _recover(self, stream: Stream, row: reader.BridgeQueueRow, upto: int, checksum: int) -> None:
         """The receipts were lost, not the messages: settle what the target says it has."""
@@ -164,7 +212,7 @@ class JournalSource:
             blocks = await self._read(reader.read_blocks, row.address_id, at, upto, self._cutter.batch_bytes)
             batches = self._cutter.cut(stream.identity, blocks, at, upto)
             for batch in batches or [Batch(stream.identity, at, upto, checksum=checksum)]:
-                await self._settle(batch, stream, _NO_RECEIPT, recovered=True)
+                await self._settle(batch, row.address, _NO_RECEIPT, recovered=True)
                 at = batch.upto
         while self._settling:
             await _answer(self._settling.popleft())
@@ -190,23 +238,31 @@ class JournalSource:
         made = self._journal.notices.made
         if made == self._made:
             return False
+        found = any(stream.identity not in self._places for stream in await self.streams())
         self._made = made
-        return any(stream.identity not in self._places for stream in await self.streams())
+        return found
 
     def _to_read(self) -> list[_Place]:
         """Where nothing is left and something may have come; those that were read last come last."""
         return [
             place
             for place in self._places.values()
-            if not place.ready and (place.more is None or place.more.done())
+            if not place.ready and not place.put_off and (place.more is None or place.more.done())
         ][:READ_AT_ONCE]
 
     async def _read_ahead(self, places: Sequence[_Place]) -> None:
         """Read on at these places, in one transaction."""
         for place in places:
-            place.more = self._journal.notices.changed(place.stream.address)
-        found = await self._read(_read_places, places, self._cutter.batch_bytes)
-        for place, blocks in zip(places, found, strict=True):
+            place.more = self._journal.notices.changed(place.address)
+        try:
+            found = await self._read(_read_places, places, self._cutter.batch_bytes)
+        except BaseException:
+            for place in places:
+                place.more = None  # nothing was read: not even that the end is reached
+            raise
+        for place, (trimmed, blocks) in zip(places, found, strict=True):
+            if place.at < trimmed:
+                self._gap(place.stream.identity, place.at, trimmed)
             for batch in self._cutter.cut(place.stream.identity, blocks, place.at):
                 place.ready.append(batch)
                 place.at = batch.upto
@@ -214,6 +270,14 @@ class JournalSource:
                 place.more = None
             identity = place.stream.identity
             self._places[identity] = self._places.pop(identity)  # the others come first the next time
+
+    def put_off(self, streams: Collection[str]) -> None:
+        """Read no more of these until they are opened again."""
+        for identity in streams:
+            place = self._places.get(identity)
+            if place is not None:
+                place.put_off = True
+                place.ready.clear()
 
     async def _read(
         self, function: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
@@ -234,10 +298,10 @@ class JournalSource:
             JournalUnavailable: an earlier settlement failed; the target's word settles it again.
         """
         crash_point("source.before-settle")
-        await self._settle(batch, self._places[batch.stream].stream, receipt, recovered=False)
+        await self._settle(batch, self._places[batch.stream].address, receipt, recovered=False)
         crash_point("source.after-settle")
 
-    async def _settle(self, batch: Batch, stream: Stream, receipt: Receipt, *, recovered: bool) -> None:
+    async def _settle(self, batch: Batch, address: str, receipt: Receipt, *, recovered: bool) -> None:
         while self._settling and (self._settling[0].done() or len(self._settling) >= SETTLEMENTS):
             await _answer(self._settling.popleft())
         if batch.block is not None and not batch.block.ids:
@@ -245,7 +309,7 @@ class JournalSource:
         unit = self._journal.send(
             SettleUnit,
             bridge=self._bridge,
-            address=stream.address,
+            address=address,
             target_address=self._target_name,
             batch=batch,
             store=self._store,
@@ -271,17 +335,16 @@ class JournalSource:
 
 def _read_places(
     connection: sqlite3.Connection, places: Sequence[_Place], most_bytes: int
-) -> list[list[StoredBlock]]:
-    """What comes next at each place. Raises: SourceGap."""
-    found: list[list[StoredBlock]] = []
+) -> list[tuple[int, list[StoredBlock]]]:
+    """What comes next at each place, and below where its messages are gone; 0: they are kept for it."""
+    found: list[tuple[int, list[StoredBlock]]] = []
     for place in places:
+        trimmed = 0
         if place.at < place.kept_from:
             (trimmed,) = connection.execute(
                 "SELECT trimmed FROM addresses WHERE address_id = ?", (place.address_id,)
             ).fetchone()
-            if place.at < trimmed:
-                raise _trimmed(place.stream.identity, place.at, trimmed)
-        found.append(reader.read_blocks(connection, place.address_id, place.at, END, most_bytes))
+        found.append((trimmed, reader.read_blocks(connection, place.address_id, place.at, END, most_bytes)))
     return found
 
 

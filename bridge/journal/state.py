@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from bridge.cursor import Cursor
-from bridge.journal.options import AddressPolicy
+from bridge.journal.options import REPLAYED_QUEUE, AddressPolicy
 from dedup.cache import IdCache
 
 #: Name of an address that was deleted, followed by its id.
@@ -62,7 +62,8 @@ class AddressState:
             return self.next
         if not self.queues:
             return self.first
-        return min(queue.cursor.next for queue in self.queues.values())
+        others = [queue for queue in self.queues.values() if queue.name != REPLAYED_QUEUE]
+        return min(queue.cursor.next for queue in others or self.queues.values())
 
     @property
     def to_trim(self) -> bool:
@@ -81,6 +82,8 @@ class PositionState:
     run: str
     checksum: int
     epoch: int
+    #: The bridge that adopted it; empty: none has.
+    moved_to: str = ""
     #: A batch of this epoch was not taken: nothing behind it may be, until the stream is opened again.
     blocked_epoch: int = 0
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from bridge.addresses import check_name
 from bridge.batch import Batch
@@ -14,6 +14,11 @@ from bridge.errors import InvalidAddress, JournalUnavailable, Stopping, TargetRe
 from bridge.journal.journal import Journal
 from bridge.journal.units import DeliverUnit, OpenUnit, Unit
 from bridge.ports import Opened, Receipt, Stream, StreamState
+from bridge.replays import is_replay
+
+#: Longest that a batch is held until there is room (BLOCK, full disk); less where `call-timeout` is less.
+#: Receipts are in order over all streams of a link: a full address must not hold up the others for long.
+HOLD_MS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +30,13 @@ class _Open:
 class JournalTarget:
     """Implements `bridge.ports.Target` for one bridge; the rules are `bridge.journal.relayed`'s."""
 
-    def __init__(self, journal: Journal, bridge: str, *, check_producer_ids: bool) -> None:
+    def __init__(
+        self, journal: Journal, bridge: str, *, check_producer_ids: bool, previous: str = ""
+    ) -> None:
+        """`previous`: the name that the bridge had before (`previous-name`); empty: none."""
         self._journal = journal
         self._bridge = bridge
+        self._previous = previous
         self._check_producer_ids = check_producer_ids
         self._open: dict[str, _Open] = {}
         self._waiting: set[asyncio.Future[Any]] = set()
@@ -39,7 +48,8 @@ class JournalTarget:
 
         Raises:
             TargetUnavailable: the journal failed or stops.
-            TargetRefused: no address here can have the name that a stream is to be stored under.
+            TargetRefused: no address here can have the name that a stream is to be stored under, or another
+                bridge has adopted what this one delivered (`previous-name`).
         """
         for stream in streams:
             try:
@@ -48,7 +58,9 @@ class JournalTarget:
                 raise TargetRefused(error.detail, error.key, error.limit, error.found) from error
         with _unavailable():
             units = [
-                self._journal.send(OpenUnit, bridge=self._bridge, stream=stream.identity)
+                self._journal.send(
+                    OpenUnit, bridge=self._bridge, stream=stream.identity, previous=self._previous
+                )
                 for stream in streams
             ]
             states: list[StreamState] = await self._answers(units)
@@ -90,9 +102,9 @@ class JournalTarget:
             batch=batch,
             run=opened.stream.run,
             epoch=opened.state.epoch,
-            check_ids=self._check_producer_ids,
+            check_ids=self._check_producer_ids and not is_replay(batch.stream),
             size=batch.size,
-            deadline_ms=self._journal.deadline_ms(),
+            deadline_ms=min(self._journal.deadline_ms(), self._journal.clock.monotonic_ms() + HOLD_MS),
         )
 
     async def _answers(self, units: Sequence[Unit]) -> list[Any]:

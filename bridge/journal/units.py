@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from bridge.batch import Batch
+from bridge.block import Block
 from bridge.cursor import Interval
 from bridge.store import Acknowledgement, Transaction
 
@@ -54,6 +55,8 @@ class OpenUnit(Unit):
 
     bridge: str
     stream: str
+    #: `previous-name`: whose position it adopts where it has none of its own; empty: nobody's.
+    previous: str = ""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -97,6 +100,45 @@ class SettleUnit(Unit):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
+class BeginUnit(Unit):
+    """A person has decided where a bridge goes on (`bridge.ports.Source.begin`). Answer: None."""
+
+    bridge: str
+    address: str
+    target_address: str
+    stream: str
+    at: int
+    store: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resent:
+    """A dead letter that is to be sent again."""
+
+    position: int
+    #: One beyond the message before it on its address; `position` where that is right before it.
+    from_: int
+    #: Where it is stored; with `bridge`, an address that this bridge alone reads.
+    to: str
+    bridge: str | None
+    #: The message as it was, alone.
+    block: Block
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class ReplayUnit(Unit):
+    """Send dead letters of one address again, all or none. Answer: the positions of those not sent before."""
+
+    address: str
+    letters: Sequence[Resent]
+
+    @property
+    def grows(self) -> bool:
+        """It stores what it sends again."""
+        return True
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
 class QueueUnit(Unit):
     """Make or delete a queue. Answer: whether it was made."""
 
@@ -104,6 +146,34 @@ class QueueUnit(Unit):
     address: str
     queue: str
     start: Literal["earliest", "latest"] | int = "earliest"
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """Where a bridge goes on with an address under a new incarnation of the journal."""
+
+    bridge: str
+    address: str
+    at: int
+    #: Store identity of the target that has what lies below.
+    store: str
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class BranchUnit(Unit):
+    """Give the journal another incarnation; it must be closed then. Answer: None."""
+
+    incarnation: str
+    branches: Sequence[Branch]
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class ForgetUnit(Unit):
+    """Drop what a bridge left that is configured no more. Answer: `bridge.journal.queues.Forgotten`."""
+
+    bridge: str
+    #: False: only say what there is.
+    really: bool
 
 
 @dataclass(slots=True, eq=False)

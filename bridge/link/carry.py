@@ -5,6 +5,7 @@ from __future__ import annotations
 from bridge import runs as run_arithmetic
 from bridge.batch import Batch
 from bridge.block import Block, encode_message
+from bridge.hops import HOP_BYTES, HOPS_MOST, Hops
 from bridge.link import limits
 from bridge.link.frames import BatchFrame, BrokenFrame, ReceiptFrame, clipped
 from bridge.ports import Receipt
@@ -32,6 +33,7 @@ def to_frame(batch: Batch, number: int, index: int) -> BatchFrame:
         ids=block.ids if block else (),
         origins=block.origins if block else (),
         body=block.body if block else b"",
+        hops=block.hops if block else (),
     )
 
 
@@ -88,7 +90,24 @@ def _block(frame: BatchFrame) -> Block:
             stamped += last - first + 1
         if stamped != frame.count:
             raise _broken("origins", f"{frame.count} positions, the count", stamped)
-    return Block(frame.count, frame.body, frame.largest, frame.block_checksum, frame.ids, frame.origins)
+    if frame.hops:
+        _check_hops(frame.hops, frame.count)
+    return Block(
+        frame.count, frame.body, frame.largest, frame.block_checksum, frame.ids, frame.origins, frame.hops
+    )
+
+
+def _check_hops(runs: Hops, count: int) -> None:
+    """Runs of whole hops, all the messages in them."""
+    passed = 0
+    for messages, value in runs:
+        if messages < 1:
+            raise _broken("hops", "runs of at least one message", messages)
+        if len(value) % HOP_BYTES or len(value) > HOPS_MOST * HOP_BYTES:
+            raise _broken("hops", f"at most {HOPS_MOST} of {HOP_BYTES} bytes", len(value))
+        passed += messages
+    if passed != count:
+        raise _broken("hops", f"those of {count} messages, the count", passed)
 
 
 def _check_runs(runs: Runs, from_: int, upto: int) -> None:

@@ -34,6 +34,7 @@ class Limit(NamedTuple):
 
 
 _NAME: Final = Limit(0, limits.NAME_MOST)
+_RUN: Final = Limit(0, limits.RUN_MOST)
 _POSITION: Final = Limit(0, limits.POSITION_MOST)
 _NUMBER: Final = Limit(0, limits.NUMBER_MOST)
 _CHECKSUM: Final = Limit(0, limits.CHECKSUM_MOST)
@@ -53,7 +54,8 @@ LIMITS: Final[Mapping[type[Frame], Mapping[str, Limit]]] = {
         "producer_window": Limit(1, limits.NUMBER_MOST),
         "check_period_ms": _INTERVAL,
         "connection_ttl_ms": _INTERVAL,
-        "path": Limit(0, limits.HOPS_MOST),
+        "path": Limit(0, limits.PATH_MOST),
+        "previous": _NAME,
     },
     Welcome: {
         "version": _NUMBER,
@@ -69,12 +71,12 @@ LIMITS: Final[Mapping[type[Frame], Mapping[str, Limit]]] = {
         "identity": Limit(1, limits.STREAM_MOST),
         "address": _ADDRESS,
         "target_address": _ADDRESS,
-        "run": _NAME,
+        "run": _RUN,
     },
     StreamOpened: {
         "index": _INDEX,
         "next": _POSITION,
-        "run": _NAME,
+        "run": _RUN,
         "checksum": _CHECKSUM,
         "epoch": _NUMBER,
     },

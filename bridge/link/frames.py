@@ -13,6 +13,7 @@ import msgspec
 
 from bridge.block import IndexedId, Origin
 from bridge.errors import Malformed
+from bridge.hops import Hops
 from bridge.link import limits
 from bridge.runs import Run
 from dedup.verdict import Verdict
@@ -74,8 +75,10 @@ class Hello(Frame, frozen=True, tag="HELLO"):
     check_period_ms: int
     #: Dead after this long without a frame; -1: never. Milliseconds.
     connection_ttl_ms: int
-    #: Reserved for the loop guard: (bridge, store identity of its source) of each hop.
+    #: Not used: hops travel with the messages (`BatchFrame.hops`). Always empty.
     path: tuple[tuple[str, str], ...] = ()
+    #: The bridge's former name (`previous-name`), whose positions it adopts; empty: none.
+    previous: str = ""
 
 
 class Welcome(Frame, frozen=True, tag="WELCOME"):
@@ -136,8 +139,10 @@ class BatchFrame(Frame, frozen=True, tag="BATCH"):
     block_checksum: int
     ids: tuple[IndexedId, ...]
     origins: tuple[Origin, ...]
-    #: The block's body; empty for coverage alone. Last, so that everything else can be read without it.
+    #: The block's body; empty for coverage alone.
     body: bytes
+    #: Through which bridges the messages have come, as runs; empty: none (`bridge.hops`).
+    hops: Hops = ()
 
 
 class ReceiptFrame(Frame, frozen=True, tag="RECEIPT"):

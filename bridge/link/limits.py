@@ -20,12 +20,14 @@ NUMBER_MOST: Final = 2**53
 CHECKSUM_MOST: Final = 2**32 - 1
 #: Characters of a node's, bridge's or store's name, and of a run.
 NAME_MOST: Final = 255
+#: Characters of a run: a name, or which positions have a dead letter (`bridge.dead_letters`), as runs.
+RUN_MOST: Final = 16 * KIB
 #: Characters of an address.
 ADDRESS_MOST: Final = 249
 #: Characters of a stream identity: an incarnation or cluster id, an address, a number, colons.
 STREAM_MOST: Final = 1 * KIB
-#: Hops of a bridge's path (`max-hops` is far below).
-HOPS_MOST: Final = 64
+#: Entries of HELLO's `path`, which is not used.
+PATH_MOST: Final = 64
 #: Characters of a receipt's reason and of a close's detail; longer ones are cut short.
 TEXT_MOST: Final = 1 * KIB
 #: Characters of a close's code.

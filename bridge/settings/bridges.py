@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, ValidationInfo
 
+from bridge.kafka import identity
 from bridge.settings import selectors
 from bridge.settings.connectors import JOURNAL
 from bridge.settings.fields import (
@@ -15,12 +16,15 @@ from bridge.settings.fields import (
     Count,
     Flag,
     ForwardingAddress,
+    HopCount,
     Multiplier,
     Name,
     OptionalAddress,
     OptionalName,
+    OptionalTopic,
     PositiveTimeMs,
     PositiveTimeOrNeverMs,
+    Replicas,
     Scalar,
     Selectors,
     SizeBytes,
@@ -118,28 +122,43 @@ class Bridge(Table):
         "What the source no longer has: stop (FAILED, with the numbers) or continue (counted).", "stop"
     )
     preserve_partitions: Flag = setting(
-        "Kafka to Kafka: the same partition at the target; false: by key.", True
+        "Kafka to Kafka: the same partition at the target; false, and from a journal: by key.", True
     )
     create_topics: Flag = setting("Kafka: makes topics that the target lacks.", True)
     add_partitions: Flag = setting(
         "Kafka: adds partitions where the target has fewer than the source.", False
     )
-    topic_replication_factor: Attempts = setting(
+    topic_replication_factor: Replicas = setting(
         "Kafka: of topics made at the target; -1: the cluster's default.", -1
     )
-    journal_topic: str = setting("Kafka: the bridge's own topic; default core-bridge.<name>.journal.", "")
-    journal_replication_factor: Attempts = setting(
+    journal_topic: OptionalTopic = setting(
+        "Kafka targets: the bridge's own topic; default core-bridge.<name>.journal.", ""
+    )
+    journal_replication_factor: Replicas = setting(
         "Kafka: of the journal topic; -1: 3, or the number of brokers if that is less.", -1
     )
-    group_id: str = setting("Kafka: consumer group; default core-bridge.<name>.", "")
-    max_hops: Count = setting("Most bridges that one message may pass; guards against loops.", 8)
+    group_id: OptionalName = setting("Kafka sources: consumer group; default core-bridge.<name>.", "")
+    max_hops: HopCount = setting("Most bridges that one message may pass; guards against loops.", 8)
 
     @property
     def checks_producer_ids(self) -> bool:
-        """`check_producer_ids` with auto decided: a journal source has checked them already."""
+        """`check_producer_ids` with auto decided: a journal source has checked them already.
+
+        Without `use_duplicate_detection` nothing is checked: the setting turns off the ID check, too.
+        """
         if self.check_producer_ids == "auto":
-            return self.source_connector != JOURNAL
-        return self.check_producer_ids
+            return self.use_duplicate_detection and self.source_connector != JOURNAL
+        return self.use_duplicate_detection and self.check_producer_ids
+
+    @property
+    def own_topic(self) -> str:
+        """The journal topic at a Kafka target: `journal-topic`, or its default."""
+        return self.journal_topic or identity.journal_topic(self.name)
+
+    @property
+    def own_group(self) -> str:
+        """The consumer group of a Kafka source: `group-id`, or its default."""
+        return self.group_id or identity.group_id(self.name)
 
     @property
     def guarantee(self) -> Guarantee:
@@ -153,9 +172,23 @@ class Bridge(Table):
         """The addresses that `queue-name` names outright."""
         return selectors.plain_names(self.queue_names)
 
+    @property
+    def names_only(self) -> bool:
+        """Whether no regular expression selects anything."""
+        return not any(
+            selectors.regex_of(item) is not None for item in self.queue_names if not item.startswith("!")
+        )
+
     def selects(self, address: str) -> bool:
         """Whether the bridge reads this address."""
         return selectors.selects(self.queue_names, self.forwarding_address, address)
+
+    def selects_topic(self, topic: str) -> bool:
+        """Whether the bridge reads this topic of a Kafka cluster.
+
+        As `selects`; besides, a regular expression never means the bridge's own journal topic.
+        """
+        return self.selects(topic) and (topic != self.own_topic or topic in self.queue_names)
 
     def target_address(self, address: str) -> str:
         """The name at the target of what came from `address`."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from bridge.settings import names
+from bridge.settings import kafka_checks, names
 from bridge.settings.bridges import Bridge
 from bridge.settings.clusters import ClusterConnection
-from bridge.settings.connectors import JOURNAL, OWN_KAFKA_OPTIONS, Connector, Kafka
+from bridge.settings.connectors import JOURNAL, Connector
 from bridge.settings.fields import Table
 from bridge.settings.listeners import Acceptor, Operations
 from bridge.settings.model import Settings
@@ -21,7 +20,6 @@ from bridge.settings.units import NEVER
 _CLIENT_CA: Final = ("acceptor", "client-ca")
 #: Keys of a connector that say how TLS is done.
 _TLS_KEYS: Final = ("ca", "certificate", "key", "server-name")
-_KEBAB_CASE: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
 def check(settings: Settings) -> Iterator[Finding]:
@@ -36,6 +34,8 @@ def check(settings: Settings) -> Iterator[Finding]:
     yield from _unique(("bridges",), "name", [bridge.name for bridge in settings.bridges])
     for index, bridge in enumerate(settings.bridges):
         yield from _bridge(("bridges", index), bridge, settings)
+    yield from _previous_names(settings)
+    yield from kafka_checks.check_bridges(settings)
     clusters = settings.cluster_connections
     yield from _unique(("cluster-connections",), "name", [cluster.name for cluster in clusters])
     for index, cluster in enumerate(clusters):
@@ -117,7 +117,7 @@ def _connector(path: KeyPath, name: str, connector: Connector) -> Iterator[Findi
         yield from _unused(path, connector, "needs a ws:// or wss:// URL", "token")
         yield from _unused(path, connector, "needs a wss:// URL", *_TLS_KEYS)
         if connector.kafka is not None:
-            yield from _kafka((*path, "kafka"), connector.kafka)
+            yield from kafka_checks.check_kafka((*path, "kafka"), connector.kafka)
         return
     yield from _unused(path, connector, "needs a kafka:// URL", "identity", "kafka")
     if connector.endpoint.scheme == "ws":
@@ -131,18 +131,23 @@ def _unused(path: KeyPath, table: Table, rule: str, *keys: str) -> Iterator[Find
             yield Finding((*path, key), rule, leans_on=((*path, "url"),))
 
 
-def _kafka(path: KeyPath, kafka: Kafka) -> Iterator[Finding]:
-    known = [field.alias or "" for field in Kafka.model_fields.values()]
-    for key, value in (kafka.model_extra or {}).items():
-        if key in OWN_KAFKA_OPTIONS:
-            yield Finding((*path, key), "must not be set, because the bridge sets it")
-        elif not _KEBAB_CASE.fullmatch(key):
-            yield Finding((*path, key), "must be written in kebab-case", nearest(key, known))
-        elif not isinstance(value, str | int | float):
-            yield Finding((*path, key), "must be text, a number, true or false")
-
-
 # ---------------------------------------------------------------- bridges and clusters
+
+
+def _previous_names(settings: Settings) -> Iterator[Finding]:
+    """Only one bridge can go on where another was, and only where that one is no more."""
+    names_now = {bridge.name for bridge in settings.bridges}
+    adopted: dict[str, str] = {}
+    for index, bridge in enumerate(settings.bridges):
+        before = bridge.previous_name
+        if not before:
+            continue
+        path: KeyPath = ("bridges", index, "previous-name")
+        if before in names_now:
+            yield Finding(path, "must be a name that no bridge has any more")
+        elif before in adopted:
+            yield Finding(path, f"must be adopted by one bridge only; {adopted[before]} does")
+        adopted.setdefault(before, bridge.name)
 
 
 def _bridge(path: KeyPath, bridge: Bridge, settings: Settings) -> Iterator[Finding]:
@@ -167,6 +172,7 @@ def _bridge(path: KeyPath, bridge: Bridge, settings: Settings) -> Iterator[Findi
         leans_on = ((*path, "queue-name"), (*path, "source-connector"))
         rule = "must not be an address that the bridge reads"
         yield Finding((*path, "dead-letter-address"), rule, leans_on=leans_on)
+    yield from kafka_checks.check_bridge(path, bridge, settings)
 
 
 def _not_to_itself(path: KeyPath, bridge: Bridge) -> Iterator[Finding]:

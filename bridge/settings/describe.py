@@ -115,9 +115,12 @@ def default_of(field: FieldInfo) -> str:
     return "{}" if default == {} else show(default)
 
 
-def is_later(key: str) -> bool:
-    """Whether values of this key, or of its whole table, other than the default are refused for now."""
-    return any(later.key == key and later.built is None for later in LATER)
+def later_note(key: str) -> str:
+    """What the page says of a key whose values, other than the default, are refused for now."""
+    for later in LATER:
+        if later.key == key and later.built is None:
+            return " *Not built yet: other values are refused.*"
+    return ""
 
 
 def markdown() -> str:
@@ -132,7 +135,7 @@ def _section(section: Section) -> str:
         lines += [f"**Not built yet**: {notes[0].feature}.", ""]
     lines += ["| key | default | what it does |", "|---|---|---|"]
     for key, field in section.fields.items():
-        later = " *Not built yet: other values are refused.*" if is_later(f"{section.key}.{key}") else ""
+        later = later_note(f"{section.key}.{key}")
         default = default_of(field)
         shown = default if default in ("required", "none", "the host name") else f"`{default}`"
         lines.append(f"| `{key}` | {shown} | {_prose(field.description or '')}{later} |")

@@ -12,10 +12,13 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationInfo
 
+from bridge.hops import HOPS_MOST
 from bridge.settings import names, selectors, units
 
 #: Longest message and batch: SQLite holds at most 1,000,000,000 bytes in a row, block and IDs together.
 LARGEST_BLOCK_BYTES: Final = 512 * 1024 * 1024
+#: Most replicas of a Kafka topic.
+MOST_REPLICAS: Final = 2**15 - 1
 #: The key under which `load` hands over the directory that relative paths start from.
 DIRECTORY: Final = "directory"
 
@@ -46,8 +49,18 @@ def _size(least: int = 1, most: int = units.LARGEST_SIZE_BYTES) -> BeforeValidat
     return BeforeValidator(partial(units.size_bytes, least=least, most=most))
 
 
+#: Most worker processes of a node: each takes some 55 MiB idle, and a machine has only so many cores.
+MOST_WORKERS: Final = 64
+
+
 def _whole(least: int, most: int = units.LARGEST_NUMBER) -> BeforeValidator:
     return BeforeValidator(partial(units.whole_number, least=least, most=most))
+
+
+def _replicas(value: object) -> int:
+    if units.is_whole(value) and value == 0:
+        raise ValueError("must be -1 (the default), or at least 1")
+    return units.whole_number(value, least=-1, most=MOST_REPLICAS)
 
 
 def _not_empty(value: str) -> str:
@@ -111,8 +124,14 @@ BlockSizeBytes = Annotated[int, _size(most=LARGEST_BLOCK_BYTES)]
 
 #: Whole numbers from 1, from 0, and from -1, which means without end (or the default, for Kafka).
 Count = Annotated[int, _whole(1)]
+#: Worker processes of one node.
+Workers = Annotated[int, _whole(1, MOST_WORKERS)]
+#: Bridges that a message may have come through.
+HopCount = Annotated[int, _whole(1, HOPS_MOST)]
 CountOrNone = Annotated[int, _whole(0)]
 Attempts = Annotated[int, _whole(-1)]
+#: Kafka replicas; -1: a default. Kafka's own limit is that of an int16.
+Replicas = Annotated[int, BeforeValidator(_replicas)]
 Multiplier = Annotated[float, BeforeValidator(partial(units.number, least=1.0))]
 
 #: Names: of anything, of an address or queue, wildcards over addresses, what a bridge reads.
@@ -120,6 +139,8 @@ Name = Annotated[str, AfterValidator(names.check_name)]
 OptionalName = Annotated[str, AfterValidator(lambda value: names.check_name(value) if value else value)]
 AddressName = Annotated[str, AfterValidator(names.check_address)]
 OptionalAddress = Annotated[str, AfterValidator(lambda value: names.check_address(value) if value else value)]
+#: A Kafka topic, the bridge's own included; empty: its default.
+OptionalTopic = Annotated[str, AfterValidator(lambda value: names.check_topic(value) if value else value)]
 AddressPattern = Annotated[str, AfterValidator(names.check_pattern)]
 Selectors = Annotated[
     tuple[Annotated[str, AfterValidator(selectors.check_selector)], ...], BeforeValidator(_as_list)

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
+from bridge.settings.model import Settings
 from bridge.settings.paths import KeyPath
 from bridge.settings.problems import Finding
-from bridge.settings.urls import KAFKA_SCHEME
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,30 +29,13 @@ class Later:
 
 
 LATER: Final[Sequence[Later]] = (
-    Later("node.workers", "worker processes"),
-    Later("connectors.*.url", "Kafka connectors", lambda url: not url.startswith(KAFKA_SCHEME)),
-    Later("connectors.*.identity", "Kafka connectors"),
-    Later("connectors.*.kafka", "Kafka connectors"),
-    Later("bridges.*.previous-name", "renamed bridges"),
-    Later("bridges.*.source-connector", "sources other than the journal"),
     Later("bridges.*.static-connectors", "fail-over targets", lambda connectors: len(connectors) <= 1),
     Later("bridges.*.failover", "changes of the target store"),
     Later("bridges.*.filter", "filters"),
     Later("bridges.*.transformer", "transformers"),
     Later("bridges.*.transformer-properties", "transformers"),
     Later("bridges.*.routing-type", "routing types of bridges"),
-    Later("bridges.*.concurrency", "lanes"),
     Later("bridges.*.max-delivery-attempts", "transformers"),
-    Later("bridges.*.start-position", "Kafka sources"),
-    Later("bridges.*.gap-policy", "gap policies"),
-    Later("bridges.*.preserve-partitions", "Kafka bridges"),
-    Later("bridges.*.create-topics", "Kafka targets"),
-    Later("bridges.*.add-partitions", "Kafka targets"),
-    Later("bridges.*.topic-replication-factor", "Kafka targets"),
-    Later("bridges.*.journal-topic", "journal topics"),
-    Later("bridges.*.journal-replication-factor", "journal topics"),
-    Later("bridges.*.group-id", "Kafka sources"),
-    Later("bridges.*.max-hops", "loop guards"),
     Later("cluster-connections.*", "cluster connections", lambda _connection: False),
     Later("addresses.*.routing-type", "ANYCAST addresses"),
     Later("address-settings.*.retain-time", "retained messages"),
@@ -60,7 +43,7 @@ LATER: Final[Sequence[Later]] = (
 )
 
 
-def find_later(settings: BaseModel, table: Sequence[Later] = LATER) -> Iterator[Finding]:
+def find_later(settings: Settings, table: Sequence[Later] = LATER) -> Iterator[Finding]:
     """Every key of `table` that asks for what is not there yet."""
     for later in table:
         for path, value, default in _values(settings, later.key.split("."), ()):

@@ -14,7 +14,6 @@ from bridge.settings.bridges import Bridge
 from bridge.settings.clusters import ClusterConnection
 from bridge.settings.connectors import Connector
 from bridge.settings.fields import (
-    Count,
     CountOrNone,
     DirectoryPath,
     Flag,
@@ -24,6 +23,7 @@ from bridge.settings.fields import (
     SizeBytes,
     Table,
     TimeMs,
+    Workers,
     setting,
 )
 from bridge.settings.listeners import Acceptor, Operations
@@ -39,7 +39,7 @@ class Node(Table):
     data_directory: DirectoryPath = setting(
         "Holds journal.sqlite and delivery-log/; on a local disk. Relative to this file.", "data"
     )
-    workers: Count = setting("Processes that serve Kafka to Kafka bridges.", 1)
+    workers: Workers = setting("Processes that serve Kafka to Kafka bridges.", 1)
     shutdown_timeout_ms: TimeMs = setting(
         "Bounds the drain after SIGTERM; what is unconfirmed stays queued.", "20s"
     )

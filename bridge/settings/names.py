@@ -38,6 +38,17 @@ def check_address(value: str) -> str:
     return check_name(value)
 
 
+def check_topic(value: str) -> str:
+    """`value` if a Kafka topic can be called so (``org.apache.kafka.common.internals.Topic``).
+
+    Raises:
+        ValueError: the rule that it breaks.
+    """
+    if value in (".", ".."):
+        raise ValueError("must be neither . nor .., which no Kafka topic can be called")
+    return check_name(value)
+
+
 def check_pattern(value: str) -> str:
     """`value` if it is an address or a wildcard pattern; the node's own may be meant.
 

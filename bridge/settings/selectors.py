@@ -8,12 +8,11 @@ from functools import cache
 from typing import Final
 
 from bridge.addresses import is_own
+from bridge.kafka.identity import is_hidden
 from bridge.settings.names import check_address
 
 #: Stands for the source address in `forwarding-address`.
 ADDRESS_PLACE: Final = "{address}"
-#: Never meant by a regular expression, besides the node's own: Kafka's internal topics.
-_INTERNAL_PREFIX: Final = "__"
 
 
 def check_selector(value: str) -> str:
@@ -64,7 +63,7 @@ def selects(selectors: Sequence[str], forwarding_address: str, address: str) -> 
         return False
     if address in selectors:
         return True
-    if is_own(address) or address.startswith(_INTERNAL_PREFIX):
+    if is_own(address) or is_hidden(address):
         return False
     return not _is_forwarded(forwarding_address, address) and _any(selectors, address, excluding=False)
 

@@ -58,7 +58,7 @@ async def command(*arguments: str, data: bytes = b"") -> Ended:
 @pytest.fixture
 async def node(tmp_path: Path) -> AsyncIterator[Node]:
     port, operations_port = free_ports(2)
-    node = Node("node", tmp_path, port, operations_port)
+    node = Node("node", tmp_path, operations_port, port=port)
     node.configure(id_cache_size=20_000)
     try:
         await node.start()
@@ -235,7 +235,7 @@ async def test_an_operator_sees_and_changes_the_node(node: Node) -> None:
 async def test_a_second_node_on_the_same_port_says_so_and_ends_with_1(node: Node, tmp_path: Path) -> None:
     directory = tmp_path / "second"
     directory.mkdir()
-    second = Node("second", directory, node.port, free_ports(1)[0])
+    second = Node("second", directory, free_ports(1)[0], port=node.port)
     second.configure(id_cache_size=100)
     ended = await command("run", "--settings", str(directory / "second.toml"))
     assert ended.code == 1

@@ -74,7 +74,7 @@ def test_help_lists_every_command() -> None:
     "arguments",
     [[], ["nonsense"], ["send"], ["receive"], ["start"], ["status", "--format", "xml"],
      ["send", "--adress", "a"],
-     ["cache", "resize", "orders"], ["send", "--address", "a", "--batch", "0"], ["dead-letters", "list"]],
+     ["cache", "resize", "orders"], ["send", "--address", "a", "--batch", "0"], ["dead-letters", "replay"]],
     ids=" ".join,
 )  # fmt: skip
 def test_wrong_usage_ends_with_2(arguments: list[str]) -> None:

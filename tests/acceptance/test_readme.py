@@ -1,7 +1,7 @@
 """README.md is true: its tour works line by line, its links lead somewhere, its commands are there.
 
-Blocks marked ``console`` are run in order against one node with the shipped settings. What follows a command
-is its output, where `...` stands for anything.
+Blocks marked ``console`` are run in order against one node with the shipped settings; the tour with Kafka is
+run in tests/kafka/test_readme.py. What follows a command is its output, where `...` stands for anything.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ from bridge.demo.nodes import free_ports
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+#: The part that is about Kafka, and all the rest.
+KAFKA_TOUR = README[README.index("\n## A tour with Kafka") : README.index("\n## What is guaranteed")]
+OTHERWISE = README.replace(KAFKA_TOUR, "")
 PATIENCE_S = 20.0
 
 
@@ -32,12 +35,12 @@ class Step:
     output: str
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+def blocks(language: str, text: str = README) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
-def steps() -> Iterator[Step]:
-    for block in blocks("console"):
+def steps(text: str) -> Iterator[Step]:
+    for block in blocks("console", text):
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
             command: list[str] = []
             output: list[str] = []
@@ -110,7 +113,7 @@ def test_the_tour_works_line_by_line(environment: tuple[Path, dict[str, str], di
             r"core-bridge (\w+)(.*)$", lambda found: found[0] + urls[found[1]], command, flags=re.MULTILINE
         )
 
-    tour = list(steps())
+    tour = list(steps(OTHERWISE))
     assert len(tour) > 10
     for step in tour:
         ended = subprocess.run(
@@ -143,9 +146,10 @@ def test_every_link_leads_somewhere() -> None:
 
 def test_every_make_target_and_command_it_names_is_there(capsys: pytest.CaptureFixture[str]) -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    targets = set(re.findall(r"^(?:`|)make ([a-z-]+)", "\n".join(blocks("sh")), re.MULTILINE))
-    assert targets == {"run", "test", "serve"}
-    assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)
+    targets = set(re.findall(r"^make ([a-z-]+)", "\n".join(blocks("sh")), re.MULTILINE))
+    assert targets == {"run", "test", "serve", "kafka-up"}
+    named = targets | set(re.findall(r"`make ([a-z-]+)`", README))
+    assert [target for target in named if not re.search(rf"^{target}:", makefile, re.MULTILINE)] == []
     for command in set(re.findall(r"core-bridge ([a-z]+)", README)):
         assert main([command, "--help"]) == 0
     capsys.readouterr()

@@ -120,7 +120,8 @@ WRONG = {
     "backslash in double quotes": (HUB + BRIDGE.replace('"orders"', r'"/orders\..*/"'),
         "line 5", "single quotes"),
     "later key": (HUB + BRIDGE + 'filter = "a = 1"\n', "bridges[0].filter (orders-to-hub)", "not built yet"),
-    "later Kafka": ('[connectors.us]\nurl = "kafka://b:9092"\n', "connectors.us.url", "not built yet"),
+    "Kafka option": ('[connectors.us]\nurl = "kafka://b:9092"\n[connectors.us.kafka]\nlinger-m = 5\n',
+        "connectors.us.kafka.linger-m", "did you mean linger-ms?"),
     "later cluster": (HUB + '[[cluster-connections]]\nname = "c"\nconnector-ref = "hub"\n'
                       'static-connectors = ["hub"]\n',
                       "cluster-connections[0]", "not built yet"),

@@ -411,6 +411,49 @@ async def test_a_stream_with_a_backlog_does_not_keep_others_waiting(origin: Orig
     await source.close()
 
 
+async def test_a_stream_that_is_put_off_is_read_no_more_until_it_is_opened_again(origin: Origin) -> None:
+    positions = await origin.put("orders", bodies(0, 60))
+    await origin.put("invoices", bodies(0, 1))
+    source = await opened(origin)
+    names = await identities(source)
+    orders, invoices = names["orders"], names["invoices"]
+    first = [batch for batch in await source.read() if batch.stream == orders][:1]
+    source.put_off([orders, "a stream that is not open"])
+    await settle(source, first)  # what was handed out may still be taken
+    reading = asyncio.create_task(source.read())
+    await asyncio.sleep(0.3)
+    await origin.put("orders", bodies(60, 63))
+    later = await origin.put("invoices", bodies(1, 4))
+    found = list(await asyncio.wait_for(reading, 5))
+    while not any(batch.upto > later[-1] for batch in found):
+        found += await asyncio.wait_for(source.read(), 5)
+    assert {batch.stream for batch in found} == {invoices}
+    upto = first[-1].upto if first else 0
+    await source.open({orders: StreamState(upto)}, "store-1")
+    left = [position for position in positions if position >= upto]
+    again = await read(source, len(left) + 3)
+    assert [body for _, body in messages(again, orders)] == bodies(60 - len(left), 63)
+    assert messages(again, orders)[0][0] == left[0]
+    await source.close()
+
+
+async def test_a_reading_that_is_given_up_takes_nothing_with_it(origin: Origin) -> None:
+    await origin.put("orders", bodies(0, 60))
+    source = await opened(origin)
+    found: list[Batch] = []
+    for turns in (*range(12), *range(12)):
+        reading = asyncio.create_task(source.read())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        reading.cancel()
+        for answer in await asyncio.gather(reading, return_exceptions=True):
+            found += answer if not isinstance(answer, BaseException) else []
+    missing = 60 - sum(batch.count for batch in found)
+    found += await read(source, missing) if missing else []
+    assert [body for _, body in messages(found, (await identities(source))["orders"])] == bodies(0, 60)
+    await source.close()
+
+
 async def test_a_reading_that_is_given_up_disturbs_nobody(origin: Origin) -> None:
     source, other = await opened(origin), await opened(origin)
     readings = [asyncio.create_task(one.read()) for one in (source, other)]

@@ -10,15 +10,15 @@ import asyncio
 import copy
 import itertools
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bridge import runs as run_arithmetic
 from bridge.batch import Batch
 from bridge.block import encode_message, pack
-from bridge.errors import Fenced, OutOfSequence, SourceGap, TargetUnavailable
+from bridge.errors import Fenced, OutOfSequence, SourceGap, TargetRefused, TargetUnavailable
 from bridge.message import Message
-from bridge.ports import Opened, Receipt, Remembered, Stream, StreamState
+from bridge.ports import Bounds, Opened, Receipt, Remembered, Stream, StreamState
 from bridge.witness import Past, check_past
 from dedup.coverage import Outcome, judge
 from dedup.ids import Stamp
@@ -126,6 +126,8 @@ class FakeSource:
         self._store = ""
         self._at: dict[str, int] = {}
         self._confirmed: dict[str, int] = {}
+        self._put_off: set[str] = set()
+        self._reading = False
 
     async def streams(self) -> Sequence[Stream]:
         return [
@@ -137,6 +139,17 @@ class FakeSource:
         return {
             stream: known for (bridge, stream), known in self.journal.settled.items() if bridge == self.bridge
         }
+
+    async def bounds(self) -> Mapping[str, Bounds]:
+        return {
+            log.stream: Bounds(min(log.messages, default=self.journal.sequence), self.journal.sequence)
+            for log in self.journal.logs.values()
+        }
+
+    async def begin(self, stream: str, at: int, store: str) -> None:
+        if at > self.journal.sequence:
+            raise SourceGap(f"{stream}: {at} is beyond the end", limit=self.journal.sequence, found=at)
+        self.journal.settled[self.bridge, stream] = Remembered(at, store)
 
     async def open(self, resume: Mapping[str, StreamState], store: str) -> None:
         self.opened.append({stream: state.next for stream, state in resume.items()})
@@ -154,8 +167,17 @@ class FakeSource:
                 self.journal.recovered.append((stream, settled, start))
                 self.journal.settled[self.bridge, stream] = Remembered(start, store)
             self._at[stream] = self._confirmed[stream] = start
+            self._put_off.discard(stream)
 
     async def read(self) -> Sequence[Batch]:
+        assert not self._reading, "read is called by one at a time"
+        self._reading = True
+        try:
+            return await self._read()
+        finally:
+            self._reading = False
+
+    async def _read(self) -> Sequence[Batch]:
         while True:
             arrival = self.journal.arrival
             await asyncio.sleep(0)
@@ -164,10 +186,15 @@ class FakeSource:
                 raise error
             if any(log.stream not in self._at for log in self.journal.logs.values()):
                 return []
-            batches = [batch for log in self.journal.logs.values() if (batch := self._next(log)) is not None]
+            logs = [log for log in self.journal.logs.values() if log.stream not in self._put_off]
+            batches = [batch for log in logs if (batch := self._next(log)) is not None]
             if batches:
                 return batches
             await arrival.wait()
+
+    def put_off(self, streams: Collection[str]) -> None:
+        assert not self._reading, "put off while a read is under way"
+        self._put_off.update(streams)
 
     def _next(self, log: FakeLog) -> Batch | None:
         at = self._at[log.stream]
@@ -192,6 +219,7 @@ class FakeSource:
 
     async def close(self) -> None:
         self._at.clear()
+        self._put_off.clear()
 
 
 def _checksum(message: Message) -> int:
@@ -217,6 +245,8 @@ class _Position:
     epoch: int = 0
     #: The epoch in which a batch was not taken.
     blocked: int = 0
+    #: The bridge that adopted it.
+    moved_to: str = ""
 
 
 class FakeStore:
@@ -296,8 +326,18 @@ class FakeStore:
 
     # -- the rules -------------------------------------------------------------------------------------
 
-    def open(self, bridge: str, stream: Stream) -> StreamState:
+    def open(self, bridge: str, stream: Stream, previous: str = "") -> StreamState:
         position = self.positions.setdefault((bridge, stream.identity), _Position())
+        before = self.positions.get((previous, stream.identity))
+        if before is not None and position.next is None and before.moved_to != bridge:
+            if before.moved_to:
+                raise TargetRefused(f"{before.moved_to} has adopted what {previous} delivered")
+            epoch = max(position.epoch, before.epoch)
+            position = _Position(before.next, before.run, before.checksum, epoch)
+            self.positions[bridge, stream.identity] = position
+            self.positions[previous, stream.identity] = _Position(epoch=before.epoch + 1, moved_to=bridge)
+        if position.moved_to:
+            raise TargetRefused(f"{position.moved_to} has adopted what {bridge} delivered")
         position.epoch += 1
         return StreamState(position.next, position.run, position.checksum, position.epoch)
 
@@ -360,9 +400,10 @@ class FakeStore:
 class FakeTarget:
     """`bridge.ports.Target` on a `FakeStore`: one bridge's link."""
 
-    def __init__(self, store: FakeStore, bridge: str = "orders-to-hub") -> None:
+    def __init__(self, store: FakeStore, bridge: str = "orders-to-hub", previous: str = "") -> None:
         self.store = store
         self.bridge = bridge
+        self.previous = previous
         self._streams: dict[str, tuple[Stream, int]] = {}
         self._broken = asyncio.Event()
 
@@ -377,7 +418,7 @@ class FakeTarget:
             self.store.links.add(self)
             self._streams.clear()
             self._broken = asyncio.Event()
-        states = {stream.identity: self.store.open(self.bridge, stream) for stream in streams}
+        states = {stream.identity: self.store.open(self.bridge, stream, self.previous) for stream in streams}
         self._streams.update((stream.identity, (stream, states[stream.identity].epoch)) for stream in streams)
         return Opened(self.store.identity, states)
 

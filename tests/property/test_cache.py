@@ -94,6 +94,19 @@ class CacheMachine(RuleBasedStateMachine):
             self.pending.accept(value)
 
     @precondition(lambda self: self.overlay is not None)
+    @rule(unit=units)
+    def accept_one_after_the_other(self, unit: list[bytes]) -> None:
+        """D5, D6: a batch of records is as many units, whatever is overwritten between them."""
+        assert self.overlay is not None
+        known = []
+        for index, value in enumerate(unit):
+            if value in self.pending.held:
+                known.append(index)
+            else:
+                self.pending.accept(value)
+        assert self.overlay.accept(unit) == known
+
+    @precondition(lambda self: self.overlay is not None)
     @rule()
     def commit(self) -> None:
         assert self.overlay is not None

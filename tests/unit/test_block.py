@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
@@ -58,6 +59,12 @@ def block_of(entries: list[Entry]) -> Block:
         ),
         block.join_origins(origins),
     )
+
+
+def fresh_block_of(entries: list[Entry]) -> Block:
+    """The same, of messages that nobody has encoded yet."""
+    packed = block_of(entries)
+    return block.FreshBlock([entry.message for entry in entries], packed.ids, packed.origins)
 
 
 @st.composite
@@ -172,3 +179,88 @@ def test_a_message_keeps_tombstones_order_and_repeated_headers() -> None:
     assert again == message
     assert (again.header("a"), again.header("b"), again.header("c")) == (b"2", None, None)
     assert again.body is None
+
+
+# -- blocks that nobody has encoded yet ------------------------------------------------------------------
+
+mixed = st.lists(
+    st.builds(
+        Entry,
+        message=messages,
+        duplicate_id=st.none() | st.binary(min_size=1, max_size=4),
+        origin=st.tuples(st.just(STREAM), st.integers(0, 99)),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@given(mixed)
+def test_a_fresh_block_is_what_the_encoded_one_is(entries: list[Entry]) -> None:
+    fresh, packed = fresh_block_of(entries), block_of(entries)
+    assert entries_of(fresh) == entries_of(packed) == entries
+    assert fresh.encoded() == packed.encoded()
+    assert (fresh.count, fresh.body, fresh.largest, fresh.checksum, fresh.ids, fresh.origins) == (
+        packed.count,
+        packed.body,
+        packed.largest,
+        packed.checksum,
+        packed.ids,
+        packed.origins,
+    )
+    assert fresh.size <= len(packed.body)
+
+
+@given(mixed, st.data())
+def test_a_fresh_block_is_cut_like_an_encoded_one(entries: list[Entry], data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, len(entries) - 1))
+    stop = data.draw(st.integers(start + 1, len(entries)))
+    dropped = data.draw(st.sets(st.integers(0, len(entries) - 1)))
+    fresh, packed = fresh_block_of(entries), block_of(entries)
+    assert entries_of(fresh.part(start, stop)) == entries_of(packed.part(start, stop))
+    left, expected = fresh.without(dropped), packed.without(dropped)
+    assert (left and entries_of(left)) == (expected and entries_of(expected))
+    assert fresh.part(start, stop).body == packed.part(start, stop).body
+
+
+@given(mixed)
+def test_a_fresh_block_is_stamped_once(entries: list[Entry]) -> None:
+    bare = fresh_block_of([Entry(entry.message, None, None) for entry in entries])
+    runs = ((5, 4 + len(entries)),)
+    stamped = bare.stamped(STREAM, runs)
+    assert stamped.origins == ((STREAM, 5, 4 + len(entries)),)
+    assert stamped.stamped("another", runs) is stamped
+    assert stamped.messages() == bare.messages()
+
+
+# -- hops --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "make", [block.pack_messages, lambda messages: block.pack(list(map(block.encode_message, messages)))]
+)
+def test_hops_stay_with_their_messages_through_parts_choices_and_stamps(
+    make: Callable[[list[Message]], Block],
+) -> None:
+    first, second = b"1" * 8, b"2" * 8
+    made = make([Message(b"%d" % n) for n in range(5)]).hopped(((2, first), (3, second)))
+    assert made.stamped("journal:i:a:0", [(0, 4)]).hops == ((2, first), (3, second))
+    assert made.part(1, 4).hops == ((1, first), (2, second))
+    kept = made.without([0, 1])
+    assert kept is not None
+    assert kept.hops == ((3, second),)
+    assert made.stamped("journal:i:a:0", [(0, 4)]).hopped(()).origins == (("journal:i:a:0", 0, 4),)
+
+
+def test_merged_blocks_keep_their_hops_apart() -> None:
+    """Blocks of several bridges at one address travel together: batches stay large."""
+    plain, passed = block.pack([block.encode_message(Message(b"a"))]), b"1" * 8
+    over = plain.hopped(((1, passed),))
+    assert block.merge([plain, over, over, plain]).hops == ((1, b""), (2, passed), (1, b""))
+    assert block.merge([plain, plain]).hops == ()
+
+
+def test_a_fresh_block_has_its_hops_encoded_or_not() -> None:
+    made = block.pack_messages([Message(b"a")], hops=((1, b"1" * 8),))
+    assert made.body
+    assert block.merge([made, made]).hops == ((2, b"1" * 8),)

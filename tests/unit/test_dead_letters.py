@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
 from bridge.batch import Batch
 from bridge.block import encode_message, pack
-from bridge.dead_letters import REMEMBERED_RUNS, DeadLetterFailed, DeadLetters, letter
+from bridge.dead_letters import REMEMBERED_RUNS, DeadLetterFailed, DeadLetters, letter, original
 from bridge.errors import TargetUnavailable
 from bridge.message import Message
 from bridge.ports import Receipt
@@ -177,3 +178,57 @@ async def test_two_who_bury_the_same_at_once_store_one_letter() -> None:
     )
     assert cemetery.bodies == [b"m1"]
     assert any(outcome is None for outcome in outcomes)
+
+
+@in_virtual_time
+async def test_one_bridge_that_buries_two_at_once_buries_both() -> None:
+    """What the sending side refuses is buried while a receipt's refusal is: neither may hide the other."""
+    cemetery = Cemetery()
+    letters = cemetery.letters()
+    await asyncio.gather(*(letters.bury(batch(0, 9), refused(n), "orders") for n in range(9)))
+    assert sorted(cemetery.bodies, key=str) == [b"m%d" % n for n in range(9)]
+
+
+@in_virtual_time
+async def test_a_message_that_does_not_fit_leaves_its_coordinates() -> None:
+    cemetery = Cemetery()
+    cemetery.store.largest = 150
+    block = pack([encode_message(Message(b"x" * 200, b"key", (("mine", b"1"),), 42))], ((0, b"mine"),))
+    large = Batch(STREAM, 7, 8, ((7, 7),), block)
+    for _ in range(2):
+        await cemetery.letters().bury(large, refused(7), "orders")
+    (arrived,) = cemetery.store.addresses["dead"]
+    assert json.loads(arrived.message.body or b"") == {
+        "bridge": "orders-to-hub",
+        "stream": STREAM,
+        "position": 7,
+        "reason": "MESSAGE_TOO_LARGE: it is",
+        "size": 200,
+    }
+    assert dict(arrived.message.headers) == {
+        "core-bridge-reduced": b"1",
+        "core-bridge-reason": b"MESSAGE_TOO_LARGE: it is",
+        "core-bridge-bridge": b"orders-to-hub",
+        "core-bridge-address": b"orders",
+        "core-bridge-stream": STREAM.encode(),
+        "core-bridge-position": b"7",
+    }
+    last = cemetery.store.batches[-1].block
+    assert last is not None
+    assert last.ids == ((0, b"mine"),)
+
+
+@in_virtual_time
+async def test_the_way_to_where_letters_are_kept_is_let_go_after_each() -> None:
+    cemetery = Cemetery()
+    await cemetery.letters().bury(batch(0, 3), refused(1), "orders")
+    assert cemetery.store.links == set()
+
+
+def test_of_a_letter_only_what_was_added_last_is_taken_away() -> None:
+    """A letter that was bridged on and died again has the headers twice; the loop guard's stay."""
+    message = Message(b"b", None, (("core-bridge-hops", b"12345678"), ("core-bridge-reason", b"its own")), 1)
+    once = letter(message, "x", "orders", STREAM, 3, "WHY: so")
+    twice = letter(once, "y", "dead", STREAM, 4, "WHY: again")
+    assert original(twice) == once
+    assert original(once) == message

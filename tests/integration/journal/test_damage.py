@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from bridge.errors import JournalFailed, JournalUnavailable
-from bridge.journal.database import FILE_NAME, LOCK_NAME, PAGE_BYTES
+from bridge.journal.database import FILE_NAME, LOCK_NAME, PAGE_BYTES, SCHEMA_VERSION
 from bridge.journal.journal import Journal
 from bridge.journal.options import JournalOptions
 from tests.integration.journal.helpers import (
@@ -119,7 +119,7 @@ async def test_a_file_of_a_later_version_is_refused_with_both_versions(tmp_path:
     connection.close()
     with pytest.raises(JournalFailed) as caught:
         await Journal.open(JournalOptions(tmp_path))
-    assert (caught.value.found, caught.value.limit) == (99, 1)
+    assert (caught.value.found, caught.value.limit) == (99, SCHEMA_VERSION)
 
 
 async def test_a_damaged_page_of_messages_is_said_to_who_reads_it_and_the_rest_goes_on(

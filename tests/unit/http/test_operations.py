@@ -9,6 +9,7 @@ import pytest
 
 from bridge.errors import Conflict, NotFound
 from bridge.http.operations import Operations
+from bridge.letter_desk import Letter, Replayed
 from bridge.message import Message
 from bridge.store import Submission, Transaction
 from tests.fakes.http_client import Client, http_client
@@ -18,6 +19,7 @@ from tests.fakes.store import MemoryStore
 class FakeControl:
     def __init__(self) -> None:
         self.store: MemoryStore | None = MemoryStore()
+        self.letters: Any = None
         self.id_cache_persisted = True
         self.reasons: list[str] = []
         self.told: list[tuple[str, str]] = []
@@ -136,11 +138,59 @@ async def test_an_address_that_a_bridge_reads_stays(client: Client, control: Fak
     assert (await client.call("DELETE", "/v1/addresses/orders")).problem == (409, "CONFLICT")
 
 
-async def test_dead_letters_say_that_they_come_later(client: Client) -> None:
-    for method, path in (("GET", "/v1/dead-letters"), ("POST", "/v1/dead-letters/replay")):
-        reply = await client.call(method, path)
-        assert reply.problem == (404, "NOT_FOUND")
-        assert "not built yet" in reply.value["detail"]
+class Desk:
+    """Dead letters that a test makes up."""
+
+    def __init__(self) -> None:
+        self.listed: list[tuple[int, int]] = []
+        self.replayed: list[Sequence[int] | None] = []
+
+    async def list(self, *, after: int, most: int) -> Sequence[Letter]:
+        self.listed.append((after, most))
+        return [
+            Letter(7, "dead-letters", "to-hub", "orders", "journal:i:orders:0", 3, "WHY: so", 12, b"id-1"),
+            Letter(9, "dead-letters", "to-hub", "orders", "journal:i:orders:0", 4, "WHY: so", 0, b"\xff"),
+        ]
+
+    async def replay(self, positions: Sequence[int] | None) -> Replayed:
+        self.replayed.append(positions)
+        return Replayed([7], [(9, "gone")])
+
+
+async def test_dead_letters_are_listed_a_page_at_a_time(client: Client, control: FakeControl) -> None:
+    assert (await client.call("GET", "/v1/dead-letters")).problem == (503, "JOURNAL_UNAVAILABLE")
+    control.letters = desk = Desk()
+    first, second = (await client.call("GET", "/v1/dead-letters?after=5&max=2")).value["dead-letters"]
+    assert first == {
+        "position": 7,
+        "dead-letter-address": "dead-letters",
+        "bridge": "to-hub",
+        "address": "orders",
+        "stream": "journal:i:orders:0",
+        "source-position": 3,
+        "reason": "WHY: so",
+        "size": 12,
+        "duplicate-id": "id-1",
+    }
+    assert second["duplicate-id"] == {"base64": "/w=="}
+    await client.call("GET", "/v1/dead-letters")
+    assert desk.listed == [(5, 2), (-1, 100)]
+    for wrong in ("max=0", "max=1001", "after=-2", "since=1"):
+        assert (await client.call("GET", f"/v1/dead-letters?{wrong}")).problem == (400, "MALFORMED")
+
+
+async def test_dead_letters_are_sent_again_by_position_or_all(client: Client, control: FakeControl) -> None:
+    path = "/v1/dead-letters/replay"
+    assert (await client.call("POST", path, json={"positions": "all"})).problem[0] == 503
+    control.letters = desk = Desk()
+    answered = {"replayed": [7], "skipped": [{"position": 9, "reason": "gone"}]}
+    assert (await client.call("POST", path, json={"positions": [7, 9]})).value == answered
+    assert (await client.call("POST", path, json={"positions": "all"})).value == answered
+    assert desk.replayed == [[7, 9], None]
+    for wrong in ({}, {"positions": "some"}, {"positions": 7}, {"positions": [-1]}, {"positions": ["7"]}):
+        assert (await client.call("POST", path, json=wrong)).problem == (400, "MALFORMED")
+    assert (await client.call("GET", path)).problem == (405, "METHOD_NOT_ALLOWED")
+    assert desk.replayed == [[7, 9], None]
 
 
 async def test_management_asks_for_the_token_and_probes_do_not(control: FakeControl) -> None:

@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from bridge import hops
 from bridge import runs as run_arithmetic
 from bridge.batch import Batch
 from bridge.block import Block, encode_message, merge, pack
@@ -12,6 +13,12 @@ from bridge.journal.stored import StoredBlock
 from bridge.message import Message
 
 STREAM = "journal:i:orders:0"
+OWN = hops.hop("to-hub", "edge")
+OTHER = hops.hop("to-edge", "hub")
+
+
+def cutter_of(batch_bytes: int, large_bytes: int, *, stamp: bool = True) -> Cutter:
+    return Cutter(batch_bytes, large_bytes, stamp, OWN, 2)
 
 
 def stored(first: int, sizes: list[int], *, ids: tuple[int, ...] = (), origin: str = "") -> StoredBlock:
@@ -37,7 +44,7 @@ def test_small_blocks_travel_together_without_being_opened(monkeypatch: pytest.M
         raise AssertionError("opened")
 
     monkeypatch.setattr(Block, "messages", opened)
-    (batch,) = Cutter(2000, 2000, True).cut(STREAM, blocks, 0)
+    (batch,) = cutter_of(2000, 2000, stamp=True).cut(STREAM, blocks, 0)
     assert (batch.from_, batch.upto, batch.runs, batch.count) == (0, 10, ((0, 9),), 10)
     assert batch.events == (1000, 1009)
     assert batch.block is not None
@@ -47,12 +54,16 @@ def test_small_blocks_travel_together_without_being_opened(monkeypatch: pytest.M
 
 def test_a_batch_ends_where_the_next_block_does_not_fit() -> None:
     blocks = [stored(n * 4, [100] * 4) for n in range(5)]
-    assert shape(Cutter(1000, 1000, True).cut(STREAM, blocks, 0)) == [(0, 8, 8), (8, 16, 8), (16, 20, 4)]
+    assert shape(cutter_of(1000, 1000, stamp=True).cut(STREAM, blocks, 0)) == [
+        (0, 8, 8),
+        (8, 16, 8),
+        (16, 20, 4),
+    ]
 
 
 def test_gaps_in_the_sequence_are_covered_and_empty() -> None:
     blocks = [stored(10, [100] * 2), stored(20, [100] * 3)]
-    (batch,) = Cutter(1000, 1000, True).cut(STREAM, blocks, 5)
+    (batch,) = cutter_of(1000, 1000, stamp=True).cut(STREAM, blocks, 5)
     assert (batch.from_, batch.upto, batch.runs) == (5, 23, ((10, 11), (20, 22)))
     assert batch.block is not None
     assert batch.block.origins == ((STREAM, 10, 11), (STREAM, 20, 22))
@@ -61,20 +72,20 @@ def test_gaps_in_the_sequence_are_covered_and_empty() -> None:
 def test_a_large_message_travels_alone_wherever_it_stands() -> None:
     """B17, B18"""
     sizes = [100, 100, 600, 100, 600, 600, 100]
-    cutter = Cutter(500, 500, True)
+    cutter = cutter_of(500, 500, stamp=True)
     alone = [(0, 2, 2), (2, 3, 1), (3, 4, 1), (4, 5, 1), (5, 6, 1), (6, 7, 1)]
     assert shape(cutter.cut(STREAM, [stored(0, sizes)], 0)) == alone
     assert shape(cutter.cut(STREAM, [stored(n, [size]) for n, size in enumerate(sizes)], 0)) == alone
 
 
 def test_a_block_above_the_largest_batch_is_divided() -> None:
-    batches = Cutter(350, 1000, True).cut(STREAM, [stored(0, [100] * 8)], 0)
+    batches = cutter_of(350, 1000, stamp=True).cut(STREAM, [stored(0, [100] * 8)], 0)
     assert shape(batches) == [(0, 3, 3), (3, 6, 3), (6, 8, 2)]
 
 
 def test_the_first_batch_begins_and_the_last_ends_within_a_block() -> None:
     blocks = [stored(0, [100] * 4, ids=(0, 1, 2, 3)), stored(4, [100] * 4, ids=(0, 3))]
-    (batch,) = Cutter(2000, 2000, True).cut(STREAM, blocks, 2, 7)
+    (batch,) = cutter_of(2000, 2000, stamp=True).cut(STREAM, blocks, 2, 7)
     assert (batch.from_, batch.upto, batch.runs) == (2, 7, ((2, 6),))
     assert batch.block is not None
     assert batch.block.ids == ((0, b"id2"), (1, b"id3"), (2, b"id4"))
@@ -83,7 +94,7 @@ def test_the_first_batch_begins_and_the_last_ends_within_a_block() -> None:
 
 def test_what_came_over_another_bridge_keeps_its_origin_and_travels_with_the_rest() -> None:
     blocks = [stored(0, [100] * 2), stored(2, [100] * 2, origin="journal:else:where:0"), stored(4, [100])]
-    (batch,) = Cutter(2000, 2000, True).cut(STREAM, blocks, 0)
+    (batch,) = cutter_of(2000, 2000, stamp=True).cut(STREAM, blocks, 0)
     assert batch.block is not None
     assert batch.block.origins == ((STREAM, 0, 1), ("journal:else:where:0", 2, 3), (STREAM, 4, 4))
 
@@ -91,7 +102,7 @@ def test_what_came_over_another_bridge_keeps_its_origin_and_travels_with_the_res
 def test_without_stamping_an_origin_is_passed_on_and_none_is_made() -> None:
     """B25"""
     blocks = [stored(0, [100] * 2), stored(2, [100] * 2, origin="journal:else:where:0"), stored(4, [100])]
-    batches = Cutter(2000, 2000, False).cut(STREAM, blocks, 0)
+    batches = cutter_of(2000, 2000, stamp=False).cut(STREAM, blocks, 0)
     assert shape(batches) == [(0, 2, 2), (2, 4, 2), (4, 5, 1)]
     assert [batch.block.origins if batch.block else None for batch in batches] == [
         (),
@@ -101,7 +112,7 @@ def test_without_stamping_an_origin_is_passed_on_and_none_is_made() -> None:
 
 
 def test_nothing_is_nothing() -> None:
-    cutter = Cutter(2000, 2000, True)
+    cutter = cutter_of(2000, 2000, stamp=True)
     assert cutter.cut(STREAM, [], 5) == []
     assert cutter.cut(STREAM, [stored(0, [100] * 3)], 3) == []
 
@@ -116,7 +127,7 @@ def test_however_blocks_lie_batches_keep_every_message_and_the_limit(rng: random
             blocks.append(stored(first, sizes, ids=ids))
             first += len(sizes) + rng.choice((0, 0, 7))
         at = rng.randrange(first)
-        batches = Cutter(500, 400, True).cut(STREAM, blocks, at)
+        batches = cutter_of(500, 400, stamp=True).cut(STREAM, blocks, at)
         whole = merge([one.block for one in blocks])
         everything = [
             (position, message)
@@ -137,3 +148,47 @@ def test_however_blocks_lie_batches_keep_every_message_and_the_limit(rng: random
             named = dict(batch.block.ids)
             assert [named.get(index) for index in range(batch.count)] == [ids_at[place] for place in places]
         assert found == [(position, message) for position, message in everything if position >= at]
+
+
+# -- hops --------------------------------------------------------------------------------------------------
+
+
+def passed(block: StoredBlock, *values: bytes) -> StoredBlock:
+    """The same, come through these bridges."""
+    return block._replace(block=block.block.hopped(((block.block.count, b"".join(values)),)))
+
+
+def test_every_message_takes_the_bridges_hop_without_being_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = [stored(0, [100, 100]), passed(stored(2, [100]), OTHER), stored(3, [100])]
+
+    def opened(_: Block) -> None:
+        raise AssertionError("opened")
+
+    monkeypatch.setattr(Block, "messages", opened)
+    monkeypatch.setattr(Block, "encoded", opened)
+    (batch,) = cutter_of(2000, 2000).cut(STREAM, blocks, 0)
+    assert batch.block is not None
+    assert batch.block.hops == ((2, OWN), (1, OTHER + OWN), (1, OWN))
+    assert batch.refusals == ()
+
+
+def test_what_has_come_this_way_before_is_refused_with_its_positions_and_the_rest_is_not() -> None:
+    third = hops.hop("third", "store")
+    blocks = [
+        stored(5, [100, 100]),
+        passed(stored(20, [100, 100, 100]), OWN, OTHER),
+        passed(stored(30, [100]), OTHER, third),
+    ]
+    (batch,) = cutter_of(2000, 2000).cut(STREAM, blocks, 5)
+    assert [(position, rule.split(":")[0]) for position, rule in batch.refusals] == [
+        (20, "LOOP"), (21, "LOOP"), (22, "LOOP"), (30, "TOO_MANY_HOPS"),
+    ]  # fmt: skip
+    taken_up = cutter_of(2000, 2000).cut(STREAM, blocks, 22)[0]
+    assert [position for position, _ in taken_up.refusals] == [22, 30]
+
+
+def test_the_hops_of_small_messages_count_in_a_batch() -> None:
+    """Or a batch of them would not fit into a frame of the link, at any attempt."""
+    many = hops.HOP_BYTES * hops.HOPS_MOST
+    blocks = [passed(stored(n, [100]), bytes([n]) * many) for n in range(4)]
+    assert shape(cutter_of(2 * (100 + 5 + many), 2000).cut(STREAM, blocks, 0)) == [(0, 2, 2), (2, 4, 2)]

@@ -34,6 +34,7 @@ def rich() -> Batch:
         [encode_message(message) for message in messages],
         ids=((0, b"\xff\x00"), (2, b"id")),
         origins=(("journal:bb:x:0", 7, 8), (ID, 4, 4)),
+        hops=((2, b"12345678"), (1, b"1234567812345678")),
     )
     return Batch(ID, 1, 9, ((1, 1), (3, 4)), block, 99, (2, 6), (1_000, 2_000))
 
@@ -41,6 +42,17 @@ def rich() -> Batch:
 @pytest.mark.parametrize("sent", [rich(), batch(0, 3), coverage(3, 9), coverage(3, 3)], ids=repr)
 def test_a_batch_arrives_as_it_was_sent(sent: Batch) -> None:
     assert there(sent) == sent
+
+
+def test_a_batch_of_a_sender_that_knows_no_hops_is_understood() -> None:
+    """Fields are only appended: an older sender's BATCH ends with the body."""
+    fields = msgspec.msgpack.decode(encode(carry.to_frame(rich(), 0, 0)))
+    frame = decode(msgspec.msgpack.encode(fields[:-1]))
+    assert isinstance(frame, BatchFrame)
+    arrived = carry.to_batch(frame, ID)
+    assert arrived.block is not None
+    assert arrived.block.hops == ()
+    assert arrived.block.messages() == rich().block.messages()  # type: ignore[union-attr]
 
 
 def test_the_messages_arrive_byte_for_byte() -> None:
@@ -66,6 +78,13 @@ def test_the_messages_arrive_byte_for_byte() -> None:
         ({"events": (-2, 0)}, f"BATCH.events: expected to be -1 to {2**53}; found -2"),
         ({"largest": 1}, "BATCH.largest: expected to be at least the mean of 3 in 31 bytes; found 1"),
         ({"largest": 10_000}, "BATCH.largest: expected to be at most the body's"),
+        ({"hops": ((2, b"12345678"),)}, "BATCH.hops: expected to be those of 3 messages, the count; found 2"),
+        (
+            {"hops": ((3, b""), (0, b"12345678"))},
+            "BATCH.hops: expected to be runs of at least one message; found 0",
+        ),
+        ({"hops": ((3, b"1234567"),)}, "BATCH.hops: expected to be at most 64 of 8 bytes; found 7"),
+        ({"hops": ((3, bytes(65 * 8)),)}, "BATCH.hops: expected to be at most 64 of 8 bytes; found 520"),
         ({"body": b""}, "BATCH.body: expected to be begin as an array32 of 3; found nothing"),
         ({"body": b"\xdd\0\0\0\4"}, "BATCH.body: expected to be begin as an array32 of 3; found dd00000004"),
         ({"count": 0, "runs": ()}, "BATCH.body: expected to be begin as an array32 of 0"),

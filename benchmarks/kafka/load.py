@@ -1,0 +1,146 @@
+"""Load on real clusters, in processes of its own: a backlog, messages at a steady rate, and their latency.
+
+``python -m benchmarks.kafka.load backlog HOST:PORT TOPIC COUNT`` prints messages/s of raw producing;
+``... steady SOURCE TARGET TOPIC RATE SECONDS`` prints latency percentiles in ms from producing at the source
+to reading, read_committed, at the target.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+MESSAGE_BYTES = 1024
+PARTITIONS = 4
+#: What the first bytes of a message at a steady rate hold: when it was produced, ns.
+STAMP_BYTES = 20
+
+
+def make_topic(brokers: str, topic: str, partitions: int = PARTITIONS) -> None:
+    """Make the topic, and wait until it is there."""
+    admin = AdminClient({"bootstrap.servers": brokers})
+    for future in admin.create_topics([NewTopic(topic, partitions, 1)]).values():
+        future.result()
+
+
+def end_offsets(consumer: Consumer, topic: str, partitions: int = PARTITIONS) -> list[int]:
+    """The high watermark of each partition; 0 where the topic is not there."""
+    found = []
+    for partition in range(partitions):
+        try:
+            found.append(consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=5)[1])
+        except Exception:  # noqa: BLE001 - not there yet: librdkafka has many words for it
+            return [0] * partitions
+    return found
+
+
+def watcher(brokers: str) -> Consumer:
+    """A consumer that is only asked for offsets."""
+    return Consumer({"bootstrap.servers": brokers, "group.id": "bench-watch", "enable.auto.commit": False})
+
+
+def backlog(brokers: str, topic: str, count: int) -> dict[str, Any]:
+    """Produce `count` messages as fast as one producer can: idempotent, acks=all, 1 MB batches."""
+    producer = Producer(
+        {
+            "bootstrap.servers": brokers,
+            "acks": "all",
+            "enable.idempotence": True,
+            "linger.ms": 20,
+            "batch.size": 1_000_000,
+            "queue.buffering.max.messages": 200_000,
+            "queue.buffering.max.kbytes": 262_144,
+        }
+    )
+    body = os.urandom(MESSAGE_BYTES)
+    failed = []
+
+    def done(error: KafkaError | None, _message: Any) -> None:
+        if error is not None:
+            failed.append(error)
+
+    began = time.perf_counter()
+    for number in range(count):
+        while True:
+            try:
+                producer.produce(topic, body, partition=number % PARTITIONS, on_delivery=done)
+                break
+            except BufferError:
+                producer.poll(0.05)
+        if number % 1000 == 0:
+            producer.poll(0)
+    producer.flush()
+    seconds = time.perf_counter() - began
+    if failed:
+        raise SystemExit(f"{len(failed)} messages were not produced: {failed[0]}")
+    return {"messages/s": count / seconds, "seconds": seconds}
+
+
+def steady(
+    source: str, target: str, topic: str, rate: int, seconds: int, target_topic: str
+) -> dict[str, Any]:
+    """Latency at `rate` messages a second, after a warm-up of a fifth of the time."""
+    total = rate * seconds
+    latencies: list[float] = []
+    consumer = Consumer(
+        {
+            "bootstrap.servers": target,
+            "group.id": f"bench-{os.getpid()}",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "fetch.wait.max.ms": 10,
+        }
+    )
+    starts = [
+        TopicPartition(target_topic, p, end) for p, end in enumerate(end_offsets(consumer, target_topic))
+    ]
+    consumer.assign(starts)
+
+    def produce() -> None:
+        producer = Producer({"bootstrap.servers": source, "acks": "all", "linger.ms": 1})
+        filler = b"x" * (MESSAGE_BYTES - STAMP_BYTES)
+        began = time.perf_counter()
+        for number in range(total):
+            ahead = began + number / rate - time.perf_counter()
+            if ahead > 0.001:
+                producer.poll(0)
+                time.sleep(ahead)
+            stamp = f"{time.time_ns():0{STAMP_BYTES}d}".encode()
+            producer.produce(topic, stamp + filler, partition=number % PARTITIONS)
+        producer.flush()
+
+    thread = threading.Thread(target=produce)
+    thread.start()
+    seen = 0
+    deadline = time.monotonic() + seconds + 60
+    while seen < total and time.monotonic() < deadline:
+        for message in consumer.consume(500, timeout=0.1):
+            if message.error() is None:
+                seen += 1
+                if seen > total // 5:
+                    latencies.append((time.time_ns() - int(message.value()[:STAMP_BYTES])) / 1e6)
+    thread.join()
+    consumer.close()
+    if seen < total:
+        raise SystemExit(f"only {seen} of {total} messages arrived")
+    latencies.sort()
+    return {
+        f"p{share}": latencies[min(len(latencies) - 1, int(len(latencies) * share / 100))]
+        for share in (50, 90, 99)
+    }
+
+
+if __name__ == "__main__":
+    kind, *arguments = sys.argv[1:]
+    if kind == "backlog":
+        print(json.dumps(backlog(arguments[0], arguments[1], int(arguments[2]))))
+    else:
+        a, b, name, each_second, how_long, at_target = arguments
+        print(json.dumps(steady(a, b, name, int(each_second), int(how_long), at_target)))

@@ -1,0 +1,166 @@
+"""The two that are compared, as processes: core bridge and MirrorMaker 2, each exactly once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from benchmarks.nodes import free_port
+
+#: Of MirrorMaker 2's JVM, stated beside its figures.
+HEAP = "1g"
+#: Of the groups of both: they are held while a backlog is made.
+SESSION_MS = 45_000
+
+
+class Relay:
+    """A process that relays `topic` from one cluster to another."""
+
+    name = ""
+
+    def __init__(self, directory: Path, command: list[str], target_topic: str) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        #: What the topic is called at the target.
+        self.target_topic = target_topic
+        self._log = (directory / "log").open("wb")
+        self._process = subprocess.Popen(command, stdout=self._log, stderr=self._log, cwd=directory)
+
+    def cpu_seconds(self) -> float:
+        """User and system time so far, children included."""
+        ticks = 0
+        for pid in self._pids():
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            ticks += int(fields[11]) + int(fields[12])
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+    def peak_mib(self) -> float:
+        """Most memory that was resident."""
+        total = 0
+        for pid in self._pids():
+            lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+            total += next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+        return total / 1024
+
+    def _pids(self) -> list[int]:
+        pid = self._process.pid
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        return [pid, *map(int, children)]
+
+    def pause(self) -> None:
+        """Hold it while a backlog is made."""
+        for pid in self._pids():
+            os.kill(pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        for pid in self._pids():
+            os.kill(pid, signal.SIGCONT)
+
+    def check(self) -> None:
+        """Stop the run where the process has died."""
+        if self._process.poll() is not None:
+            raise SystemExit(f"{self.name} died with {self._process.returncode}: see {self._log.name}")
+
+    def stop(self) -> None:
+        """SIGTERM, and wait."""
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._log.close()
+
+
+class CoreBridge(Relay):
+    """Our own."""
+
+    name = "core bridge"
+
+    def __init__(
+        self, directory: Path, source: str, target: str, topic: str, *, lanes: int, extra: str = ""
+    ) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        settings = directory / "settings.toml"
+        settings.write_text(
+            f"""
+[node]
+name = "bench"
+log-level = "warning"
+{extra}
+[connectors.eu]
+url = "kafka://{source}"
+[connectors.us]
+url = "kafka://{target}"
+[connectors.us.kafka]
+session-timeout-ms = {SESSION_MS}
+[[bridges]]
+name = "bench-{time.time_ns()}"
+source-connector = "eu"
+queue-name = "{topic}"
+static-connectors = ["us"]
+concurrency = {lanes}
+"""
+        )
+        super().__init__(
+            directory, [sys.executable, "-m", "bridge", "run", "--settings", str(settings)], topic
+        )
+
+
+class MirrorMaker(Relay):
+    """MirrorMaker 2 of the same Kafka, exactly once, with 1 MB batches and a linger of 20 ms."""
+
+    name = "MirrorMaker 2"
+
+    def __init__(
+        self, directory: Path, source: str, target: str, topic: str, *, jars: str, linger_ms: int = 20
+    ) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        properties = directory / "mm2.properties"
+        properties.write_text(
+            f"""
+clusters = eu, us
+eu.bootstrap.servers = {source}
+us.bootstrap.servers = {target}
+eu->us.enabled = true
+us->eu.enabled = false
+eu->us.topics = {topic}
+us.exactly.once.source.support = enabled
+eu.exactly.once.source.support = enabled
+dedicated.mode.enable.internal.rest = true
+listeners = http://127.0.0.1:{free_port()}
+tasks.max = 4
+session.timeout.ms = {SESSION_MS}
+replication.factor = 1
+checkpoints.topic.replication.factor = 1
+heartbeats.topic.replication.factor = 1
+offset-syncs.topic.replication.factor = 1
+offset.storage.replication.factor = 1
+status.storage.replication.factor = 1
+config.storage.replication.factor = 1
+emit.heartbeats.enabled = false
+emit.checkpoints.enabled = false
+sync.topic.acls.enabled = false
+eu.consumer.fetch.max.bytes = 8388608
+eu.consumer.max.partition.fetch.bytes = 1048576
+eu.consumer.max.poll.records = 4000
+eu.consumer.auto.offset.reset = earliest
+us.producer.batch.size = 1048576
+us.producer.linger.ms = {linger_ms}
+us.producer.max.request.size = 4194304
+us.producer.buffer.memory = 67108864
+"""
+        )
+        super().__init__(
+            directory,
+            [
+                "java", f"-Xmx{HEAP}", "-Xms256m", "-XX:+UseG1GC",
+                "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+                "-cp", jars, "org.apache.kafka.connect.mirror.MirrorMaker", str(properties),
+            ],
+            f"eu.{topic}",
+        )  # fmt: skip

@@ -1,0 +1,142 @@
+"""The benchmark itself: raw producing, then a backlog and steady rates of each relay on the same clusters."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.kafka import load
+from benchmarks.kafka.relays import HEAP, CoreBridge, MirrorMaker, Relay
+from tests.kafka.brokers import Cluster
+from tests.kafka.distribution import distribution
+
+BACKLOG = 600_000
+#: Messages that warm a JVM up before anything is measured, of both relays alike.
+WARM_UP = 100_000
+LANES = 4
+RATES = (1_000, 5_000)
+STEADY_SECONDS = 15
+#: The brokers as they come, but for their heap: the JVM options of the tests start quickly and run slowly.
+BROKER = {"heap": "1g", "jvm": ("-XX:+UseG1GC", "-Xms512m")}
+
+
+@dataclass
+class Figures:
+    """Of one relay."""
+
+    name: str
+    rate: float
+    cpu_us: float
+    peak_mib: float
+    latencies: dict[int, dict[str, float]]
+
+
+def loader(*arguments: object) -> dict[str, Any]:
+    """One run of a load process."""
+    command = [sys.executable, "-m", "benchmarks.kafka.load", *map(str, arguments)]
+    found: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    return found
+
+
+class Run:
+    """Two clusters, and what is measured on them."""
+
+    def __init__(self, directory: Path, source: str, target: str, scale: float) -> None:
+        self.directory = directory
+        self.source = source
+        self.target = target
+        self.backlog = int(BACKLOG * scale) // load.PARTITIONS * load.PARTITIONS
+        self.warm_up = int(WARM_UP * scale) // load.PARTITIONS * load.PARTITIONS
+        self.watcher = load.watcher(target)
+
+    def raw(self) -> float:
+        """Messages/s of one producer alone, to the source cluster."""
+        load.make_topic(self.source, "raw")
+        rate: float = loader("backlog", self.source, "raw", self.backlog)["messages/s"]
+        return rate
+
+    def measure(self, topic: str, start: Callable[[str], Relay]) -> Figures:
+        """A warm-up, the backlog of one relay, and its latency at each rate."""
+        load.make_topic(self.source, topic)
+        loader("backlog", self.source, topic, self.warm_up)
+        relay = start(topic)
+        try:
+            self._await(relay, [self.warm_up // load.PARTITIONS] * load.PARTITIONS)
+            before = load.end_offsets(self.watcher, relay.target_topic)
+            relay.pause()
+            loader("backlog", self.source, topic, self.backlog)
+            cpu = relay.cpu_seconds()
+            began = time.perf_counter()
+            relay.resume()
+            ended = self._await(relay, [end + self.backlog // load.PARTITIONS for end in before])
+            cpu_us = (relay.cpu_seconds() - cpu) / self.backlog * 1e6
+            latencies = {
+                rate: loader(
+                    "steady", self.source, self.target, topic, rate, STEADY_SECONDS, relay.target_topic
+                )
+                for rate in RATES
+            }
+            return Figures(relay.name, self.backlog / (ended - began), cpu_us, relay.peak_mib(), latencies)
+        finally:
+            relay.stop()
+
+    def _await(self, relay: Relay, ends: list[int]) -> float:
+        """When the last record came: the ends are reached, and nothing has come for a second."""
+        last: list[int] = []
+        changed = time.perf_counter()
+        while True:
+            relay.check()
+            now = load.end_offsets(self.watcher, relay.target_topic)
+            if now != last:
+                last, changed = now, time.perf_counter()
+            elif time.perf_counter() - changed > 1 and all(a >= b for a, b in zip(now, ends, strict=True)):
+                return changed
+            time.sleep(0.02)
+
+
+def report(figures: Figures, peer: Figures | None, raw: float) -> None:
+    """One relay's figures, as ratios of the peer's and of raw producing."""
+    beside = ""
+    if peer is not None:
+        beside = (
+            f" [{figures.rate / peer.rate:.2f} of {peer.name}'s rate (aim >= 1, 1.3),"
+            f" {figures.cpu_us / peer.cpu_us:.2f} of its CPU (aim <= 0.5),"
+            f" {figures.peak_mib / peer.peak_mib:.2f} of its memory (aim <= 0.25)]"
+        )
+    print(
+        f"{figures.name}: {figures.rate:,.0f} messages/s, {figures.rate / raw:.2f} of raw producing;"
+        f" {figures.cpu_us:.1f} CPU us/message; {figures.peak_mib:.0f} MiB at most{beside}"
+    )
+    for rate, latency in figures.latencies.items():
+        shown = " ".join(f"{name} {value:.1f}" for name, value in latency.items())
+        print(f"  at {rate:,} messages/s: {shown} ms", flush=True)
+
+
+def run(directory: Path, scale: float) -> None:
+    """Print the figures of both."""
+    with Cluster(name="eu", **BROKER) as eu, Cluster(name="us", **BROKER) as us:  # type: ignore[arg-type]
+        runner = Run(directory, eu.bootstrap, us.bootstrap, scale)
+        raw = runner.raw()
+        print(
+            f"raw producing, one idempotent producer, {load.MESSAGE_BYTES} B: {raw:,.0f} messages/s",
+            flush=True,
+        )
+        jars = distribution().class_path
+
+        def mirror_maker(topic: str) -> Relay:
+            return MirrorMaker(directory / "mm2", eu.bootstrap, us.bootstrap, topic, jars=jars)
+
+        def core_bridge(topic: str) -> Relay:
+            return CoreBridge(directory / "core-bridge", eu.bootstrap, us.bootstrap, topic, lanes=LANES)
+
+        peer = runner.measure("for-mm2", mirror_maker)
+        print(f"MirrorMaker 2: exactly once, tasks.max 4, -Xmx{HEAP}, 1 MB batches, linger 20 ms")
+        report(peer, None, raw)
+        print(f"core bridge: exactly once, concurrency {LANES}, defaults otherwise")
+        report(runner.measure("for-core-bridge", core_bridge), peer, raw)

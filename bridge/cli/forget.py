@@ -1,0 +1,52 @@
+"""`core-bridge forget --bridge NAME | --queue ADDRESS NAME`: drop what nobody will come for."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from bridge.cli.decision import EXIT_CODES, SAYS_FIRST, Decision, add_switches, carried_out
+from bridge.cli.options import PROGRAM
+
+_EPILOG = f"""\
+--bridge drops the queues of a bridge that is in the settings no more, with the messages that only they hold,
+and what was confirmed to it. --queue drops a readers' queue. The node must be stopped. What a bridge of that
+name has delivered to this node stays known.
+{SAYS_FIRST}
+
+examples:
+  {PROGRAM} forget --bridge orders-to-hub
+  {PROGRAM} forget --queue orders billing
+
+{EXIT_CODES}
+"""
+
+
+def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
+    """Describe the command."""
+    summary = "drop the queues of a bridge that is gone, or a readers' queue"
+    parser = subparsers.add_parser(
+        "forget", parents=[common], help=summary, description=f"{summary.capitalize()}.", epilog=_EPILOG
+    )
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--bridge", metavar="NAME", help="a bridge that is in the settings no more")
+    what.add_argument("--queue", nargs=2, metavar=("ADDRESS", "NAME"), help="a readers' queue")
+    add_switches(parser)
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    return carried_out(arguments, lambda decision: asyncio.run(_forget(arguments, decision)))
+
+
+async def _forget(arguments: argparse.Namespace, decision: Decision) -> None:
+    from bridge import offline  # late: the node and its libraries are not for --help
+
+    path = Path(arguments.settings)
+    if arguments.bridge is not None:
+        await offline.forget_bridge(path, arguments.bridge, decision.approve)
+    else:
+        address, queue = arguments.queue
+        await offline.forget_queue(path, address, queue, decision.approve)

@@ -1,0 +1,102 @@
+"""What every demo has: rows, a directory that is cleaned up, and processes that end with it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from bridge.cli.progress import Progress
+from bridge.demo.compare import Proof
+from bridge.demo.nodes import NodeProcess
+from bridge.demo.rows import Row
+
+#: Duplicate IDs that are remembered: the default, or every ID of a larger input.
+DEFAULT_ID_CACHE_SIZE: Final = 20_000
+#: How long the backlog may stand still before a demo gives up, in seconds.
+STILL_FOR_S: Final = 60.0
+
+
+@dataclass(slots=True)
+class Stage:
+    """One run of a demo."""
+
+    rows: Sequence[Row]
+    progress: Progress
+    keep: bool = False
+    #: Where settings, journals and logs are; removed at the end unless `keep` is set or it went wrong.
+    directory: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="core-bridge-demo-")))
+    #: Whether the directory is still there after `play`.
+    kept: bool = False
+
+    async def play(self) -> Proof:
+        """The whole of it, with everything cleaned up.
+
+        Raises:
+            DemoFailed: a node failed, or messages stood still for too long.
+        """
+        self.kept = True
+        proof: Proof | None = None
+        try:
+            proof = await self.perform()
+        except asyncio.CancelledError:
+            self.kept = self.keep
+            raise
+        else:
+            self.kept = self.keep or not proof.holds
+        finally:
+            self.progress.clear()
+            if not self.kept:
+                await self.clean_up()
+                shutil.rmtree(self.directory, ignore_errors=True)
+        return proof
+
+    async def perform(self) -> Proof:
+        """What the demo is about. Raises: as `play`."""
+        raise NotImplementedError
+
+    async def clean_up(self) -> None:
+        """Take away what is left elsewhere than in `directory`."""
+
+    @property
+    def remains(self) -> str:
+        """What there is to look at afterwards where `kept` is set, and where."""
+        return f"settings, journals and logs are in {self.directory}"
+
+    @property
+    def id_cache_size(self) -> int:
+        """Room for the ID of every row."""
+        return max(DEFAULT_ID_CACHE_SIZE, len(self.rows))
+
+
+@contextlib.asynccontextmanager
+async def ended(nodes: Sequence[NodeProcess]) -> AsyncIterator[None]:
+    """Whatever happens inside, no node outlives it."""
+    try:
+        yield
+    finally:
+        for node in nodes:
+            node.kill_now()
+        for node in nodes:
+            await node.gone()
+
+
+async def together(*coroutines: Any) -> None:
+    """Run side by side; the first failure ends the others and is raised as it is."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for coroutine in coroutines:
+                group.create_task(coroutine)
+    except BaseExceptionGroup as failures:
+        raise _first(failures) from None
+
+
+def _first(failure: BaseException) -> BaseException:
+    while isinstance(failure, BaseExceptionGroup):
+        failure = failure.exceptions[0]
+    return failure

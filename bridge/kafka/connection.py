@@ -1,0 +1,84 @@
+"""One Kafka cluster as clients reach it, and the clients, made the way the bridge needs them.
+
+Everything that keeps the guarantee is set here and cannot be configured away: read_committed, no automatic
+commits, no automatic resets (kafka.md, trap 8), idempotent transactional producers with ``acks=all``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import aiokafka
+import aiokafka.conn
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.client import AIOKafkaClient
+
+#: Bytes a connection reads ahead: with aiokafka's 64 KiB a fetch of 1 MiB wakes the loop sixteen times.
+READER_LIMIT: Final = 16 * 1024 * 1024
+#: A commit or abort that takes longer is given up, and the producer with it (traps 2 and 3)...
+END_TRANSACTION_TIMEOUT_MS: Final = 20_000
+#: ...which must be before aiokafka gives up on the request and tries again by itself.
+REQUEST_TIMEOUT_MS: Final = 30_000
+#: The broker aborts a transaction that its producer forgot after this long.
+TRANSACTION_TIMEOUT_MS: Final = 60_000
+
+aiokafka.conn.READER_LIMIT = READER_LIMIT
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaConnection:
+    """How to reach a cluster. Made from `[connectors.NAME]` by `bridge.kafka.options`."""
+
+    #: The connector's name: what errors call it.
+    name: str
+    #: ``host:port,host:port``.
+    brokers: str
+    #: Overrides the cluster id in stream and store identities; empty: the cluster id.
+    identity: str = ""
+    #: security_protocol, ssl_context, sasl_*: keyword arguments of every client.
+    security: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    #: Further options of the settings, each for the client that has it.
+    consumer_options: Mapping[str, Any] = field(default_factory=dict)
+    producer_options: Mapping[str, Any] = field(default_factory=dict)
+
+    def _common(self) -> dict[str, Any]:
+        return {
+            "bootstrap_servers": self.brokers,
+            "request_timeout_ms": REQUEST_TIMEOUT_MS,
+            **self.security,
+        }
+
+    def consumer(self, **own: Any) -> aiokafka.AIOKafkaConsumer:
+        """A consumer that reads what is committed, and only from where it is told to."""
+        options = {
+            **self._common(),
+            **self.consumer_options,
+            "isolation_level": "read_committed",
+            "enable_auto_commit": False,
+            "auto_offset_reset": "none",
+            **own,
+        }
+        return aiokafka.AIOKafkaConsumer(**options)
+
+    def producer(self, transactional_id: str, **own: Any) -> aiokafka.AIOKafkaProducer:
+        """A transactional producer; `start()` fences the one before it."""
+        options = {
+            "transaction_timeout_ms": TRANSACTION_TIMEOUT_MS,
+            **self._common(),
+            **self.producer_options,
+            "transactional_id": transactional_id,
+            "enable_idempotence": True,
+            "acks": "all",
+            **own,
+        }
+        return aiokafka.AIOKafkaProducer(**options)
+
+    def admin(self) -> AIOKafkaAdminClient:
+        """An admin client."""
+        return AIOKafkaAdminClient(**self._common())
+
+    def client(self) -> AIOKafkaClient:
+        """A bare client, for requests that the others do not offer; ask `bootstrap` of it before."""
+        return AIOKafkaClient(**self._common())

@@ -1,0 +1,54 @@
+"""What one transaction covers of a stream, and where it puts the messages. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from bridge import runs as run_arithmetic
+from bridge.batch import Batch
+from bridge.kafka.piles import Offsets
+from bridge.ports import Stream
+from bridge.runs import Run
+
+
+@dataclass(slots=True)
+class Covered:
+    """What the transaction covers of one stream, of all its batches."""
+
+    stream: Stream
+    from_: int
+    upto: int = 0
+    checksum: int = 0
+    runs: list[Run] = field(default_factory=list)
+    refused: list[int] = field(default_factory=list)
+    ids: list[tuple[int | None, bytes]] = field(default_factory=list)
+    events: tuple[int, int] = (0, 0)
+    duplicates: int = 0
+
+    def add(self, fresh: Batch, rejected: int) -> None:
+        """The next batch: begins where this ends."""
+        if fresh.block is not None:
+            first = self.events[0] if self.runs else fresh.events[0]
+            self.events = (first, fresh.events[1])
+            if fresh.block.ids:
+                positions = list(run_arithmetic.positions(fresh.runs))
+                self.ids += [(positions[index], value) for index, value in fresh.block.ids]
+        self.upto, self.checksum = fresh.upto, fresh.checksum
+        self.runs += fresh.runs
+        self.refused += fresh.refused
+        self.duplicates += rejected
+
+
+def last_offsets(offsets: Offsets) -> dict[str, tuple[tuple[str, int, int], ...]]:
+    """By stream, (topic, partition, last offset of its messages), ascending; letters do not count."""
+    found: dict[str, dict[tuple[str, int], int]] = {}
+    for batch, base in offsets.items():
+        for segment in batch.segments:
+            if base >= 0 and not segment.is_letter:
+                places = found.setdefault(segment.stream, {})
+                where = (batch.topic, batch.partition)
+                places[where] = max(places.get(where, -1), base + segment.place)
+    return {
+        stream: tuple((topic, partition, offset) for (topic, partition), offset in sorted(places.items()))
+        for stream, places in found.items()
+    }

@@ -1,0 +1,30 @@
+"""How much a source's consumer fetches at a time, and for how long a broker may keep it waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+#: How long a broker keeps a fetch that finds nothing. New data ends it at once; a partition that is not part
+#: of it waits for its end, so it is short.
+FETCH_MAX_WAIT_MS: Final = 100
+#: A fetch of all partitions brings at most this many batches' bytes from each broker...
+FETCH_BATCHES: Final = 4
+#: ...but no batch size makes it less than this, for one small fetch costs what a large one does.
+MIN_FETCH_BYTES: Final = 64 * 1024
+
+
+def fetch_options(batch_bytes: int, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """The consumer's options for batches of `batch_bytes`, less those that the settings have `chosen`.
+
+    They bound what a consumer holds: one fetch that was taken, and one that waits. A record larger than a
+    fetch still comes, for a broker sends the first record batch of the first partition whole (KIP-74), and
+    aiokafka shuffles the partitions.
+    """
+    fetch_bytes = max(batch_bytes, MIN_FETCH_BYTES)
+    options = {
+        "fetch_max_wait_ms": FETCH_MAX_WAIT_MS,
+        "max_partition_fetch_bytes": fetch_bytes,
+        "fetch_max_bytes": fetch_bytes * FETCH_BATCHES,
+    }
+    return {name: value for name, value in options.items() if name not in chosen}

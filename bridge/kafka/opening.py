@@ -1,0 +1,172 @@
+"""Opening a lane's streams: where each begins, checked against its leader before anything is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal
+
+from aiokafka.structs import TopicPartition
+
+from bridge.errors import SourceUnavailable
+from bridge.gaps import Gaps
+from bridge.kafka.connection import KafkaConnection
+from bridge.kafka.look_back import last_checksums
+from bridge.kafka.partitions import Found, Partitions
+from bridge.kafka.place import Place
+from bridge.kafka.progress import Kind, Mark, Progress
+from bridge.kafka.reading import Reading
+from bridge.kafka.starts import GapPolicy, Log, Start, find_start, run_epoch
+from bridge.ports import StreamState
+
+StartPosition = Literal["earliest", "latest"]
+
+Marks = Mapping[TopicPartition, Mark]
+
+#: Partitions whose ends are asked for in one request.
+BOUNDS_AT_ONCE: Final = 1_000
+
+
+@dataclass(slots=True, kw_only=True)
+class Opening:
+    """What it takes to open streams; `places` may be called any number of times."""
+
+    connection: KafkaConnection
+    partitions: Partitions
+    progress: Progress
+    reading: Reading
+    start_position: StartPosition
+    gap_policy: GapPolicy
+    gaps: Gaps
+    #: Whether it is settled that this is not, or no longer, the bridge's first start ever.
+    started: bool = False
+    #: What was committed when streams were opened last.
+    _committed: Marks = field(default_factory=dict)
+
+    async def places(
+        self, resume: Mapping[str, StreamState], found: Mapping[str, Found], everything: Sequence[Found]
+    ) -> dict[str, Place]:
+        """Where to read each stream; what is gone and covered is counted in `gaps`.
+
+        Leaves `reading` assigned to something else: assign it anew.
+
+        Args:
+            resume: the target's word.
+            found: by identity, the streams' partitions.
+            everything: all partitions of the bridge, of every lane.
+
+        Raises:
+            SourceGap, Diverged: see `bridge.kafka.starts`. SourceUnavailable, SourceRefused.
+        """
+        await self._confirm(found)
+        marks = self._committed = await self._marks(resume, everything)
+        logs = await self._logs(resume, found)
+        await self._confirm(found)
+        starts: dict[str, Start] = {}
+        for identity, state in resume.items():
+            one = found[identity]
+            mark = marks.get(one.tp)
+            offset = mark.offset if mark is not None and mark.topic_id == one.topic_id else None
+            number = one.tp.partition
+            starts[identity] = find_start(one.stream, number, state, offset, logs[identity], self.gap_policy)
+        for identity, start in starts.items():
+            self.gaps.passed(identity, start.at - start.skipped, start.at)
+        return {
+            identity: _place(found[identity], start, resume[identity]) for identity, start in starts.items()
+        }
+
+    def told(
+        self, places: Mapping[str, Place], resume: Mapping[str, StreamState], store: str
+    ) -> tuple[Marks, Marks]:
+        """What the target's word at this opening settles beyond what is committed: receipts may be lost.
+
+        And what is committed, and holds.
+        """
+        found: dict[TopicPartition, Mark] = {}
+        held: dict[TopicPartition, Mark] = {}
+        for identity, place in places.items():
+            upto, known = resume[identity].next, self._committed.get(place.found.tp)
+            if upto is None:
+                continue
+            mark = Mark(upto, Kind.SETTLED, place.found.topic_id, store)
+            same = known is not None and replace(known, offset=upto) == mark
+            if known is None or not same or known.offset < upto:
+                found[place.found.tp] = mark
+            else:
+                held[place.found.tp] = known
+        return found, held
+
+    async def _confirm(self, found: Mapping[str, Found]) -> None:
+        """That the leaders still say what `found` does."""
+        gone = await self.partitions.replaced(found.values())
+        if gone:
+            raise SourceUnavailable(f"re-created or deleted while it was opened: {', '.join(sorted(gone))}")
+
+    # -- marks -----------------------------------------------------------------------------------------
+
+    async def _marks(self, resume: Mapping[str, StreamState], everything: Sequence[Found]) -> Marks:
+        """What is committed; at the first start ever, with `start-position = "latest"`, it is made here.
+
+        Marks are made for all lanes in one request: so a partition that comes later, which has none, begins
+        at its beginning, whoever opens it. The progress group alone cannot tell a first start: it is empty
+        under a new name too, after its retention, and when all topics were deleted. Nor can a lane without
+        streams, to which the target says nothing: it leaves that to the others.
+        """
+        marks = await self.progress.marks()
+        unknown = all(state.next is None and not state.has_run for state in resume.values())
+        first = not self.started and not marks and bool(resume) and unknown
+        if first and self.start_position == "latest" and everything:
+            _, ends = await self.bounds(everything)
+            marks = {one.tp: Mark(ends[one.tp], Kind.START, one.topic_id) for one in everything}
+            await self.progress.commit(marks)
+        self.started = self.started or bool(resume) or not everything
+        return marks
+
+    # -- logs ------------------------------------------------------------------------------------------
+
+    async def _logs(self, resume: Mapping[str, StreamState], found: Mapping[str, Found]) -> dict[str, Log]:
+        opened = [found[identity] for identity in resume]
+        begins, _ = await self.bounds(opened)
+        ends = await self.partitions.epoch_ends({one.tp: (one.leader, one.epoch) for one in opened})
+        logs = {
+            one.stream.identity: Log(begins[one.tp], max(begins[one.tp], ends[one.tp]), one.epoch)
+            for one in opened
+        }
+        asked: dict[TopicPartition, tuple[int, int]] = {}
+        wanted: dict[TopicPartition, int] = {}
+        for identity, state in resume.items():
+            one, log, epoch = found[identity], logs[identity], run_epoch(state)
+            if epoch is not None and epoch < one.epoch:
+                asked[one.tp] = (one.leader, epoch)
+            if state.checksum and state.next is not None and log.start < state.next <= log.end:
+                wanted[one.tp] = state.next
+        run_ends = await self.partitions.epoch_ends(asked)
+        checksums = await last_checksums(self.connection, self.reading, wanted, begins) if wanted else {}
+        for one in opened:
+            run_end = run_ends.get(one.tp, -1)
+            logs[one.stream.identity] = replace(
+                logs[one.stream.identity],
+                run_end=run_end if run_end >= 0 else None,
+                checksum=checksums.get(one.tp, 0),
+            )
+        return logs
+
+    async def bounds(
+        self, found: Sequence[Found]
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+        """Log starts and last stable offsets. Raises: SourceUnavailable, SourceRefused."""
+        begins: dict[TopicPartition, int] = {}
+        ends: dict[TopicPartition, int] = {}
+        for start in range(0, len(found), BOUNDS_AT_ONCE):
+            more = await self.reading.bounds([one.tp for one in found[start : start + BOUNDS_AT_ONCE]])
+            begins.update(more[0])
+            ends.update(more[1])
+        return begins, ends
+
+
+def _place(found: Found, start: Start, state: StreamState) -> Place:
+    checksum = 0 if start.skipped else state.checksum
+    place = Place(found, start.at, checksum, settled=start.at)
+    if start.coverage is not None:
+        place.begin(start.coverage)
+    return place

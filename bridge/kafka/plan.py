@@ -1,0 +1,368 @@
+"""What one transaction will hold, decided in memory before anything is sent: coverage, IDs, refusals. No I/O.
+
+Batches are judged in the order of the calls, each on top of those before it. Where one turns out not to fit
+while its record batches are made, all of it is planned again without it: that is rare, and so what was made
+need not be taken apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from bridge import delivery_log
+from bridge import runs as run_arithmetic
+from bridge.batch import Batch
+from bridge.block import Block, IndexedId
+from bridge.errors import OutOfSequence, TargetUnavailable
+from bridge.kafka.covered import Covered, last_offsets
+from bridge.kafka.id_blocks import MOST_ID_BYTES
+from bridge.kafka.identity import partition_of
+from bridge.kafka.journal_records import Record
+from bridge.kafka.lane_state import LaneChange, LaneState, StreamRecord
+from bridge.kafka.letters import Letters
+from bridge.kafka.partitioner import partitioned
+from bridge.kafka.piles import Builder, Offsets, Piles, Pouring, TooLarge
+from bridge.kafka.records_out import duplicate_ids, headers_of, hop_headers, timed
+from bridge.kafka.suspects import Suspects
+from bridge.kafka.target_options import KafkaTargetOptions
+from bridge.kafka.topic_rules import INVALID_TIMESTAMP, TopicRules
+from bridge.message import Header, Message
+from bridge.ports import Receipt, Stream
+from bridge.replays import is_replay
+from dedup.coverage import Outcome, judge
+from dedup.verdict import Verdict
+
+#: Bytes of a delivery-log line that a journal record carries; a longer one is left out.
+MOST_LINE_BYTES: Final = 384 * 1024
+
+
+@dataclass(slots=True, eq=False)
+class OpenStream:
+    """A stream as of its last opening."""
+
+    stream: Stream
+    epoch: int
+    #: A batch was not taken, or it was opened again: nothing more is taken by this opening.
+    blocked: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Delivery:
+    """One batch that waits for the target's word."""
+
+    batch: Batch
+    opened: OpenStream
+    #: An asyncio.Future of a `Receipt`.
+    future: Any = None
+    #: Found while planning: the position that can never be stored, and the rule.
+    refusal: tuple[int, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What planning goes by; the same for every transaction until the next opening."""
+
+    options: KafkaTargetOptions
+    lane: int
+    store: str
+    #: By topic; a topic that is not there is not in it.
+    topics: Mapping[str, TopicRules]
+    letters: Letters
+    suspects: Suspects
+    #: Starts a record batch of at most so many bytes.
+    make_builder: Callable[[int], Builder]
+    #: Whether record batches are as large at the broker as here.
+    exact: bool
+
+
+@dataclass(slots=True)
+class Columns:
+    """A batch's messages, column by column."""
+
+    positions: list[int]
+    messages: list[Message]
+    ids: list[bytes | None]
+    hops: list[Header | None]
+
+    def drop(self, indices: Collection[int]) -> None:
+        """Leave out the messages at these indices."""
+        kept = [index for index in range(len(self.positions)) if index not in indices]
+        self.positions = [self.positions[index] for index in kept]
+        self.messages = [self.messages[index] for index in kept]
+        self.ids = [self.ids[index] for index in kept]
+        self.hops = [self.hops[index] for index in kept]
+
+
+#: What `StreamRecord` says of the target: offsets, and the id of the topic that has them.
+Where = tuple[tuple[tuple[str, int, int], ...], str]
+
+
+class _PlanAgain(Exception):
+    """What has been planned so far is of no use."""
+
+
+def plan(deliveries: Sequence[Delivery], state: LaneState, setting: Setting, now_ms: int) -> Plan:
+    """The transaction that answers these deliveries.
+
+    Raises:
+        TargetRefused: a dead letter cannot be stored, however little is left of it.
+    """
+    while True:
+        made = Plan(state, setting, now_ms)
+        try:
+            for delivery in deliveries:
+                made.add(delivery)
+        except _PlanAgain:
+            continue
+        return made
+
+
+class Plan:
+    """One transaction in the making; `plan` fills it."""
+
+    def __init__(self, state: LaneState, setting: Setting, now_ms: int) -> None:
+        self._state = state
+        self._setting = setting
+        self._now_ms = now_ms
+        self._change: LaneChange = state.change()
+        self._blocked: set[OpenStream] = set()
+        self.piles = Piles(setting.make_builder, exact=setting.exact)
+        #: By stream identity.
+        self.covered: dict[str, Covered] = {}
+        #: What each delivery is answered once this is committed.
+        self.answers: list[tuple[Delivery, Receipt | OutOfSequence]] = []
+        #: Delivery-log lines, one a stream; `records` makes them.
+        self.lines: list[str] = []
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to commit."""
+        return not self.covered
+
+    def add(self, delivery: Delivery) -> None:
+        """Decide one batch, all of it or nothing (design rule 1)."""
+        self.answers.append((delivery, self._answer(delivery)))
+
+    def _answer(self, delivery: Delivery) -> Receipt | OutOfSequence:
+        batch, opened = delivery.batch, delivery.opened
+        stream = opened.stream
+        rules = self._setting.topics.get(stream.target_address)
+        next_position = self._change.next(batch.stream)
+        if opened.blocked or opened in self._blocked:
+            return self._not_now(
+                opened, next_position, "NOT_NOW: a batch before this one was not taken; open the stream again"
+            )
+        if rules is None:
+            reason = (
+                f"ADDRESS_NOT_FOUND: there is no topic {stream.target_address}, and create-topics is false"
+            )
+            return self._not_now(opened, next_position, reason)
+        judgement = judge(next_position, batch.from_, batch.upto)
+        if judgement.outcome is Outcome.OUT_OF_SEQUENCE:
+            return OutOfSequence(
+                f"{batch.stream}: the batch begins at {batch.from_}; expected at most {next_position}",
+                limit=next_position,
+                found=batch.from_,
+            )
+        if judgement.outcome is Outcome.DUPLICATE:
+            return Receipt(batch.stream, Verdict.DUPLICATE, judgement.next, duplicates=batch.count)
+        fresh = batch.after(judgement.start)
+        columns, refusal = self._read(fresh, stream, rules)
+        refusal = delivery.refusal or refusal
+        if refusal is not None:
+            self._blocked.add(opened)
+            return Receipt(batch.stream, Verdict.REFUSED, next_position or 0, *refusal)
+        rejected = self._reject_known(columns, stream.target_address, fresh)
+        self._pour(delivery, columns, rules)
+        self._bury(fresh)
+        self._cover(opened, fresh, rejected)
+        duplicates = batch.count - fresh.count + rejected
+        return Receipt(batch.stream, Verdict.STORED, batch.upto, duplicates=duplicates, repeated=rejected)
+
+    def _not_now(self, opened: OpenStream, next_position: int | None, reason: str) -> Receipt:
+        self._blocked.add(opened)
+        return Receipt(opened.stream.identity, Verdict.NOT_NOW, next_position or 0, reason=reason)
+
+    # -- the messages ----------------------------------------------------------------------------------
+
+    def _read(
+        self, fresh: Batch, stream: Stream, rules: TopicRules
+    ) -> tuple[Columns, tuple[int, str] | None]:
+        """The batch's messages as they will be stored; and the first that never can be, with the rule."""
+        block, options = fresh.block, self._setting.options
+        if block is None:
+            return Columns([], [], [], []), None
+        positions = list(run_arithmetic.positions(fresh.runs))
+        messages: Sequence[Message] = block.messages()
+        if partition_of(stream.identity) is None:
+            messages = timed(messages, fresh.events[0] or self._now_ms)
+        found = rules.first_refused(messages) or self._id_too_long(block, stream)
+        ids = duplicate_ids(block, stamp=options.stamp)
+        columns = Columns(positions, list(messages), ids, hop_headers(block))
+        if found is not None:
+            return columns, (positions[found[0]], found[1])
+        return columns, self._refused_before(stream.identity, columns, rules)
+
+    def _refused_before(self, identity: str, columns: Columns, rules: TopicRules) -> tuple[int, str] | None:
+        """The first message that the broker has refused already, with its word."""
+        found = self._setting.suspects.refused(identity, columns.positions)
+        if found is None or not found[1].startswith(INVALID_TIMESTAMP):
+            return found
+        message = columns.messages[columns.positions.index(found[0])]
+        return found[0], f"{found[1]}; {rules.time_told(message, self._now_ms)}"
+
+    def _ids_to_check(self, block: Block | None, identity: str) -> Sequence[IndexedId]:
+        """The producers' IDs that are held against the cache; none of what is sent again on purpose."""
+        if block is None or not self._setting.options.check_producer_ids or is_replay(identity):
+            return ()
+        return block.ids
+
+    def _id_too_long(self, block: Block, stream: Stream) -> tuple[int, str] | None:
+        """Index and rule of the first message whose ID no journal record could hold with others."""
+        for index, value in self._ids_to_check(block, stream.identity):
+            if len(value) > MOST_ID_BYTES and self._state.id_entries(stream.target_address)[1]:
+                return index, (
+                    f"INVALID_DUPLICATE_ID: an ID of {len(value)} bytes; a Kafka target that checks IDs "
+                    f"(check-producer-ids) remembers up to {MOST_ID_BYTES}"
+                )
+        return None
+
+    def _reject_known(self, columns: Columns, address: str, fresh: Batch) -> int:
+        """Leave out messages whose producer's ID is known at the address (rule 4); how many they were."""
+        ids = self._ids_to_check(fresh.block, fresh.stream)
+        if not ids:
+            return 0
+        indices = [index for index, _ in ids]
+        known = self._change.accept_ids(address, [value for _, value in ids])
+        if known:
+            columns.drop({indices[place] for place in known})
+        return len(known)
+
+    def _pour(self, delivery: Delivery, columns: Columns, rules: TopicRules) -> None:
+        """Put the messages on the piles of their partitions. Raises: _PlanAgain."""
+        identity = delivery.opened.stream.identity
+        headers = headers_of(columns.messages, columns.ids, columns.hops)
+        for partition, indices in self._partitions(identity, columns.messages, rules).items():
+            chosen = (columns.positions, columns.messages, headers)
+            if indices is not None:
+                chosen = tuple([column[index] for index in indices] for column in chosen)  # type: ignore[assignment]
+            positions, messages, own = chosen
+            for start, stop, alone in self._pieces(identity, positions, messages, rules):
+                part = slice(start, stop)
+                what = Pouring(identity, positions[part], messages[part], own[part])
+                try:
+                    self.piles.pour(rules, partition, what, alone=alone)
+                except TooLarge as error:
+                    delivery.refusal = (what.positions[error.index], rules.too_large(error.size))
+                    raise _PlanAgain from error
+
+    def _pieces(
+        self, identity: str, positions: Sequence[int], messages: Sequence[Message], rules: TopicRules
+    ) -> Iterator[tuple[int, int, bool]]:
+        """How to cut messages of one partition: (start, stop, whether it goes in a record batch alone)."""
+        refusing = self._setting.suspects.has_found(identity)
+        for start, stop, alone in self._setting.suspects.pieces(identity, positions):
+            if alone:
+                yield start, stop, True
+            else:
+                part = messages if stop - start == len(messages) else messages[start:stop]
+                for from_, upto, doubtful in rules.pieces(part, self._now_ms, refusing=refusing):
+                    yield start + from_, start + upto, doubtful
+
+    def _partitions(
+        self, identity: str, messages: Sequence[Message], rules: TopicRules
+    ) -> Mapping[int, Sequence[int] | None]:
+        """By target partition, which of the messages go there; None: all."""
+        source = partition_of(identity)
+        if source is not None and self._setting.options.preserve_partitions:
+            return {source: None} if messages else {}
+        return partitioned([message.key for message in messages], identity, rules.partitions)
+
+    def _bury(self, fresh: Batch) -> None:
+        """Put the dead letters of positions that are covered empty on their pile. Raises: _PlanAgain."""
+        for letter in self._setting.letters.of(fresh.stream, fresh.refused):
+            address = self._setting.options.dead_letter_address
+            rules = self._setting.topics.get(address)
+            if rules is None:
+                raise TargetUnavailable(
+                    f"there is no topic {address} for dead letters", key="dead-letter-address"
+                )
+            message = letter.record(rules, self._now_ms)
+            headers = headers_of([message], [letter.duplicate_id], [letter.hops])
+            (partition,) = partitioned([message.key], fresh.stream, rules.partitions)
+            what = Pouring(fresh.stream, [letter.position], [message], headers, is_letter=True)
+            try:
+                # Not each in a record batch of its own: thousands of them would take longer than one
+                # transaction may, at every attempt.
+                self.piles.pour(rules, partition, what, alone=letter.is_suspect)
+            except TooLarge as error:
+                self._setting.letters.reduce(fresh.stream, letter.position, rules.too_large(error.size))
+                raise _PlanAgain from error
+
+    # -- what is remembered ----------------------------------------------------------------------------
+
+    def _cover(self, opened: OpenStream, fresh: Batch, rejected: int) -> None:
+        covered = self.covered.get(fresh.stream)
+        if covered is None:
+            covered = self.covered[fresh.stream] = Covered(opened.stream, fresh.from_)
+        covered.add(fresh, rejected)
+        self._change.cover(fresh.stream, self._stream_record(covered))
+
+    def _stream_record(self, covered: Covered, where: Where = ((), ""), line: str = "") -> StreamRecord:
+        stream = covered.stream
+        return StreamRecord(
+            next=covered.upto,
+            run=stream.run,
+            checksum=covered.checksum,
+            address=stream.address,
+            offsets=where[0],
+            target_id=where[1],
+            line=line,
+        )
+
+    def records(self, offsets: Offsets, now_ms: int) -> list[Record]:
+        """The journal's records, once it is known where the data stands."""
+        places = last_offsets(offsets)
+        for identity, covered in self.covered.items():
+            where = self._where(covered.stream, places.get(identity))
+            line = self._line(covered, now_ms)
+            self.lines.append(line)
+            self._change.cover(identity, self._stream_record(covered, where, line))
+        return self._change.records()
+
+    def _where(self, stream: Stream, written: tuple[tuple[str, int, int], ...] | None) -> Where:
+        """The offsets that this transaction wrote; if it wrote none, those of the last one that did."""
+        if written:
+            rules = self._setting.topics.get(stream.target_address)
+            return written, rules.id if rules is not None else ""
+        past = self._state.stream(stream.identity)
+        return (past.offsets, past.target_id) if past is not None else ((), "")
+
+    def _line(self, covered: Covered, now_ms: int) -> str:
+        """The delivery-log line of one stream; empty where there is nothing to say, or too much."""
+        if covered.upto == covered.from_:
+            return ""
+        stream, options = covered.stream, self._setting.options
+        line = delivery_log.line(
+            side="received", node=options.node, node_id=options.node_id, bridge=options.bridge,
+            lane=self._setting.lane, stream=stream.identity, address=stream.target_address,
+            target=options.target_name, store=self._setting.store, from_=covered.from_, upto=covered.upto,
+            runs=run_arithmetic.join(covered.runs), refused=covered.refused, ids=covered.ids,
+            events=covered.events, committed=now_ms, duplicates=covered.duplicates, recovered=False,
+        )  # fmt: skip
+        return line.decode() if len(line) <= MOST_LINE_BYTES else ""
+
+    def committed(self) -> None:
+        """It is durable: memory follows."""
+        self._change.commit()
+        for identity, covered in self.covered.items():
+            self._setting.letters.stored(identity, covered.refused)
+            self._setting.suspects.covered(identity, covered.upto)
+        self.answered()
+
+    def answered(self) -> None:
+        """The answers go out: streams that were not taken stay blocked until they are opened again."""
+        for opened in self._blocked:
+            opened.blocked = True

@@ -1,0 +1,135 @@
+"""Transactional producers: made, started within a time, and let go without hanging.
+
+aiokafka's own `stop` flushes first and waits without an end where a broker does not answer; and an error
+of its sender stays in a future that nobody asks. What is needed of its inside is done here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+import aiokafka
+import aiokafka.client
+from aiokafka.producer.message_accumulator import BatchBuilder
+from aiokafka.protocol.metadata import MetadataRequest
+from aiokafka.structs import TopicPartition
+
+from bridge.kafka.connection import KafkaConnection
+
+#: Longest that a producer may take to find its coordinator and fence the one before it.
+START_TIMEOUT_MS: Final = 30_000
+#: Longest that letting go waits for the producer's tasks, and then for its connections.
+DISCARD_TIMEOUT_MS: Final = 1_000
+#: What aiokafka's sender starts as tasks of their own.
+_SENDERS_WORK: Final = ("_send_produce_req", "_do_add_partitions_to_txn", "_do_txn_commit")
+
+
+class _Asking(MetadataRequest):
+    """Asks for topics without making them.
+
+    aiokafka's own request lets the broker make what is missing: a topic deleted under the bridge would come
+    back with the broker's defaults, the journal topic with ``cleanup.policy=delete``.
+    """
+
+    def __init__(self, topics: list[str] | None = None) -> None:
+        super().__init__(topics, allow_auto_topic_creation=False)
+
+
+aiokafka.client.MetadataRequest = _Asking
+
+
+async def started(connection: KafkaConnection, transactional_id: str) -> aiokafka.AIOKafkaProducer:
+    """A producer that has fenced the one before it. The broker has ended that one's open transaction.
+
+    Raises:
+        KafkaError, TimeoutError: it could not; nothing is left of it.
+    """
+    producer = connection.producer(transactional_id)
+    _remember_tasks(producer)
+    try:
+        async with asyncio.timeout(START_TIMEOUT_MS / 1000):
+            await producer.start()
+    except BaseException:
+        await discard(producer)
+        raise
+    return producer
+
+
+def _remember_tasks(producer: aiokafka.AIOKafkaProducer) -> None:
+    """Keep the tasks that the producer's sender starts: it waits for them, but cancels none when it ends."""
+    sender = producer._sender  # noqa: SLF001
+    sender.tasks = set()
+    for name in _SENDERS_WORK:
+        setattr(sender, name, _remembered(sender.tasks, getattr(sender, name)))
+
+
+def _remembered(
+    tasks: set[asyncio.Task[Any]], work: Callable[..., Coroutine[Any, Any, Any]]
+) -> Callable[..., Coroutine[Any, Any, Any]]:
+    async def remembered(*args: Any) -> Any:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+        return await work(*args)
+
+    return remembered
+
+
+async def discard(producer: aiokafka.AIOKafkaProducer) -> None:
+    """End the producer's tasks and close its connections, whatever state it is in. Never raises.
+
+    What it had not sent is gone, and the broker aborts its open transaction when the next one starts.
+    """
+    producer._closed = True  # noqa: SLF001 - else it complains when it is collected
+    sender, transactions = producer._sender, producer._txn_manager  # noqa: SLF001
+    tasks = [task for task in (sender.sender_task, *sender.tasks) if task is not None]
+    for task in tasks:
+        task.cancel()
+    await _bounded(asyncio.gather(*tasks, return_exceptions=True))
+    await _bounded(asyncio.ensure_future(producer.client.close()))
+    unsent = [batch for pile in producer._message_accumulator._batches.values() for batch in pile]  # noqa: SLF001
+    for waiter in (transactions._transaction_waiter, *(batch._drain_waiter for batch in unsent)):  # noqa: SLF001
+        if waiter is not None and waiter.done() and not waiter.cancelled():
+            waiter.exception()  # asked for, so that asyncio does not log it
+
+
+async def _bounded(work: asyncio.Future[Any]) -> None:
+    """Wait for `work`, but no longer than `DISCARD_TIMEOUT_MS`."""
+    await asyncio.wait((work,), timeout=DISCARD_TIMEOUT_MS / 1000)
+    work.cancel()
+    await asyncio.gather(work, return_exceptions=True)
+
+
+def create_batch(producer: aiokafka.AIOKafkaProducer, most_bytes: int) -> BatchBuilder:
+    """As `AIOKafkaProducer.create_batch`, with a size of its own: topics differ in what they take."""
+    compression = producer._message_accumulator._compression_type  # noqa: SLF001
+    return BatchBuilder(most_bytes, compression, is_transactional=True)
+
+
+def identity(producer: aiokafka.AIOKafkaProducer) -> tuple[int, int]:
+    """Producer id and epoch, of one that has started."""
+    transactions = producer._txn_manager  # noqa: SLF001
+    return int(transactions.producer_id), int(transactions.producer_epoch)
+
+
+def fault(producer: aiokafka.AIOKafkaProducer) -> BaseException | None:
+    """What has ended the producer's transaction, being fenced above all; None: nothing that is known.
+
+    aiokafka finds out in its background, and then only says that there is no transaction.
+    """
+    waiter = producer._txn_manager._transaction_waiter  # noqa: SLF001
+    if waiter is None or not waiter.done() or waiter.cancelled():
+        return None
+    found: BaseException | None = waiter.exception()
+    return found
+
+
+def announce(producer: aiokafka.AIOKafkaProducer, topic: str, partition: int) -> None:
+    """Add a partition to the open transaction with the next ones that are added.
+
+    Saves a request to the coordinator where something is written there last.
+    """
+    producer._txn_manager.maybe_add_partition_to_txn(TopicPartition(topic, partition))  # noqa: SLF001

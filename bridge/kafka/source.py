@@ -1,0 +1,218 @@
+"""Kafka as a source: one lane of a bridge, which is a fixed set of the partitions that the bridge selects.
+
+The way of a record: `bridge.kafka.reading` fetches it, `bridge.kafka.lane_reading` has `partitions` ask its
+leader whether topic and log are still the ones that were opened, `bridge.kafka.records_in` makes it part of a
+batch, and `read` hands the batch out. Where reading begins is decided in `opening` and `starts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Literal
+
+from bridge import hops
+from bridge.batch import Batch
+from bridge.clock import Clock
+from bridge.errors import SourceGap, SourceUnavailable
+from bridge.gaps import Gaps
+from bridge.kafka.connection import KafkaConnection
+from bridge.kafka.identity import store_identity
+from bridge.kafka.lane_reading import LaneReading
+from bridge.kafka.opening import Opening
+from bridge.kafka.partitions import Found, Partitions
+from bridge.kafka.place import Place
+from bridge.kafka.progress import Kind, Mark, Progress
+from bridge.kafka.reading import Reading
+from bridge.kafka.records_in import Rules
+from bridge.ports import Bounds, Receipt, Remembered, Stream, StreamState
+
+
+class KafkaSource:
+    """Implements `bridge.ports.Source` for one lane of a bridge."""
+
+    def __init__(  # noqa: PLR0913 - each by its name, as the settings have them
+        self,
+        connection: KafkaConnection,
+        *,
+        bridge: str,
+        group: str,
+        selects: Callable[[str], bool],
+        forward: Callable[[str], str],
+        lane: int,
+        lanes: int,
+        stamp: bool,
+        start_position: Literal["earliest", "latest"],
+        gap_policy: Literal["stop", "continue"],
+        batch_bytes: int,
+        large_bytes: int,
+        max_hops: int,
+        max_id_bytes: int,
+        clock: Clock,
+        names: Sequence[str] = (),
+        names_only: bool = False,
+    ) -> None:
+        """Where and how to read. Sizes in bytes.
+
+        Args:
+            connection: the cluster.
+            bridge: whose messages these become: its name is part of their hop.
+            group: id of the progress group.
+            selects: whether the bridge reads a topic.
+            forward: the address at the target for a topic here.
+            lane: this lane's number, of `lanes`.
+            lanes: how many lanes the bridge has (`concurrency`).
+            stamp: name the origin of messages (`use-duplicate-detection`).
+            start_position: where partitions begin that are there at the bridge's first start ever.
+            gap_policy: what to do where the log no longer has what comes next.
+            batch_bytes: largest batch (`producer-window-size`); one message may be larger.
+            large_bytes: from here a message travels in a batch of its own (`min-large-message-size`).
+            max_hops: most bridges a message may have come through.
+            max_id_bytes: longest duplicate ID (`max-duplicate-id-size`).
+            clock: times refreshes and commits.
+            names: topics that the bridge names outright: that one may not be read is an error, not silence.
+            names_only: it reads no others: nothing is asked about other topics.
+        """
+        self._bridge = bridge
+        self._sizes = (stamp, batch_bytes, large_bytes, max_hops, max_id_bytes)
+        self._partitions = Partitions(
+            connection,
+            selects=selects,
+            forward=forward,
+            lane=lane,
+            lanes=lanes,
+            names=names,
+            names_only=names_only,
+        )
+        self._progress = Progress(connection, group, clock)
+        self._reading = Reading(connection, batch_bytes)
+        #: What the source no longer had, and what was passed over for it.
+        self.gaps = Gaps(bridge)
+        self._opening = Opening(
+            connection=connection,
+            partitions=self._partitions,
+            progress=self._progress,
+            reading=self._reading,
+            start_position=start_position,
+            gap_policy=gap_policy,
+            gaps=self.gaps,
+        )
+        self._lane = LaneReading(
+            partitions=self._partitions, progress=self._progress, reading=self._reading, clock=clock
+        )
+        self._store = ""
+        #: By identity: as `streams` has shown them; a run there is what the target was told.
+        self._shown: dict[str, Found] = {}
+
+    async def streams(self) -> Sequence[Stream]:
+        """Every stream of this lane, as of now. Raises: SourceUnavailable, SourceRefused."""
+        self._shown = self._partitions.in_lane(await self._partitions.find())
+        await self._lane.look_at_ends()
+        return [found.stream for found in self._shown.values()]
+
+    async def remembered(self) -> Mapping[str, Remembered]:
+        """By stream identity, what was confirmed before: by the progress group's offsets.
+
+        Raises: SourceUnavailable, SourceRefused.
+        """
+        marks = await self._progress.marks()
+        found = self._shown or self._partitions.in_lane(await self._partitions.find())
+        return {
+            identity: Remembered(mark.offset, mark.store)
+            for identity, one in found.items()
+            if (mark := marks.get(one.tp)) is not None
+            and mark.kind is Kind.SETTLED
+            and mark.topic_id == one.topic_id
+        }
+
+    async def bounds(self) -> Mapping[str, Bounds]:
+        """By stream identity, what the log has and can be read. Raises: SourceUnavailable, SourceRefused."""
+        found = self._partitions.in_lane(await self._partitions.find())
+        firsts, ends = await self._opening.bounds(list(found.values()))
+        return {
+            identity: Bounds(firsts[one.tp], max(firsts[one.tp], ends[one.tp]))
+            for identity, one in found.items()
+        }
+
+    async def begin(self, stream: str, at: int, store: str) -> None:
+        """Commit `at` as settled by `store` (see `bridge.ports.Source.begin`).
+
+        Raises:
+            SourceGap: there is no such stream. SourceUnavailable, SourceRefused: it was not committed.
+        """
+        one = self._partitions.in_lane(await self._partitions.find()).get(stream)
+        if one is None:
+            raise SourceGap(f"the source has no stream {stream}", key=stream)
+        await self._progress.commit({one.tp: Mark(at, Kind.SETTLED, one.topic_id, store)})
+
+    # -- opening ---------------------------------------------------------------------------------------
+
+    async def open(self, resume: Mapping[str, StreamState], store: str) -> None:
+        """Go to the target's next of each stream; see `bridge.kafka.starts`.
+
+        Raises:
+            SourceGap: a position is gone or beyond the end. Diverged: the log below is another.
+            SourceUnavailable: try again; also where a leader has changed since `streams` was asked.
+            SourceRefused: trying again does not help.
+        """
+        self._store = store
+        everything = await self._partitions.find()
+        now = self._partitions.in_lane(everything)
+        found: dict[str, Found] = {}
+        for identity in resume:
+            shown = self._shown.get(identity)
+            if identity not in now or shown is None or shown.stream.run != now[identity].stream.run:
+                raise SourceUnavailable(f"{identity} has changed since it was asked for", key=identity)
+            found[identity] = now[identity]
+        self._lane.rules = self._rules()
+        places: dict[str, Place] = {}
+        try:
+            places = await self._opening.places(resume, found, everything)
+            told, held = self._opening.told(places, resume, store)
+            self._progress.keep(held)
+            await self._progress.settle_now(told)
+        finally:
+            await self._lane.go_on(places, self._shown)
+
+    def _rules(self) -> Rules:
+        own_hop = hops.hop(self._bridge, store_identity(self._partitions.cluster))
+        stamp, batch_bytes, large_bytes, max_hops, max_id_bytes = self._sizes
+        return Rules(own_hop, stamp, batch_bytes, large_bytes, max_hops, max_id_bytes)
+
+    # -- reading ---------------------------------------------------------------------------------------
+
+    async def read(self) -> Sequence[Batch]:
+        """The next batches, at most one a stream; waits until there is one. Empty: there are new streams.
+
+        Raises: SourceUnavailable: a leader has changed, or cannot be reached. SourceRefused.
+        """
+        return await self._lane.read()
+
+    def put_off(self, streams: Collection[str]) -> None:
+        """Read no more of these until they are opened again: their partitions are paused."""
+        self._lane.put_off(streams)
+
+    # -- settling --------------------------------------------------------------------------------------
+
+    async def settled(self, batch: Batch, receipt: Receipt) -> None:  # noqa: ARG002 - the port's
+        """Remember what the target covers; committed soon, and not for a topic that was re-created."""
+        place = self._lane.places.get(batch.stream)
+        if place is not None:
+            place.settle(batch.upto)
+            mark = Mark(place.settled, Kind.SETTLED, place.found.topic_id, self._store)
+            self._progress.settle(place.found.tp, mark)
+
+    @property
+    def lag(self) -> tuple[int, int | None]:
+        """Positions behind, and when the oldest that was read and is not settled was stored, ms, if any."""
+        return self._lane.lag()
+
+    async def close(self) -> None:
+        """Commit what is settled and let go."""
+        self._lane.clear()
+        try:
+            await self._progress.close()
+        finally:
+            try:
+                await self._reading.close()
+            finally:
+                await self._partitions.close()

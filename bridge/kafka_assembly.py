@@ -1,0 +1,250 @@
+"""Bridges with a Kafka end, made of sources, targets and lanes as the settings say.
+
+==================  ==========================  ======================================================
+bridge              lanes belong to             journal topic
+==================  ==========================  ======================================================
+Kafka to Kafka      a group on the journal      one partition a lane
+                    topic, at the target
+Kafka to node       a group on the source       none: the node remembers
+Kafka to journal    this node: every node has   none: the journal remembers
+                    a copy of its own
+journal to Kafka    its node: one relay         one partition, each node with records of its own
+==================  ==========================  ======================================================
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from bridge import logs
+from bridge.clock import Clock
+from bridge.kafka import identity
+from bridge.kafka.connection import KafkaConnection
+from bridge.kafka.journal_topic import JournalTopic
+from bridge.kafka.options import kafka_connection
+from bridge.kafka.origin import Origin, cluster_origin, journal_origin
+from bridge.kafka.ownership import JournalTopicOwnership, SourceOwnership
+from bridge.kafka.source import KafkaSource
+from bridge.kafka.target import KafkaTarget, KafkaTargetOptions, WriteLines
+from bridge.lanes import LanedRelay
+from bridge.operated import Operated
+from bridge.ownership import AllLanes, Ownership
+from bridge.ports import Source, Target
+from bridge.relay import Relay
+from bridge.relay_settings import relay_options
+from bridge.settings.bridges import Bridge
+from bridge.settings.connectors import JOURNAL
+from bridge.settings.listeners import Acceptor as AcceptorSettings
+from bridge.settings.model import Settings
+
+if TYPE_CHECKING:
+    from bridge.assembly import Assembly
+    from bridge.dead_letters import Burier
+    from bridge.journal.journal import Journal
+
+
+class KafkaAssembly:
+    """Makes bridges with a Kafka end; `others` makes the ends that are not Kafka's."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        others: Assembly | None = None,
+        journal: Journal | None = None,
+        write_lines: WriteLines | None = None,
+    ) -> None:
+        """Without `others` and `journal` only bridges from Kafka to Kafka can be made: in a worker.
+
+        `write_lines` makes delivery-log lines durable; without it they stay in the journal topic.
+        """
+        self._write_lines = write_lines
+        #: What the log has been told of journal topics: once for all lanes.
+        self._warned: set[str] = set()
+        self._settings = settings
+        self._clock = clock
+        self._others = others
+        self._node_id = "" if journal is None else journal.identity.node_id
+        self._duplicates: dict[str, logs.Tally] = {}
+
+    def operated(self, bridge: Bridge) -> Operated:
+        """The bridge, stopped."""
+        if bridge.source_connector == JOURNAL:
+            return self._from_journal(bridge)
+        ownership = self._ownership(bridge)
+        return LanedRelay(
+            relay_options(bridge),
+            ownership,
+            lambda lane: self._lane(bridge, lane, ownership),
+        )
+
+    def ends(self, bridge: Bridge) -> Sequence[tuple[Source, Target]]:
+        """Source and target of each of its lanes, not open (`bridge.offline`)."""
+        if bridge.source_connector == JOURNAL:
+            assert self._others is not None
+            return [(self._others.source(bridge), self._target(bridge, 0, None))]
+        return [
+            (self._source(bridge, lane), self._target_of_lane(bridge, lane))
+            for lane in range(bridge.concurrency)
+        ]
+
+    def _target_of_lane(self, bridge: Bridge, lane: int) -> Target:
+        if self._is_kafka(bridge.static_connectors[0]):
+            return self._target(bridge, lane, None)
+        assert self._others is not None
+        return self._others.target(bridge)
+
+    # -- who relays what ---------------------------------------------------------------------------------
+
+    def _ownership(self, bridge: Bridge) -> Ownership:
+        target = bridge.static_connectors[0]
+        if target == JOURNAL:
+            return AllLanes(bridge.concurrency)
+        group = _group(bridge)
+        if self._is_kafka(target):
+            return JournalTopicOwnership(
+                self._connection(target),
+                group=group,
+                topic=_journal_topic(bridge),
+                lanes=bridge.concurrency,
+                prepare=self._journal_topic(bridge).prepare,
+            )
+        return SourceOwnership(
+            self._connection(bridge.source_connector),
+            group=group,
+            lanes=bridge.concurrency,
+            bridge=bridge.name,
+        )
+
+    def _is_kafka(self, connector: str) -> bool:
+        return connector != JOURNAL and self._settings.connectors[connector].is_kafka
+
+    # -- relays ------------------------------------------------------------------------------------------
+
+    def _from_journal(self, bridge: Bridge) -> Relay:
+        assert self._others is not None
+        return Relay(
+            relay_options(bridge),
+            self._others.source(bridge),
+            self._target(bridge, 0, None),
+            clock=self._clock,
+            dead_letters=self._others.dead_letters(bridge),
+        )
+
+    def _lane(self, bridge: Bridge, lane: int, ownership: Ownership) -> Relay:
+        source = self._source(bridge, lane)
+        dead_letters: Burier | None
+        if self._is_kafka(bridge.static_connectors[0]):
+            target = self._target(bridge, lane, ownership)
+            dead_letters = target if bridge.dead_letter_address else None
+            return Relay(
+                relay_options(bridge),
+                source,
+                target,
+                clock=self._clock,
+                dead_letters=dead_letters,
+                lag=lambda: source.lag,
+            )
+        assert self._others is not None
+        return Relay(
+            relay_options(bridge),
+            source,
+            self._others.target(bridge),
+            clock=self._clock,
+            dead_letters=self._others.dead_letters_at_target(bridge),
+            lag=lambda: source.lag,
+        )
+
+    def _source(self, bridge: Bridge, lane: int) -> KafkaSource:
+        node_id = self._node_id if bridge.static_connectors[0] == JOURNAL else ""
+        acceptor = self._settings.acceptor or AcceptorSettings()
+        return KafkaSource(
+            self._connection(bridge.source_connector),
+            bridge=bridge.name,
+            group=identity.progress_group(_group(bridge), node_id),
+            selects=bridge.selects_topic,
+            names=bridge.plain_addresses,
+            names_only=bridge.names_only,
+            forward=bridge.target_address,
+            lane=lane,
+            lanes=bridge.concurrency,
+            stamp=bridge.use_duplicate_detection,
+            start_position=bridge.start_position,
+            gap_policy=bridge.gap_policy,
+            batch_bytes=bridge.producer_window_size_bytes,
+            large_bytes=bridge.min_large_message_size_bytes,
+            max_hops=bridge.max_hops,
+            max_id_bytes=acceptor.max_duplicate_id_size_bytes,
+            clock=self._clock,
+        )
+
+    def _target(self, bridge: Bridge, lane: int, ownership: Ownership | None) -> KafkaTarget:
+        name = bridge.static_connectors[0]
+        options = KafkaTargetOptions(
+            stamp=bridge.use_duplicate_detection,
+            check_producer_ids=bridge.checks_producer_ids,
+            preserve_partitions=bridge.preserve_partitions,
+            create_topics=bridge.create_topics,
+            add_partitions=bridge.add_partitions,
+            topic_replication_factor=bridge.topic_replication_factor,
+            dead_letter_address=bridge.dead_letter_address,
+            bridge=bridge.name,
+            node=self._settings.node.name,
+            node_id=self._node_id,
+            target_name=name,
+        )
+        return KafkaTarget(
+            self._connection(name),
+            self._journal_topic(bridge),
+            lane,
+            options,
+            clock=self._clock,
+            confirmed=None if ownership is None else lambda: ownership.confirmed(lane),
+            write_lines=self._write_lines,
+            on_duplicates=self._duplicates_of(bridge.name).add,
+        )
+
+    def _duplicates_of(self, bridge: str) -> logs.Tally:
+        """Of all its lanes together: at most one line a second for a bridge."""
+        tally = self._duplicates.get(bridge)
+        if tally is None:
+            tally = self._duplicates[bridge] = logs.rate_limited(
+                "duplicate-rejected",
+                bridge=bridge,
+                later=lambda delay_s, tell: asyncio.get_running_loop().call_later(delay_s, tell),
+            )
+        return tally
+
+    def _journal_topic(self, bridge: Bridge) -> JournalTopic:
+        settings = self._settings
+        return JournalTopic(
+            self._connection(bridge.static_connectors[0]),
+            bridge=bridge.name,
+            topic=_journal_topic(bridge),
+            lanes=1 if bridge.source_connector == JOURNAL else bridge.concurrency,
+            replication_factor=bridge.journal_replication_factor,
+            owner=self._node_id if bridge.source_connector == JOURNAL else "",
+            id_cache_size=lambda address: settings.for_address(address).id_cache_size,
+            persist_ids=settings.duplicate_detection.persist_id_cache,
+            previous_topic=identity.journal_topic(bridge.previous_name) if bridge.previous_name else "",
+            origin=self._origin(bridge),
+            warned=self._warned,
+        )
+
+    def _origin(self, bridge: Bridge) -> Origin:
+        if bridge.source_connector == JOURNAL:
+            return journal_origin
+        return cluster_origin(self._connection(bridge.source_connector))
+
+    def _connection(self, name: str) -> KafkaConnection:
+        return kafka_connection(name, self._settings.connectors[name])
+
+
+def _group(bridge: Bridge) -> str:
+    return bridge.group_id or identity.group_id(bridge.name)
+
+
+def _journal_topic(bridge: Bridge) -> str:
+    return bridge.journal_topic or identity.journal_topic(bridge.name)

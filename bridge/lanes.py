@@ -1,0 +1,233 @@
+"""A bridge in lanes: one relay for each lane that this process owns, shown and operated as one bridge.
+
+Who owns which lane is somebody else's decision (`Ownership`); here lanes that are gained get a relay, and
+lanes that are lost are stopped, each by itself, while the others go on undisturbed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+import structlog
+import tenacity
+
+from bridge.errors import BridgeError
+from bridge.lane_relays import LaneRelays
+from bridge.lifecycle import Command, State, after
+from bridge.ownership import AllLanes, Ownership
+from bridge.pump import Counts
+from bridge.relay import TRANSIENT, Relay, RelayOptions
+
+__all__ = ["STANDBY", "AllLanes", "LanedRelay", "Ownership"]
+
+#: What `counts.trouble` says of a worker that is there in case another one fails.
+STANDBY = "standby: no lane is mine"
+
+
+class LanedRelay:
+    """`bridge.operated.Operated` over the relays of the lanes that this process owns.
+
+    A lane that FAILED makes the bridge show FAILED with the lane's number and reason, and the other lanes
+    go on: what makes a lane fail for good lies in its streams (a gap, a divergence) or in its part of the
+    target, and what lies in all of them each lane meets by itself. The lane stays owned: another worker
+    would fail with it as well. `start` tries what has failed again. Only a failure to own anything ends
+    the whole.
+
+    `pause` stops the lanes and keeps their ownership: what somebody paused does not go on in another
+    worker (but one that joins gets its share, here as ever). `stop` gives the lanes back, and other workers
+    take them.
+    """
+
+    def __init__(self, options: RelayOptions, ownership: Ownership, make: Callable[[int], Relay]) -> None:
+        self.options = options
+        self._ownership = ownership
+        self._relays = LaneRelays(options.name, make)
+        #: STARTING stands for every active state: which one it is follows from `_reached` and the lanes.
+        self._asked = State.STOPPED
+        #: How far the ownership has come: STARTING, CONNECTING, RUNNING.
+        self._reached = State.STARTING
+        self._reason = ""
+        #: Why the ownership cannot be had; empty: it can.
+        self._trouble = ""
+        #: Times that it was lost and had again.
+        self._regained = 0
+        self._life: asyncio.Task[None] | None = None
+        self._ending = False
+        self._log = structlog.get_logger().bind(bridge=options.name)
+
+    # -- what is seen ----------------------------------------------------------------------------------
+
+    @property
+    def lanes(self) -> Mapping[int, Relay]:
+        """The relays of the lanes that are ours, by lane."""
+        return self._relays.lanes
+
+    @property
+    def state(self) -> State:
+        """RUNNING where every lane of ours is, also where none is ours and the others are known."""
+        if self._asked is not State.STARTING:
+            return self._asked
+        return self._relays.state if self._reached is State.RUNNING else self._reached
+
+    @property
+    def reason(self) -> str:
+        """Why it is FAILED; empty otherwise."""
+        return self._reason or self._relays.reason
+
+    @property
+    def counts(self) -> Counts:
+        """In sum over all lanes that are or were ours; the first trouble of any."""
+        total = self._relays.counts
+        total.reconnects += self._regained
+        total.trouble = self._trouble or total.trouble
+        if not total.trouble and not self.lanes and self.state is State.RUNNING:
+            total.trouble = STANDBY
+        return total
+
+    @property
+    def in_flight(self) -> int:
+        """Messages sent and not confirmed."""
+        return self._relays.in_flight
+
+    @property
+    def store(self) -> str:
+        """Store identity of the target, once it has answered any lane."""
+        return self._relays.store
+
+    @property
+    def connected(self) -> bool:
+        """Whether a session is on in every lane of ours."""
+        return self.state is State.RUNNING
+
+    @property
+    def lag(self) -> tuple[int, int | None] | None:
+        """As `bridge.operated.Operated.lag`, of the lanes that are ours."""
+        return self._relays.lag
+
+    # -- commands --------------------------------------------------------------------------------------
+
+    async def command(self, command: Command) -> None:
+        """Do as asked; returns when it is done (start and resume: begun).
+
+        Raises:
+            Conflict: the state forbids it.
+        """
+        before, target = self.state, after(self.state, command)
+        match target:
+            case State.STARTING if before is not State.STARTING:
+                self._asked = target
+                await self._begin()
+            case State.PAUSING:
+                self._asked = target
+                await self._relays.order_all(Command.PAUSE)
+                if self._asked is target:
+                    self._asked = State.PAUSED
+            case State.STOPPING | State.STOPPED:
+                self._asked = target
+                await self._end()
+                if self._asked is State.STOPPING:
+                    self._asked = State.STOPPED
+
+    async def _begin(self) -> None:
+        self._reason = ""
+        if self._life is not None and not self._ending:
+            await self._relays.order_all(Command.START)
+            return
+        await self._last_life()
+        # Another command may have come while the last life was still giving back its lanes.
+        if self._asked is State.STARTING and self._life is None:
+            self._reached, self._ending = State.STARTING, False
+            self._life = asyncio.create_task(self._live(), name=f"lanes-{self.options.name}")
+
+    async def _end(self) -> None:
+        self._reason = self._trouble = ""
+        if self._life is not None and not self._ending:
+            self._ending = True
+            self._life.cancel()
+        await self._last_life()
+
+    async def _last_life(self) -> None:
+        """Wait until nothing of it is left."""
+        life = self._life
+        if life is not None:
+            await asyncio.wait((life,))
+            if self._life is life:
+                self._life = None
+
+    # -- one life, from start to stop; ended by cancelling it ------------------------------------------
+
+    async def _live(self) -> None:
+        try:
+            await self._own_lanes()
+        except tenacity.RetryError as error:
+            last = error.last_attempt
+            self._fail(f"no connection after {last.attempt_number} attempts: {_described(last.exception())}")
+        except BridgeError as error:
+            self._fail(_described(error))
+        except Exception as error:  # noqa: BLE001 - a bug must not look like a healthy bridge
+            self._fail(_described(error), error)
+        finally:
+            self._ending = True
+            try:
+                self._relays.own(frozenset(), start=False)
+                await self._relays.settled()
+            finally:
+                await self._ownership.close()
+
+    def _fail(self, reason: str, bug: Exception | None = None) -> None:
+        trace = {} if bug is None else {"exc_info": bug}
+        self._log.error("bridge-failed", reason=reason, **trace)
+        if not self._ending:
+            self._ending = True
+            self._reason, self._trouble = reason, ""
+            self._asked = State.FAILED
+
+    async def _own_lanes(self) -> None:
+        lost = False
+        while True:
+            await self._connect(lost=lost)
+            owned = self._ownership.owned
+            try:
+                while True:
+                    self._relays.own(owned, start=self._asked is State.STARTING)
+                    self._reached = State.RUNNING
+                    owned = await self._ownership.changed(owned)
+            except TRANSIENT as error:
+                self._disconnected(error, self.options.backoff.delay_ms(1))
+                self._relays.own(frozenset(), start=False)
+            lost = True
+
+    async def _connect(self, *, lost: bool) -> None:
+        """Open the ownership as often as the settings say, waiting as a `Relay` does for its ends."""
+        options = self.options
+        self._reached = State.CONNECTING
+        if lost:
+            await asyncio.sleep(options.backoff.delay_ms(1) / 1000)
+        attempts = options.reconnect_attempts if lost else options.initial_connect_attempts
+        retrying = tenacity.AsyncRetrying(
+            stop=tenacity.stop_never if attempts < 0 else tenacity.stop_after_attempt(attempts + 1),
+            wait=lambda retry: options.backoff.delay_ms(retry.attempt_number + 1) / 1000,
+            retry=tenacity.retry_if_exception_type(TRANSIENT),
+            before_sleep=self._note_failure,
+        )
+        await retrying(self._ownership.open)
+        self._regained += lost
+        self._trouble = ""
+
+    def _note_failure(self, retry: tenacity.RetryCallState) -> None:
+        error = retry.outcome.exception() if retry.outcome is not None else None
+        delay_s = retry.next_action.sleep if retry.next_action is not None else 0
+        self._disconnected(error, round(delay_s * 1000))
+
+    def _disconnected(self, error: BaseException | None, delay_ms: int) -> None:
+        """Log it, unless it is what was logged last."""
+        trouble, self._trouble = self._trouble, _described(error)
+        if self._trouble != trouble:
+            self._log.warning("bridge-disconnected", reason=self._trouble, **{"retry-in-ms": delay_ms})
+
+
+def _described(error: BaseException | None) -> str:
+    if isinstance(error, BridgeError):
+        return f"{error.code}: {error.detail}"
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,53 @@
+"""``python -m bridge.workers``: a worker process. Only a node's supervisor starts it.
+
+It imports neither the journal nor HTTP: what is loaded here, N processes hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bridge.operated import Operated
+    from bridge.workers.channel import Begin
+
+
+def main() -> int:
+    """Run the bridges from Kafka to Kafka that the settings name; 0 drained, 1 could not start or died."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # before the slow imports: a Ctrl-C is the supervisor's
+    parser = argparse.ArgumentParser(
+        description="A worker of a core-bridge node; started by the node itself."
+    )
+    parser.add_argument("--settings", required=True, type=Path)
+    parser.add_argument("--worker", required=True, type=int)  # the one named in logs; for whoever reads `ps`
+    parser.add_argument("--channel", required=True, type=int)
+    arguments = parser.parse_args()
+
+    from bridge.workers import worker
+
+    return worker.run(arguments.channel, lambda begin: _bridges(arguments.settings, begin))
+
+
+def _bridges(path: Path, begin: Begin) -> Mapping[str, Operated]:
+    from bridge import logs
+    from bridge.clock import SystemClock
+    from bridge.kafka_assembly import KafkaAssembly
+    from bridge.settings import load
+    from bridge.workers.shared import bridges_in_workers, check_settings
+
+    check_settings(path, begin.settings)
+    settings = load(path, os.environ)
+    node = settings.node
+    logs.configure(node.log_level, node.log_format, node.name, worker=begin.worker)
+    assembly = KafkaAssembly(settings, SystemClock())
+    return {bridge.name: assembly.operated(bridge) for bridge in bridges_in_workers(settings)}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,148 @@
+"""What a supervisor and its worker say to each other: one line of JSON a message, over a socket pair.
+
+The end of the channel is itself a message: to a worker, that its supervisor is gone; to the supervisor,
+that the worker is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from enum import Enum
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+from bridge.errors import BridgeError
+from bridge.lifecycle import State
+from bridge.pump import Counts
+
+#: Longest line, in bytes. Every message names one bridge at most, so none comes near.
+MOST_LINE_BYTES: Final = 64 * 1024
+#: Longest reason or trouble that a report carries; what is beyond is cut off.
+MOST_TEXT_CHARS: Final = 2_000
+
+
+class Wanted(Enum):
+    """What the operator wants of a bridge, whichever workers come and go."""
+
+    RUNNING = "RUNNING"
+    PAUSED = "PAUSED"
+    STOPPED = "STOPPED"
+
+
+class Begin(msgspec.Struct, tag="begin", frozen=True):
+    """Supervisor to worker, first: who you are."""
+
+    worker: int
+    #: Digest of the settings file that the node runs by.
+    settings: str
+    shutdown_timeout_ms: int
+
+
+class Want(msgspec.Struct, tag="want", frozen=True):
+    """Supervisor to worker: bring this bridge there."""
+
+    bridge: str
+    wanted: Wanted
+    #: Counts the node's orders to this bridge, from 1.
+    order: int
+
+
+class Stop(msgspec.Struct, tag="stop", frozen=True):
+    """Supervisor to worker: drain and end."""
+
+
+class Ready(msgspec.Struct, tag="ready", frozen=True):
+    """Worker to supervisor: settings read, bridges made, orders taken."""
+
+
+class Failed(msgspec.Struct, tag="failed", frozen=True):
+    """Worker to supervisor, last: why it ends."""
+
+    reason: str
+
+
+class Report(msgspec.Struct, tag="report", frozen=True, kw_only=True):
+    """Worker to supervisor: a bridge as this worker has it; `bridge.operated.Operated` says what is what."""
+
+    bridge: str
+    #: The latest order that is carried out (start and resume: begun); 0: none yet.
+    order: int
+    state: State
+    reason: str
+    store: str
+    connected: bool
+    in_flight: int
+    lag: tuple[int, int | None] | None
+    #: Since this worker started.
+    counts: Counts
+
+
+ToWorker = Begin | Want | Stop
+FromWorker = Ready | Report | Failed
+Received = TypeVar("Received")
+
+
+class ChannelBroken(BridgeError):
+    """A line that is too long, or not one of the messages that may come."""
+
+    code = "CHANNEL_BROKEN"
+
+
+class Channel(Generic[Received]):
+    """One end. `Received` is what the other one sends."""
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, received: type[Received]
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._decoder = msgspec.json.Decoder(received)
+
+    @classmethod
+    async def on(cls, end: socket.socket, received: Any) -> Channel[Received]:
+        """The channel on one end of a socket pair, which is the channel's from now on."""
+        reader, writer = await asyncio.open_unix_connection(sock=end, limit=MOST_LINE_BYTES)
+        return cls(reader, writer, received)
+
+    def send(self, message: ToWorker | FromWorker) -> None:
+        """Hand over a line. What the other end can no longer read is dropped: `receive` tells of its end."""
+        if not self._writer.is_closing():
+            self._writer.write(msgspec.json.encode(message) + b"\n")
+
+    async def sent(self) -> None:
+        """Wait until the other end has read nearly all, so that what waits for it stays bounded."""
+        with contextlib.suppress(ConnectionError):
+            await self._writer.drain()
+
+    async def receive(self) -> Received | None:
+        """The next message; None: the other end is gone, and nothing will come any more.
+
+        Raises:
+            ChannelBroken: a line that is no message. Nothing after it can be trusted.
+        """
+        try:
+            line = await self._reader.readline()
+        except ConnectionError:
+            return None
+        except ValueError:
+            raise ChannelBroken("a line was too long", limit=MOST_LINE_BYTES) from None
+        if not line.endswith(b"\n"):
+            return None  # the other end was killed while it wrote, or before
+        try:
+            return self._decoder.decode(line)
+        except msgspec.DecodeError as error:
+            raise ChannelBroken(f"a line was no message: {error}") from None
+
+    async def close(self) -> None:
+        """Close this end, after what was sent has gone out or the other end has."""
+        self._writer.close()
+        with contextlib.suppress(ConnectionError):
+            await self._writer.wait_closed()
+
+
+def shortened(text: str) -> str:
+    """`text` as far as a report carries it."""
+    return text if len(text) <= MOST_TEXT_CHARS else text[: MOST_TEXT_CHARS - 1] + "…"

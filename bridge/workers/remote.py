@@ -1,0 +1,185 @@
+"""A bridge whose lanes run in worker processes, as its operator sees it: one bridge.
+
+What is wanted of it is kept here, so that a worker that starts late, or again, learns it first. Every
+change of mind is an order with a number; a worker's report names the last order it has carried out, so a
+report from before an order is never taken for an answer to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+
+from bridge.lanes import STANDBY
+from bridge.lifecycle import Command, State, after
+from bridge.pump import Counts
+from bridge.workers.channel import Report, Want, Wanted
+
+_WANTED = {
+    Command.START: Wanted.RUNNING,
+    Command.RESUME: Wanted.RUNNING,
+    Command.PAUSE: Wanted.PAUSED,
+    Command.STOP: Wanted.STOPPED,
+}
+#: Where a bridge is that has not got to where it is wanted, and where it is once it has.
+_UNDER_WAY = {Wanted.PAUSED: State.PAUSING, Wanted.STOPPED: State.STOPPING}
+_ARRIVED = {Wanted.PAUSED: State.PAUSED, Wanted.STOPPED: State.STOPPED}
+
+
+@dataclass(slots=True)
+class _Seen:
+    """A worker that lives."""
+
+    #: The order that held when it started. A new process relays nothing before it has its orders, so this
+    #: one needs no answer where it was to stop or to pause.
+    since: int
+    #: None: it has not reported yet.
+    report: Report | None = None
+
+    @property
+    def order(self) -> int:
+        return self.since if self.report is None else max(self.since, self.report.order)
+
+
+class RemoteBridge:
+    """Implements `bridge.operated.Operated`; its supervisor tells it of workers and what they report."""
+
+    def __init__(self, name: str, tell: Callable[[Want], None]) -> None:
+        """`tell` hands an order to every worker that lives."""
+        self.name = name
+        self._tell = tell
+        self._wanted = Wanted.STOPPED
+        self._order = 0
+        self._workers: dict[int, _Seen] = {}
+        #: What workers that are gone had done: a counter never goes back.
+        self._gone = Counts()
+        self._store = ""
+        #: Set, and replaced, when a worker has reported or is gone.
+        self._heard = asyncio.Event()
+
+    # -- what operations and metrics read --------------------------------------------------------------
+
+    @property
+    def state(self) -> State:
+        """Of the whole: RUNNING where every worker that has reported is, FAILED where one is."""
+        if self._wanted is not Wanted.RUNNING:
+            places = _ARRIVED if self._obeyed(self._order) else _UNDER_WAY
+            return places[self._wanted]
+        states = {report.state if report.order >= self._order else State.STARTING for report in self._known()}
+        for state in (State.FAILED, State.CONNECTING):
+            if state in states:
+                return state
+        return State.RUNNING if states == {State.RUNNING} else State.STARTING
+
+    @property
+    def reason(self) -> str:
+        """Why it is FAILED, by worker; empty otherwise."""
+        if self.state is not State.FAILED:
+            return ""
+        return "; ".join(
+            f"worker {worker}: {seen.report.reason}"
+            for worker, seen in sorted(self._workers.items())
+            if seen.report is not None and seen.report.state is State.FAILED
+        )
+
+    @property
+    def counts(self) -> Counts:
+        """In sum over all workers there have been since the node started; the first trouble of any."""
+        known = self._known()
+        total = self._gone
+        for report in known:
+            total = _sum(total, report.counts)
+        troubles = [report.counts.trouble for report in known]
+        standby = STANDBY if troubles and set(troubles) == {STANDBY} else ""
+        return replace(total, trouble=next((t for t in troubles if t not in ("", STANDBY)), standby))
+
+    @property
+    def in_flight(self) -> int:
+        """Messages sent and not confirmed."""
+        return sum(report.in_flight for report in self._known())
+
+    @property
+    def lag(self) -> tuple[int, int | None]:
+        """Messages that wait at the source, and when the oldest came, ms since the epoch (None: none)."""
+        lags = [report.lag for report in self._known() if report.lag is not None]
+        oldest_ms = min((oldest_ms for _, oldest_ms in lags if oldest_ms is not None), default=None)
+        return sum(messages for messages, _ in lags), oldest_ms
+
+    @property
+    def store(self) -> str:
+        """Store identity of the target, once it has answered."""
+        return self._store
+
+    @property
+    def connected(self) -> bool:
+        """Whether a session is on in every lane."""
+        known = self._known()
+        return bool(known) and all(report.connected for report in known)
+
+    # -- commands --------------------------------------------------------------------------------------
+
+    async def command(self, command: Command) -> None:
+        """Do as asked; returns when every worker has done it (start and resume: at once).
+
+        A worker that dies meanwhile has stopped too; the next in its place gets the order first.
+
+        Raises:
+            Conflict: the state forbids it.
+        """
+        before = self.state
+        if after(before, command) is not before:
+            self._wanted = _WANTED[command]
+            self._order += 1
+            self._tell(self.want)
+        if command in (Command.STOP, Command.PAUSE):
+            order = self._order
+            while not self._obeyed(order):
+                await self._heard.wait()
+
+    # -- for the supervisor ----------------------------------------------------------------------------
+
+    @property
+    def want(self) -> Want:
+        """The order that holds."""
+        return Want(self.name, self._wanted, self._order)
+
+    def attached(self, worker: int) -> None:
+        """This worker's process has started."""
+        self._workers[worker] = _Seen(self._order)
+        self._change()
+
+    def heard(self, worker: int, report: Report) -> None:
+        """This worker says so."""
+        self._workers[worker].report = report
+        self._store = report.store or self._store
+        self._change()
+
+    def detached(self, worker: int) -> None:
+        """This worker's process has ended; what it had done stays in the sum."""
+        seen = self._workers.pop(worker)
+        if seen.report is not None:
+            self._gone = _sum(self._gone, seen.report.counts)
+        self._change()
+
+    def _known(self) -> list[Report]:
+        return [seen.report for seen in self._workers.values() if seen.report is not None]
+
+    def _obeyed(self, order: int) -> bool:
+        """Whether every worker that lives has carried out this order or a later one."""
+        return all(seen.order >= order for seen in self._workers.values())
+
+    def _change(self) -> None:
+        self._heard.set()
+        self._heard = asyncio.Event()
+
+
+def _sum(one: Counts, other: Counts) -> Counts:
+    """Numbers are added, the latest progress holds, and whose trouble it was is lost."""
+    added = {
+        field.name: getattr(one, field.name) + getattr(other, field.name)
+        for field in fields(Counts)
+        if field.name not in ("last_progress_ms", "trouble")
+    }
+    latest_ms = max(one.last_progress_ms, other.last_progress_ms)
+    return Counts(**added, last_progress_ms=latest_ms)

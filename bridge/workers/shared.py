@@ -1,0 +1,57 @@
+"""What a node and its workers must see alike: the settings file, and which bridges run in workers."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from bridge.errors import BridgeError
+from bridge.settings.bridges import Bridge
+from bridge.settings.connectors import JOURNAL
+from bridge.settings.model import Settings
+
+
+class SettingsChanged(BridgeError):
+    """The settings file is not the one that the node runs by: two minds in one node would relay at odds."""
+
+    code = "SETTINGS_CHANGED"
+
+
+def bridges_in_workers(settings: Settings) -> Sequence[Bridge]:
+    """The bridges from Kafka to Kafka: no other can do without this node's journal (design section 5)."""
+
+    def is_kafka(connector: str) -> bool:
+        return connector != JOURNAL and settings.connectors[connector].is_kafka
+
+    return [
+        bridge
+        for bridge in settings.bridges
+        if is_kafka(bridge.source_connector) and all(map(is_kafka, bridge.static_connectors))
+    ]
+
+
+def settings_digest(path: Path) -> str:
+    """SHA-256 of the file at `path`, in hex.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def check_settings(path: Path, expected: str) -> None:
+    """Hold the file against the digest of the node's.
+
+    Raises:
+        SettingsChanged: it is another one.
+        OSError: it cannot be read.
+    """
+    found = settings_digest(path)
+    if found != expected:
+        raise SettingsChanged(
+            f"{path} has changed since the node started: restart the node, or put back what it was",
+            key="settings",
+            limit=expected,
+            found=found,
+        )

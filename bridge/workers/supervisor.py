@@ -1,0 +1,241 @@
+"""Keeps N worker processes running: starts them, hears them, starts them again, ends them.
+
+A worker that ends unasked is started again after a back-off that grows while its lives are short. What it
+relayed is meanwhile relayed by the others: lanes are given out by the consumer group, not here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from bridge.backoff import Backoff
+from bridge.clock import Clock
+from bridge.settings.fields import MOST_WORKERS
+from bridge.workers.channel import Begin, ChannelBroken, Failed, Ready, Report, Stop, Want
+from bridge.workers.process import StartWorker, WorkerProcess
+from bridge.workers.remote import RemoteBridge
+
+#: From a worker's end to its next start: 0.5 s, doubled for each short life in a row, up to 30 s.
+RESTART_BACKOFF: Final = Backoff(500, 2.0, 30_000)
+#: A life of this length is not a short one: the back-off begins anew.
+STABLE_MS: Final = 60_000
+#: So many lives in a row that were short make the node not ready, even if the worker comes up each time.
+LOOPING_LIVES: Final = 3
+#: A worker reports twice a second; one that has said nothing for so long hangs, and is killed.
+SILENCE_MS: Final = 60_000
+#: From the end of a worker's channel, or from SIGTERM, to SIGKILL.
+KILL_AFTER_MS: Final = 2_000
+
+
+@dataclass(slots=True)
+class _Slot:
+    """A worker's place: its process now, and how its lives went."""
+
+    worker: int
+    #: None: between two lives.
+    process: WorkerProcess | None = None
+    #: Of this life: when it began, and whether it has come as far as taking orders.
+    began_ms: int = 0
+    ready: bool = False
+    #: Lives that ended since one was long enough, and how the last of them did.
+    endings: int = 0
+    last_was_ready: bool = True
+    last_ending: str = ""
+
+    def lived_long(self, now_ms: int) -> bool:
+        return self.ready and now_ms - self.began_ms >= STABLE_MS
+
+    def troubled(self, now_ms: int) -> bool:
+        """Whether it does not come up, or does not stay up."""
+        never_came_up = not self.ready and not self.last_was_ready
+        return never_came_up or (self.endings >= LOOPING_LIVES and not self.lived_long(now_ms))
+
+
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    #: None: it could not be started.
+    exit: int | None
+    #: Empty where the exit code is all that is known.
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return self.reason or f"its process ended with {self.exit}"
+
+
+class Supervisor:
+    """The workers of one node. `bridges` is what the node shows of the bridges that run in them."""
+
+    def __init__(
+        self,
+        start_worker: StartWorker,
+        bridges: Iterable[str],
+        *,
+        workers: int,
+        settings: str,
+        shutdown_timeout_ms: int,
+        clock: Clock,
+    ) -> None:
+        """Starts nothing yet.
+
+        Args:
+            start_worker: makes a process.
+            bridges: names of the bridges that run in every worker.
+            workers: how many processes.
+            settings: digest of the settings file; a worker that reads another one does not run.
+            shutdown_timeout_ms: the time that a worker may take to drain.
+            clock: for the length of lives.
+        """
+        assert 1 <= workers <= MOST_WORKERS, f"1 to {MOST_WORKERS} workers; found {workers}"
+        self.bridges = {name: RemoteBridge(name, self._tell) for name in bridges}
+        self._start_worker = start_worker
+        self._settings = settings
+        self._shutdown_timeout_ms = shutdown_timeout_ms
+        self._clock = clock
+        self._slots = [_Slot(number) for number in range(1, workers + 1)]
+        self._stopping = asyncio.Event()
+        self._killing = False
+        self._tasks: list[asyncio.Task[None]] = []
+        self._log = structlog.get_logger()
+
+    def start(self) -> None:
+        """Begin to keep the workers running. Returns at once: one that cannot start is tried again."""
+        self._tasks = [
+            asyncio.create_task(self._keep(slot), name=f"worker-{slot.worker}") for slot in self._slots
+        ]
+
+    async def stop(self) -> None:
+        """Ask every worker to drain and end, and wait until all have; cancel it when the time is up."""
+        self._stopping.set()
+        for slot in self._slots:
+            if slot.process is not None:
+                slot.process.channel.send(Stop())
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def kill(self) -> None:
+        """End whatever `stop` has left, at once; nothing is running afterwards."""
+        self._stopping.set()
+        self._killing = True
+        for slot in self._slots:
+            if slot.process is not None:
+                slot.process.terminate()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=KILL_AFTER_MS / 1000)
+        for slot in self._slots:
+            if slot.process is not None:
+                slot.process.kill()
+        await asyncio.gather(*self._tasks)
+
+    def problems(self) -> Sequence[str]:
+        """Workers that do not come up, or do not stay up, each in a sentence: reasons not to be ready.
+
+        One that was killed and is being started again is none: the others have its lanes meanwhile.
+        """
+        now_ms = self._clock.monotonic_ms()
+        return [
+            f"worker {slot.worker} does not stay up ({slot.endings} starts): {slot.last_ending}"
+            for slot in self._slots
+            if slot.troubled(now_ms)
+        ]
+
+    # -- one worker ------------------------------------------------------------------------------------
+
+    async def _keep(self, slot: _Slot) -> None:
+        while not self._stopping.is_set():
+            slot.began_ms = self._clock.monotonic_ms()
+            ending = await self._live(slot)
+            slot.endings = 1 if slot.lived_long(self._clock.monotonic_ms()) else slot.endings + 1
+            slot.last_was_ready, slot.last_ending, slot.ready = slot.ready, str(ending), False
+            if self._stopping.is_set():
+                self._log.info("worker-ended", worker=slot.worker, exit=ending.exit)
+                return
+            delay_ms = RESTART_BACKOFF.delay_ms(slot.endings)
+            self._log.warning(
+                "worker-ended",
+                worker=slot.worker,
+                exit=ending.exit,
+                reason=str(ending),
+                **{"retry-in-ms": delay_ms},
+            )
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(delay_ms / 1000):
+                    await self._stopping.wait()
+
+    async def _live(self, slot: _Slot) -> _Ending:
+        """One process, from its start to its end."""
+        try:
+            process = await self._start_worker(slot.worker)
+        except OSError as error:
+            return _Ending(None, f"its process could not be started: {error}")
+        self._log.info("worker-started", worker=slot.worker, pid=process.pid)
+        slot.process = process
+        for bridge in self.bridges.values():
+            bridge.attached(slot.worker)
+        try:
+            self._brief(slot, process)
+            reason = await self._listen(slot, process)
+            return _Ending(await self._reap(process), reason)
+        finally:
+            slot.process = None
+            for bridge in self.bridges.values():
+                bridge.detached(slot.worker)
+            await process.channel.close()
+
+    def _brief(self, slot: _Slot, process: WorkerProcess) -> None:
+        """Say first it is, and what is wanted of each bridge."""
+        channel = process.channel
+        channel.send(Begin(slot.worker, self._settings, self._shutdown_timeout_ms))
+        for bridge in self.bridges.values():
+            channel.send(bridge.want)
+        if self._stopping.is_set():  # asked to while the process was being started
+            channel.send(Stop())
+        if self._killing:
+            process.kill()
+
+    async def _listen(self, slot: _Slot, process: WorkerProcess) -> str:
+        """Take in what it says until its channel ends; why it ended, where that was said or seen."""
+        reason = ""
+        try:
+            while True:
+                async with asyncio.timeout(SILENCE_MS / 1000):
+                    message = await process.channel.receive()
+                match message:
+                    case Ready():
+                        slot.ready = True
+                    case Report():
+                        self._heard(slot, message)
+                    case Failed():
+                        reason = message.reason
+                    case None:
+                        return reason
+        except TimeoutError:
+            reason = f"it said nothing for {SILENCE_MS // 1000} s"
+        except ChannelBroken as error:
+            reason = str(error)
+        process.kill()
+        return reason
+
+    def _heard(self, slot: _Slot, report: Report) -> None:
+        bridge = self.bridges.get(report.bridge)
+        if bridge is None:
+            raise ChannelBroken("it reports a bridge that this node does not have", found=report.bridge)
+        bridge.heard(slot.worker, report)
+
+    async def _reap(self, process: WorkerProcess) -> int:
+        """Its exit code. One that has closed its channel and lives on is killed."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(KILL_AFTER_MS / 1000):
+                return await process.wait()
+        process.kill()
+        return await process.wait()
+
+    def _tell(self, want: Want) -> None:
+        for slot in self._slots:
+            if slot.process is not None:
+                slot.process.channel.send(want)

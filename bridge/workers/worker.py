@@ -1,0 +1,206 @@
+"""What runs in a worker's process: bridges that obey their supervisor and report to it.
+
+Whatever happens, a worker outlives its supervisor by no more than a drain: the end of the channel asks it to
+stop, and once it stops, a second request (SIGTERM, the end of the channel) ends it at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import signal
+import socket
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import structlog
+
+from bridge.errors import BridgeError, Conflict
+from bridge.event_loop import fast_loop
+from bridge.lifecycle import Command, State
+from bridge.operated import Operated
+from bridge.workers.channel import (
+    Begin,
+    Channel,
+    Failed,
+    Ready,
+    Report,
+    Stop,
+    ToWorker,
+    Want,
+    Wanted,
+    shortened,
+)
+
+#: Sets up the log and makes the bridges, by name; called once, in the running loop. What it raises is told to
+#: the supervisor.
+MakeBridges = Callable[[Begin], Mapping[str, Operated]]
+
+#: Each bridge is reported this often, in seconds...
+REPORT_INTERVAL_S: Final = 0.5
+#: ...and at a change of state, which is looked for this often.
+LOOK_INTERVAL_S: Final = 0.1
+
+_COMMANDS: Final = {
+    Wanted.RUNNING: Command.START,
+    Wanted.PAUSED: Command.PAUSE,
+    Wanted.STOPPED: Command.STOP,
+}
+
+
+def run(descriptor: int, make: MakeBridges) -> int:
+    """Be a worker until asked to stop; the exit code: 0 drained, 1 could not start or died.
+
+    `descriptor` is this end of the channel, inherited. SIGTERM drains. A Ctrl-C on the terminal reaches this
+    process too, but is the supervisor's to act on.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with asyncio.Runner(loop_factory=fast_loop()) as runner:
+        return runner.run(_run(socket.socket(fileno=descriptor), make))
+
+
+async def _run(end: socket.socket, make: MakeBridges) -> int:
+    return await _be_worker(await Channel.on(end, ToWorker), make)
+
+
+async def _be_worker(channel: Channel[ToWorker], make: MakeBridges) -> int:
+    try:
+        begin = await channel.receive()
+        if begin is None:
+            return 1
+        assert isinstance(begin, Begin), f"the first message is Begin; found {type(begin).__name__}"
+        try:
+            bridges = make(begin)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the supervisor must hear of it
+            channel.send(Failed(shortened(_described(error))))
+            return 1
+        channel.send(Ready())
+        return await _Worker(channel, bridges, begin.shutdown_timeout_ms).serve()
+    finally:
+        await channel.close()
+
+
+class _Worker:
+    """One life, from Ready to the end."""
+
+    def __init__(
+        self, channel: Channel[ToWorker], bridges: Mapping[str, Operated], shutdown_timeout_ms: int
+    ) -> None:
+        self._channel = channel
+        self._bridges = bridges
+        self._shutdown_timeout_ms = shutdown_timeout_ms
+        #: The latest order that is carried out, and the state that was reported last, by bridge.
+        self._orders = dict.fromkeys(bridges, 0)
+        self._told: dict[str, State] = {}
+        self._stop = asyncio.Event()
+        self._log = structlog.get_logger()
+
+    async def serve(self) -> int:
+        """Obey and report until asked to stop; then drain."""
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._asked)
+        exit_code = 0
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                lasting = [
+                    tasks.create_task(self._listen(tasks), name="listen"),
+                    tasks.create_task(self._report(), name="report"),
+                ]
+                await self._stop.wait()
+                await self._drain()
+                for task in lasting:
+                    task.cancel()
+        except* Exception as errors:  # noqa: BLE001 - a bug: the supervisor starts another process
+            self._log.error("worker-failed", exc_info=errors.exceptions[0])
+            self._channel.send(Failed(shortened(_described(errors.exceptions[0]))))
+            exit_code = 1
+        return exit_code
+
+    def _asked(self) -> None:
+        if self._stop.is_set():
+            os._exit(1)  # what is committed stays committed; what is not is relayed again by another worker
+        self._stop.set()
+
+    async def _listen(self, tasks: asyncio.TaskGroup) -> None:
+        while True:
+            match await self._channel.receive():
+                case Want() as want:
+                    # Orders may overtake: a stop ends a pause that waits for receipts.
+                    tasks.create_task(self._obey(want), name=f"obey-{want.order}")
+                case Stop():
+                    self._stop.set()
+                case None:
+                    self._asked()
+                    return
+                case Begin():
+                    raise AssertionError("Begin comes once")
+
+    async def _obey(self, want: Want) -> None:
+        bridge = self._bridges[want.bridge]
+        try:
+            if want.wanted is Wanted.PAUSED and bridge.state is State.STOPPED:
+                # A process that has just started: its bridge takes its share of the lanes, and rests.
+                await bridge.command(Command.START)
+            await bridge.command(_COMMANDS[want.wanted])
+        except Conflict as error:  # it has FAILED meanwhile, and says so
+            log = self._log.bind(bridge=want.bridge)
+            log.warning("worker-order-refused", wanted=want.wanted.value, reason=str(error))
+        self._orders[want.bridge] = max(want.order, self._orders[want.bridge])
+        self._tell(want.bridge)
+
+    async def _drain(self) -> None:
+        """Stop every bridge, in the time there is; the last reports carry the last counts."""
+        stopping = [
+            asyncio.create_task(bridge.command(Command.STOP), name=f"stop-{name}")
+            for name, bridge in self._bridges.items()
+        ]
+        done, late = await asyncio.wait(stopping, timeout=self._shutdown_timeout_ms / 1000)
+        self._tell_all()
+        if late:
+            self._log.warning("worker-not-drained", **{"shutdown-timeout-ms": self._shutdown_timeout_ms})
+            os._exit(1)  # not by cancelling: an end that does not close might not heed that either
+        for task in done:
+            task.result()
+
+    # -- reports ---------------------------------------------------------------------------------------
+
+    async def _report(self) -> None:
+        now = asyncio.get_running_loop().time
+        due = now()
+        while True:
+            all_due = now() >= due
+            if all_due:
+                due = now() + REPORT_INTERVAL_S
+            for name, bridge in self._bridges.items():
+                if all_due or bridge.state is not self._told.get(name):
+                    self._tell(name)
+            await self._channel.sent()
+            await asyncio.sleep(LOOK_INTERVAL_S)
+
+    def _tell_all(self) -> None:
+        for name in self._bridges:
+            self._tell(name)
+
+    def _tell(self, name: str) -> None:
+        bridge = self._bridges[name]
+        counts = bridge.counts
+        self._told[name] = bridge.state
+        self._channel.send(
+            Report(
+                bridge=name,
+                order=self._orders[name],
+                state=bridge.state,
+                reason=shortened(bridge.reason),
+                store=bridge.store,
+                connected=bridge.connected,
+                in_flight=bridge.in_flight,
+                lag=bridge.lag,
+                counts=dataclasses.replace(counts, trouble=shortened(counts.trouble)),
+            )
+        )
+
+
+def _described(error: BaseException) -> str:
+    if isinstance(error, BridgeError):
+        return f"{error.code}: {error.detail}"
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,129 @@
+"""A bridge in lanes without a cluster: an ownership that does as a test says, and lanes between fake ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from bridge.lanes import LanedRelay
+from bridge.lifecycle import Command, State
+from bridge.message import Message
+from bridge.ownership import Ownership
+from bridge.relay import Relay, RelayOptions
+from tests.fakes.ends import FakeJournal, FakeSource, FakeStore, FakeTarget
+from tests.fakes.virtual_time import VirtualClock, now_ms
+
+BRIDGE = "us-to-eu"
+#: Of virtual time; a test that waits longer for something has failed.
+LONGEST_S = 60
+
+
+class FakeOwnership:
+    """`Ownership` as a test says."""
+
+    def __init__(self, *owned: int) -> None:
+        self.given = frozenset(owned)
+        #: Raised by `open` while it is set.
+        self.refuses: Exception | None = None
+        self.is_open = False
+        self.opens: list[int] = []
+        self.closes: list[int] = []
+        self._lost: Exception | None = None
+        self._news = asyncio.Event()
+
+    def give(self, *owned: int) -> None:
+        self.given = frozenset(owned)
+        self._tell()
+
+    def lose(self, error: Exception) -> None:
+        """The membership is lost: not open any more."""
+        self._lost, self.is_open = error, False
+        self._tell()
+
+    def _tell(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
+
+    @property
+    def owned(self) -> frozenset[int]:
+        return self.given if self.is_open else frozenset()
+
+    async def open(self) -> None:
+        self.opens.append(now_ms())
+        await asyncio.sleep(0.01)
+        if self.refuses is not None:
+            raise self.refuses
+        self._lost, self.is_open = None, True
+
+    async def changed(self, known: frozenset[int]) -> frozenset[int]:
+        while True:
+            if self._lost is not None:
+                raise self._lost
+            if self.given != known:
+                return self.given
+            await self._news.wait()
+
+    async def confirmed(self, lane: int) -> None:
+        """Nobody asks here."""
+
+    async def close(self) -> None:
+        self.closes.append(now_ms())
+        self.is_open = False
+
+
+class Bridge:
+    """A bridge of lanes, each between a journal of its own and a store that all share."""
+
+    def __init__(self, ownership: Ownership, **options: object) -> None:
+        self.store = FakeStore()
+        self.journals: dict[int, FakeJournal] = {}
+        #: By lane, every relay that was made.
+        self.made: dict[int, list[Relay]] = {}
+        #: Called with each source that is made.
+        self.prepare: Callable[[int, FakeSource], None] = lambda lane, source: None
+        self.relay = LanedRelay(RelayOptions(BRIDGE, **options), ownership, self.make)  # type: ignore[arg-type]
+
+    def make(self, lane: int) -> Relay:
+        source = FakeSource(self.journal(lane), f"{BRIDGE}-{lane}")
+        self.prepare(lane, source)
+        relay = Relay(
+            self.relay.options,
+            source,
+            FakeTarget(self.store, f"{BRIDGE}-{lane}"),
+            clock=VirtualClock(),
+            dead_letters=None,
+            lag=lambda: (lane, 1_000 * lane if lane else None),
+        )
+        self.made.setdefault(lane, []).append(relay)
+        return relay
+
+    def journal(self, lane: int) -> FakeJournal:
+        if lane not in self.journals:
+            self.journals[lane] = FakeJournal(f"incarnation-{lane}")
+            self.journals[lane].make(f"orders-{lane}")
+        return self.journals[lane]
+
+    def put(self, lane: int, *bodies: bytes) -> None:
+        self.journal(lane).put(f"orders-{lane}", *(Message(body) for body in bodies))
+
+    async def start(self) -> None:
+        await self.relay.command(Command.START)
+
+    async def stop(self) -> None:
+        await self.relay.command(Command.STOP)
+
+    async def until(self, state: State) -> None:
+        await until(lambda: self.relay.state is state)
+
+    async def own(self, *lanes: int) -> None:
+        """Wait until these lanes relay."""
+        await until(lambda: (*self.relay.lanes,) == lanes and self.relay.state is State.RUNNING)
+
+    async def arrived(self, lane: int, *bodies: bytes) -> None:
+        await until(lambda: self.store.bodies(f"orders-{lane}") == [*bodies])
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(LONGEST_S):
+        while not holds():  # noqa: ASYNC110 - virtual time
+            await asyncio.sleep(0.001)

@@ -1,0 +1,103 @@
+"""Journals of earlier versions open, keep what they hold, and take what is new."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bridge.hops import HOP_BYTES, Hops
+from bridge.journal.database import FILE_NAME, SCHEMA_VERSION
+from bridge.journal.journal import Journal
+from bridge.journal.reader import find_address, read_blocks
+from bridge.journal.stored import END
+from tests.integration.journal.helpers import (
+    batch,
+    browsed,
+    check_file,
+    deliver,
+    number,
+    open_stream,
+    opened,
+    rows,
+    send,
+    target,
+)
+
+PASSED: Hops = ((2, b"1" * HOP_BYTES), (1, b"2" * HOP_BYTES * 2))
+#: What takes each version back to the one before it.
+STEPS_BACK = {
+    3: "ALTER TABLE blocks DROP COLUMN hops",
+    2: "ALTER TABLE positions DROP COLUMN moved_to",
+}
+
+
+def take_back(directory: Path, version: int) -> None:
+    """Make a closed journal one of this version."""
+    connection = sqlite3.connect(directory / FILE_NAME)
+    for step in range(SCHEMA_VERSION, version, -1):
+        connection.execute(STEPS_BACK[step])
+    connection.execute("UPDATE meta SET value = ? WHERE key = 'schema'", (str(version),))
+    connection.commit()
+    connection.close()
+
+
+def columns(directory: Path) -> dict[str, set[str]]:
+    tables = [name for (name,) in rows(directory, "SELECT name FROM sqlite_master WHERE type = 'table'")]
+    return {
+        table: {f"{name} {kind}" for _, name, kind, *_ in rows(directory, f"PRAGMA table_info({table})")}
+        for table in tables
+    }
+
+
+async def hops_at(journal: Journal, address: str = "orders") -> list[Hops]:
+    """Of each block."""
+
+    def read(connection: sqlite3.Connection) -> Sequence[Hops]:
+        row = find_address(connection, address)
+        assert row is not None
+        return [stored.block.hops for stored in read_blocks(connection, row.address_id, 0, END, 1 << 20)]
+
+    return list(await journal.read(read))
+
+
+async def test_hops_are_stored_with_their_block_and_cost_nothing_where_there_are_none(tmp_path: Path) -> None:
+    passed = batch({0: "a", 1: "b", 2: "c"}, 3)
+    assert passed.block is not None
+    async with opened(tmp_path) as journal:
+        await send(journal, "from a client")
+        end = target(journal)
+        await open_stream(end)
+        await deliver(end, replace(passed, block=passed.block.hopped(PASSED)))
+    async with opened(tmp_path) as journal:
+        assert await hops_at(journal) == [(), PASSED]
+    assert number(tmp_path, "SELECT count(*) FROM blocks WHERE hops IS NULL") == 1
+
+
+@pytest.mark.parametrize("version", range(1, SCHEMA_VERSION))
+async def test_an_older_journal_opens_keeps_its_messages_and_takes_hops(tmp_path: Path, version: int) -> None:
+    async with opened(tmp_path / "new"):
+        pass
+    directory = tmp_path / "old"
+    async with opened(directory) as journal:
+        await send(journal, "before")
+        identity = journal.identity.node_id
+        end = target(journal)
+        await open_stream(end)
+        await deliver(end, batch({0: "relayed"}, 1))
+    take_back(directory, version)
+    async with opened(directory) as journal:
+        assert journal.identity.node_id == identity
+        assert await browsed(journal) == ["before", "relayed"]
+        end = target(journal)
+        assert (await open_stream(end)).next == 1
+        passed = batch({1: "a", 2: "b", 3: "c"}, 4)
+        assert passed.block is not None
+        await deliver(end, replace(passed, block=passed.block.hopped(PASSED)))
+        assert await hops_at(journal) == [(), (), PASSED]
+    assert rows(directory, "SELECT value FROM meta WHERE key = 'schema'") == [(str(SCHEMA_VERSION),)]
+    assert columns(directory) == columns(tmp_path / "new")
+    check_file(directory)

@@ -1,0 +1,76 @@
+"""A bridge between two Kafka clusters, made of settings as a node makes it, in this process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from bridge.app import journal_options
+from bridge.assembly import Assembly
+from bridge.clock import SystemClock
+from bridge.journal.journal import Journal
+from bridge.lifecycle import Command, State
+from bridge.operated import Operated
+from bridge.settings import load
+from bridge.settings.model import Settings
+from tests.kafka.reachable import Reachable
+
+WITHIN_S = 30.0
+LOOK_AGAIN_S = 0.05
+
+
+@asynccontextmanager
+async def started(
+    path: Path, name: str, source: Reachable, target: Reachable, more: str = ""
+) -> AsyncIterator[Operated]:
+    """It relays ``<name>.orders`` to ``to.<name>.orders`` on two lanes; `more`: further settings."""
+    settings = await asyncio.to_thread(_settings, path, name, source, target, more)
+    journal = await Journal.open(journal_options(settings))
+    try:
+        made = Assembly(settings, SystemClock(), journal).operated(settings.bridges[0])
+        await made.command(Command.START)
+        try:
+            yield made
+        finally:
+            await made.command(Command.STOP)
+    finally:
+        await journal.close()
+
+
+def _settings(path: Path, name: str, source: Reachable, target: Reachable, more: str) -> Settings:
+    path.write_text(f"""
+        [node]
+        data-directory = "{path}.data"
+        [connectors.here]
+        url = "kafka://{source.bootstrap}"
+        [connectors.there]
+        url = "kafka://{target.bootstrap}"
+        [[bridges]]
+        name = "{name}"
+        source-connector = "here"
+        queue-name = "{name}.orders"
+        forwarding-address = "to.{{address}}"
+        static-connectors = ["there"]
+        concurrency = 2
+        retry-interval = 100
+        max-retry-interval = 100
+        {more}
+    """)
+    return load(path, {})
+
+
+async def reached(made: Operated, state: State) -> None:
+    """Wait for it."""
+    async with asyncio.timeout(WITHIN_S):
+        while made.state is not state:  # noqa: ASYNC110
+            await asyncio.sleep(LOOK_AGAIN_S)
+
+
+async def acknowledged(made: Operated, count: int) -> int:
+    """Messages that the target has confirmed, once there are so many."""
+    async with asyncio.timeout(WITHIN_S):
+        while made.counts.acknowledged < count:  # noqa: ASYNC110
+            await asyncio.sleep(LOOK_AGAIN_S)
+    return made.counts.acknowledged

@@ -1,0 +1,115 @@
+"""Kafka clusters for tests: two that a run shares, and a factory for tests that break theirs.
+
+``CORE_BRIDGE_TEST_KAFKA=host:port,host:port`` makes the two shared ones clusters that run already.
+Every fixture is a plain object, so that tests with a loop of their own share them. A machine without what a
+broker needs fails the test and names what is missing.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.kafka.brokers import Cluster
+from tests.kafka.nodes import KafkaNode
+from tests.kafka.reachable import Reachable, Running
+from tests.kafka.waiting import tail
+
+#: Clusters and nodes of the test that runs, for the logs of a failure.
+_SHOWN = pytest.StashKey[list[Cluster]]()
+_NODES = pytest.StashKey[list[KafkaNode]]()
+RUNNING = "CORE_BRIDGE_TEST_KAFKA"
+
+
+class Clusters(NamedTuple):
+    """Where messages come from, and where they go."""
+
+    a: Reachable
+    b: Reachable
+
+
+def shared_cluster(name: str, directory: Path) -> Iterator[Reachable]:
+    """One broker for the whole run, or one that runs already."""
+    running = os.environ.get(RUNNING, "")
+    if running:
+        addresses = running.split(",")
+        assert len(addresses) == 2, f"{RUNNING} must be host:port,host:port; found {running}"
+        yield Running(addresses["ab".index(name)])
+        return
+    with Cluster(name=f"cluster-{name}", directory=directory) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def cluster_a(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reachable]:
+    """The first shared cluster; never stop its broker."""
+    yield from shared_cluster("a", tmp_path_factory.mktemp("kafka-a"))
+
+
+@pytest.fixture(scope="session")
+def cluster_b(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reachable]:
+    """The second shared cluster; never stop its broker."""
+    yield from shared_cluster("b", tmp_path_factory.mktemp("kafka-b"))
+
+
+@pytest.fixture
+def clusters(cluster_a: Reachable, cluster_b: Reachable) -> Clusters:
+    """Both shared clusters."""
+    return Clusters(cluster_a, cluster_b)
+
+
+@pytest.fixture
+def make_cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
+    """Start a cluster of the test's own, to be killed and paused: ``make_cluster(3, properties={...})``."""
+    made: list[Cluster] = []
+
+    def make(brokers: int = 1, **options: Any) -> Cluster:
+        name = options.pop("name", f"own-{len(made) + 1}")
+        cluster = Cluster(brokers, name=name, directory=tmp_path / f"kafka-{name}", **options)
+        made.append(cluster)
+        return cluster.start()
+
+    request.node.stash[_SHOWN] = made
+    yield make
+    for cluster in made:
+        cluster.close()
+
+
+@pytest.fixture
+def make_node(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., KafkaNode]]:
+    """Describe a node, to be started, killed and paused: ``make_node("node-1", settings)``."""
+    made: list[KafkaNode] = []
+
+    def make(name: str, settings: str, **options: Any) -> KafkaNode:
+        made.append(KafkaNode(name, tmp_path, settings, **options))
+        return made[-1]
+
+    request.node.stash[_NODES] = made
+    yield make
+    for node in made:
+        node.destroy()
+
+
+@pytest.fixture
+def unique() -> Callable[[str], str]:
+    """Names that no other test has: ``unique("orders")``. For topics, groups and bridges."""
+    return lambda prefix: f"{prefix}-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show what the brokers of a failed test have logged last."""
+    report = yield
+    if report.failed:
+        shared = getattr(item, "funcargs", {})
+        found = [*item.stash.get(_SHOWN, []), shared.get("cluster_a"), shared.get("cluster_b")]
+        for cluster in (one for one in found if isinstance(one, Cluster)):
+            report.sections += [(f"log of {name}", end) for name, end in cluster.log_tails().items()]
+        for node in item.stash.get(_NODES, []):
+            report.sections.append((f"log of {node.name} ({node.log})", tail(node.log)))
+    return report

@@ -1,0 +1,265 @@
+"""What one transaction holds, decided before anything is sent."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from aiokafka.producer.message_accumulator import BatchBuilder
+
+from bridge.batch import Batch
+from bridge.block import FreshBlock, IndexedId
+from bridge.errors import OutOfSequence, TargetUnavailable
+from bridge.kafka import plan as plan_module
+from bridge.kafka.covered import last_offsets
+from bridge.kafka.id_blocks import MOST_ID_BYTES
+from bridge.kafka.journal_records import LaneRecord
+from bridge.kafka.lane_state import LaneState
+from bridge.kafka.letters import Letter, Letters
+from bridge.kafka.piles import RecordBatch, Segment
+from bridge.kafka.plan import Delivery, OpenStream, Plan, Setting, plan
+from bridge.kafka.suspects import Suspects
+from bridge.kafka.target_options import KafkaTargetOptions
+from bridge.kafka.topic_rules import TopicRules
+from bridge.message import Message
+from bridge.ports import Receipt, Stream
+from dedup.verdict import Verdict
+
+NOW = 1_700_000_000_000
+ORDERS = Stream("kafka:c:t:0", "orders", "to.orders", "7", 1)
+OTHER = Stream("kafka:c:u:0", "other", "to.orders", "7", 1)
+TOO_LARGE = Message(b"x" * 2_000, None, (), NOW)
+
+
+def fresh_state(id_cache_size: int = 100) -> LaneState:
+    return LaneState(
+        LaneRecord(bridge="b", generation=1, lanes=1),
+        id_cache_size=lambda _: id_cache_size,
+        persist_ids=True,
+        laid=True,
+    )
+
+
+def setting(*, letters: Letters | None = None, topics: dict[str, TopicRules] | None = None) -> Setting:
+    return Setting(
+        options=KafkaTargetOptions(bridge="b", dead_letter_address="dead"),
+        lane=0,
+        store="kafka:c",
+        topics={"to.orders": TopicRules("to.orders", 1, 1_000)} if topics is None else topics,
+        letters=letters or Letters(),
+        suspects=Suspects(),
+        make_builder=lambda most: BatchBuilder(most, 0, is_transactional=True),
+        exact=True,
+    )
+
+
+class Line:
+    """Deliveries of some streams, each as opened."""
+
+    def __init__(self) -> None:
+        self.deliveries: list[Delivery] = []
+        self.opened: dict[str, OpenStream] = {}
+
+    def put(
+        self,
+        stream: Stream,
+        from_: int,
+        *bodies: bytes | Message,
+        ids: tuple[IndexedId, ...] = (),
+        refused: tuple[int, ...] = (),
+    ) -> Delivery:
+        opened = self.opened.setdefault(stream.identity, OpenStream(stream, 1))
+        messages = [Message(body, None, (), NOW) if isinstance(body, bytes) else body for body in bodies]
+        upto = from_ + len(messages)
+        runs = ((from_, upto - 1),) if messages else ()
+        block = FreshBlock(messages, ids) if messages else None
+        upto = max(upto, *(place + 1 for place in refused)) if refused else upto
+        batch = Batch(stream.identity, from_, upto, runs, block, upto, refused, (NOW, NOW))
+        self.deliveries.append(Delivery(batch, opened))
+        return self.deliveries[-1]
+
+
+def verdicts(made: Plan) -> list[Verdict | type[OutOfSequence]]:
+    return [answer.verdict if isinstance(answer, Receipt) else type(answer) for _, answer in made.answers]
+
+
+def bodies(made: Plan) -> int:
+    return sum(batch.builder.record_count() for batch in made.piles)
+
+
+def test_batches_are_judged_on_top_of_those_before_them() -> None:
+    line = Line()
+    for from_, count in ((5, 3), (8, 2), (6, 3), (8, 4), (20, 1)):
+        line.put(ORDERS, from_, *[b"x"] * count)
+    made = plan(line.deliveries, fresh_state(), setting(), NOW)
+    assert verdicts(made) == [
+        Verdict.STORED, Verdict.STORED, Verdict.DUPLICATE, Verdict.STORED, OutOfSequence,
+    ]  # fmt: skip
+    assert [answer.next for _, answer in made.answers if isinstance(answer, Receipt)] == [8, 10, 10, 12]
+    assert bodies(made) == 3 + 2 + 2
+
+
+def test_nothing_is_known_before_it_is_committed() -> None:
+    """Rule 3"""
+    state, line = fresh_state(), Line()
+    line.put(ORDERS, 0, b"x", ids=((0, b"A"),))
+    plan(line.deliveries, state, setting(), NOW)
+    assert state.stream(ORDERS.identity) is None
+    made = plan(line.deliveries, state, setting(), NOW)
+    assert verdicts(made) == [Verdict.STORED]
+    made.records({}, NOW)
+    made.committed()
+    assert state.stream(ORDERS.identity) is not None
+    assert verdicts(plan(line.deliveries, state, setting(), NOW)) == [Verdict.DUPLICATE]
+
+
+def test_a_message_found_too_large_while_batches_are_made_takes_only_its_own_batch_with_it() -> None:
+    state, line = fresh_state(), Line()
+    line.put(ORDERS, 0, b"a", ids=((0, b"A"),))
+    line.put(ORDERS, 1, b"b", TOO_LARGE, ids=((0, b"B"),))
+    line.put(OTHER, 0, b"c", ids=((0, b"B"),))
+    line.put(ORDERS, 3, b"d")
+    made = plan(line.deliveries, state, setting(), NOW)
+    assert verdicts(made) == [Verdict.STORED, Verdict.REFUSED, Verdict.STORED, Verdict.NOT_NOW]
+    receipts = [answer for _, answer in made.answers if isinstance(answer, Receipt)]
+    assert (receipts[1].position, receipts[1].next) == (2, 1)
+    # The ID of a message that was not stored is not known.
+    assert receipts[2].duplicates == 0
+    assert bodies(made) == 2
+    made.committed()
+    assert line.opened[ORDERS.identity].blocked
+    assert not line.opened[OTHER.identity].blocked
+
+
+def counts(made: Plan) -> list[int]:
+    return [batch.builder.record_count() for batch in made.piles]
+
+
+def test_a_message_whose_time_is_in_doubt_goes_in_a_record_batch_alone_and_no_other_does() -> None:
+    """The broker judges it: this machine's clock may be wrong."""
+    topics = {"to.orders": TopicRules("to.orders", 1, 10_000, after_max_ms=1_000)}
+    line = Line()
+    line.put(OTHER, 0, b"a", b"b")
+    line.put(ORDERS, 0, b"c", Message(b"late", None, (), NOW + 1_001), b"d", b"e")
+    line.put(OTHER, 2, b"f")
+    made = plan(line.deliveries, fresh_state(), setting(topics=topics), NOW)
+    assert verdicts(made) == [Verdict.STORED] * 3
+    assert counts(made) == [3, 1, 2, 1]
+
+
+def test_what_the_broker_has_refused_for_its_time_is_refused_with_its_word_and_the_numbers() -> None:
+    line, own = Line(), setting(topics={"to.orders": TopicRules("to.orders", 1, after_max_ms=1_000)})
+    line.put(ORDERS, 0, b"a", Message(b"late", None, (), NOW + 7_777))
+    own.suspects.narrow(ORDERS.identity, 1, 1, 1, "INVALID_TIMESTAMP: the broker's word")
+    ((_, receipt),) = plan(line.deliveries, fresh_state(), own, NOW).answers
+    assert isinstance(receipt, Receipt)
+    assert (receipt.verdict, receipt.position) == (Verdict.REFUSED, 1)
+    assert receipt.reason.startswith("INVALID_TIMESTAMP: the broker's word; ")
+    assert "7777 ms" in receipt.reason
+
+
+def test_ids_of_what_is_sent_again_on_purpose_are_not_checked() -> None:
+    """Rule 4: a dead letter that is replayed has the ID that the target knows."""
+    replayed = Stream("journal:i:$replay/b/orders:0", "orders", "to.orders", "7", 1)
+    state, line = fresh_state(), Line()
+    line.put(ORDERS, 0, b"x", ids=((0, b"A"),))
+    line.put(replayed, 0, b"x", ids=((0, b"A"),))
+    line.put(ORDERS, 1, b"x", ids=((0, b"A"),))
+    made = plan(line.deliveries, state, setting(), NOW)
+    assert [answer.duplicates for _, answer in made.answers if isinstance(answer, Receipt)] == [0, 0, 1]
+    assert bodies(made) == 2
+
+
+def test_an_id_longer_than_a_journal_record_can_hold_with_others_is_refused_alone() -> None:
+    line = Line()
+    own = setting(topics={"to.orders": TopicRules("to.orders", 1)})
+    fits, too_long = b"i" * MOST_ID_BYTES, b"j" * (MOST_ID_BYTES + 1)
+    line.put(ORDERS, 0, b"x", b"y", ids=((0, fits), (1, too_long)))
+    ((_, receipt),) = plan(line.deliveries, fresh_state(), own, NOW).answers
+    assert isinstance(receipt, Receipt)
+    assert (receipt.verdict, receipt.position) == (Verdict.REFUSED, 1)
+    assert receipt.reason.startswith("INVALID_DUPLICATE_ID: ")
+    for number in (str(MOST_ID_BYTES), str(MOST_ID_BYTES + 1)):
+        assert number in receipt.reason
+    # Nothing is remembered of it where there is no cache, so it may be as long as it likes.
+    assert verdicts(plan(line.deliveries, fresh_state(0), own, NOW)) == [Verdict.STORED]
+
+
+def test_where_the_last_messages_stand_is_kept_with_the_topics_id_by_what_writes_none() -> None:
+    state, line = fresh_state(), Line()
+    first = {"to.orders": TopicRules("to.orders", 1, 1_000, id="id-1")}
+    line.put(ORDERS, 0, b"x")
+    made = plan(line.deliveries, state, setting(topics=first), NOW)
+    (batch,) = made.piles
+    made.records({batch: 41}, NOW)
+    made.committed()
+    line = Line()
+    line.put(ORDERS, 1, refused=(1,))
+    again = {"to.orders": TopicRules("to.orders", 1, 1_000, id="id-2")}
+    made = plan(line.deliveries, state, setting(topics=again), NOW)
+    made.records({}, NOW)
+    made.committed()
+    record = state.stream(ORDERS.identity)
+    assert record is not None
+    assert (record.next, record.offsets, record.target_id) == (2, (("to.orders", 0, 41),), "id-1")
+
+
+def test_of_an_empty_coverage_only_the_journal_hears() -> None:
+    line = Line()
+    line.put(ORDERS, 7)
+    made = plan(line.deliveries, fresh_state(), setting(), NOW)
+    assert verdicts(made) == [Verdict.STORED]
+    assert not made.is_empty
+    assert list(made.piles) == []
+    assert len(made.records({}, NOW)) == 1
+    assert made.lines == [""]
+
+
+def test_without_a_topic_nothing_is_planned() -> None:
+    line = Line()
+    line.put(ORDERS, 0, b"a")
+    made = plan(line.deliveries, fresh_state(), setting(topics={}), NOW)
+    assert verdicts(made) == [Verdict.NOT_NOW]
+    assert made.is_empty
+
+
+def test_a_letter_without_a_topic_fails_before_anything_is_sent() -> None:
+    letters, line = Letters(), Line()
+    letters.keep(Letter("b", "orders", ORDERS.identity, 0, "LOOP: why", Message(b"x")))
+    line.put(ORDERS, 0, refused=(0,))
+    with pytest.raises(TargetUnavailable, match="dead"):
+        plan(line.deliveries, fresh_state(), setting(letters=letters), NOW)
+
+
+def test_one_line_says_what_all_batches_of_a_stream_covered() -> None:
+    line = Line()
+    line.put(ORDERS, 2, b"a", b"b")
+    line.put(ORDERS, 4, b"c", ids=((0, b"C"),))
+    line.put(ORDERS, 5, refused=(5,))
+    made = plan(line.deliveries, fresh_state(), setting(), NOW)
+    made.records({}, NOW + 9)
+    (told,) = [json.loads(text) for text in made.lines]
+    assert (told["from"], told["upto"], told["runs"], told["refused"]) == (2, 6, [[2, 4]], [5])
+    assert (told["ids"], told["count"], told["committed"]) == ([[4, "C"]], 3, NOW + 9)
+
+
+def test_a_line_too_long_for_a_journal_record_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_module, "MOST_LINE_BYTES", 100)
+    line = Line()
+    line.put(ORDERS, 0, b"a")
+    made = plan(line.deliveries, fresh_state(), setting(), NOW)
+    made.records({}, NOW)
+    assert made.lines == [""]
+
+
+def test_last_offsets_count_messages_and_no_letters_and_nothing_that_is_not_known() -> None:
+    def batch(topic: str, partition: int, *segments: Segment) -> RecordBatch:
+        return RecordBatch(topic, partition, BatchBuilder(100, 0), list(segments))
+
+    offsets = {
+        batch("t", 0, Segment("a", 0, 4, 4), Segment("b", 0, 1, 6)): 100,
+        batch("t", 0, Segment("a", 5, 5, 0)): 107,
+        batch("t", 1, Segment("a", 6, 6, 0)): -1,
+        batch("dead", 0, Segment("b", 2, 2, 0, is_letter=True)): 5,
+    }
+    assert last_offsets(offsets) == {"a": (("t", 0, 107),), "b": (("t", 0, 106),)}

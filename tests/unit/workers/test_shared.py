@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bridge.settings import load
+from bridge.workers.shared import SettingsChanged, bridges_in_workers, check_settings, settings_digest
+
+SETTINGS = """
+[connectors.a]
+url = "kafka://127.0.0.1:9092"
+[connectors.b]
+url = "kafka://127.0.0.1:9093"
+[connectors.hub]
+url = "ws://127.0.0.1:61616"
+"""
+
+
+def bridge(name: str, source: str, target: str) -> str:
+    return (
+        f'[[bridges]]\nname = "{name}"\nsource-connector = "{source}"\n'
+        f'static-connectors = ["{target}"]\nqueue-name = "orders"\n'
+    )
+
+
+def test_only_bridges_from_kafka_to_kafka_run_in_workers(tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    ends = {
+        "kafka-to-kafka": ("a", "b"),
+        "kafka-to-node": ("a", "hub"),
+        "kafka-to-journal": ("a", "journal"),
+        "journal-to-kafka": ("journal", "b"),
+        "journal-to-node": ("journal", "hub"),
+        "and-back": ("b", "a"),
+    }
+    file.write_text(SETTINGS + "".join(bridge(name, *pair) for name, pair in ends.items()))
+    settings = load(file, {}, later=())
+    assert [found.name for found in bridges_in_workers(settings)] == ["kafka-to-kafka", "and-back"]
+
+
+def test_the_same_file_is_the_same_and_another_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text(SETTINGS)
+    digest = settings_digest(file)
+    file.write_text(SETTINGS)
+    check_settings(file, digest)
+    file.write_text(SETTINGS + "\n")
+    with pytest.raises(SettingsChanged, match="has changed since the node started"):
+        check_settings(file, digest)

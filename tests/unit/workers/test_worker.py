@@ -1,0 +1,216 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import pytest
+import structlog
+from structlog.testing import LogCapture
+
+from bridge.errors import TargetRefused
+from bridge.lifecycle import Command, State
+from bridge.pump import Counts
+from bridge.workers import worker
+from bridge.workers.channel import (
+    Begin,
+    Channel,
+    Failed,
+    FromWorker,
+    Ready,
+    Report,
+    Stop,
+    Want,
+    Wanted,
+)
+from tests.fakes.workers import ObedientBridge, channels
+
+START, STOP, PAUSE = Command.START, Command.STOP, Command.PAUSE
+#: Longest wait for anything, in seconds.
+PATIENCE_S = 10
+
+
+@pytest.fixture(autouse=True)
+def log() -> Iterator[LogCapture]:
+    """What is logged while the test runs; the worker's own settings of it end with the test."""
+    capture = LogCapture()
+    before = structlog.get_config()
+    structlog.configure(processors=[capture], cache_logger_on_first_use=False)
+    yield capture
+    structlog.configure(**before)
+
+
+@dataclass
+class Running:
+    """A worker in this process, seen by its supervisor."""
+
+    channel: Channel[FromWorker]
+    bridges: dict[str, ObedientBridge]
+    exit: asyncio.Task[int]
+
+    def order(self, number: int, wanted: Wanted, bridge: str = "orders") -> None:
+        self.channel.send(Want(bridge, wanted, number))
+
+    async def report(self, *, order: int = 0, bridge: str = "orders") -> Report:
+        """The first report of the bridge that has carried out `order`."""
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                said = await self.channel.receive()
+                assert said is not None, "it has ended"
+                if isinstance(said, Report) and said.bridge == bridge and said.order >= order:
+                    return said
+
+    async def rest(self) -> list[FromWorker]:
+        """All that it says until its end."""
+        said: list[FromWorker] = []
+        async with asyncio.timeout(PATIENCE_S):
+            while (message := await self.channel.receive()) is not None:
+                said.append(message)
+        return said
+
+
+@asynccontextmanager
+async def working(**bridges: ObedientBridge) -> AsyncIterator[Running]:
+    ours, theirs = channels()
+    made = bridges or {"orders": ObedientBridge()}
+    ours.send(Begin(3, "digest", 5_000))
+    exit_code = asyncio.create_task(worker._be_worker(theirs, lambda _: made))
+    running = Running(ours, made, exit_code)
+    try:
+        assert await ours.receive() == Ready()
+        yield running
+    finally:
+        await ours.close()
+        async with asyncio.timeout(PATIENCE_S):
+            await exit_code
+
+
+async def test_it_does_what_is_wanted_and_says_so() -> None:
+    async with working() as running:
+        orders = running.bridges["orders"]
+        orders.counts = Counts(sent=5, trouble="x" * 5_000)
+        orders.lag, orders.store, orders.in_flight = (9, 1_700), "kafka:b", 2
+        running.order(1, Wanted.RUNNING)
+        report = await running.report(order=1)
+        assert (report.state, report.connected, report.store) == (State.RUNNING, True, "kafka:b")
+        assert (report.lag, report.in_flight, report.counts.sent) == ((9, 1_700), 2, 5)
+        assert len(report.counts.trouble) == 2_000
+        running.order(2, Wanted.PAUSED)
+        assert (await running.report(order=2)).state is State.PAUSED
+        running.order(3, Wanted.STOPPED)
+        assert (await running.report(order=3)).state is State.STOPPED
+        assert orders.commands == [START, PAUSE, STOP]
+
+
+async def test_a_report_names_an_order_only_once_it_is_carried_out() -> None:
+    async with working() as running:
+        orders = running.bridges["orders"]
+        running.order(1, Wanted.RUNNING)
+        await running.report(order=1)
+        orders.receipts.clear()
+        running.order(2, Wanted.STOPPED)
+        while (report := await running.report()).state is not State.STOPPING:
+            pass
+        assert report.order == 1
+        orders.receipts.set()
+        assert (await running.report(order=2)).state is State.STOPPED
+
+
+async def test_a_stop_overtakes_a_pause_that_waits_for_receipts() -> None:
+    async with working() as running:
+        orders = running.bridges["orders"]
+        running.order(1, Wanted.RUNNING)
+        orders.receipts.clear()
+        running.order(2, Wanted.PAUSED)
+        running.order(3, Wanted.STOPPED)
+        while (await running.report()).state is not State.STOPPING:
+            pass
+        orders.receipts.set()
+        assert (await running.report(order=3)).state is State.STOPPED
+
+
+async def test_a_bridge_that_is_paused_when_the_process_starts_takes_part_and_rests() -> None:
+    async with working() as running:
+        running.order(4, Wanted.PAUSED)
+        assert (await running.report(order=4)).state is State.PAUSED
+        assert running.bridges["orders"].commands == [START, PAUSE]
+
+
+async def test_an_order_that_the_state_forbids_is_logged_and_counts_as_carried_out(log: LogCapture) -> None:
+    async with working() as running:
+        running.bridges["orders"].state = State.FAILED
+        running.order(2, Wanted.PAUSED)
+        assert (await running.report(order=2)).state is State.FAILED
+        (refused,) = [entry for entry in log.entries if entry["event"] == "worker-order-refused"]
+        assert (refused["bridge"], refused["wanted"]) == ("orders", "PAUSED")
+
+
+async def test_a_change_of_state_is_told_at_once_and_numbers_soon() -> None:
+    async with working() as running:
+        orders = running.bridges["orders"]
+        await running.report()
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        orders.state, orders.reason = State.FAILED, "SOURCE_GAP: gone"
+        while (report := await running.report()).state is not State.FAILED:
+            pass
+        assert report.reason == "SOURCE_GAP: gone"
+        assert loop.time() - began_s < worker.REPORT_INTERVAL_S
+        orders.counts.sent = 7
+        while (await running.report()).counts.sent != 7:
+            pass
+
+
+async def test_asked_to_stop_it_drains_and_its_last_word_has_the_last_counts() -> None:
+    async with working(orders=ObedientBridge(), stock=ObedientBridge()) as running:
+        for bridge in running.bridges:
+            running.order(1, Wanted.RUNNING, bridge)
+            await running.report(order=1, bridge=bridge)
+        running.bridges["orders"].receipts.clear()
+        running.channel.send(Stop())
+        while (await running.report()).state is not State.STOPPING:
+            pass
+        running.bridges["orders"].counts.acknowledged = 11
+        running.bridges["orders"].receipts.set()
+        last = {said.bridge: said for said in await running.rest() if isinstance(said, Report)}
+        assert {said.state for said in last.values()} == {State.STOPPED}
+        assert last["orders"].counts.acknowledged == 11
+        assert await running.exit == 0
+
+
+async def test_it_does_not_outlive_its_supervisor() -> None:
+    async with working() as running:
+        running.order(1, Wanted.RUNNING)
+        await running.report(order=1)
+        await running.channel.close()
+        async with asyncio.timeout(PATIENCE_S):
+            assert await running.exit == 0
+        assert running.bridges["orders"].commands == [START, STOP]
+
+
+async def test_a_worker_whose_bridges_cannot_be_made_says_why_and_ends() -> None:
+    def make(_: Begin) -> dict[str, ObedientBridge]:
+        raise TargetRefused("no such cluster")
+
+    ours, theirs = channels()
+    ours.send(Begin(1, "digest", 5_000))
+    assert await worker._be_worker(theirs, make) == 1
+    assert await ours.receive() == Failed("TARGET_REFUSED: no such cluster")
+    assert await ours.receive() is None
+
+
+async def test_a_worker_without_a_supervisor_does_not_begin() -> None:
+    ours, theirs = channels()
+    await ours.close()
+    assert await worker._be_worker(theirs, lambda _: {}) == 1
+
+
+async def test_a_bug_ends_the_process_and_is_told(log: LogCapture) -> None:
+    async with working() as running:
+        running.order(1, Wanted.RUNNING, "no such bridge")
+        assert running.exit is not None
+        said = await running.rest()
+        assert said[-1] == Failed("KeyError: 'no such bridge'")
+        assert await running.exit == 1
+        assert [entry["event"] for entry in log.entries] == ["worker-failed"]
