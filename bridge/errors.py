@@ -166,3 +166,10 @@ class Fenced(TargetUnavailable):
     """A newer link has opened this stream."""
 
     code = "FENCED"
+
+
+def described(error: BaseException | None) -> str:
+    """An error as logs and states say it: code and detail, or class and text where it is not the bridge's."""
+    if isinstance(error, BridgeError):
+        return f"{error.code}: {error.detail}"
+    return f"{type(error).__name__}: {error}"

@@ -102,12 +102,12 @@ class KafkaAssembly:
         target = bridge.static_connectors[0]
         if target == JOURNAL:
             return AllLanes(bridge.concurrency)
-        group = _group(bridge)
+        group = bridge.own_group
         if self._is_kafka(target):
             return JournalTopicOwnership(
                 self._connection(target),
                 group=group,
-                topic=_journal_topic(bridge),
+                topic=bridge.own_topic,
                 lanes=bridge.concurrency,
                 prepare=self._journal_topic(bridge).prepare,
             )
@@ -163,7 +163,7 @@ class KafkaAssembly:
         return KafkaSource(
             self._connection(bridge.source_connector),
             bridge=bridge.name,
-            group=identity.progress_group(_group(bridge), node_id),
+            group=identity.progress_group(bridge.own_group, node_id),
             selects=bridge.selects_topic,
             names=bridge.plain_addresses,
             names_only=bridge.names_only,
@@ -222,7 +222,7 @@ class KafkaAssembly:
         return JournalTopic(
             self._connection(bridge.static_connectors[0]),
             bridge=bridge.name,
-            topic=_journal_topic(bridge),
+            topic=bridge.own_topic,
             lanes=1 if bridge.source_connector == JOURNAL else bridge.concurrency,
             replication_factor=bridge.journal_replication_factor,
             owner=self._node_id if bridge.source_connector == JOURNAL else "",
@@ -240,11 +240,3 @@ class KafkaAssembly:
 
     def _connection(self, name: str) -> KafkaConnection:
         return kafka_connection(name, self._settings.connectors[name])
-
-
-def _group(bridge: Bridge) -> str:
-    return bridge.group_id or identity.group_id(bridge.name)
-
-
-def _journal_topic(bridge: Bridge) -> str:
-    return bridge.journal_topic or identity.journal_topic(bridge.name)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 import structlog
 import tenacity
 
-from bridge.errors import BridgeError
+from bridge.errors import BridgeError, described
 from bridge.lane_relays import LaneRelays
 from bridge.lifecycle import Command, State, after
 from bridge.ownership import AllLanes, Ownership
@@ -162,11 +162,11 @@ class LanedRelay:
             await self._own_lanes()
         except tenacity.RetryError as error:
             last = error.last_attempt
-            self._fail(f"no connection after {last.attempt_number} attempts: {_described(last.exception())}")
+            self._fail(f"no connection after {last.attempt_number} attempts: {described(last.exception())}")
         except BridgeError as error:
-            self._fail(_described(error))
+            self._fail(described(error))
         except Exception as error:  # noqa: BLE001 - a bug must not look like a healthy bridge
-            self._fail(_described(error), error)
+            self._fail(described(error), error)
         finally:
             self._ending = True
             try:
@@ -222,12 +222,6 @@ class LanedRelay:
 
     def _disconnected(self, error: BaseException | None, delay_ms: int) -> None:
         """Log it, unless it is what was logged last."""
-        trouble, self._trouble = self._trouble, _described(error)
+        trouble, self._trouble = self._trouble, described(error)
         if self._trouble != trouble:
             self._log.warning("bridge-disconnected", reason=self._trouble, **{"retry-in-ms": delay_ms})
-
-
-def _described(error: BaseException | None) -> str:
-    if isinstance(error, BridgeError):
-        return f"{error.code}: {error.detail}"
-    return f"{type(error).__name__}: {error}"

@@ -28,6 +28,7 @@ from bridge.errors import (
     TargetRefused,
     TargetUnavailable,
     TooBusy,
+    described,
 )
 from bridge.lifecycle import Command, State, after
 from bridge.ports import Receipt, Source, Stream, Target
@@ -155,11 +156,11 @@ class Relay:
             await self._relay_until_stopped()
         except tenacity.RetryError as error:
             last = error.last_attempt
-            self._fail(f"no connection after {last.attempt_number} attempts: {_described(last.exception())}")
+            self._fail(f"no connection after {last.attempt_number} attempts: {described(last.exception())}")
         except BridgeError as error:
-            self._fail(_described(error))
+            self._fail(described(error))
         except Exception as error:  # noqa: BLE001 - a bug must not look like a healthy bridge
-            self._fail(_described(error), error)
+            self._fail(described(error), error)
         finally:
             try:
                 await self._source.close()
@@ -256,7 +257,7 @@ class Relay:
 
     def _disconnected(self, error: BaseException | None, delay_ms: int) -> None:
         """Log it, unless it is what was logged last: a target that stays away is one line, not thousands."""
-        self.counts.trouble = _described(error)
+        self.counts.trouble = described(error)
         if self.counts.trouble != self._logged and not self._stop.is_set():
             self._logged = self.counts.trouble
             self._log.warning("bridge-disconnected", reason=self._logged, **{"retry-in-ms": delay_ms})
@@ -341,9 +342,3 @@ class Relay:
         self._log.warning(
             "dead-letter", stream=batch.stream, position=receipt.position, reason=receipt.reason
         )
-
-
-def _described(error: BaseException | None) -> str:
-    if isinstance(error, BridgeError):
-        return f"{error.code}: {error.detail}"
-    return f"{type(error).__name__}: {error}"
