@@ -17,7 +17,7 @@ from bridge.lane_relays import LaneRelays
 from bridge.lifecycle import Command, State, after
 from bridge.ownership import AllLanes, Ownership
 from bridge.pump import Counts
-from bridge.relay import TRANSIENT, Relay, RelayOptions
+from bridge.relay import TRANSIENT, Relay, RelayOptions, gave_up
 
 __all__ = ["STANDBY", "AllLanes", "LanedRelay", "Ownership"]
 
@@ -161,8 +161,7 @@ class LanedRelay:
         try:
             await self._own_lanes()
         except tenacity.RetryError as error:
-            last = error.last_attempt
-            self._fail(f"no connection after {last.attempt_number} attempts: {described(last.exception())}")
+            self._fail(gave_up(error))
         except BridgeError as error:
             self._fail(described(error))
         except Exception as error:  # noqa: BLE001 - a bug must not look like a healthy bridge
@@ -200,25 +199,13 @@ class LanedRelay:
 
     async def _connect(self, *, lost: bool) -> None:
         """Open the ownership as often as the settings say, waiting as a `Relay` does for its ends."""
-        options = self.options
         self._reached = State.CONNECTING
         if lost:
-            await asyncio.sleep(options.backoff.delay_ms(1) / 1000)
-        attempts = options.reconnect_attempts if lost else options.initial_connect_attempts
-        retrying = tenacity.AsyncRetrying(
-            stop=tenacity.stop_never if attempts < 0 else tenacity.stop_after_attempt(attempts + 1),
-            wait=lambda retry: options.backoff.delay_ms(retry.attempt_number + 1) / 1000,
-            retry=tenacity.retry_if_exception_type(TRANSIENT),
-            before_sleep=self._note_failure,
-        )
+            await asyncio.sleep(self.options.backoff.delay_ms(1) / 1000)
+        retrying = self.options.retrying(lost=lost, told=self._disconnected)
         await retrying(self._ownership.open)
         self._regained += lost
         self._trouble = ""
-
-    def _note_failure(self, retry: tenacity.RetryCallState) -> None:
-        error = retry.outcome.exception() if retry.outcome is not None else None
-        delay_s = retry.next_action.sleep if retry.next_action is not None else 0
-        self._disconnected(error, round(delay_s * 1000))
 
     def _disconnected(self, error: BaseException | None, delay_ms: int) -> None:
         """Log it, unless it is what was logged last."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -51,6 +51,41 @@ class RelayOptions:
     confirmation_window_size: int = 10 * 1024 * 1024
     #: -1: without limit.
     pending_ack_timeout_ms: int = 60_000
+
+    def retrying(
+        self,
+        *,
+        lost: bool,
+        told: Callable[[BaseException | None, int], None],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> tenacity.AsyncRetrying:
+        """Tries to connect as often as the settings say, while errors are `TRANSIENT`.
+
+        Args:
+            lost: a connection that was there; otherwise it is the first.
+            told: called before each wait with the error and the wait in milliseconds.
+            sleep: waits so many seconds.
+        """
+
+        def tell(retry: tenacity.RetryCallState) -> None:
+            error = retry.outcome.exception() if retry.outcome is not None else None
+            delay_s = retry.next_action.sleep if retry.next_action is not None else 0
+            told(error, round(delay_s * 1000))
+
+        attempts = self.reconnect_attempts if lost else self.initial_connect_attempts
+        return tenacity.AsyncRetrying(
+            stop=tenacity.stop_never if attempts < 0 else tenacity.stop_after_attempt(attempts + 1),
+            wait=lambda retry: self.backoff.delay_ms(retry.attempt_number + 1) / 1000,
+            retry=tenacity.retry_if_exception_type(TRANSIENT),
+            sleep=sleep,
+            before_sleep=tell,
+        )
+
+
+def gave_up(error: tenacity.RetryError) -> str:
+    """Why a bridge is FAILED that has tried as often as it may."""
+    last = error.last_attempt
+    return f"no connection after {last.attempt_number} attempts: {described(last.exception())}"
 
 
 class Relay:
@@ -155,8 +190,7 @@ class Relay:
         try:
             await self._relay_until_stopped()
         except tenacity.RetryError as error:
-            last = error.last_attempt
-            self._fail(f"no connection after {last.attempt_number} attempts: {described(last.exception())}")
+            self._fail(gave_up(error))
         except BridgeError as error:
             self._fail(described(error))
         except Exception as error:  # noqa: BLE001 - a bug must not look like a healthy bridge
@@ -191,18 +225,10 @@ class Relay:
         A first start tries at once; after the loss of a live link comes `retry-interval` first. From
         then on both wait alike (semantics.md R6).
         """
-        options = self.options
         self._show(State.CONNECTING)
         if lost:
-            await self._wait(options.backoff.delay_ms(1) / 1000)
-        attempts = options.reconnect_attempts if lost else options.initial_connect_attempts
-        retrying = tenacity.AsyncRetrying(
-            stop=tenacity.stop_never if attempts < 0 else tenacity.stop_after_attempt(attempts + 1),
-            wait=lambda retry: options.backoff.delay_ms(retry.attempt_number + 1) / 1000,
-            retry=tenacity.retry_if_exception_type(TRANSIENT),
-            sleep=self._wait,
-            before_sleep=self._note_failure,
-        )
+            await self._wait(self.options.backoff.delay_ms(1) / 1000)
+        retrying = self.options.retrying(lost=lost, told=self._disconnected, sleep=self._wait)
         async for attempt in retrying:
             with attempt:
                 if not await self._unless_stopped(self._open_ends()):
@@ -249,11 +275,6 @@ class Relay:
         """Change the state, unless a command has already."""
         if not self._stop.is_set():
             self.state = state
-
-    def _note_failure(self, retry: tenacity.RetryCallState) -> None:
-        error = retry.outcome.exception() if retry.outcome is not None else None
-        delay_s = retry.next_action.sleep if retry.next_action is not None else 0
-        self._disconnected(error, round(delay_s * 1000))
 
     def _disconnected(self, error: BaseException | None, delay_ms: int) -> None:
         """Log it, unless it is what was logged last: a target that stays away is one line, not thousands."""

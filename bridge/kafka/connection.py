@@ -6,7 +6,8 @@ commits, no automatic resets (kafka.md, trap 8), idempotent transactional produc
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -78,6 +79,16 @@ class KafkaConnection:
     def admin(self) -> AIOKafkaAdminClient:
         """An admin client."""
         return AIOKafkaAdminClient(**self._common())
+
+    @asynccontextmanager
+    async def administering(self) -> AsyncIterator[Any]:
+        """An admin client that is started, and closed in the end. Raises: KafkaError."""
+        admin = self.admin()
+        try:
+            await admin.start()
+            yield admin
+        finally:
+            await admin.close()
 
     def client(self) -> AIOKafkaClient:
         """A bare client, for requests that the others do not offer; ask `bootstrap` of it before."""

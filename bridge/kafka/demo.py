@@ -9,18 +9,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
 import aiokafka
 from aiokafka.admin import NewTopic
-from aiokafka.errors import KafkaError, for_code
+from aiokafka.errors import for_code
 from aiokafka.structs import TopicPartition
 
 from bridge.errors import TargetUnavailable
 from bridge.kafka.clients import Connection
-from bridge.kafka.errors import Side, explained
+from bridge.kafka.errors import Side, explaining
 from bridge.kafka.metadata import ClusterClient
 from bridge.kafka.records_out import ID_HEADER
 
@@ -160,18 +161,8 @@ class DemoCluster:
         finally:
             await consumer.stop()
 
-    @contextlib.contextmanager
-    def _errors(self, operation: str, resource: str) -> Iterator[None]:
-        try:
-            yield
-        except (KafkaError, OSError, TimeoutError) as error:
-            raise explained(
-                error,
-                side=self._side,
-                connector=self._connection.name,
-                operation=operation,
-                resource=resource,
-            ) from error
+    def _errors(self, operation: str, resource: str) -> AbstractContextManager[None]:
+        return explaining(self._connection.name, operation, resource, side=self._side)
 
 
 class DemoSender:

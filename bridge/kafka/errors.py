@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from typing import Final, Literal
 
 from aiokafka import TopicPartition
@@ -114,6 +115,20 @@ def explained(
     hint = _hint(telling, operation, resource)
     text = f"connector {connector}: {operation} {resource}: {said(telling)}{f'; {hint}' if hint else ''}"
     return kind(text, key=resource)
+
+
+@contextmanager
+def explaining(connector: str, operation: str, resource: str, *, side: Side = "source") -> Iterator[None]:
+    """What fails inside is `explained`; the bridge's own errors pass as they are.
+
+    Raises: as `explained` says.
+    """
+    try:
+        yield
+    except (KafkaError, OSError, TimeoutError) as error:
+        raise explained(
+            error, side=side, connector=connector, operation=operation, resource=resource
+        ) from error
 
 
 def is_for_good(error: BaseException) -> bool:

@@ -8,13 +8,12 @@ import functools
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from aiokafka.errors import KafkaError
 from aiokafka.structs import TopicPartition
 
 from bridge.errors import TargetRefused, TargetUnavailable
 from bridge.kafka import producers
 from bridge.kafka.connection import END_TRANSACTION_TIMEOUT_MS, KafkaConnection
-from bridge.kafka.errors import explained
+from bridge.kafka.errors import explaining
 from bridge.kafka.journal_records import Record, Snapshot
 
 #: Reading gives up after this long without progress: somebody's open transaction may hold it up until the
@@ -107,20 +106,13 @@ class JournalLog:
     @contextlib.contextmanager
     def _errors(self, operation: str, resource: str) -> Iterator[None]:
         try:
-            yield
+            with explaining(self._connection.name, operation, resource, side="target"):
+                yield
         except UnicodeDecodeError as error:
             raise TargetRefused(
                 f"connector {self._connection.name}: {resource} holds a record that no bridge wrote and that"
                 f" cannot be read: {error}",
                 key="journal-topic",
-            ) from error
-        except (KafkaError, OSError, TimeoutError) as error:
-            raise explained(
-                error,
-                side="target",
-                connector=self._connection.name,
-                operation=operation,
-                resource=resource,
             ) from error
 
 

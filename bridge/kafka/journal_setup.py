@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Final
 
 import structlog
 from aiokafka.admin import NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import KafkaError, for_code
+from aiokafka.errors import for_code
 
 from bridge.errors import TargetRefused, TargetUnavailable
 from bridge.kafka.connection import KafkaConnection
-from bridge.kafka.errors import explained
+from bridge.kafka.errors import explaining
 from bridge.kafka.metadata import Cluster, ClusterClient, Topic
 
 #: With fewer in-sync replicas than this nothing is written, where there are three.
@@ -139,7 +139,7 @@ class JournalSetup:
         found = await self.find(topic)
         if found is not None and len(found.partitions) < lanes:
             with self._errors("Alter", f"topic {topic} (journal-topic)"):
-                async with self._admin() as admin:
+                async with self._connection.administering() as admin:
                     await admin.create_partitions({topic: NewPartitions(lanes)})
         return await self._visible(topic, lanes)
 
@@ -153,7 +153,7 @@ class JournalSetup:
             }
             if factor >= REPLICATION_FACTOR:
                 options[_IN_SYNC] = str(MIN_IN_SYNC_REPLICAS)
-            async with self._admin() as admin:
+            async with self._connection.administering() as admin:
                 answer = await admin.create_topics([NewTopic(topic, lanes, factor, topic_configs=options)])
             for _, code, *message in answer.topic_errors:
                 # Another worker, or another node with the same settings, was faster.
@@ -178,31 +178,12 @@ class JournalSetup:
     async def _config(self, topic: str) -> Mapping[str, str]:
         with self._errors("DescribeConfigs", f"topic {topic} (journal-topic)"):
             asked = ConfigResource(ConfigResourceType.TOPIC, topic, dict.fromkeys(_CHECKED))
-            async with self._admin() as admin:
+            async with self._connection.administering() as admin:
                 (answer,) = await admin.describe_configs([asked])
             ((code, message, _type, _name, entries),) = answer.resources
             if code:
                 raise for_code(code)(message)
         return {entry[0]: str(entry[1]) for entry in entries}
 
-    @contextlib.asynccontextmanager
-    async def _admin(self) -> AsyncIterator[Any]:
-        admin = self._connection.admin()
-        try:
-            await admin.start()
-            yield admin
-        finally:
-            await admin.close()
-
-    @contextlib.contextmanager
-    def _errors(self, operation: str, resource: str) -> Iterator[None]:
-        try:
-            yield
-        except (KafkaError, OSError, TimeoutError) as error:
-            raise explained(
-                error,
-                side="target",
-                connector=self._connection.name,
-                operation=operation,
-                resource=resource,
-            ) from error
+    def _errors(self, operation: str, resource: str) -> AbstractContextManager[None]:
+        return explaining(self._connection.name, operation, resource, side="target")

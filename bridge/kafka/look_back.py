@@ -76,18 +76,16 @@ async def _read_last(reading: Reading, wanted: Mapping[TopicPartition, int]) -> 
 
 async def _maybe_compacted(connection: KafkaConnection, topics: Collection[str]) -> set[str]:
     """Those that are compacted, and those that cannot be asked (no right to DescribeConfigs)."""
-    admin = connection.admin()
     unsure = set(topics)
+    asked = [ConfigResource(ConfigResourceType.TOPIC, topic) for topic in topics]
     try:
-        await admin.start()
-        asked = [ConfigResource(ConfigResourceType.TOPIC, topic) for topic in topics]
-        for answer in await admin.describe_configs(asked):
+        async with connection.administering() as admin:
+            answers = await admin.describe_configs(asked)
+        for answer in answers:
             for error, _message, _kind, topic, entries in answer.resources:
                 policy = next((str(entry[1]) for entry in entries if entry[0] == "cleanup.policy"), "compact")
                 if not error and "compact" not in policy:
                     unsure.discard(topic)
     except (KafkaError, OSError):
         return set(topics)
-    finally:
-        await admin.close()
     return unsure

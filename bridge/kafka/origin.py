@@ -11,8 +11,8 @@ from typing import Final
 
 from bridge.kafka import identity
 from bridge.kafka.connection import KafkaConnection
+from bridge.kafka.errors import explaining
 from bridge.kafka.metadata import ClusterClient
-from bridge.kafka.source_errors import explaining
 
 #: Tells the source's identity. Raises: SourceUnavailable, SourceRefused.
 Origin = Callable[[], Awaitable[str]]

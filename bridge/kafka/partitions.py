@@ -18,9 +18,9 @@ from aiokafka.structs import TopicPartition
 
 from bridge.errors import SourceRefused, SourceUnavailable
 from bridge.kafka.connection import KafkaConnection
+from bridge.kafka.errors import explaining
 from bridge.kafka.identity import lane_of, stream_identity
 from bridge.kafka.metadata import Cluster, ClusterClient
-from bridge.kafka.source_errors import explaining
 from bridge.ports import Stream
 
 T = TypeVar("T")

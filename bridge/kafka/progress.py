@@ -28,7 +28,7 @@ from bridge.clock import Clock
 from bridge.crash_points import crash_point
 from bridge.errors import BridgeError
 from bridge.kafka.connection import KafkaConnection
-from bridge.kafka.source_errors import explaining
+from bridge.kafka.errors import explaining
 
 #: Settlements are committed at most this often.
 COMMIT_INTERVAL_MS: Final = 1_000

@@ -19,10 +19,10 @@ from aiokafka.structs import TopicPartition
 
 from bridge.errors import SourceUnavailable
 from bridge.kafka.connection import KafkaConnection
+from bridge.kafka.errors import explaining
 from bridge.kafka.fetch_limits import FETCH_MAX_WAIT_MS, fetch_options
 from bridge.kafka.patience import Patience
 from bridge.kafka.records_in import Record
-from bridge.kafka.source_errors import explaining
 
 #: After a record could not be decoded partitions are read one by one for this long, to find it.
 CAREFUL_MS: Final = 5_000

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Final
 
 import structlog
 from aiokafka.admin import NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import KafkaError, TopicAuthorizationFailedError, for_code
+from aiokafka.errors import TopicAuthorizationFailedError, for_code
 
 from bridge.errors import TargetRefused, TargetUnavailable
 from bridge.kafka.connection import KafkaConnection
-from bridge.kafka.errors import explained
+from bridge.kafka.errors import explaining
 from bridge.kafka.metadata import ClusterClient, Topic
 from bridge.kafka.target_options import KafkaTargetOptions
 from bridge.kafka.topic_rules import TopicRules, rules_of
@@ -90,7 +91,7 @@ class TargetTopics:
                 found=len(topic.partitions),
             )
         with self._errors("Alter", f"topic {name} (add-partitions)"):
-            async with self._admin() as admin:
+            async with self._connection.administering() as admin:
                 with contextlib.suppress(for_code(_INVALID_PARTITIONS)):  # another lane was faster
                     await admin.create_partitions({name: NewPartitions(least)})
         return await self._visible(client, name, least)
@@ -101,7 +102,7 @@ class TargetTopics:
             # aiokafka lets -1, the cluster's default, pass only beside assignments: none, and not None.
             by_default = not partitions or factor < 0
             topic = NewTopic(name, partitions or -1, factor, {} if by_default else None)
-            async with self._admin() as admin:
+            async with self._connection.administering() as admin:
                 answer = await admin.create_topics([topic])
             for _, code, *message in answer.topic_errors:
                 if code not in (0, _TOPIC_ALREADY_EXISTS):
@@ -126,7 +127,7 @@ class TargetTopics:
         if not topics:
             return found
         asked = [ConfigResource(ConfigResourceType.TOPIC, name, dict.fromkeys(_ASKED)) for name in topics]
-        async with self._admin() as admin:
+        async with self._connection.administering() as admin:
             (answer,) = await admin.describe_configs(asked)
         for code, message, _type, name, entries in answer.resources:
             partitions = len(topics[name].partitions)
@@ -148,20 +149,5 @@ class TargetTopics:
             self._told.add(name)
             self._log.warning("target-topic", topic=name, reason=what)
 
-    @contextlib.asynccontextmanager
-    async def _admin(self) -> AsyncIterator[Any]:
-        admin = self._connection.admin()
-        try:
-            await admin.start()
-            yield admin
-        finally:
-            await admin.close()
-
-    @contextlib.contextmanager
-    def _errors(self, operation: str, resource: str) -> Iterator[None]:
-        try:
-            yield
-        except (KafkaError, OSError, TimeoutError) as error:
-            raise explained(
-                error, side="target", connector=self._connection.name, operation=operation, resource=resource
-            ) from error
+    def _errors(self, operation: str, resource: str) -> AbstractContextManager[None]:
+        return explaining(self._connection.name, operation, resource, side="target")

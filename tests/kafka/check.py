@@ -12,7 +12,7 @@ import hashlib
 import time
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
@@ -20,7 +20,7 @@ from typing import Any, Final
 import confluent_kafka
 
 from dedup.ids import Stamp
-from tests.kafka.reachable import CALL_TIMEOUT_S, EARLIEST, LATEST, Reachable
+from tests.kafka.reachable import CALL_TIMEOUT_S, EARLIEST, Reachable
 from tests.kafka.traffic import ID_HEADER, Fate, Headers, Record, Traffic
 
 HOPS_HEADER: Final = "core-bridge-hops"
@@ -257,10 +257,9 @@ def read(cluster: Reachable, topic: str) -> Iterator[Arrived]:
     Raises:
         TimeoutError: nothing more came although the ends were not reached (an open transaction?).
     """
-    admin = cluster.admin()
-    partitions = admin.list_topics(topic, CALL_TIMEOUT_S).topics[topic].partitions
-    ends = _ends(admin, topic, partitions, LATEST)
-    starts = _ends(admin, topic, partitions, EARLIEST)
+    # Uncommitted records included: what is open must not shorten the log unseen.
+    ends = cluster.offsets(topic)
+    starts = cluster.offsets(topic, spec=EARLIEST)
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": cluster.bootstrap,
@@ -274,23 +273,6 @@ def read(cluster: Reachable, topic: str) -> Iterator[Arrived]:
     with contextlib.closing(consumer):
         consumer.assign([confluent_kafka.TopicPartition(topic, *start) for start in starts.items()])
         yield from _until_ends(consumer, topic, ends)
-
-
-def _ends(admin: Any, topic: str, partitions: Iterable[int], spec: Any) -> dict[int, int]:
-    """First or last offsets, uncommitted records included: what is open must not shorten the log unseen."""
-    asked = {confluent_kafka.TopicPartition(topic, partition): spec for partition in partitions}
-    deadline = time.monotonic() + CALL_TIMEOUT_S
-    while True:
-        answers = admin.list_offsets(asked, isolation_level=confluent_kafka.IsolationLevel.READ_UNCOMMITTED)
-        try:
-            return {
-                place.partition: answer.result(CALL_TIMEOUT_S).offset for place, answer in answers.items()
-            }
-        except confluent_kafka.KafkaException as error:
-            # A topic that has just been made: librdkafka does not ask again by itself.
-            passing = error.args[0].code() == confluent_kafka.KafkaError.NOT_LEADER_FOR_PARTITION
-            if not passing or time.monotonic() > deadline:
-                raise
 
 
 def _until_ends(consumer: Any, topic: str, ends: dict[int, int]) -> Iterator[Arrived]:

@@ -24,7 +24,7 @@ from typing import Any, Final
 import confluent_kafka
 
 from tests.acceptance.nodes import LOOK_AGAIN_S, Node, eventually
-from tests.kafka.reachable import CALL_TIMEOUT_S, LATEST, Reachable
+from tests.kafka.reachable import CALL_TIMEOUT_S, Reachable
 from tests.kafka.watchdog import WATCHDOG
 
 #: Longest that a bridge may take for what has no time of its own, brokers' restarts included, in seconds.
@@ -141,13 +141,9 @@ def await_progress(
     """
     admin = source.admin()
     group = group or f"core-bridge.{bridge}.progress"
-    partitions = admin.list_topics(topic, CALL_TIMEOUT_S).topics[topic].partitions
-    asked = {confluent_kafka.TopicPartition(topic, partition): LATEST for partition in partitions}
-    committed_level = confluent_kafka.IsolationLevel.READ_COMMITTED
 
     def caught_up() -> bool:
-        answers = admin.list_offsets(asked, isolation_level=committed_level)
-        ends = {place.partition: answer.result(CALL_TIMEOUT_S).offset for place, answer in answers.items()}
+        ends = source.offsets(topic, committed=True)
         committed = _committed(admin, group, topic)
         return all(end == 0 or committed.get(partition, -1) >= end for partition, end in ends.items())
 

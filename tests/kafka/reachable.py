@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import confluent_kafka
@@ -24,6 +24,11 @@ LATEST: Final = _ADMIN.OffsetSpec.latest()
 SILENT: Final = logging.getLogger("tests.kafka.client")
 SILENT.addHandler(logging.NullHandler())
 SILENT.propagate = False
+#: For `list_offsets`: whether only what is committed counts.
+_LEVELS: Final = {
+    False: confluent_kafka.IsolationLevel.READ_UNCOMMITTED,
+    True: confluent_kafka.IsolationLevel.READ_COMMITTED,
+}
 #: Pause between two questions, in seconds.
 ASK_AGAIN_S: Final = 0.05
 
@@ -122,6 +127,31 @@ class Reachable:
 
         _until(seen, f"{number} brokers are in the cluster at {self.bootstrap}")
 
+    def offsets(
+        self, topic: str, partitions: Iterable[int] = (), spec: Any = LATEST, *, committed: bool = False
+    ) -> dict[int, int]:
+        """First or last offset of each partition, of all of a topic unless told otherwise.
+
+        By a client that has met no dead broker. Of a topic that was just made or whose leader moves,
+        librdkafka does not ask a second time by itself.
+
+        Args:
+            spec: `EARLIEST` or `LATEST`.
+            committed: count no record of an open transaction, and none behind it.
+        """
+        admin = self.admin()
+        known = partitions or admin.list_topics(topic, timeout=CALL_TIMEOUT_S).topics[topic].partitions
+        asked = {confluent_kafka.TopicPartition(topic, partition): spec for partition in known}
+        found: dict[int, int] = {}
+
+        def answered() -> bool:
+            answers = admin.list_offsets(asked, isolation_level=_LEVELS[committed])
+            found.update((place.partition, _offset(answer)) for place, answer in answers.items())
+            return True
+
+        _until(answered, f"the offsets of {topic} are told")
+        return found
+
     @staticmethod
     def _partition(admin: Any, topic: str, partition: int) -> Any:
         return admin.list_topics(topic, timeout=CALL_TIMEOUT_S).topics[topic].partitions[partition]
@@ -137,6 +167,10 @@ class Running(Reachable):
     def bootstrap(self) -> str:
         """As it was given."""
         return self._bootstrap
+
+
+def _offset(answer: Any) -> int:
+    return int(answer.result(CALL_TIMEOUT_S).offset)
 
 
 def _until(look: Any, what: str) -> None:

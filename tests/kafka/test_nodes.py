@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -57,5 +56,5 @@ def test_a_crash_point_that_is_not_reached_is_said(
     node = make_node("node-1", kafka_bridge(clusters._asdict(), unique("a-to-b"), queue_name=topic))
     with pytest.raises(AssertionError, match=r"node-1 did not reach kafka.after-commit 99 times in 3 s"):
         node.crash("kafka.after-commit", 99, within_s=3)
-    node.signal(signal.SIGTERM)
-    assert node.wait() == 0
+    node.await_ready()
+    assert node.stop() == 0

@@ -28,7 +28,7 @@ from dedup.ids import Stamp
 from tests.acceptance.nodes import eventually
 from tests.kafka.check import Arrived, Checker, Report, Stamps, read
 from tests.kafka.nodes import KafkaNode, bridge_table, connector_tables
-from tests.kafka.reachable import CALL_TIMEOUT_S, LATEST, SILENT, Reachable
+from tests.kafka.reachable import CALL_TIMEOUT_S, SILENT, Reachable
 from tests.kafka.traffic import Fate, Record, Traffic, produce
 
 #: Lanes of a killed worker are free after this; brokers here allow it (`conftest`).
@@ -162,7 +162,7 @@ class Arrivals:
 
     def await_new(self, count: int, stalled_s: float = STALLED_S) -> None:
         """Return when so many have arrived beyond what the topic holds now. Raises: TimeoutError."""
-        held = self._ends()
+        held = self._cluster.offsets(self._topic, range(self._partitions))
         left, progress_s = count, time.monotonic()
         while left > 0:
             new = sum(one.offset() >= held[one.partition()] for one in self._messages(0.1))
@@ -171,13 +171,6 @@ class Arrivals:
                 progress_s = time.monotonic()
             if time.monotonic() - progress_s > stalled_s:
                 raise TimeoutError(f"{count - left} of {count} new ones, and no more for {stalled_s:g} s")
-
-    def _ends(self) -> dict[int, int]:
-        """One beyond each partition's last record; by a client that has met no dead broker."""
-        admin = self._cluster.admin()
-        asked = [confluent_kafka.TopicPartition(self._topic, number) for number in range(self._partitions)]
-        answers = admin.list_offsets(dict.fromkeys(asked, LATEST))
-        return {place.partition: answer.result(CALL_TIMEOUT_S).offset for place, answer in answers.items()}
 
     def _messages(self, wait_s: float) -> list[Any]:
         found = [one for one in self._consumer.consume(5_000, timeout=wait_s) if one.error() is None]
