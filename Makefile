@@ -89,7 +89,9 @@ format: $(DEV) ## formats the code and mends what ruff can mend
 lock: ## resolves the lock files anew (needs uv)
 	@command -v $(UV) >/dev/null || { echo "make lock needs uv: install it with 'pipx install uv'" >&2; exit 1; }
 	$(COMPILE) $(ARGS) pyproject.toml requirements/build.in --output-file requirements/base.txt
-	$(COMPILE) $(ARGS) --constraint requirements/base.txt --extra dev pyproject.toml requirements/build.in \
+	$(COMPILE) $(ARGS) --constraint requirements/base.txt --extra reconcile pyproject.toml requirements/build.in \
+		--output-file requirements/reconcile.txt
+	$(COMPILE) $(ARGS) --constraint requirements/reconcile.txt --extra dev pyproject.toml requirements/build.in \
 		--output-file requirements/dev.txt
 
 clean: ## takes away what was made here, data excepted
