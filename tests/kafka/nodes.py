@@ -17,14 +17,14 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import confluent_kafka
 
 from tests.acceptance.nodes import LOOK_AGAIN_S, Node, eventually
-from tests.kafka.reachable import CALL_TIMEOUT_S, Reachable
+from tests.kafka.reachable import CALL_TIMEOUT_S, SILENT, Reachable
 from tests.kafka.watchdog import WATCHDOG
 
 #: Longest that a bridge may take for what has no time of its own, brokers' restarts included, in seconds.
@@ -139,26 +139,33 @@ def await_progress(
     Args:
         group: where progress is committed; default: that of a bridge between two clusters.
     """
-    admin = source.admin()
     group = group or f"core-bridge.{bridge}.progress"
+    # A consumer, not an admin client: librdkafka's admin client (2.x) follows a null pointer where the answer
+    # is that the coordinator has moved, and ends the process.
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": source.bootstrap, "group.id": group, "enable.auto.commit": False},
+        logger=SILENT,
+    )
 
     def caught_up() -> bool:
         ends = source.offsets(topic, committed=True)
-        committed = _committed(admin, group, topic)
+        committed = _committed(consumer, topic, ends)
         return all(end == 0 or committed.get(partition, -1) >= end for partition, end in ends.items())
 
-    eventually(caught_up, f"{group} is at the end of {topic}", within_s)
+    with contextlib.closing(consumer):
+        eventually(caught_up, f"{group} is at the end of {topic}", within_s)
 
 
-def _committed(admin: Any, group: str, topic: str) -> dict[int, int]:
-    asked = confluent_kafka.ConsumerGroupTopicPartitions(group)
+def _committed(consumer: Any, topic: str, partitions: Iterable[int]) -> dict[int, int]:
+    """What the consumer's group has committed; below 0: nothing. It joins no group for that."""
+    asked = [confluent_kafka.TopicPartition(topic, partition) for partition in partitions]
     try:
-        answer = admin.list_consumer_group_offsets([asked])[group].result(CALL_TIMEOUT_S)
+        found = consumer.committed(asked, timeout=CALL_TIMEOUT_S)
     except confluent_kafka.KafkaException as error:
-        if error.args[0].code() in (confluent_kafka.KafkaError.GROUP_ID_NOT_FOUND, *_COMING):
+        if error.args[0].code() in _COMING:
             return {}
         raise
-    return {place.partition: place.offset for place in answer.topic_partitions if place.topic == topic}
+    return {place.partition: place.offset for place in found}
 
 
 #: Answers of a coordinator that is being moved or loaded.
@@ -167,6 +174,7 @@ _COMING: Final = (
     confluent_kafka.KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     confluent_kafka.KafkaError.COORDINATOR_NOT_AVAILABLE,
     confluent_kafka.KafkaError._TIMED_OUT,
+    confluent_kafka.KafkaError._WAIT_COORD,
 )
 
 

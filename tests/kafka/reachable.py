@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Final
 
 import confluent_kafka
@@ -132,14 +133,13 @@ class Reachable:
     ) -> dict[int, int]:
         """First or last offset of each partition, of all of a topic unless told otherwise.
 
-        By a client that has met no dead broker. Of a topic that was just made or whose leader moves,
-        librdkafka does not ask a second time by itself.
+        Of a topic that was just made or whose leader moves, librdkafka does not ask a second time by itself.
 
         Args:
             spec: `EARLIEST` or `LATEST`.
             committed: count no record of an open transaction, and none behind it.
         """
-        admin = self.admin()
+        admin = self._asking
         known = partitions or admin.list_topics(topic, timeout=CALL_TIMEOUT_S).topics[topic].partitions
         asked = {confluent_kafka.TopicPartition(topic, partition): spec for partition in known}
         found: dict[int, int] = {}
@@ -151,6 +151,13 @@ class Reachable:
 
         _until(answered, f"the offsets of {topic} are told")
         return found
+
+    @cached_property
+    def _asking(self) -> Any:
+        """One client for all questions about offsets, which are asked often."""
+        # A broker that was away is asked again at once.
+        patience = {"reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 100}
+        return _ADMIN.AdminClient({"bootstrap.servers": self.bootstrap, **patience}, logger=SILENT)
 
     @staticmethod
     def _partition(admin: Any, topic: str, partition: int) -> Any:
