@@ -10,9 +10,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Stamps: an install is done again when its lock or pyproject.toml is newer.
 BASE := $(VENV)/.base
+RECONCILE := $(VENV)/.reconcile
 DEV := $(VENV)/.dev
 CHECKED := bridge cluster dedup tests
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# What Spark runs on; empty where there is none.
+JAVA := $(shell command -v $${JAVA_HOME:+$$JAVA_HOME/bin/}java)
 UV ?= uv
 # Tests wait for other processes most of the time: a few more of them at a time than there are cores.
 JOBS ?= 3
@@ -27,15 +30,15 @@ define needed
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run serve test lint unit needs test-crash test-kafka-long kafka-up kafka-down demo-kafka bench format lock clean
+.PHONY: help setup run serve test lint unit needs test-crash test-kafka-long test-spark-long kafka-up kafka-down demo-kafka bench bench-reconcile format lock clean
 
 help: ## says what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 17
 
 setup: $(BASE) ## makes .venv with .venv/bin/core-bridge
 
-run: $(BASE) ## relays real data through a cut and two kills, and proves that nothing is lost or doubled
-	@$(BIN)/core-bridge demo $(ARGS)
+run: $(BASE) $(if $(JAVA),$(RECONCILE)) ## relays real data through a cut and two kills, and proves that nothing is lost or doubled
+	@$(BIN)/core-bridge demo --report report $(ARGS)
 
 serve: $(BASE) ## starts a node with settings.toml
 	@$(BIN)/core-bridge run --settings settings.toml
@@ -51,7 +54,7 @@ lint: $(DEV) ## style, types and layers
 unit: $(DEV) needs lint ## the tests, with branch coverage and its floor
 	@$(BIN)/python -m tests.kafka.distribution fetch
 	@$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -n $(JOBS) --dist loadfile -m "not crash and not kafka_long" $(ARGS)
+	$(BIN)/coverage run -m pytest -n $(JOBS) --dist loadfile -m "not crash and not kafka_long and not spark_long" $(ARGS)
 	@$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
@@ -59,6 +62,7 @@ needs: ## what the tests take from the system
 	$(call needed,openssl,openssl,the openssl program)
 	$(call needed,$${JAVA_HOME:+$$JAVA_HOME/bin/}java,default-jre-headless,Java 17 or newer to run Kafka)
 	$(call needed,mvn,maven,Maven to fetch Kafka)
+	$(call needed,chromium,chromium,Chromium to look at the report's page)
 
 test-crash: $(DEV) ## 200 rounds of kills and cuts (`make test` does 20)
 	$(BIN)/pytest -m crash $(ARGS)
@@ -66,6 +70,9 @@ test-crash: $(DEV) ## 200 rounds of kills and cuts (`make test` does 20)
 test-kafka-long: $(DEV) needs ## Kafka with 200,000 messages through kills, pauses and leader changes at both ends
 	@$(BIN)/python -m tests.kafka.distribution fetch
 	$(BIN)/pytest -m kafka_long $(ARGS)
+
+test-spark-long: $(DEV) needs ## Spark: reports of whole runs, kills while it follows, spark-submit
+	$(BIN)/pytest -m spark_long $(ARGS)
 
 kafka-up: $(DEV) needs ## two Kafka clusters to try things with (make kafka-up ARGS="PORT_A PORT_B" takes other ports)
 	@$(BIN)/python -m tests.kafka.two_clusters up $(ARGS)
@@ -82,6 +89,10 @@ demo-kafka: $(DEV) needs ## `make run` between two Kafka clusters, which are sta
 bench: $(BASE) ## what one machine reaches, next to raw SQLite
 	$(BIN)/python -m benchmarks $(ARGS)
 
+bench-reconcile: $(DEV) ## Spark's reconciliation of 100 million and of a billion messages, DuckDB beside it (up to 3 GiB of disk)
+	$(call needed,$${JAVA_HOME:+$$JAVA_HOME/bin/}java,default-jre-headless,Java 17 or newer to run Spark)
+	$(BIN)/python -m benchmarks.reconcile $(ARGS)
+
 format: $(DEV) ## formats the code and mends what ruff can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -95,7 +106,7 @@ lock: ## resolves the lock files anew (needs uv)
 		--output-file requirements/dev.txt
 
 clean: ## takes away what was made here, data excepted
-	rm -rf $(VENV) build *.egg-info .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis \
+	rm -rf $(VENV) build report *.egg-info .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis \
 		.import_linter_cache
 	find $(CHECKED) -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -115,7 +126,12 @@ $(BASE): requirements/base.txt pyproject.toml | $(VENV)/bin/python
 	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 	@touch $@
 
+$(RECONCILE): requirements/reconcile.txt $(BASE)
+	@echo "installing what the report needs (requirements/reconcile.txt)" >&2
+	@$(PIP_INSTALL) --require-hashes --requirement requirements/reconcile.txt
+	@touch $@
+
 $(DEV): requirements/dev.txt $(BASE)
 	@echo "installing what the tests need (requirements/dev.txt)" >&2
 	@$(PIP_INSTALL) --require-hashes --requirement requirements/dev.txt
-	@touch $@
+	@touch $(RECONCILE) $@

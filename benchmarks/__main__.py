@@ -3,19 +3,42 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from benchmarks import machine, raw_sqlite
 from benchmarks.clients import MESSAGE_BYTES, TRANSACTION
 from benchmarks.nodes import Node, running
+
+#: Of directories with what a run needs; then comes the process id.
+PREFIX: Final = "core-bridge-bench-"
+PARTS: Final = ("clients", "nodes", "kafka", "delivery-log", "all")
+
+
+@contextlib.contextmanager
+def workplace() -> Iterator[Path]:
+    """A directory here, removed at the end; those of runs that were killed are removed now."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
+    for left in Path().glob(f"{PREFIX}*"):
+        pid = left.name.removeprefix(PREFIX).partition("-")[0]
+        if not Path("/proc", pid).exists():
+            shutil.rmtree(left, ignore_errors=True)
+    directory = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir="."))
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def client(kind: str, node: Node, count: int, connections: int) -> dict[str, Any]:
@@ -120,15 +143,42 @@ def kafka_to_kafka(directory: Path, scale: float) -> None:
     run((directory / "kafka").resolve(), scale)
 
 
+def delivery_log(directory: Path, scale: float, rounds: int) -> None:
+    """With and without it: between nodes, and between clusters where the tests' packages and Java are."""
+    from benchmarks import delivery_log as parts
+
+    messages = int(500_000 * scale)
+
+    def fill(node: Node) -> None:
+        client("transaction", node, messages, 4)
+
+    between_nodes = parts.node_to_node(directory / "log-nodes", messages, fill, wait_for)
+    parts.compare("node to node", between_nodes, rounds)
+    from benchmarks.kafka import load
+    from benchmarks.kafka.run import BROKER, loader
+    from tests.kafka.brokers import Cluster
+
+    place = (directory / "log-kafka").resolve()
+    with (
+        Cluster(name="eu", directory=place / "eu", **BROKER) as eu,  # type: ignore[arg-type]
+        Cluster(name="us", directory=place / "us", **BROKER) as us,  # type: ignore[arg-type]
+    ):
+        load.make_topic(eu.bootstrap, "orders")
+        loader("backlog", eu.bootstrap, "orders", messages)
+        once = parts.between_clusters(place, messages, eu.bootstrap, us.bootstrap, "orders", wait_for)
+        parts.compare("Kafka to Kafka", once, rounds)
+
+
 def main() -> None:
     """Everything, or one part."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
-    parser.add_argument("part", nargs="?", choices=["clients", "nodes", "kafka", "all"], default="all")
+    parser.add_argument("part", nargs="?", choices=PARTS, default="all")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the messages (1.0)")
-    parser.add_argument("--rounds", type=int, default=5, help="of node to node (5)")
+    parser.add_argument(
+        "--rounds", type=int, default=5, help="of node to node, and with and without the delivery log (5)"
+    )
     arguments = parser.parse_args()
-    directory = Path(tempfile.mkdtemp(prefix="core-bridge-bench-", dir="."))
-    try:
+    with workplace() as directory:
         print(machine.describe(directory), flush=True)
         if arguments.part in ("clients", "all"):
             clients(directory, arguments.scale)
@@ -136,8 +186,8 @@ def main() -> None:
             node_to_node(directory, arguments.scale, arguments.rounds)
         if arguments.part in ("kafka", "all"):
             kafka_to_kafka(directory, arguments.scale)
-    finally:
-        shutil.rmtree(directory)
+        if arguments.part in ("delivery-log", "all"):
+            delivery_log(directory, arguments.scale, arguments.rounds)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import Final
 from bridge import logs
 from bridge.assembly import Assembly
 from bridge.clock import Clock, SystemClock
-from bridge.delivery_log import SegmentWriter
+from bridge.delivery_log import GatheringWriter, SegmentWriter, Tail, WriteLines
 from bridge.http.acceptor import Acceptor
 from bridge.http.guard import User
 from bridge.http.limits import Limits
@@ -22,8 +22,10 @@ from bridge.journal.options import AddressPolicy, BridgeQueue, JournalOptions
 from bridge.journal.target import JournalTarget
 from bridge.letter_desk import LetterDesk, Route
 from bridge.link.receiving import NodeIdentity
-from bridge.node import BridgeSummary, Node, NodeParts
+from bridge.node import BridgeSummary, Copier, Node, NodeParts
 from bridge.operated import Operated
+from bridge.replay_assembly import held_here, replay_desk
+from bridge.replay_desk import ReplayDesk
 from bridge.settings import load
 from bridge.settings.bridges import Bridge
 from bridge.settings.connectors import JOURNAL
@@ -57,6 +59,7 @@ def journal_options(settings: Settings) -> JournalOptions:
             resolved.address_full_policy,
             resolved.id_cache_size,
             resolved.auto_create_addresses,
+            resolved.retain_time_ms,
         )
 
     acceptor = settings.acceptor or AcceptorSettings()
@@ -89,8 +92,10 @@ class _Parts(NodeParts):
         self.persist_id_cache = settings.duplicate_detection.persist_id_cache
         operations = settings.operations
         self.operations = None if operations is None else (operations.url, operations.tokens)
-        self.supervisor = _supervisor(settings, path, self.clock)
         self._segments = self._make_segments()
+        #: For lines that no outbox keeps; of all bridges together.
+        self._write_lines = None if self._segments is None else GatheringWriter(self._segments).write
+        self.supervisor = _supervisor(settings, path, self.clock, self._write_lines)
 
     def journal_options(self) -> JournalOptions:
         """As the settings say."""
@@ -99,6 +104,18 @@ class _Parts(NodeParts):
     def segments(self) -> SegmentWriter | None:
         """The delivery log's files; None where it is off."""
         return self._segments
+
+    def log_copy(self) -> Copier | None:
+        """Copies the delivery log to a topic; None where none is wanted."""
+        name = self.settings.delivery_log.kafka_connector
+        if not name or self._segments is None:
+            return None
+        from bridge.kafka.log_copy import LogCopy
+        from bridge.kafka.options import kafka_connection
+
+        connection = kafka_connection(name, self.settings.connectors[name])
+        topic = self.settings.delivery_log.kafka_topic
+        return LogCopy(connection, topic, Tail(self._segments), node=self.settings.node.name)
 
     def _make_segments(self) -> SegmentWriter | None:
         log = self.settings.delivery_log
@@ -120,6 +137,13 @@ class _Parts(NodeParts):
         addresses = [bridge.dead_letter_address for bridge in bridges if bridge.dead_letter_address]
         return LetterDesk(journal, [DEAD_LETTERS, *addresses], _letter_routes(bridges))
 
+    def replays(self, journal: Journal) -> ReplayDesk:
+        """Where replay plans are sent again."""
+        return replay_desk(self.settings, journal, self._assembly(journal))
+
+    def _assembly(self, journal: Journal) -> Assembly:
+        return Assembly(self.settings, self.clock, journal, self._write_lines)
+
     def links(self, journal: Journal) -> LinkService:
         """The receiving end of node links."""
         options = journal.options
@@ -139,6 +163,7 @@ class _Parts(NodeParts):
             identity,
             call_timeout_ms=options.call_timeout_ms,
             clock=self.clock,
+            answer=held_here(journal),
         )
 
     def acceptor(self, node: Node, journal: Journal, links: LinkService) -> Acceptor | None:
@@ -164,12 +189,13 @@ class _Parts(NodeParts):
                 max_connections=settings.max_connections,
             ),
             link=links.serve,
+            held=links.held,
             bridge_state=node.bridge_state,
         )
 
     def bridges(self, journal: Journal) -> Mapping[str, tuple[Operated, BridgeSummary]]:
         """Every bridge of the settings."""
-        assembly = Assembly(self.settings, self.clock, journal, self._segments)
+        assembly = self._assembly(journal)
         remote: Mapping[str, Operated] = {} if self.supervisor is None else self.supervisor.bridges
         return {
             bridge.name: (remote.get(bridge.name) or assembly.operated(bridge), assembly.summary(bridge))
@@ -177,7 +203,9 @@ class _Parts(NodeParts):
         }
 
 
-def _supervisor(settings: Settings, path: Path, clock: Clock) -> Supervisor | None:
+def _supervisor(
+    settings: Settings, path: Path, clock: Clock, write_lines: WriteLines | None
+) -> Supervisor | None:
     """Of the worker processes; None where there is one process, or nothing that others could relay."""
     names = [bridge.name for bridge in bridges_in_workers(settings)]
     if settings.node.workers == 1 or not names:
@@ -190,6 +218,7 @@ def _supervisor(settings: Settings, path: Path, clock: Clock) -> Supervisor | No
         settings=settings_digest(file),
         shutdown_timeout_ms=settings.node.shutdown_timeout_ms,
         clock=clock,
+        write_lines=write_lines,
     )
 
 

@@ -5,14 +5,13 @@ Kafka's ends, and aiokafka with them, are loaded only where a bridge has one.
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from bridge.clock import Clock
 from bridge.dead_letters import Burier, DeadLetters
-from bridge.delivery_log import SegmentWriter
+from bridge.delivery_log import WriteLines
 from bridge.journal.journal import Journal
 from bridge.journal.source import JournalSource
 from bridge.journal.target import JournalTarget
@@ -29,6 +28,10 @@ from bridge.settings.bridges import Bridge
 from bridge.settings.connectors import JOURNAL, Connector
 from bridge.settings.model import Settings
 
+if TYPE_CHECKING:
+    from bridge.kafka_assembly import KafkaAssembly
+    from bridge.kafka_replays import KafkaReplays
+
 #: A Kafka target writes in transactions: who reads uncommitted also reads what was aborted and sent again.
 READERS: Final = "isolation.level=read_committed"
 
@@ -37,10 +40,10 @@ class Assembly:
     """Makes bridges for one node."""
 
     def __init__(
-        self, settings: Settings, clock: Clock, journal: Journal, segments: SegmentWriter | None = None
+        self, settings: Settings, clock: Clock, journal: Journal, write_lines: WriteLines | None = None
     ) -> None:
-        """`segments`: the delivery log's files, for what no outbox keeps: lines of Kafka targets."""
-        self._segments = segments
+        """`write_lines`: into the delivery log's files, what no outbox keeps: lines of Kafka's ends."""
+        self._write_lines = write_lines
         self._settings = settings
         self._clock = clock
         self._journal = journal
@@ -61,7 +64,7 @@ class Assembly:
     def operated(self, bridge: Bridge) -> Operated:
         """The bridge, stopped."""
         if self._is_kafka(bridge.source_connector) or self._is_kafka(bridge.static_connectors[0]):
-            return self._kafka(bridge)
+            return self.kafka().operated(bridge)
         target = self.target(bridge)
         return Relay(
             relay_options(bridge),
@@ -82,17 +85,17 @@ class Assembly:
     def _is_kafka(self, connector: str) -> bool:
         return connector != JOURNAL and self._settings.connectors[connector].is_kafka
 
-    def _kafka(self, bridge: Bridge) -> Operated:
+    def kafka(self) -> KafkaAssembly:
+        """What makes the ends that are Kafka's."""
         from bridge.kafka_assembly import KafkaAssembly
 
-        write = None if self._segments is None else self._write_lines
-        kafka = KafkaAssembly(self._settings, self._clock, self, self._journal, write)
-        return kafka.operated(bridge)
+        return KafkaAssembly(self._settings, self._clock, self, self._journal, self._write_lines)
 
-    async def _write_lines(self, lines: Sequence[str]) -> None:
-        """Into the delivery log's files; on return they are on disk. Raises: OSError."""
-        assert self._segments is not None
-        await asyncio.to_thread(self._segments.write, [line.encode() for line in lines])
+    def kafka_replays(self) -> KafkaReplays:
+        """What makes Kafka's ends for replay plans."""
+        from bridge.kafka_replays import KafkaReplays
+
+        return KafkaReplays(self._settings, self._clock, self.kafka(), self._write_lines)
 
     # -- ends that are not Kafka's ---------------------------------------------------------------------------
 
@@ -165,10 +168,14 @@ class Assembly:
             check_period_ms=bridge.check_period_ms,
             connection_ttl_ms=bridge.connection_ttl_ms,
         )
-        endpoint = Endpoint(
+        endpoint = self.endpoint(connector)
+        return NodeTarget(endpoint, hello, call_timeout_ms=bridge.call_timeout_ms, clock=self._clock)
+
+    def endpoint(self, connector: Connector) -> Endpoint:
+        """How to reach the node that a connector names."""
+        return Endpoint(
             connector.url, connector.token, _client_context(connector), connector.server_name or None
         )
-        return NodeTarget(endpoint, hello, call_timeout_ms=bridge.call_timeout_ms, clock=self._clock)
 
 
 def _within(bridge: Bridge, name: str) -> str:

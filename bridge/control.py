@@ -9,6 +9,7 @@ from bridge.errors import NotFound
 from bridge.journal.journal import Journal
 from bridge.letter_desk import LetterDesk
 from bridge.lifecycle import Command, State
+from bridge.replay_desk import ReplayDesk
 
 if TYPE_CHECKING:
     from bridge.node import Node
@@ -29,6 +30,11 @@ class Control:
     def letters(self) -> LetterDesk | None:
         """None until the journal is open."""
         return self._node.letters
+
+    @property
+    def replays(self) -> ReplayDesk | None:
+        """None until the journal is open."""
+        return self._node.replays
 
     @property
     def id_cache_persisted(self) -> bool:

@@ -20,14 +20,17 @@ from typing import TYPE_CHECKING
 
 from bridge import logs
 from bridge.clock import Clock
+from bridge.delivery_log import WriteLines
 from bridge.kafka import identity
 from bridge.kafka.connection import KafkaConnection
 from bridge.kafka.journal_topic import JournalTopic
+from bridge.kafka.lines import LineWriter
 from bridge.kafka.options import kafka_connection
 from bridge.kafka.origin import Origin, cluster_origin, journal_origin
 from bridge.kafka.ownership import JournalTopicOwnership, SourceOwnership
+from bridge.kafka.sent_log import SentLog
 from bridge.kafka.source import KafkaSource
-from bridge.kafka.target import KafkaTarget, KafkaTargetOptions, WriteLines
+from bridge.kafka.target import KafkaTarget, KafkaTargetOptions
 from bridge.lanes import LanedRelay
 from bridge.operated import Operated
 from bridge.ownership import AllLanes, Ownership
@@ -55,10 +58,12 @@ class KafkaAssembly:
         others: Assembly | None = None,
         journal: Journal | None = None,
         write_lines: WriteLines | None = None,
+        node_id: str = "",
     ) -> None:
         """Without `others` and `journal` only bridges from Kafka to Kafka can be made: in a worker.
 
-        `write_lines` makes delivery-log lines durable; without it they stay in the journal topic.
+        `write_lines` makes delivery-log lines durable; without it none are written. `node_id` is the node's
+        UUID where there is no journal to say it.
         """
         self._write_lines = write_lines
         #: What the log has been told of journal topics: once for all lanes.
@@ -66,7 +71,8 @@ class KafkaAssembly:
         self._settings = settings
         self._clock = clock
         self._others = others
-        self._node_id = "" if journal is None else journal.identity.node_id
+        #: The node's UUID.
+        self.node_id = node_id if journal is None else journal.identity.node_id
         self._duplicates: dict[str, logs.Tally] = {}
 
     def operated(self, bridge: Bridge) -> Operated:
@@ -105,14 +111,14 @@ class KafkaAssembly:
         group = bridge.own_group
         if self._is_kafka(target):
             return JournalTopicOwnership(
-                self._connection(target),
+                self.connection(target),
                 group=group,
                 topic=bridge.own_topic,
                 lanes=bridge.concurrency,
                 prepare=self._journal_topic(bridge).prepare,
             )
         return SourceOwnership(
-            self._connection(bridge.source_connector),
+            self.connection(bridge.source_connector),
             group=group,
             lanes=bridge.concurrency,
             bridge=bridge.name,
@@ -146,6 +152,7 @@ class KafkaAssembly:
                 clock=self._clock,
                 dead_letters=dead_letters,
                 lag=lambda: source.lag,
+                parked=lambda: source.parked,
             )
         assert self._others is not None
         return Relay(
@@ -155,13 +162,14 @@ class KafkaAssembly:
             clock=self._clock,
             dead_letters=self._others.dead_letters_at_target(bridge),
             lag=lambda: source.lag,
+            parked=lambda: source.parked,
         )
 
     def _source(self, bridge: Bridge, lane: int) -> KafkaSource:
-        node_id = self._node_id if bridge.static_connectors[0] == JOURNAL else ""
+        node_id = self.node_id if bridge.static_connectors[0] == JOURNAL else ""
         acceptor = self._settings.acceptor or AcceptorSettings()
         return KafkaSource(
-            self._connection(bridge.source_connector),
+            self.connection(bridge.source_connector),
             bridge=bridge.name,
             group=identity.progress_group(bridge.own_group, node_id),
             selects=bridge.selects_topic,
@@ -178,11 +186,36 @@ class KafkaAssembly:
             max_hops=bridge.max_hops,
             max_id_bytes=acceptor.max_duplicate_id_size_bytes,
             clock=self._clock,
+            sent_log=self._sent_log(bridge, lane),
         )
 
+    def _sent_log(self, bridge: Bridge, lane: int) -> SentLog | None:
+        if self._write_lines is None:
+            return None
+        writer = LineWriter(
+            node=self._settings.node.name,
+            node_id=self.node_id,
+            bridge=bridge.name,
+            lane=lane,
+            target=bridge.static_connectors[0],
+        )
+        return SentLog(self._write_lines, writer)
+
     def _target(self, bridge: Bridge, lane: int, ownership: Ownership | None) -> KafkaTarget:
-        name = bridge.static_connectors[0]
-        options = KafkaTargetOptions(
+        return KafkaTarget(
+            self.connection(bridge.static_connectors[0]),
+            self._journal_topic(bridge),
+            lane,
+            self.target_options(bridge),
+            clock=self._clock,
+            confirmed=None if ownership is None else lambda: ownership.confirmed(lane),
+            write_lines=self._write_lines,
+            on_duplicates=self._duplicates_of(bridge.name).add,
+        )
+
+    def target_options(self, bridge: Bridge) -> KafkaTargetOptions:
+        """The bridge's settings, as far as its target is concerned."""
+        return KafkaTargetOptions(
             stamp=bridge.use_duplicate_detection,
             check_producer_ids=bridge.checks_producer_ids,
             preserve_partitions=bridge.preserve_partitions,
@@ -192,18 +225,8 @@ class KafkaAssembly:
             dead_letter_address=bridge.dead_letter_address,
             bridge=bridge.name,
             node=self._settings.node.name,
-            node_id=self._node_id,
-            target_name=name,
-        )
-        return KafkaTarget(
-            self._connection(name),
-            self._journal_topic(bridge),
-            lane,
-            options,
-            clock=self._clock,
-            confirmed=None if ownership is None else lambda: ownership.confirmed(lane),
-            write_lines=self._write_lines,
-            on_duplicates=self._duplicates_of(bridge.name).add,
+            node_id=self.node_id,
+            target_name=bridge.static_connectors[0],
         )
 
     def _duplicates_of(self, bridge: str) -> logs.Tally:
@@ -220,23 +243,25 @@ class KafkaAssembly:
     def _journal_topic(self, bridge: Bridge) -> JournalTopic:
         settings = self._settings
         return JournalTopic(
-            self._connection(bridge.static_connectors[0]),
+            self.connection(bridge.static_connectors[0]),
             bridge=bridge.name,
             topic=bridge.own_topic,
             lanes=1 if bridge.source_connector == JOURNAL else bridge.concurrency,
             replication_factor=bridge.journal_replication_factor,
-            owner=self._node_id if bridge.source_connector == JOURNAL else "",
+            owner=self.node_id if bridge.source_connector == JOURNAL else "",
             id_cache_size=lambda address: settings.for_address(address).id_cache_size,
             persist_ids=settings.duplicate_detection.persist_id_cache,
             previous_topic=identity.journal_topic(bridge.previous_name) if bridge.previous_name else "",
-            origin=self._origin(bridge),
+            origin=self.origin(bridge),
             warned=self._warned,
         )
 
-    def _origin(self, bridge: Bridge) -> Origin:
+    def origin(self, bridge: Bridge) -> Origin:
+        """Tells where the bridge's messages come from."""
         if bridge.source_connector == JOURNAL:
             return journal_origin
-        return cluster_origin(self._connection(bridge.source_connector))
+        return cluster_origin(self.connection(bridge.source_connector))
 
-    def _connection(self, name: str) -> KafkaConnection:
+    def connection(self, name: str) -> KafkaConnection:
+        """How to reach the cluster that a connector names."""
         return kafka_connection(name, self._settings.connectors[name])

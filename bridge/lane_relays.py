@@ -54,11 +54,16 @@ class LaneRelays:
 
     @property
     def counts(self) -> Counts:
-        """The sum over all that ever were; `trouble` is that of the first lane that has one."""
+        """The sum over all that ever were; `trouble` is that of the first lane that has one.
+
+        Where none has, it says what the first lane has parked.
+        """
         total = replace(self._past)
         for relay in self._all():
             _add(total, relay.counts)
-        troubles = ((lane, relay.counts.trouble) for lane, relay in self.lanes.items())
+        parked = [(lane, text) for lane, relay in self.lanes.items() for text in relay.parked()]
+        total.parked = len(parked)
+        troubles = [(lane, relay.counts.trouble) for lane, relay in self.lanes.items()] + parked
         total.trouble = next((f"lane {lane}: {trouble}" for lane, trouble in troubles if trouble), "")
         return total
 

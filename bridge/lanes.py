@@ -54,6 +54,8 @@ class LanedRelay:
         self._regained = 0
         self._life: asyncio.Task[None] | None = None
         self._ending = False
+        #: As it was when the lanes were given back.
+        self._last_lag: tuple[int, int | None] = (0, None)
         self._log = structlog.get_logger().bind(bridge=options.name)
 
     # -- what is seen ----------------------------------------------------------------------------------
@@ -102,8 +104,8 @@ class LanedRelay:
 
     @property
     def lag(self) -> tuple[int, int | None] | None:
-        """As `bridge.operated.Operated.lag`, of the lanes that are ours."""
-        return self._relays.lag
+        """As `bridge.operated.Operated.lag`, of the lanes that are ours; stopped, of those that were."""
+        return self._last_lag if self._ending else self._relays.lag
 
     # -- commands --------------------------------------------------------------------------------------
 
@@ -167,6 +169,7 @@ class LanedRelay:
         except Exception as error:  # noqa: BLE001 - a bug must not look like a healthy bridge
             self._fail(described(error), error)
         finally:
+            self._last_lag = self._relays.lag
             self._ending = True
             try:
                 self._relays.own(frozenset(), start=False)

@@ -49,6 +49,7 @@ class Metering:
             yield Sample(metrics.DUPLICATES_REJECTED, counts.replayed, {"kind": "replay", **labels})
             yield Sample(metrics.DUPLICATES_REJECTED, counts.repeated, {"kind": "producer", **labels})
             yield Sample(metrics.IN_FLIGHT_MESSAGES, relay.in_flight, labels)
+            yield Sample(metrics.PARKED_PARTITIONS, counts.parked, labels)
             yield Sample(metrics.CONNECTED, int(relay.connected), labels)
             yield Sample(metrics.RECONNECTS, counts.reconnects, labels)
             yield Sample(metrics.LAST_PROGRESS, counts.last_progress_ms / 1000 or None, labels)

@@ -59,6 +59,9 @@ LAG_MESSAGES: Final = _gauge(
     "lag_messages", "Messages stored at the source that wait for the target.", _BRIDGE
 )
 LAG_SECONDS: Final = _gauge("lag_seconds", "Age of the oldest message that waits for the target.", _BRIDGE)
+PARKED_PARTITIONS: Final = _gauge(
+    "parked_partitions", "Source partitions that stand still: a record cannot be decoded.", _BRIDGE
+)
 CONNECTED: Final = _gauge("connected", "1 while the bridge has its target, else 0.", _BRIDGE)
 STATE: Final = _gauge(
     "state", "1 for the state that the bridge is in, 0 for the others.", ("bridge", "state")

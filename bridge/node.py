@@ -27,6 +27,7 @@ from bridge.lifecycle import Command, State
 from bridge.metering import Metering
 from bridge.operated import Operated
 from bridge.outbox import OutboxCopier
+from bridge.replay_desk import ReplayDesk
 from bridge.workers.supervisor import Supervisor
 
 #: How often it is looked whether the disk is full, in seconds.
@@ -46,6 +47,16 @@ class BridgeSummary:
     readers: str = ""
 
 
+class Copier(Protocol):
+    """Copies the delivery log somewhere else."""
+
+    def start(self) -> None:
+        """From now on."""
+
+    async def stop(self) -> None:
+        """Once more, if that is quick, and no more."""
+
+
 class NodeParts(Protocol):
     """Makes what the node is made of; `bridge.app` does it from the settings."""
 
@@ -63,8 +74,14 @@ class NodeParts(Protocol):
     def segments(self) -> SegmentWriter | None:
         """The delivery log's files; None where it is off."""
 
+    def log_copy(self) -> Copier | None:
+        """Copies the delivery log elsewhere; None: nobody does."""
+
     def letters(self, journal: Journal) -> LetterDesk:
         """The dead letters in this node's journal."""
+
+    def replays(self, journal: Journal) -> ReplayDesk:
+        """Where replay plans are sent again."""
 
     def links(self, journal: Journal) -> LinkService:
         """The receiving end of node links."""
@@ -86,6 +103,7 @@ class Node:
         #: None until it is open.
         self.journal: Journal | None = None
         self.letters: LetterDesk | None = None
+        self.replays: ReplayDesk | None = None
         self.bridges: dict[str, tuple[Operated, BridgeSummary]] = {}
         self.metering = Metering()
         #: The acceptor takes messages; the node is going down.
@@ -94,6 +112,7 @@ class Node:
         self._acceptor: Acceptor | None = None
         self._operations: Operations | None = None
         self._outbox: OutboxCopier | None = None
+        self._log_copy: Copier | None = None
         self._links: LinkService | None = None
         self._watching: asyncio.Task[None] | None = None
         self._tallies: dict[str | None, logs.Tally] = {}
@@ -143,9 +162,13 @@ class Node:
         if segments is not None:
             self._outbox = OutboxCopier(journal, segments)
             await self._outbox.start()
+            self._log_copy = parts.log_copy()
+            if self._log_copy is not None:
+                self._log_copy.start()
         self.bridges = dict(parts.bridges(journal))
         self.metering.watch(journal, {name: relay for name, (relay, _) in self.bridges.items()})
         self.letters = parts.letters(journal)
+        self.replays = parts.replays(journal)
         self._links = parts.links(journal)
         self._acceptor = parts.acceptor(self, journal, self._links)
         bound: Bound | None = None
@@ -158,7 +181,7 @@ class Node:
             operations=None if bound_operations is None else str(bound_operations),
         )
         if parts.supervisor is not None:
-            parts.supervisor.start()
+            parts.supervisor.start(journal.identity.node_id)
         for name, (relay, summary) in self.bridges.items():
             logs.get(bridge=name).info(
                 "bridge-started",
@@ -223,6 +246,8 @@ class Node:
             try:
                 if self._outbox is not None:
                     await self._outbox.stop()
+                if self._log_copy is not None:
+                    await self._log_copy.stop()
             finally:
                 await self.journal.close()
         if self._operations is not None:

@@ -75,6 +75,8 @@ class Receipt:
     committed: int = 0
     #: Those of them with a known ID, where no receiving node counts them.
     repeated: int = 0
+    #: The target's clock less ours, ms; None: not measured, or one clock.
+    clock_offset_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,8 @@ class Counts:
     reconnects: int = 0
     #: Wall clock, ms, of the last receipt that moved something; 0: none yet.
     last_progress_ms: int = 0
+    #: Partitions of the source that stand still now: a record there cannot be decoded.
+    parked: int = 0
     #: Why a stream waits for the target, or the connection failed; empty: all is well.
     trouble: str = ""
 

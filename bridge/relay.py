@@ -100,6 +100,7 @@ class Relay:
         clock: Clock,
         dead_letters: Burier | None,
         lag: Callable[[], tuple[int, int | None]] | None = None,
+        parked: Callable[[], Sequence[str]] = tuple,
     ) -> None:
         self.options = options
         self.state = State.STOPPED
@@ -114,6 +115,8 @@ class Relay:
         self._clock = clock
         self._dead_letters = dead_letters
         self._lag = lag
+        #: Where the source stands still, and why, one text a place.
+        self.parked = parked
         self._streams: dict[str, Stream] = {}
         #: Identities that the source had when it was last asked.
         self._there: frozenset[str] = frozenset()

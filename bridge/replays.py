@@ -1,16 +1,23 @@
-"""Where what is sent again on purpose waits for its bridge: a stream of its own (design rule 4). Pure.
+"""What is sent again on purpose travels on streams of its own (design rule 4): their names. Pure.
 
 A dead letter that is replayed is stored at an address of the node's own, ``$replay/<bridge>/<address>``,
 which only that bridge reads. So no other reader of the source address gets it a second time, and the bridge
 delivers it once, by the position in this stream, whatever IDs the target knows.
+
+What a replay plan names of a stream is the stream ``<stream>:replay:<plan>`` (with ``--force``:
+``<stream>:replay:<plan>:force``). Its positions are those of the stream, so that the delivery log can be held
+against it; the target's `next` of it says how far the plan has been sent.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 #: Begins the name of every such address. A slash is in no bridge's and no address's name.
 PREFIX: Final = "$replay/"
+
+_PLANNED: Final = re.compile(r"(?P<stream>.+):replay:[0-9a-f]{16}(?P<force>:force)?", re.DOTALL)
 
 
 def replay_address(bridge: str, address: str) -> str:
@@ -24,5 +31,25 @@ def source_address(address: str) -> str:
 
 
 def is_replay(identity: str) -> bool:
-    """Whether a stream is one of messages sent again on purpose: their IDs are not checked."""
-    return f":{PREFIX}" in identity
+    """Whether a stream is one of dead letters sent again on purpose: their IDs are not checked."""
+    return f":{PREFIX}" in identity and planned_stream(identity) is None
+
+
+def plan_stream(stream: str, plan: str, *, force: bool) -> str:
+    """The identity under which what a plan names of `stream` is sent.
+
+    `plan`: its name, 16 digits (`dedup.replay_plan.Plan.name`).
+    """
+    return f"{stream}:replay:{plan}{':force' if force else ''}"
+
+
+def planned_stream(identity: str) -> str | None:
+    """The stream whose messages a plan sends again under `identity`; None: it is no plan's."""
+    found = _PLANNED.fullmatch(identity)
+    return None if found is None else found["stream"]
+
+
+def is_forced(identity: str) -> bool:
+    """Whether a plan's stream brings its messages although the target has them."""
+    found = _PLANNED.fullmatch(identity)
+    return found is not None and found["force"] is not None

@@ -12,15 +12,21 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 MESSAGE_BYTES = 1024
 PARTITIONS = 4
 #: What the first bytes of a message at a steady rate hold: when it was produced, ns.
 STAMP_BYTES = 20
+#: Longest that brokers may take to answer one question about offsets, and to have an answer, seconds.
+ASK_TIMEOUT_S = 5.0
+SETTLED_TIMEOUT_S = 30.0
+#: Pause between two questions, seconds.
+ASK_AGAIN_S = 0.02
 
 
 def make_topic(brokers: str, topic: str, partitions: int = PARTITIONS) -> None:
@@ -30,20 +36,37 @@ def make_topic(brokers: str, topic: str, partitions: int = PARTITIONS) -> None:
         future.result()
 
 
-def end_offsets(consumer: Consumer, topic: str, partitions: int = PARTITIONS) -> list[int]:
-    """The high watermark of each partition; 0 where the topic is not there."""
-    found = []
-    for partition in range(partitions):
+class Ends:
+    """The end offsets of topics, asked of the brokers each time.
+
+    Not by a consumer's `get_watermark_offsets`: librdkafka keeps in mind that a topic was not there, and a
+    client that asks often never hears that it has been made since.
+    """
+
+    def __init__(self, brokers: str) -> None:
+        self._admin = AdminClient({"bootstrap.servers": brokers})
+
+    def of(self, topic: str, partitions: int = PARTITIONS) -> list[int] | None:
+        """The high watermark of each partition; None: the topic is not there, or its leaders do not say."""
+        found = self._admin.list_topics(timeout=ASK_TIMEOUT_S).topics.get(topic)
+        if found is None or found.error is not None or len(found.partitions) < partitions:
+            return None
+        asked = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(partitions)}
         try:
-            found.append(consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=5)[1])
-        except Exception:  # noqa: BLE001 - not there yet: librdkafka has many words for it
-            return [0] * partitions
-    return found
+            answers = self._admin.list_offsets(asked, request_timeout=ASK_TIMEOUT_S)
+            return [answers[place].result(ASK_TIMEOUT_S).offset for place in asked]
+        except KafkaException:
+            return None
 
-
-def watcher(brokers: str) -> Consumer:
-    """A consumer that is only asked for offsets."""
-    return Consumer({"bootstrap.servers": brokers, "group.id": "bench-watch", "enable.auto.commit": False})
+    def settled(self, topic: str) -> list[int]:
+        """The same, of a topic that is there; waits until the leaders say."""
+        deadline = time.monotonic() + SETTLED_TIMEOUT_S
+        while time.monotonic() < deadline:
+            ends = self.of(topic)
+            if ends is not None:
+                return ends
+            time.sleep(ASK_AGAIN_S)
+        raise SystemExit(f"nobody says where topic {topic} ends, for {SETTLED_TIMEOUT_S:g} s")
 
 
 def backlog(brokers: str, topic: str, count: int) -> dict[str, Any]:
@@ -60,12 +83,8 @@ def backlog(brokers: str, topic: str, count: int) -> dict[str, Any]:
         }
     )
     body = os.urandom(MESSAGE_BYTES)
-    failed = []
-
-    def done(error: KafkaError | None, _message: Any) -> None:
-        if error is not None:
-            failed.append(error)
-
+    failed: list[KafkaError] = []
+    done = _noting(failed)
     began = time.perf_counter()
     for number in range(count):
         while True:
@@ -83,12 +102,24 @@ def backlog(brokers: str, topic: str, count: int) -> dict[str, Any]:
     return {"messages/s": count / seconds, "seconds": seconds}
 
 
+def _noting(failed: list[KafkaError]) -> Callable[[KafkaError | None, Any], None]:
+    """For `on_delivery`: keeps why messages were not produced."""
+
+    def done(error: KafkaError | None, _message: Any) -> None:
+        if error is not None:
+            failed.append(error)
+
+    return done
+
+
 def steady(
     source: str, target: str, topic: str, rate: int, seconds: int, target_topic: str
 ) -> dict[str, Any]:
     """Latency at `rate` messages a second, after a warm-up of a fifth of the time."""
     total = rate * seconds
     latencies: list[float] = []
+    failed: list[KafkaError] = []
+    done = _noting(failed)
     consumer = Consumer(
         {
             "bootstrap.servers": target,
@@ -98,10 +129,8 @@ def steady(
             "fetch.wait.max.ms": 10,
         }
     )
-    starts = [
-        TopicPartition(target_topic, p, end) for p, end in enumerate(end_offsets(consumer, target_topic))
-    ]
-    consumer.assign(starts)
+    ends = Ends(target).settled(target_topic)
+    consumer.assign([TopicPartition(target_topic, partition, end) for partition, end in enumerate(ends)])
 
     def produce() -> None:
         producer = Producer({"bootstrap.servers": source, "acks": "all", "linger.ms": 1})
@@ -113,7 +142,7 @@ def steady(
                 producer.poll(0)
                 time.sleep(ahead)
             stamp = f"{time.time_ns():0{STAMP_BYTES}d}".encode()
-            producer.produce(topic, stamp + filler, partition=number % PARTITIONS)
+            producer.produce(topic, stamp + filler, partition=number % PARTITIONS, on_delivery=done)
         producer.flush()
 
     thread = threading.Thread(target=produce)
@@ -129,7 +158,11 @@ def steady(
     thread.join()
     consumer.close()
     if seen < total:
-        raise SystemExit(f"only {seen} of {total} messages arrived")
+        raise SystemExit(
+            f"only {seen} of {total} messages arrived; {len(failed)} were not produced; {target_topic} ended"
+            f" at {ends} before and ends at {Ends(target).of(target_topic)} now, {topic} at"
+            f" {Ends(source).of(topic)}"
+        )
     latencies.sort()
     return {
         f"p{share}": latencies[min(len(latencies) - 1, int(len(latencies) * share / 100))]

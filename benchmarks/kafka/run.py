@@ -22,6 +22,8 @@ WARM_UP = 100_000
 LANES = 4
 RATES = (1_000, 5_000)
 STEADY_SECONDS = 15
+#: Longest that a relay may bring nothing, from its start on, seconds.
+STALLED_S = 180
 #: The brokers as they come, but for their heap: the JVM options of the tests start quickly and run slowly.
 BROKER = {"heap": "1g", "jvm": ("-XX:+UseG1GC", "-Xms512m")}
 
@@ -40,7 +42,10 @@ class Figures:
 def loader(*arguments: object) -> dict[str, Any]:
     """One run of a load process."""
     command = [sys.executable, "-m", "benchmarks.kafka.load", *map(str, arguments)]
-    found: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command[2:])} failed with {done.returncode}")
+    found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
@@ -53,7 +58,7 @@ class Run:
         self.target = target
         self.backlog = int(BACKLOG * scale) // load.PARTITIONS * load.PARTITIONS
         self.warm_up = int(WARM_UP * scale) // load.PARTITIONS * load.PARTITIONS
-        self.watcher = load.watcher(target)
+        self.ends = load.Ends(target)
 
     def raw(self) -> float:
         """Messages/s of one producer alone, to the source cluster."""
@@ -68,7 +73,7 @@ class Run:
         relay = start(topic)
         try:
             self._await(relay, [self.warm_up // load.PARTITIONS] * load.PARTITIONS)
-            before = load.end_offsets(self.watcher, relay.target_topic)
+            before = self.ends.settled(relay.target_topic)
             relay.pause()
             loader("backlog", self.source, topic, self.backlog)
             cpu = relay.cpu_seconds()
@@ -87,17 +92,26 @@ class Run:
             relay.stop()
 
     def _await(self, relay: Relay, ends: list[int]) -> float:
-        """When the last record came: the ends are reached, and nothing has come for a second."""
-        last: list[int] = []
+        """When the last record came: the ends are reached, and nothing has come for a second.
+
+        Raises: SystemExit, where nothing comes for `STALLED_S` and they are not.
+        """
+        last: list[int] | None = None
         changed = time.perf_counter()
         while True:
             relay.check()
-            now = load.end_offsets(self.watcher, relay.target_topic)
-            if now != last:
+            now = self.ends.of(relay.target_topic)
+            quiet = time.perf_counter() - changed
+            if now is not None and now != last:
                 last, changed = now, time.perf_counter()
-            elif time.perf_counter() - changed > 1 and all(a >= b for a, b in zip(now, ends, strict=True)):
+            elif last is not None and quiet > 1 and all(a >= b for a, b in zip(last, ends, strict=True)):
                 return changed
-            time.sleep(0.02)
+            elif quiet > STALLED_S:
+                raise SystemExit(
+                    f"{relay.name}: nothing has come for {STALLED_S} s: {relay.target_topic} ends at {last},"
+                    f" expected at least {ends}"
+                )
+            time.sleep(load.ASK_AGAIN_S)
 
 
 def report(figures: Figures, peer: Figures | None, raw: float) -> None:
@@ -115,12 +129,20 @@ def report(figures: Figures, peer: Figures | None, raw: float) -> None:
     )
     for rate, latency in figures.latencies.items():
         shown = " ".join(f"{name} {value:.1f}" for name, value in latency.items())
-        print(f"  at {rate:,} messages/s: {shown} ms", flush=True)
+        beside = ""
+        if peer is not None:
+            theirs = peer.latencies[rate]
+            shares = ", ".join(f"{latency[name] / theirs[name]:.2f} of its {name}" for name in latency)
+            beside = f" [{shares}]"
+        print(f"  at {rate:,} messages/s: {shown} ms{beside}", flush=True)
 
 
 def run(directory: Path, scale: float) -> None:
     """Print the figures of both."""
-    with Cluster(name="eu", **BROKER) as eu, Cluster(name="us", **BROKER) as us:  # type: ignore[arg-type]
+    with (
+        Cluster(name="eu", directory=directory / "eu", **BROKER) as eu,  # type: ignore[arg-type]
+        Cluster(name="us", directory=directory / "us", **BROKER) as us,  # type: ignore[arg-type]
+    ):
         runner = Run(directory, eu.bootstrap, us.bootstrap, scale)
         raw = runner.raw()
         print(

@@ -30,17 +30,20 @@ COMMANDS: Final = {
     "resume": ("bridge.cli.operate", "let a paused bridge go on"),
     "cache": ("bridge.cli.cache", "show, clear or resize the duplicate-ID cache of an address"),
     "dead-letters": ("bridge.cli.dead_letters", "list or resend what bridges could not deliver"),
+    "replay": ("bridge.cli.replay", "send again what a reconciliation found lost"),
     "forget": ("bridge.cli.forget", "drop the queues of a bridge that is gone, or a readers' queue"),
     "journal": ("bridge.cli.journal", "let a restored or copied journal go on as another one"),
     "positions": ("bridge.cli.positions", "decide where a stopped bridge goes on"),
     "lanes": ("bridge.cli.lanes", "cut a bridge from Kafka to Kafka into another number of lanes"),
+    "reconcile": (
+        "bridge.cli.reconcile",
+        "compare the delivery logs of both sides with Spark and write a report",
+    ),
+    "audit": ("bridge.cli.audit", "compare a Kafka source with its target, record by record"),
 }
 
 #: Named by the contract, not built yet.
 LATER: Final = (
-    "reconcile",
-    "audit",
-    "replay",
     "drain",
     "cluster",
 )

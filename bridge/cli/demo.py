@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import signal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bridge.cli.options import PROGRAM, Exit
@@ -35,7 +36,8 @@ example:
 The last line of stdout is the proof:
   sent 20000 repeated 2000 duplicates 2000 arrived 20000 lost 0 doubled 0 out-of-order 0 kills 2 cuts 1 ...
 
-exit codes: 0 every row arrived once and in order, 1 not so, 2 wrong usage, 130 Ctrl-C
+exit codes: 0 every row arrived once and in order (with --report: and the delivery logs say so too),
+1 not so, 2 wrong usage, 130 Ctrl-C
 """
 
 
@@ -56,6 +58,12 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--keep", action="store_true", help="keep settings, journals, logs and topics (default: remove)"
+    )
+    parser.add_argument(
+        "--report",
+        metavar="DIR",
+        help="reconcile the delivery logs as well, and write the report here (needs Java and the extra "
+        "reconcile)",
     )
     parser.add_argument(
         "--kafka", action="store_true", help="between two Kafka clusters instead of two nodes"
@@ -92,6 +100,8 @@ async def _play(arguments: argparse.Namespace) -> int:
     story: Stage | None = None
     try:
         story = await _stage(arguments)
+        if arguments.report is not None:
+            story.report = Path(arguments.report)
         proof = await story.play()
     except asyncio.CancelledError:
         if task.cancelling():
@@ -105,7 +115,7 @@ async def _play(arguments: argparse.Namespace) -> int:
         if story is not None and story.kept:
             warn(f"{PROGRAM}: {story.remains}")
     print(proof.line(arguments.format))
-    return Exit.OK if proof.holds else Exit.FAILED
+    return Exit.OK if proof.holds and story.accounted else Exit.FAILED
 
 
 async def _stage(arguments: argparse.Namespace) -> Stage:

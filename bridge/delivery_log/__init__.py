@@ -5,7 +5,20 @@
 it again: equal lines are one event, so nothing is harmed.
 """
 
-from bridge.delivery_log.lines import VERSION, line
+from bridge.delivery_log.gathering import GatheringWriter, WriteLines
+from bridge.delivery_log.lines import VERSION, is_whole, line
 from bridge.delivery_log.segments import CLOSED, OPEN, UNLIMITED, SegmentWriter
+from bridge.delivery_log.tail import Tail
 
-__all__ = ["CLOSED", "OPEN", "UNLIMITED", "VERSION", "SegmentWriter", "line"]
+__all__ = [
+    "CLOSED",
+    "OPEN",
+    "UNLIMITED",
+    "VERSION",
+    "GatheringWriter",
+    "SegmentWriter",
+    "Tail",
+    "WriteLines",
+    "is_whole",
+    "line",
+]

@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from bridge import runs as run_arithmetic
+from bridge.replays import planned_stream
 from bridge.runs import Runs
 
 #: Version of the line's format.
@@ -17,6 +18,29 @@ VERSION: Final = 1
 START: Final = b'{"v":'
 
 _encode = msgspec.json.Encoder().encode
+
+
+class _Line(msgspec.Struct):
+    """What every line has, whatever its version; all of the text is looked at."""
+
+    v: int
+
+
+_decode = msgspec.json.Decoder(_Line).decode
+
+
+def is_whole(text: bytes) -> bool:
+    """Whether a file's line, with its newline, is one as it was written: no end and no page of it is missing.
+
+    Some 1 us for a line of 400 bytes.
+    """
+    if not (text.startswith(START) and text.endswith(b"}\n")):
+        return False
+    try:
+        _decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return True
 
 
 def line(
@@ -39,9 +63,13 @@ def line(
     committed: int,
     duplicates: int,
     recovered: bool,
+    clock_offset: int | None = None,
     verdict: str | None = None,
 ) -> bytes:
     """One line as the contract writes it, without the newline.
+
+    A line of what a replay plan sent again names the stream that it stands for, ``replays``; its positions
+    are that stream's.
 
     Args:
         side: ``sent`` or ``received``.
@@ -59,9 +87,11 @@ def line(
         refused: positions that were refused for good.
         ids: producers' IDs only, each with its position; None where the first copy's place is not known.
         events: when the first and the last message were stored at the source, ms since the epoch.
-        committed: when the target committed, ms since the epoch by its clock.
+        committed: when the target committed, ms since the epoch by its clock; 0 where it is not known.
         duplicates: messages of the batch that the target knew already.
         recovered: True where the target's word at an opening says what no line says.
+        clock_offset: on sent lines, the target's clock less this node's in ms, where it was measured; else
+            None, and the key is not written.
         verdict: ``duplicate`` for what was rejected as a whole; else None, and the key is not written.
     """
     fields: dict[str, Any] = {
@@ -86,8 +116,12 @@ def line(
         "duplicates": duplicates,
         "recovered": recovered,
     }
+    if clock_offset is not None:
+        fields["clock-offset"] = clock_offset
     if verdict is not None:
         fields["verdict"] = verdict
+    if (replayed := planned_stream(stream)) is not None:
+        fields["replays"] = replayed
     return _encode(fields)
 
 

@@ -77,6 +77,22 @@ class SegmentWriter:
         self._closed: deque[_Closed] = deque()
         self._segment: _Segment | None = None
 
+    @property
+    def directory(self) -> Path:
+        """Where the files are."""
+        return self._directory
+
+    @property
+    def label(self) -> str:
+        """What their names begin with."""
+        return self._node
+
+    @property
+    def durable(self) -> tuple[int, int] | None:
+        """Number of the open file, and where its last durable line ends; None: no file is open."""
+        segment = self._segment
+        return None if segment is None else (segment.number, segment.end)
+
     def open(self) -> None:
         """Take over what is there: complete a file that a crash left open, and apply retention.
 
@@ -153,7 +169,7 @@ class SegmentWriter:
         self._directory.mkdir(parents=True, exist_ok=True)
         moment = datetime.fromtimestamp(self._clock.wall_ms() / 1000, UTC)
         path = self._directory / f"{self._node}-{moment:%Y%m%dT%H%M%S}-{self._number + 1:06}{OPEN}"
-        segment = _Segment(path, self._clock.monotonic_ms())
+        segment = _Segment(path, self._number + 1, self._clock.monotonic_ms())
         self._number += 1
         try:
             _sync_directory(self._directory)
@@ -203,8 +219,9 @@ class SegmentWriter:
 class _Segment:
     """The open file. `end` is where its last durable line ends; nothing behind it counts."""
 
-    def __init__(self, path: Path, opened_ms: int) -> None:
+    def __init__(self, path: Path, number: int, opened_ms: int) -> None:
         self.path = path
+        self.number = number
         self.opened_ms = opened_ms
         self.end = 0
         #: Whether bytes of a write that failed may lie behind `end`.
@@ -260,13 +277,14 @@ def _complete(path: Path, size: int) -> Path | None:
 def _cut_torn_end(path: Path) -> int:
     """Cut a file that a crash left behind its last good line; returns its size then.
 
-    Only the last write can be torn, and its lines are still in the outbox. After a loss of power its
-    pages may have reached the disk in any order: everything from the first bad line on goes.
+    Only the last write can be torn, and its lines are still in the outbox, in the journal topic, or behind a
+    group's commit. After a loss of power its pages may have reached the disk in any order: everything from
+    the first bad line on goes. A line is good that is a whole JSON object and begins as ours do.
     """
     end = 0
     with path.open("r+b") as file:
         for text in file:
-            if not (text.startswith(line_format.START) and text.endswith(b"}\n") and b"\0" not in text):
+            if not line_format.is_whole(text):
                 break
             end += len(text)
         file.truncate(end)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Sequence
@@ -11,9 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from bridge.cli.progress import Progress
+from bridge.cli.progress import Progress, warn
 from bridge.demo.compare import Proof
 from bridge.demo.nodes import NodeProcess
+from bridge.demo.report import logs_in, reconcile
 from bridge.demo.rows import Row
 
 #: Duplicate IDs that are remembered: the default, or every ID of a larger input.
@@ -33,6 +35,10 @@ class Stage:
     directory: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="core-bridge-demo-")))
     #: Whether the directory is still there after `play`.
     kept: bool = False
+    #: Where the delivery logs' report goes; None: the logs are not reconciled.
+    report: Path | None = None
+    #: Whether the delivery logs account for every message, as far as that was asked and could be answered.
+    accounted: bool = True
 
     async def play(self) -> Proof:
         """The whole of it, with everything cleaned up.
@@ -44,11 +50,15 @@ class Stage:
         proof: Proof | None = None
         try:
             proof = await self.perform()
+            if self.report is not None:
+                self.progress.update("reconciling the delivery logs")
+                said = functools.partial(warn, progress=self.progress)
+                self.accounted = await reconcile(logs_in(self.directory), self.report, said)
         except asyncio.CancelledError:
             self.kept = self.keep
             raise
         else:
-            self.kept = self.keep or not proof.holds
+            self.kept = self.keep or not (proof.holds and self.accounted)
         finally:
             self.progress.clear()
             if not self.kept:

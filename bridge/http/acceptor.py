@@ -19,7 +19,8 @@ from bridge.http.router import Router
 from bridge.http.transactions import Transactions
 from bridge.store import Store
 
-#: Takes over a request for ``/v1/link`` from a caller that may open one; returns when it has ended.
+#: Takes over a request for ``/v1/link``, or beneath it, from a caller that may open one; returns when it has
+#: ended.
 Link = Callable[[web.Request, Principal], Awaitable[web.StreamResponse]]
 
 
@@ -38,6 +39,7 @@ class Acceptor:
         limits: Limits | None = None,
         call_timeout_ms: int = 30_000,
         link: Link | None = None,
+        held: Link | None = None,
         bridge_state: BridgeState = lambda _: ("STOPPED", 0),
     ) -> None:
         """`call_timeout_ms` bounds how long a request's body may take to arrive; how long a POST
@@ -60,6 +62,7 @@ class Acceptor:
         router.add("GET", "/v1/addresses", addresses.every)
         router.add("GET", "/v1/addresses/{a}", addresses.one)
         router.add("GET", "/v1/link", _link_handler(link), lasting=True)
+        router.add("POST", "/v1/link/held", _link_handler(held))
         self._listener = Listener(url, router, guard, limits, ssl_context)
 
     async def start(self) -> Bound:

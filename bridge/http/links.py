@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import Final
 
 from aiohttp import web
 
 from bridge.clock import Clock
+from bridge.http.answers import Answer, answer
+from bridge.http.bodies import read_value, wants_msgpack
+from bridge.http.codec import Decoder
+from bridge.link.asking import QUESTION_MOST, Held, Question
 from bridge.link.frames import Hello
 from bridge.link.receiving import NodeIdentity
 from bridge.link.socket import serve_link
 from bridge.ports import Target
+
+_QUESTION: Final = Decoder(Question)
 
 
 class LinkService:
@@ -24,12 +31,14 @@ class LinkService:
         *,
         call_timeout_ms: int,
         clock: Clock,
+        answer: Callable[[Question], Awaitable[Held]],
     ) -> None:
-        """`make_target` makes the local target of the bridge that HELLO names."""
+        """`make_target` makes the local target of the bridge that HELLO names; `answer` says what is here."""
         self._make_target = make_target
         self._identity = identity
         self._call_timeout_ms = call_timeout_ms
         self._clock = clock
+        self._answer = answer
         self._stopping = asyncio.Event()
 
     async def serve(self, request: web.Request, _principal: object) -> web.StreamResponse:
@@ -42,6 +51,14 @@ class LinkService:
             stopping=self._stopping,
             clock=self._clock,
         )
+
+    async def held(self, request: web.Request, _principal: object) -> Answer:
+        """``POST /v1/link/held``: what this node has of messages that are to be sent again.
+
+        Raises: UnsupportedMediaType, MessageTooLarge, Malformed, JournalUnavailable.
+        """
+        question: Question = await read_value(request, _QUESTION, QUESTION_MOST, self._call_timeout_ms / 1000)
+        return answer(await self._answer(question), msgpack=wants_msgpack(request))
 
     def stop(self) -> None:
         """Tell every sender that this node is going down; batches under way are still answered."""

@@ -20,8 +20,10 @@ from bridge.http.bodies import SMALL_BODY_BYTES_MAX, Query, read_value, wants_ms
 from bridge.http.guard import Guard, Principal
 from bridge.http.limits import KIB, Limits
 from bridge.http.listener import Bound, Listener
+from bridge.http.replaying import replay_plan
 from bridge.http.router import Router
 from bridge.letter_desk import Letter, LetterDesk
+from bridge.replay_desk import ReplayDesk
 from bridge.store import Store
 
 #: The text exposition format of Prometheus, version 0.0.4.
@@ -46,6 +48,11 @@ class NodeControl(Protocol):
     @property
     def letters(self) -> LetterDesk | None:
         """The dead letters; None until the journal is open."""
+        ...
+
+    @property
+    def replays(self) -> ReplayDesk | None:
+        """Where replay plans are sent again; None until the journal is open."""
         ...
 
     @property
@@ -89,6 +96,7 @@ class Operations:
         router = Router()
         _add_probes(router, _Probes(control))
         _add_management(router, _Management(control))
+        router.add("POST", "/v1/replays", lambda *given: replay_plan(control.replays, *given))
         guard = Guard(host=urlsplit(url).hostname or "127.0.0.1", tokens=tokens)
         self._listener = Listener(url, router, guard, _LIMITS)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from bridge import delivery_log
@@ -36,12 +36,16 @@ class Logbook:
         if self.enabled:
             self.repeated.setdefault(address, []).extend(ids)
 
-    def received(self, unit: DeliverUnit, stored: Batch, duplicates: int) -> None:
-        """A bridge's batch, as far as it was not covered before."""
+    def received(self, unit: DeliverUnit, taken: Batch, rejected: Collection[int]) -> None:
+        """A bridge's batch, as far as it was not covered before.
+
+        `rejected`: indices of messages whose producer's ID was known. The line has all positions, and the
+        IDs that were accepted; those that were known are in a line of their own (`duplicate`).
+        """
         if self.enabled:
             self._add(
                 side="received", bridge=unit.bridge, address=unit.address, target=self.node, store=self.store,
-                batch=stored, committed=self.now_ms, duplicates=duplicates,
+                batch=taken, committed=self.now_ms, duplicates=len(rejected), rejected=rejected,
             )  # fmt: skip
 
     def replayed(self, unit: DeliverUnit, batch: Batch) -> None:
@@ -58,7 +62,7 @@ class Logbook:
             self._add(
                 side="sent", bridge=unit.bridge, address=unit.address, target=unit.target_address,
                 store=unit.store, batch=unit.batch, committed=unit.committed, duplicates=unit.duplicates,
-                recovered=unit.recovered,
+                recovered=unit.recovered, clock_offset=unit.clock_offset,
             )  # fmt: skip
 
     def passed_over(self, unit: BeginUnit, from_: int) -> None:
@@ -102,17 +106,18 @@ class Logbook:
 
     def _add(  # noqa: PLR0913 - a line's keys, each by its name
         self, *, side: str, bridge: str, address: str, target: str, store: str, batch: Batch,
-        committed: int, duplicates: int, recovered: bool = False, verdict: str | None = None,
+        committed: int, duplicates: int, recovered: bool = False, clock_offset: int | None = None,
+        verdict: str | None = None, rejected: Collection[int] = (),
     ) -> None:  # fmt: skip
         ids: list[tuple[int | None, bytes]] = []
         if batch.block is not None and batch.block.ids:
             places = list(run_arithmetic.positions(batch.runs))
-            ids = [(places[index], value) for index, value in batch.block.ids]
+            ids = [(places[index], value) for index, value in batch.block.ids if index not in rejected]
         self.lines.append(
             delivery_log.line(
                 side=side, node=self.node, node_id=self.node_id, bridge=bridge, lane=0, stream=batch.stream,
                 address=address, target=target, store=store, from_=batch.from_, upto=batch.upto,
                 runs=batch.runs, refused=batch.refused, ids=ids, events=batch.events, committed=committed,
-                duplicates=duplicates, recovered=recovered, verdict=verdict,
+                duplicates=duplicates, recovered=recovered, clock_offset=clock_offset, verdict=verdict,
             )
         )  # fmt: skip

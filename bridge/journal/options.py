@@ -41,6 +41,14 @@ class AddressPolicy:
     full_policy: Literal["BLOCK", "FAIL"] = "BLOCK"
     id_cache_size: int = 20_000
     auto_create: bool = True
+    #: Messages that every queue has passed stay so long, in milliseconds; -1: for ever. Only while the
+    #: address holds no more than half of `max_size_bytes`: what comes in has precedence.
+    retain_time_ms: int = 0
+
+    @property
+    def retain_bytes(self) -> int:
+        """What an address may hold before passed messages go earlier than `retain_time_ms` says."""
+        return self.max_size_bytes // 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 import msgspec
 
 from bridge import runs as run_arithmetic
@@ -13,7 +15,9 @@ from bridge.journal.group import Group, Held
 from bridge.journal.options import bridge_queue_name
 from bridge.journal.state import PositionState, SettledState
 from bridge.journal.units import BeginUnit, DeliverUnit, OpenUnit, SettleUnit
+from bridge.planted_losses import lose
 from bridge.ports import Receipt, StreamState
+from bridge.runs import Runs
 from dedup.coverage import Outcome, judge
 from dedup.verdict import Verdict
 
@@ -101,7 +105,8 @@ def deliver(group: Group, unit: DeliverUnit) -> None:
         return
     if batch.block is not None:
         _check_readable(batch.block)
-    fresh = batch.after(judgement.start)
+    whole = batch.after(judgement.start)
+    fresh = lose(unit.address, whole)
     refusal = _refusal(group, unit.address, fresh)
     if refusal is not None:
         place, reason = refusal
@@ -114,8 +119,8 @@ def deliver(group: Group, unit: DeliverUnit) -> None:
     position.next, position.run, position.checksum = batch.upto, unit.run, batch.checksum
     group.changed_positions[key] = position
     group.log.received(unit, fresh, rejected)
-    unit.rejected = rejected
-    duplicates = batch.count - fresh.count + rejected
+    unit.rejected = len(rejected)
+    duplicates = batch.count - whole.count + len(rejected)
     unit.result = _receipt(group, batch, Verdict.STORED, batch.upto, duplicates=duplicates)
 
 
@@ -156,28 +161,37 @@ def _current(group: Group, unit: DeliverUnit) -> PositionState:
     return position
 
 
-def _take(group: Group, unit: DeliverUnit, fresh: Batch) -> int:
-    """Let the batch's messages in; answers how many were known by their producers' IDs, and left out.
+def _take(group: Group, unit: DeliverUnit, fresh: Batch) -> Set[int]:
+    """Let the batch's messages in; answers which (indices) were known, by IDs or as `held`, and left out.
 
     Raises: AddressNotFound, AddressFull, Held.
     """
     block = fresh.block
     if block is None:
-        return 0
-    group.require_room(unit.address, block.largest)
+        return frozenset()
+    rejected = _held(fresh.runs, unit.held)
+    kept = block.without(rejected) if rejected else block
+    if kept is None:
+        return rejected
+    group.require_room(unit.address, kept.largest)
     address = group.require_address(unit.address)
-    rejected = 0
-    kept: Block | None = block
-    if unit.check_ids and block.ids and address.cache.capacity:
-        values = [value for _, value in block.ids]
-        known = group.accept(address.name, values)
+    if unit.check_ids and kept.ids and address.cache.capacity:
+        asked = [(index, value) for index, value in block.ids if index not in rejected]
+        known = [asked[place] for place in group.accept(address.name, [value for _, value in asked])]
         if known:
-            kept = block.without(block.ids[place][0] for place in known)
-            group.log.duplicate(address.name, [values[place] for place in known])
-            rejected = len(known)
+            group.log.duplicate(address.name, [value for _, value in known])
+            rejected |= {index for index, _ in known}
+            kept = block.without(rejected)
     if kept is not None:
         group.arrivals_of(address).add_block(kept)
     return rejected
+
+
+def _held(runs: Runs, held: Set[int]) -> Set[int]:
+    """Indices of the messages at positions that are `held`."""
+    if not held:
+        return frozenset()
+    return {index for index, place in enumerate(run_arithmetic.positions(runs)) if place in held}
 
 
 def _refusal(group: Group, name: str, batch: Batch) -> tuple[int, str] | None:

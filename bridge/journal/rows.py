@@ -107,6 +107,8 @@ def _write_arrivals(group: Group, connection: sqlite3.Connection, arrivals: Arri
         address.total += block.count
         address.bytes += block.size
         address.messages += block.count
+    if address.policy.retain_time_ms and not address.retains:
+        state.to_trim.add(address.address_id)  # what is retained gives way
     connection.executemany(_INSERT_BLOCK, rows)
     state.sequence = address.next = position
     if from_clients:

@@ -316,6 +316,7 @@ class JournalSource:
             committed=receipt.committed,
             duplicates=receipt.duplicates,
             recovered=recovered,
+            clock_offset=receipt.clock_offset_ms,
         )
         self._settling.append(unit.future)
 

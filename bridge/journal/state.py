@@ -8,6 +8,9 @@ from bridge.cursor import Cursor
 from bridge.journal.options import REPLAYED_QUEUE, AddressPolicy
 from dedup.cache import IdCache
 
+#: Beyond every clock: kept for ever.
+FOR_EVER_MS = 2**62
+
 #: Name of an address that was deleted, followed by its id.
 DELETED_PREFIX = "$deleted."
 
@@ -66,6 +69,19 @@ class AddressState:
         return min(queue.cursor.next for queue in others or self.queues.values())
 
     @property
+    def retains(self) -> bool:
+        """Whether messages stay that every queue has passed: `retain-time`, while there is room."""
+        policy = self.policy
+        return policy.retain_time_ms != 0 and self.bytes <= policy.retain_bytes and not self.deleted
+
+    def retained_until_ms(self, stored_ms: int) -> int:
+        """Until when (wall clock) a block stored then stays although nobody needs it; 0: it does not."""
+        if not self.retains:
+            return 0
+        keep_ms = self.policy.retain_time_ms
+        return FOR_EVER_MS if keep_ms < 0 else stored_ms + keep_ms
+
+    @property
     def to_trim(self) -> bool:
         """Whether it holds a block, or a row, that nobody needs."""
         if self.deleted:
@@ -110,6 +126,8 @@ class State:
     ids_dropped: dict[str, int] = field(default_factory=dict)
     #: Addresses that `rows` looks through for what nobody needs any more.
     to_trim: set[int] = field(default_factory=set)
+    #: Addresses that only `retain-time` keeps from it, and until when (wall clock, ms).
+    retained: dict[int, int] = field(default_factory=dict)
     last_address_id: int = 0
     last_queue_id: int = 0
 
@@ -143,3 +161,16 @@ class State:
         """An address whose last row is gone."""
         del self.addresses[address.name], self.by_id[address.address_id]
         self.to_trim.discard(address.address_id)
+        self.retained.pop(address.address_id, None)
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """When `look_at_retained` finds something, wall clock; None: never."""
+        due_ms = min(self.retained.values(), default=FOR_EVER_MS)
+        return due_ms if due_ms < FOR_EVER_MS else None
+
+    def look_at_retained(self, now_ms: int) -> None:
+        """What has been retained long enough is to be looked at."""
+        for address_id in [address_id for address_id, due_ms in self.retained.items() if due_ms <= now_ms]:
+            del self.retained[address_id]
+            self.to_trim.add(address_id)

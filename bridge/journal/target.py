@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
+from bridge import runs as run_arithmetic
 from bridge.addresses import check_name
 from bridge.batch import Batch
 from bridge.errors import InvalidAddress, JournalUnavailable, Stopping, TargetRefused, TargetUnavailable
+from bridge.journal.held import positions_of, read_held
 from bridge.journal.journal import Journal
 from bridge.journal.units import DeliverUnit, OpenUnit, Unit
 from bridge.ports import Opened, Receipt, Stream, StreamState
-from bridge.replays import is_replay
+from bridge.replays import is_forced, is_replay, planned_stream
 
 #: Longest that a batch is held until there is room (BLOCK, full disk); less where `call-timeout` is less.
 #: Receipts are in order over all streams of a link: a full address must not hold up the others for long.
@@ -25,6 +27,8 @@ HOLD_MS: Final = 1_000
 class _Open:
     stream: Stream
     state: StreamState
+    #: It is a replay plan's, and messages that are here already are not to be stored again.
+    asks: bool
 
 
 class JournalTarget:
@@ -66,8 +70,10 @@ class JournalTarget:
             states: list[StreamState] = await self._answers(units)
         answer: dict[str, StreamState] = {}
         for stream, state in zip(streams, states, strict=True):
-            self._open[stream.identity] = _Open(stream, state)
-            answer[stream.identity] = state
+            identity = stream.identity
+            asks = planned_stream(identity) is not None and not is_forced(identity)
+            self._open[identity] = _Open(stream, state, asks)
+            answer[identity] = state
         self._closed.clear()
         return Opened(self._journal.store, answer)
 
@@ -79,7 +85,9 @@ class JournalTarget:
             TargetUnavailable: whether anything was stored is unknown.
         """
         with _unavailable():
-            receipts: list[Receipt] = await self._answers([self._send(batch) for batch in batches])
+            held = [await self._held(batch) for batch in batches if self._asks(batch)]
+            here = frozenset[int]().union(*held)
+            receipts: list[Receipt] = await self._answers([self._send(batch, here) for batch in batches])
         return receipts
 
     async def lost(self) -> None:
@@ -91,7 +99,22 @@ class JournalTarget:
         await self._closed.wait()
         raise TargetUnavailable("the target is closed")
 
-    def _send(self, batch: Batch) -> DeliverUnit:
+    def _asks(self, batch: Batch) -> bool:
+        opened = self._open.get(batch.stream)
+        return opened is not None and opened.asks and batch.block is not None
+
+    async def _held(self, batch: Batch) -> set[int]:
+        """Positions of a plan's messages that the address has by where they were first stored.
+
+        Looked up before the batch is handed to the writer. So what comes by another route in between is not
+        seen; and batches of plans, of which a sender has one on its way at a time, may be overtaken.
+        """
+        assert batch.block is not None
+        origins, address = batch.block.origins, self._open[batch.stream].stream.target_address
+        held = await self._journal.look(read_held, address, origins)
+        return positions_of(origins, run_arithmetic.positions(batch.runs), held) if held else set()
+
+    def _send(self, batch: Batch, held: Set[int]) -> DeliverUnit:
         opened = self._open.get(batch.stream)
         if opened is None:
             raise TargetUnavailable(f"{batch.stream} is not open", key="stream", found=batch.stream)
@@ -102,7 +125,8 @@ class JournalTarget:
             batch=batch,
             run=opened.stream.run,
             epoch=opened.state.epoch,
-            check_ids=self._check_producer_ids and not is_replay(batch.stream),
+            check_ids=opened.asks or (self._check_producer_ids and _is_checked(batch.stream)),
+            held=held if opened.asks else frozenset(),
             size=batch.size,
             deadline_ms=min(self._journal.deadline_ms(), self._journal.clock.monotonic_ms() + HOLD_MS),
         )
@@ -127,6 +151,11 @@ class JournalTarget:
         for future in self._waiting:
             if not future.done():
                 future.set_exception(TargetUnavailable("the target was closed"))
+
+
+def _is_checked(identity: str) -> bool:
+    """Whether producers' IDs count: not where somebody sends again on purpose what has one (rule 4)."""
+    return not is_replay(identity) and not is_forced(identity)
 
 
 @contextlib.contextmanager

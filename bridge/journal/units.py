@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -69,7 +69,9 @@ class DeliverUnit(Unit):
     run: str
     epoch: int
     check_ids: bool
-    #: Messages left out because their producers' IDs were known at the address.
+    #: Positions of messages that are known to be at the address: left out, as those with a known ID are.
+    held: Set[int] = frozenset()
+    #: Messages left out because they, or their producers' IDs, were known at the address.
     rejected: int = 0
 
     @property
@@ -92,6 +94,8 @@ class SettleUnit(Unit):
     duplicates: int
     #: Learnt when the stream was opened, not from a receipt.
     recovered: bool
+    #: The target's clock less ours, ms; None: not measured.
+    clock_offset: int | None = None
 
     @property
     def patient(self) -> bool:

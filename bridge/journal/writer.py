@@ -133,6 +133,8 @@ class Writer:
             waits += [self._space.idle_seconds, self._room.idle_seconds]
             if self.state.to_trim:
                 waits.append(self._seconds_until(self._trim_at_ms or 0))
+            if (due_ms := self.state.next_due_ms) is not None:
+                waits.append(max(due_ms - self._clock.wall_ms(), 0) / 1000)
         return min((wait for wait in waits if wait is not None), default=None)
 
     def _seconds_until(self, moment_ms: int) -> float:
@@ -194,6 +196,7 @@ class Writer:
 
     def _group(self, units: Sequence[Unit]) -> Group:
         now_ms = self._clock.wall_ms()
+        self.state.look_at_retained(now_ms)
         options, identity = self._options, self._identity
         log = Logbook(options.delivery_log, options.node, identity.node_id, identity.store, now_ms)
         group = Group(self.state, options, identity.incarnation, now_ms, log)

@@ -49,7 +49,7 @@ class Connection(KafkaConnection):
         """As `KafkaConnection.consumer`."""
         return self._telling(KafkaConnection.consumer(self, **own), "start")
 
-    def producer(self, transactional_id: str, **own: Any) -> aiokafka.AIOKafkaProducer:
+    def producer(self, transactional_id: str | None, **own: Any) -> aiokafka.AIOKafkaProducer:
         """As `KafkaConnection.producer`."""
         return self._telling(KafkaConnection.producer(self, transactional_id, **own), "start")
 

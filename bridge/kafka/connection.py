@@ -63,8 +63,8 @@ class KafkaConnection:
         }
         return aiokafka.AIOKafkaConsumer(**options)
 
-    def producer(self, transactional_id: str, **own: Any) -> aiokafka.AIOKafkaProducer:
-        """A transactional producer; `start()` fences the one before it."""
+    def producer(self, transactional_id: str | None, **own: Any) -> aiokafka.AIOKafkaProducer:
+        """A transactional producer; `start()` fences the one before it. None: without transactions."""
         options = {
             "transaction_timeout_ms": TRANSACTION_TIMEOUT_MS,
             **self._common(),

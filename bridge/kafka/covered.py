@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from bridge import runs as run_arithmetic
@@ -21,22 +22,26 @@ class Covered:
     checksum: int = 0
     runs: list[Run] = field(default_factory=list)
     refused: list[int] = field(default_factory=list)
+    #: Producers' IDs that were accepted, each with its position, and those that were known.
     ids: list[tuple[int | None, bytes]] = field(default_factory=list)
+    rejected: list[bytes] = field(default_factory=list)
     events: tuple[int, int] = (0, 0)
-    duplicates: int = 0
 
-    def add(self, fresh: Batch, rejected: int) -> None:
-        """The next batch: begins where this ends."""
+    def add(self, fresh: Batch, rejected: Collection[int]) -> None:
+        """The next batch: begins where this ends. `rejected`: indices of messages whose ID was known."""
         if fresh.block is not None:
             first = self.events[0] if self.runs else fresh.events[0]
             self.events = (first, fresh.events[1])
             if fresh.block.ids:
                 positions = list(run_arithmetic.positions(fresh.runs))
-                self.ids += [(positions[index], value) for index, value in fresh.block.ids]
+                for index, value in fresh.block.ids:
+                    if index in rejected:
+                        self.rejected.append(value)
+                    else:
+                        self.ids.append((positions[index], value))
         self.upto, self.checksum = fresh.upto, fresh.checksum
         self.runs += fresh.runs
         self.refused += fresh.refused
-        self.duplicates += rejected
 
 
 def last_offsets(offsets: Offsets) -> dict[str, tuple[tuple[str, int, int], ...]]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import zlib
 from typing import Final
 
+from bridge.replays import planned_stream
+
 #: Topics and groups that start like this are a bridge's own; regexes never match them.
 OWN_PREFIX: Final = "core-bridge."
 #: Kafka's internal topics, which regexes never match either.
@@ -26,7 +28,7 @@ def partition_of(identity: str) -> int | None:
     """The source partition in a stream's identity; None where the stream is no Kafka partition."""
     if not identity.startswith("kafka:"):
         return None
-    return int(identity.rpartition(":")[2])
+    return int((planned_stream(identity) or identity).rpartition(":")[2])
 
 
 def store_identity(cluster: str) -> str:
@@ -45,6 +47,11 @@ def lane_of(topic: str, partition: int, lanes: int) -> int:
 def journal_topic(bridge: str) -> str:
     """Default of `journal-topic`."""
     return f"{OWN_PREFIX}{bridge}.journal"
+
+
+def replays_topic(bridge: str) -> str:
+    """The journal topic of what replay plans send again for a bridge: its own one's lanes are others'."""
+    return f"{OWN_PREFIX}{bridge}.replays"
 
 
 def group_id(bridge: str) -> str:

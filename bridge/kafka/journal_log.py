@@ -15,6 +15,7 @@ from bridge.kafka import producers
 from bridge.kafka.connection import END_TRANSACTION_TIMEOUT_MS, KafkaConnection
 from bridge.kafka.errors import explaining
 from bridge.kafka.journal_records import Record, Snapshot
+from bridge.kafka.participants import MARK_HEADER
 
 #: Reading gives up after this long without progress: somebody's open transaction may hold it up until the
 #: broker ends it (TRANSACTION_TIMEOUT_MS at the latest).
@@ -81,7 +82,8 @@ class JournalLog:
             for place, records in (await consumer.getmany(timeout_ms=_POLL_MS)).items():
                 snapshot = found[place.partition]
                 for record in records:
-                    snapshot.apply(record.key, record.value)
+                    mark = next((value for name, value in record.headers if name == MARK_HEADER), None)
+                    snapshot.apply(record.key, record.value, mark)
 
     async def fence(self, transactional_ids: Iterable[str]) -> None:
         """End every open transaction of these ids, and keep who has them from beginning another.

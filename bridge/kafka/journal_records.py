@@ -145,20 +145,30 @@ def _prefix(owner: str) -> bytes:
     return b"%s/" % owner.encode() if owner else b""
 
 
+def _owner(key: bytes) -> str:
+    """The other way round. A stream's name may hold strokes, but stands behind a colon."""
+    owner, stroke, _ = key.partition(b"/")
+    return owner.decode(errors="replace") if stroke and b":" not in owner else ""
+
+
 class Snapshot:
     """What one partition holds: the newest value of every key, however far it has been compacted."""
 
-    __slots__ = ("_latest",)
+    __slots__ = ("_latest", "_marks")
 
     def __init__(self, records: Iterable[tuple[bytes | None, bytes | None]] = ()) -> None:
         self._latest: dict[bytes, bytes] = {}
+        #: By owner, of its last transaction: what is compacted away has its key, and a mark, later again.
+        self._marks: dict[str, bytes] = {}
         for key, value in records:
             self.apply(key, value)
 
-    def apply(self, key: bytes | None, value: bytes | None) -> None:
-        """Take the next committed record, in the order of the offsets."""
+    def apply(self, key: bytes | None, value: bytes | None, mark: bytes | None = None) -> None:
+        """Take the next committed record, in the order of the offsets; with the mark that it carries."""
         if key is None:
             return
+        if mark is not None:
+            self._marks[_owner(key)] = mark
         if value is None:
             self._latest.pop(key, None)
         else:
@@ -185,6 +195,10 @@ class Snapshot:
     def owned(self) -> bool:
         """Whether nodes have been here, each with a state of its own."""
         return any(key.endswith(b"/lanes") for key in self._latest)
+
+    def mark(self, owner: str) -> bytes | None:
+        """Who took part in the owner's last transaction (`participants.marked`); None: none has said."""
+        return self._marks.get(owner)
 
     def has_streams(self, owner: str) -> bool:
         """Whether there are any."""

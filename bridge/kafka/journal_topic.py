@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from bridge.errors import TargetRefused, TargetUnavailable
 from bridge.kafka import generations, identity
@@ -233,6 +233,13 @@ class JournalTopic:
         if found is None:
             return None
         return (await self._log.read(topic, found.partitions.keys(), settled=settled)).values()
+
+    async def look(self) -> Sequence[Snapshot]:
+        """What its partitions hold, without taking a lane; empty: there is no such topic.
+
+        Raises: as `read`.
+        """
+        return [*(await self._whole(self._topic, settled=False) or ())]
 
     async def has_run(self) -> bool:
         """Whether any stream is remembered, in whatever lane, also under former names. Raises: as `read`.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -36,6 +36,8 @@ class LaneReading:
     progress: Progress
     reading: Reading
     clock: Clock
+    #: Takes what was read for the delivery log alone; waits where that is behind. Raises: SourceUnavailable.
+    recovered: Callable[[Batch], Awaitable[None]]
     #: By stream identity.
     places: dict[str, Place] = field(default_factory=dict)
     #: How batches are made; set when the streams are opened, for it needs the cluster's id.
@@ -55,6 +57,8 @@ class LaneReading:
     #: While nothing is read: ends of the partitions, and since when (ms, wall) one was seen behind its end.
     _ends: dict[TopicPartition, int] = field(default_factory=dict)
     _behind_since_ms: int | None = None
+    #: As it was when reading ended.
+    _last_lag: tuple[int, int | None] = (0, None)
     _log: Any = field(default_factory=structlog.get_logger)
 
     async def go_on(self, opened: Mapping[str, Place], there: Collection[str]) -> None:
@@ -65,6 +69,7 @@ class LaneReading:
         kept = {identity: place for identity, place in self.places.items() if identity in there}
         self.places = {**kept, **opened}
         self._known.update(opened)
+        self._last_lag = (0, None) if self.places else self._last_lag
         self._put_off = (self._put_off - opened.keys()) & self.places.keys()
         self._look_at_ms = self.clock.monotonic_ms() + METADATA_INTERVAL_MS
         self._ends = {}
@@ -91,6 +96,7 @@ class LaneReading:
         Raises: SourceUnavailable: a leader has changed, or cannot be reached. SourceRefused.
         """
         while True:
+            await self._tell_recovered()
             if self.clock.monotonic_ms() >= self._look_at_ms and await self._look():
                 return []
             ready = (place.next_batch() for place in self._by_partition.values())
@@ -100,6 +106,11 @@ class LaneReading:
                     self._behind_since_ms = None  # from here on the messages say how old they are
                 return batches
             await self._fetch()
+
+    async def _tell_recovered(self) -> None:
+        for place in self._by_partition.values():
+            while (batch := place.next_recovered()) is not None:
+                await self.recovered(batch)
 
     async def _fetch(self) -> None:
         """Fetch, and take what the leaders vouch for. Cancelled in between, the next call goes on with it."""
@@ -181,27 +192,36 @@ class LaneReading:
             return []
 
     def lag(self) -> tuple[int, int | None]:
-        """Positions behind, and when the oldest that was handed out and is not settled was stored, ms."""
+        """Positions behind, and when the oldest that was handed out and is not settled was stored, ms.
+
+        While nothing is open: as it was last.
+        """
+        if not self._by_partition:
+            return self._last_lag
         behind = 0
         oldest: int | None = None
         for tp, place in self._by_partition.items():
-            end = max(place.at, self.reading.end(tp) or 0, self._ends.get(tp, 0))
+            end = max(place.at, place.settled, self.reading.end(tp) or 0, self._ends.get(tp, 0))
             behind += end - place.settled
             since = place.oldest_ms
             if since is not None and (oldest is None or since < oldest):
                 oldest = since
         return behind, self._behind_since_ms if behind and oldest is None else oldest
 
-    async def look_at_ends(self) -> None:
+    async def look_at_ends(self, there: Collection[TopicPartition]) -> None:
         """For `lag` while nothing is read because the target is away: a client fetches only what is taken.
+
+        Only partitions that are `there`, with a leader: nobody answers for others, which would hold up all.
 
         Raises: SourceUnavailable, SourceRefused.
         """
         now_ms = self.clock.monotonic_ms()
-        if not self._by_partition or now_ms < self._watch_at_ms:
+        asked = sorted(self._by_partition.keys() & set(there))
+        if not asked or now_ms < self._watch_at_ms:
             return
         self._watch_at_ms = now_ms + WATCH_INTERVAL_MS
-        _, self._ends = await self.reading.bounds(list(self._by_partition))
+        _, ends = await self.reading.bounds(asked)
+        self._ends = {**self._ends, **ends}
         if not self.lag()[0]:
             self._behind_since_ms = None
         elif self._behind_since_ms is None:
@@ -209,5 +229,6 @@ class LaneReading:
 
     def clear(self) -> None:
         """Nothing is open any more."""
+        self._last_lag = self.lag()
         self.places, self._by_partition, self._unchecked = {}, {}, {}
         self._put_off.clear()

@@ -27,6 +27,7 @@ from bridge.kafka.journal_records import (
     lane_record,
     stream_record,
 )
+from bridge.kafka.participants import Mark, marked
 from dedup.cache import IdCache, Overlay
 
 __all__ = ["LaneChange", "LaneState", "StreamRecord"]
@@ -57,6 +58,8 @@ class LaneState:
             ids: by target address.
             laid: whether the partition holds all this. If not, the first change writes it.
         """
+        #: Who took part in the lane's last transaction when its partition was read; None: there is none.
+        self.last: Mark | None = None
         self._lane = lane
         self._owner = owner
         self._id_cache_size = id_cache_size
@@ -98,7 +101,7 @@ class LaneState:
         for address in sorted(stored.keys() | kept.keys()):
             cache = kept[address] if address in kept else IdCache(id_cache_size(address))
             ids[address] = AddressIds(cache, persist=persist_ids, stored=stored.get(address))
-        return cls(
+        made = cls(
             lane,
             owner=owner,
             id_cache_size=id_cache_size,
@@ -107,6 +110,9 @@ class LaneState:
             ids=ids,
             laid=snapshot.lane(owner) == lane,
         )
+        mark = snapshot.mark(owner)
+        made.last = None if mark is None else marked(mark)
+        return made
 
     @property
     def streams(self) -> Mapping[str, StreamRecord]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
+import structlog
 from aiokafka.structs import TopicPartition
 
 from bridge.errors import SourceUnavailable
@@ -23,6 +24,9 @@ StartPosition = Literal["earliest", "latest"]
 
 Marks = Mapping[TopicPartition, Mark]
 
+#: Positions of one stream that are read again for the delivery log. It may lack what was confirmed in the
+#: last second before a crash; much more where the group could not be committed for long.
+MOST_RECOVERED: Final = 1_000_000
 #: Partitions whose ends are asked for in one request.
 BOUNDS_AT_ONCE: Final = 1_000
 
@@ -38,6 +42,8 @@ class Opening:
     start_position: StartPosition
     gap_policy: GapPolicy
     gaps: Gaps
+    #: Whether the sent side has a delivery log.
+    has_log: bool
     #: Whether it is settled that this is not, or no longer, the bridge's first start ever.
     started: bool = False
     #: What was committed when streams were opened last.
@@ -66,14 +72,47 @@ class Opening:
         for identity, state in resume.items():
             one = found[identity]
             mark = marks.get(one.tp)
-            offset = mark.offset if mark is not None and mark.topic_id == one.topic_id else None
+            counts = mark is not None and mark.topic_id == one.topic_id and mark.kind is not Kind.LINES
+            offset = mark.offset if mark is not None and counts else None
             number = one.tp.partition
             starts[identity] = find_start(one.stream, number, state, offset, logs[identity], self.gap_policy)
         for identity, start in starts.items():
             self.gaps.passed(identity, start.at - start.skipped, start.at)
-        return {
+        places = {
             identity: _place(found[identity], start, resume[identity]) for identity, start in starts.items()
         }
+        if self.has_log:
+            await self._prepare_log(places, resume, logs)
+        return places
+
+    async def _prepare_log(
+        self, places: Mapping[str, Place], resume: Mapping[str, StreamState], logs: Mapping[str, Log]
+    ) -> None:
+        """Have read again what was sent and may not be in the log; mark where that of a new stream begins.
+
+        Without a mark it is not known what is in the log: then nothing is read again.
+        """
+        begins: dict[TopicPartition, Mark] = {}
+        for identity, place in places.items():
+            topic_id = place.found.topic_id
+            marks = (self._committed.get(place.found.tp), self.progress.settled(place.found.tp))
+            known = [mark.offset for mark in marks if mark is not None and mark.topic_id == topic_id]
+            upto = resume[identity].next
+            if upto is None:
+                if not known:
+                    begins[place.found.tp] = Mark(place.at, Kind.LINES, topic_id)
+            elif known and max(known) < upto:
+                self._recover(place, max(known), upto, logs[identity].start)
+        if begins:
+            await self.progress.settle_now(begins)
+
+    def _recover(self, place: Place, known: int, upto: int, log_start: int) -> None:
+        first = max(known, log_start, upto - MOST_RECOVERED)
+        if first > known:
+            gap = {"stream": place.found.stream.identity, "first": known, "end": min(first, upto)}
+            structlog.get_logger().warning("delivery-log-gap", bridge=self.gaps.bridge, **gap)
+        if first < upto:
+            place.recover(first, upto)
 
     def told(
         self, places: Mapping[str, Place], resume: Mapping[str, StreamState], store: str
@@ -86,8 +125,8 @@ class Opening:
         held: dict[TopicPartition, Mark] = {}
         for identity, place in places.items():
             upto, known = resume[identity].next, self._committed.get(place.found.tp)
-            if upto is None:
-                continue
+            if upto is None or place.recovers:
+                continue  # committed when its lines are on disk
             mark = Mark(upto, Kind.SETTLED, place.found.topic_id, store)
             same = known is not None and replace(known, offset=upto) == mark
             if known is None or not same or known.offset < upto:
@@ -114,7 +153,8 @@ class Opening:
         """
         marks = await self.progress.marks()
         unknown = all(state.next is None and not state.has_run for state in resume.values())
-        first = not self.started and not marks and bool(resume) and unknown
+        new = all(mark.kind is Kind.LINES for mark in marks.values())
+        first = not self.started and new and bool(resume) and unknown
         if first and self.start_position == "latest" and everything:
             _, ends = await self.bounds(everything)
             marks = {one.tp: Mark(ends[one.tp], Kind.START, one.topic_id) for one in everything}

@@ -32,6 +32,11 @@ class Participant(msgspec.Struct, frozen=True, array_like=True, order=True):
     #: Offset of the last record of it there; -1: the broker did not say.
     last: int
 
+    @property
+    def place(self) -> tuple[str, int]:
+        """Topic and partition."""
+        return self.topic, self.partition
+
     def __str__(self) -> str:
         return f"{self.topic}/{self.partition} up to offset {self.last}"
 
@@ -119,6 +124,29 @@ def is_to_commit(transaction: str, found: Mapping[Participant, Outcome], *, comp
         raise refused(transaction, f"whether it was committed cannot be told: {_listed(found)}")
     # A receipt may be out, and all of it is there.
     return True
+
+
+def is_named(transaction: str, place: tuple[str, int], last: int | None, open_from: int) -> bool:
+    """Whether what is open in a data partition is of the last committed transaction.
+
+    Args:
+        transaction: what errors call it.
+        place: topic and partition.
+        last: the offset that the committed transaction's mark names there; -1: it names none; None: it did
+            not take part there.
+        open_from: first offset that is open.
+
+    Raises:
+        TargetRefused: an operator has to decide; says what was found.
+    """
+    if last is not None and last < 0:
+        topic, partition = place
+        raise refused(
+            transaction,
+            f"whether what {topic}/{partition} holds of it from offset {open_from} on was committed cannot"
+            " be told: the broker did not say where it stands",
+        )
+    return last is not None and last >= open_from
 
 
 def refused(transaction: str, why: str) -> TargetRefused:

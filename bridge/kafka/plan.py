@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
-from bridge import delivery_log
 from bridge import runs as run_arithmetic
 from bridge.batch import Batch
 from bridge.block import Block, IndexedId
-from bridge.errors import OutOfSequence, TargetUnavailable
+from bridge.errors import OutOfSequence
 from bridge.kafka.covered import Covered, last_offsets
 from bridge.kafka.id_blocks import MOST_ID_BYTES
 from bridge.kafka.identity import partition_of
 from bridge.kafka.journal_records import Record
 from bridge.kafka.lane_state import LaneChange, LaneState, StreamRecord
 from bridge.kafka.letters import Letters
+from bridge.kafka.lines import LineWriter, received_lines
 from bridge.kafka.partitioner import partitioned
 from bridge.kafka.piles import Builder, Offsets, Piles, Pouring, TooLarge
 from bridge.kafka.records_out import duplicate_ids, headers_of, hop_headers, timed
@@ -29,13 +29,11 @@ from bridge.kafka.suspects import Suspects
 from bridge.kafka.target_options import KafkaTargetOptions
 from bridge.kafka.topic_rules import INVALID_TIMESTAMP, TopicRules
 from bridge.message import Header, Message
+from bridge.planted_losses import lose
 from bridge.ports import Receipt, Stream
 from bridge.replays import is_replay
 from dedup.coverage import Outcome, judge
 from dedup.verdict import Verdict
-
-#: Bytes of a delivery-log line that a journal record carries; a longer one is left out.
-MOST_LINE_BYTES: Final = 384 * 1024
 
 
 @dataclass(slots=True, eq=False)
@@ -65,8 +63,8 @@ class Setting:
     """What planning goes by; the same for every transaction until the next opening."""
 
     options: KafkaTargetOptions
-    lane: int
-    store: str
+    #: Who writes delivery-log lines; None: nobody does.
+    line_writer: LineWriter | None
     #: By topic; a topic that is not there is not in it.
     topics: Mapping[str, TopicRules]
     letters: Letters
@@ -133,7 +131,7 @@ class Plan:
         self.covered: dict[str, Covered] = {}
         #: What each delivery is answered once this is committed.
         self.answers: list[tuple[Delivery, Receipt | OutOfSequence]] = []
-        #: Delivery-log lines, one a stream; `records` makes them.
+        #: Delivery-log lines; `records` makes them.
         self.lines: list[str] = []
 
     @property
@@ -148,17 +146,16 @@ class Plan:
     def _answer(self, delivery: Delivery) -> Receipt | OutOfSequence:
         batch, opened = delivery.batch, delivery.opened
         stream = opened.stream
-        rules = self._setting.topics.get(stream.target_address)
         next_position = self._change.next(batch.stream)
         if opened.blocked or opened in self._blocked:
             return self._not_now(
                 opened, next_position, "NOT_NOW: a batch before this one was not taken; open the stream again"
             )
-        if rules is None:
-            reason = (
-                f"ADDRESS_NOT_FOUND: there is no topic {stream.target_address}, and create-topics is false"
-            )
+        absent = self._absent(stream, batch)
+        if absent:
+            reason = f"ADDRESS_NOT_FOUND: there is no topic {absent}, and create-topics is false"
             return self._not_now(opened, next_position, reason)
+        rules = self._setting.topics[stream.target_address]
         judgement = judge(next_position, batch.from_, batch.upto)
         if judgement.outcome is Outcome.OUT_OF_SEQUENCE:
             return OutOfSequence(
@@ -168,7 +165,8 @@ class Plan:
             )
         if judgement.outcome is Outcome.DUPLICATE:
             return Receipt(batch.stream, Verdict.DUPLICATE, judgement.next, duplicates=batch.count)
-        fresh = batch.after(judgement.start)
+        whole = batch.after(judgement.start)
+        fresh = lose(stream.target_address, whole)
         columns, refusal = self._read(fresh, stream, rules)
         refusal = delivery.refusal or refusal
         if refusal is not None:
@@ -178,8 +176,17 @@ class Plan:
         self._pour(delivery, columns, rules)
         self._bury(fresh)
         self._cover(opened, fresh, rejected)
-        duplicates = batch.count - fresh.count + rejected
-        return Receipt(batch.stream, Verdict.STORED, batch.upto, duplicates=duplicates, repeated=rejected)
+        repeated = len(rejected)
+        duplicates = batch.count - whole.count + repeated
+        return Receipt(batch.stream, Verdict.STORED, batch.upto, duplicates=duplicates, repeated=repeated)
+
+    def _absent(self, stream: Stream, batch: Batch) -> str:
+        """A topic that the batch needs and that is not there; empty: none."""
+        topics, letters_to = self._setting.topics, self._setting.options.dead_letter_address
+        if stream.target_address not in topics:
+            return stream.target_address
+        needs_letters = letters_to not in topics and self._setting.letters.of(batch.stream, batch.refused)
+        return letters_to if needs_letters else ""
 
     def _not_now(self, opened: OpenStream, next_position: int | None, reason: str) -> Receipt:
         self._blocked.add(opened)
@@ -229,16 +236,20 @@ class Plan:
                 )
         return None
 
-    def _reject_known(self, columns: Columns, address: str, fresh: Batch) -> int:
-        """Leave out messages whose producer's ID is known at the address (rule 4); how many they were."""
+    def _reject_known(self, columns: Columns, address: str, fresh: Batch) -> Collection[int]:
+        """Leave out messages whose producer's ID is known at the address (rule 4); the indices of those."""
+        if held := self._setting.options.held(fresh):
+            indices = {index for index, place in enumerate(columns.positions) if place in held}
+            columns.drop(indices)
+            return indices  # what a plan sends again, of which no ID is checked
         ids = self._ids_to_check(fresh.block, fresh.stream)
         if not ids:
-            return 0
-        indices = [index for index, _ in ids]
+            return ()
         known = self._change.accept_ids(address, [value for _, value in ids])
-        if known:
-            columns.drop({indices[place] for place in known})
-        return len(known)
+        rejected = {ids[place][0] for place in known}
+        if rejected:
+            columns.drop(rejected)
+        return rejected
 
     def _pour(self, delivery: Delivery, columns: Columns, rules: TopicRules) -> None:
         """Put the messages on the piles of their partitions. Raises: _PlanAgain."""
@@ -283,12 +294,7 @@ class Plan:
     def _bury(self, fresh: Batch) -> None:
         """Put the dead letters of positions that are covered empty on their pile. Raises: _PlanAgain."""
         for letter in self._setting.letters.of(fresh.stream, fresh.refused):
-            address = self._setting.options.dead_letter_address
-            rules = self._setting.topics.get(address)
-            if rules is None:
-                raise TargetUnavailable(
-                    f"there is no topic {address} for dead letters", key="dead-letter-address"
-                )
+            rules = self._setting.topics[self._setting.options.dead_letter_address]
             message = letter.record(rules, self._now_ms)
             headers = headers_of([message], [letter.duplicate_id], [letter.hops])
             (partition,) = partitioned([message.key], fresh.stream, rules.partitions)
@@ -303,7 +309,7 @@ class Plan:
 
     # -- what is remembered ----------------------------------------------------------------------------
 
-    def _cover(self, opened: OpenStream, fresh: Batch, rejected: int) -> None:
+    def _cover(self, opened: OpenStream, fresh: Batch, rejected: Collection[int]) -> None:
         covered = self.covered.get(fresh.stream)
         if covered is None:
             covered = self.covered[fresh.stream] = Covered(opened.stream, fresh.from_)
@@ -327,9 +333,11 @@ class Plan:
         places = last_offsets(offsets)
         for identity, covered in self.covered.items():
             where = self._where(covered.stream, places.get(identity))
-            line = self._line(covered, now_ms)
-            self.lines.append(line)
-            self._change.cover(identity, self._stream_record(covered, where, line))
+            carried = ""
+            if self._setting.line_writer is not None:
+                written, carried = received_lines(covered, self._setting.line_writer, now_ms)
+                self.lines += written
+            self._change.cover(identity, self._stream_record(covered, where, carried))
         return self._change.records()
 
     def _where(self, stream: Stream, written: tuple[tuple[str, int, int], ...] | None) -> Where:
@@ -339,20 +347,6 @@ class Plan:
             return written, rules.id if rules is not None else ""
         past = self._state.stream(stream.identity)
         return (past.offsets, past.target_id) if past is not None else ((), "")
-
-    def _line(self, covered: Covered, now_ms: int) -> str:
-        """The delivery-log line of one stream; empty where there is nothing to say, or too much."""
-        if covered.upto == covered.from_:
-            return ""
-        stream, options = covered.stream, self._setting.options
-        line = delivery_log.line(
-            side="received", node=options.node, node_id=options.node_id, bridge=options.bridge,
-            lane=self._setting.lane, stream=stream.identity, address=stream.target_address,
-            target=options.target_name, store=self._setting.store, from_=covered.from_, upto=covered.upto,
-            runs=run_arithmetic.join(covered.runs), refused=covered.refused, ids=covered.ids,
-            events=covered.events, committed=now_ms, duplicates=covered.duplicates, recovered=False,
-        )  # fmt: skip
-        return line.decode() if len(line) <= MOST_LINE_BYTES else ""
 
     def committed(self) -> None:
         """It is durable: memory follows."""

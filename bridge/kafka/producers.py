@@ -12,6 +12,8 @@ from typing import Any, Final
 
 import aiokafka
 import aiokafka.client
+from aiokafka.client import ConnectionGroup, CoordinationType
+from aiokafka.errors import KafkaError
 from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.structs import TopicPartition
@@ -54,7 +56,63 @@ async def started(connection: KafkaConnection, transactional_id: str) -> aiokafk
     except BaseException:
         await discard(producer)
         raise
+    _pin(producer)
     return producer
+
+
+async def started_without_transactions(connection: KafkaConnection) -> aiokafka.AIOKafkaProducer:
+    """An idempotent producer for what may come twice.
+
+    Raises:
+        KafkaError, TimeoutError: it could not be started; nothing is left of it.
+    """
+    producer = connection.producer(None)
+    _remember_tasks(producer)
+    try:
+        async with asyncio.timeout(START_TIMEOUT_MS / 1000):
+            await producer.start()
+    except BaseException:
+        await discard(producer)
+        raise
+    return producer
+
+
+class CoordinatorLost(KafkaError):
+    """The connection to the transaction coordinator has ended, and the producer's session with it."""
+
+
+def _pin(producer: aiokafka.AIOKafkaProducer) -> None:
+    """Begin no transaction by another connection to the coordinator than the one that it has now.
+
+    A coordinator that was started anew may have forgotten markers. The first request that it takes for the
+    next transaction would tie the two together (`bridge.kafka.left_open`), so it must not be sent again.
+    """
+    sender = producer._sender  # noqa: SLF001
+    sender.session = _coordinator(producer)
+    add = sender._do_add_partitions_to_txn  # noqa: SLF001
+
+    async def pinned(places: Any) -> Any:
+        if is_in_session(producer):
+            return await add(places)
+        error = CoordinatorLost("the connection to the transaction coordinator was lost")
+        producer._txn_manager.fatal_error(error)  # noqa: SLF001
+        producer._message_accumulator.fail_all(error)  # noqa: SLF001
+        sender.sender_task.cancel()  # else it sends the data all the same
+        return False
+
+    sender._do_add_partitions_to_txn = pinned  # noqa: SLF001
+
+
+def is_in_session(producer: aiokafka.AIOKafkaProducer) -> bool:
+    """Whether the coordinator is connected as it has been since the start: it has forgotten nothing."""
+    session = producer._sender.session  # noqa: SLF001
+    return session is not None and session is _coordinator(producer) and session.connected()
+
+
+def _coordinator(producer: aiokafka.AIOKafkaProducer) -> Any:
+    """The connection to the transaction coordinator; None: there is none."""
+    node = producer._sender._coordinators.get(CoordinationType.TRANSACTION)  # noqa: SLF001
+    return producer.client._conns.get((node, ConnectionGroup.COORDINATION))  # noqa: SLF001
 
 
 def _remember_tasks(producer: aiokafka.AIOKafkaProducer) -> None:

@@ -48,6 +48,8 @@ class Kind(Enum):
     START = "start"
     #: The target covers everything below.
     SETTLED = "settled"
+    #: The delivery log of the sent side begins here, and that is all it says: of a stream not delivered yet.
+    LINES = "lines"
     #: Not one of ours.
     FOREIGN = ""
 
@@ -132,6 +134,10 @@ class Progress:
     def keep(self, marks: Mapping[TopicPartition, Mark]) -> None:
         """These are settled and committed already: `renew` is to know them."""
         self._settled.update(marks)
+
+    def settled(self, tp: TopicPartition) -> Mark | None:
+        """What is settled as far as this process knows; None: nothing."""
+        return self._settled.get(tp)
 
     def renew(self) -> None:
         """Commit again all that is settled, before the witness of a quiet bridge expires at the broker."""

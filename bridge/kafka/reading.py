@@ -28,6 +28,8 @@ from bridge.kafka.records_in import Record
 CAREFUL_MS: Final = 5_000
 #: A partition is parked when the same position could not be decoded this often.
 PARK_AFTER: Final = 3
+#: Longest that leaders may take to say where logs begin and end; aiokafka waits for a leader much longer.
+BOUNDS_TIMEOUT_MS: Final = 15_000
 #: How long the question for a log's end may take before a silent consumer is given up anyway.
 ENDS_TIMEOUT_MS: Final = 5_000
 
@@ -52,14 +54,15 @@ class _Watch:
     at: int
     #: How often the record at `at` could not be decoded.
     failures: int = 0
-    parked: bool = False
+    #: Why it stands still; empty: it does not.
+    parked: str = ""
     #: Its owner does not want it now.
     put_off: bool = False
 
     @property
     def at_rest(self) -> bool:
         """Nothing is fetched of it."""
-        return self.parked or self.put_off
+        return bool(self.parked) or self.put_off
 
 
 @dataclass(slots=True, eq=False)
@@ -80,6 +83,15 @@ class Reading:
     def partitions(self) -> frozenset[TopicPartition]:
         """Those that are read: assigned, neither parked nor put off."""
         return frozenset(tp for tp, watch in self._watches.items() if not watch.at_rest)
+
+    @property
+    def parked(self) -> Sequence[str]:
+        """Partitions that stand still, each with the offset and why its record cannot be decoded."""
+        return [
+            f"{tp.topic}/{tp.partition} stands still at offset {watch.at}: {watch.parked}"
+            for tp, watch in self._watches.items()
+            if watch.parked
+        ]
 
     async def assign(
         self, positions: Mapping[TopicPartition, int], put_off: Collection[TopicPartition] = ()
@@ -210,11 +222,11 @@ class Reading:
         if watch.failures < PARK_AFTER:
             self._careful_until = time.monotonic() + CAREFUL_MS / 1000
             return
-        watch.parked = True
+        watch.parked = repr(error)
         self._consumer.pause(tp)
         self._careful_until = 0.0
         self._log.error(
-            "partition-parked", topic=tp.topic, partition=tp.partition, offset=watch.at, reason=repr(error)
+            "partition-parked", topic=tp.topic, partition=tp.partition, offset=watch.at, reason=watch.parked
         )
 
     # -- ends ------------------------------------------------------------------------------------------
@@ -224,13 +236,14 @@ class Reading:
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
         """Log starts, and last stable offsets (what read_committed can read up to).
 
-        Raises: SourceUnavailable, SourceRefused.
+        Raises: SourceUnavailable: also where one has no leader for `BOUNDS_TIMEOUT_MS`. SourceRefused.
         """
         if not tps:
             return {}, {}
         await self._start()
         with explaining(self.connection.name, "Describe", f"topics {sorted({tp.topic for tp in tps})}"):
-            return await self._consumer.beginning_offsets(tps), await self._consumer.end_offsets(tps)
+            async with asyncio.timeout(BOUNDS_TIMEOUT_MS / 1000):
+                return await self._consumer.beginning_offsets(tps), await self._consumer.end_offsets(tps)
 
     def end(self, tp: TopicPartition) -> int | None:
         """The last stable offset as the last fetch had it; None: nothing was fetched yet."""

@@ -8,6 +8,7 @@ batch, and `read` hands the batch out. Where reading begins is decided in `openi
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Literal
 
 from bridge import hops
@@ -24,7 +25,9 @@ from bridge.kafka.place import Place
 from bridge.kafka.progress import Kind, Mark, Progress
 from bridge.kafka.reading import Reading
 from bridge.kafka.records_in import Rules
+from bridge.kafka.sent_log import SentLog
 from bridge.ports import Bounds, Receipt, Remembered, Stream, StreamState
+from dedup.verdict import Verdict
 
 
 class KafkaSource:
@@ -50,6 +53,7 @@ class KafkaSource:
         clock: Clock,
         names: Sequence[str] = (),
         names_only: bool = False,
+        sent_log: SentLog | None = None,
     ) -> None:
         """Where and how to read. Sizes in bytes.
 
@@ -71,6 +75,7 @@ class KafkaSource:
             clock: times refreshes and commits.
             names: topics that the bridge names outright: that one may not be read is an error, not silence.
             names_only: it reads no others: nothing is asked about other topics.
+            sent_log: takes what the target confirms, before the group's commit says so; None: there is none.
         """
         self._bridge = bridge
         self._sizes = (stamp, batch_bytes, large_bytes, max_hops, max_id_bytes)
@@ -85,6 +90,7 @@ class KafkaSource:
         )
         self._progress = Progress(connection, group, clock)
         self._reading = Reading(connection, batch_bytes)
+        self._sent_log = sent_log
         #: What the source no longer had, and what was passed over for it.
         self.gaps = Gaps(bridge)
         self._opening = Opening(
@@ -95,18 +101,25 @@ class KafkaSource:
             start_position=start_position,
             gap_policy=gap_policy,
             gaps=self.gaps,
+            has_log=sent_log is not None,
         )
         self._lane = LaneReading(
-            partitions=self._partitions, progress=self._progress, reading=self._reading, clock=clock
+            partitions=self._partitions,
+            progress=self._progress,
+            reading=self._reading,
+            clock=clock,
+            recovered=self._recovered,
         )
         self._store = ""
         #: By identity: as `streams` has shown them; a run there is what the target was told.
         self._shown: dict[str, Found] = {}
+        #: By identity: every stream that was opened.
+        self._opened: dict[str, Stream] = {}
 
     async def streams(self) -> Sequence[Stream]:
         """Every stream of this lane, as of now. Raises: SourceUnavailable, SourceRefused."""
         self._shown = self._partitions.in_lane(await self._partitions.find())
-        await self._lane.look_at_ends()
+        await self._lane.look_at_ends([found.tp for found in self._shown.values()])
         return [found.stream for found in self._shown.values()]
 
     async def remembered(self) -> Mapping[str, Remembered]:
@@ -154,6 +167,8 @@ class KafkaSource:
             SourceUnavailable: try again; also where a leader has changed since `streams` was asked.
             SourceRefused: trying again does not help.
         """
+        if self._sent_log is not None:
+            await self._sent_log.flush()
         self._store = store
         everything = await self._partitions.find()
         now = self._partitions.in_lane(everything)
@@ -163,6 +178,7 @@ class KafkaSource:
             if identity not in now or shown is None or shown.stream.run != now[identity].stream.run:
                 raise SourceUnavailable(f"{identity} has changed since it was asked for", key=identity)
             found[identity] = now[identity]
+            self._opened[identity] = now[identity].stream
         self._lane.rules = self._rules()
         places: dict[str, Place] = {}
         try:
@@ -193,12 +209,37 @@ class KafkaSource:
 
     # -- settling --------------------------------------------------------------------------------------
 
-    async def settled(self, batch: Batch, receipt: Receipt) -> None:  # noqa: ARG002 - the port's
-        """Remember what the target covers; committed soon, and not for a topic that was re-created."""
+    async def settled(self, batch: Batch, receipt: Receipt) -> None:
+        """Remember what the target covers; committed soon, and not for a topic that was re-created.
+
+        Raises: SourceUnavailable: the delivery log cannot be written.
+        """
         place = self._lane.places.get(batch.stream)
+        upto = batch.upto
         if place is not None:
-            place.settle(batch.upto)
-            mark = Mark(place.settled, Kind.SETTLED, place.found.topic_id, self._store)
+            place.settle(upto)
+            upto = place.settled
+        await self._record(batch, receipt, upto)
+
+    async def _recovered(self, batch: Batch) -> None:
+        """What the target had covered before this opening. Raises: as `settled`."""
+        receipt = Receipt(batch.stream, Verdict.STORED, batch.upto)
+        await self._record(batch, receipt, batch.upto, recovered=True)
+
+    async def _record(self, batch: Batch, receipt: Receipt, upto: int, *, recovered: bool = False) -> None:
+        """Into the delivery log, and then to the group."""
+        log, stream = self._sent_log, self._opened[batch.stream]
+        if log is None:
+            self._progress_to(stream.identity, upto)
+            return
+        written = partial(self._progress_to, stream.identity, upto)
+        log.add(batch, receipt, stream, self._store, written, recovered=recovered)
+        await log.room()
+
+    def _progress_to(self, identity: str, upto: int) -> None:
+        place = self._lane.places.get(identity)
+        if place is not None:
+            mark = Mark(upto, Kind.SETTLED, place.found.topic_id, self._store)
             self._progress.settle(place.found.tp, mark)
 
     @property
@@ -206,10 +247,18 @@ class KafkaSource:
         """Positions behind, and when the oldest that was read and is not settled was stored, ms, if any."""
         return self._lane.lag()
 
+    @property
+    def parked(self) -> Sequence[str]:
+        """Partitions that stand still, each with the offset and why its record cannot be decoded."""
+        return self._reading.parked
+
     async def close(self) -> None:
         """Commit what is settled and let go."""
-        self._lane.clear()
         try:
+            if self._sent_log is not None:
+                await self._sent_log.close()
+            self._lane.clear()
+            self._opened.clear()
             await self._progress.close()
         finally:
             try:

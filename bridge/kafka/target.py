@@ -18,16 +18,18 @@ import structlog
 from bridge.batch import Batch
 from bridge.clock import Clock
 from bridge.dead_letters import DeadLetterFailed
+from bridge.delivery_log import WriteLines
 from bridge.errors import Fenced, OutOfSequence, TargetRefused, TargetUnavailable
 from bridge.kafka.connection import KafkaConnection
 from bridge.kafka.identity import partition_of, store_identity
 from bridge.kafka.journal_topic import JournalTopic
 from bridge.kafka.letters import Letters, letter_of
 from bridge.kafka.losses import losses
-from bridge.kafka.plan import Delivery, OpenStream, Setting, plan
+from bridge.kafka.plan import Delivery, OpenStream, Plan, Setting, plan
+from bridge.kafka.received_log import ReceivedLog
 from bridge.kafka.suspects import Suspects
 from bridge.kafka.target_failures import found_alone, refused_records, send_failure
-from bridge.kafka.target_lane import MOST_RECORDS, TargetLane
+from bridge.kafka.target_lane import MOST_RECORDS, MOST_TAKINGS, TargetLane
 from bridge.kafka.target_options import KafkaTargetOptions
 from bridge.kafka.topic_rules import TopicRules
 from bridge.kafka.topics import TargetTopics
@@ -35,9 +37,6 @@ from bridge.kafka.transaction import BatchesRefused, SendFailed
 from bridge.ports import Opened, Receipt, Stream, StreamState
 
 __all__ = ["KafkaTarget", "KafkaTargetOptions", "WriteLines"]
-
-#: Makes delivery-log lines durable; returns when they are. Raises: OSError.
-WriteLines = Callable[[Sequence[str]], Awaitable[None]]
 
 #: Batches that one transaction takes at most, however small they are.
 MOST_BATCHES: Final = 1_000
@@ -83,7 +82,7 @@ class KafkaTarget:
         self._options = options
         self._clock = clock
         self._confirmed = confirmed
-        self._write_lines = write_lines
+        self._received_log = ReceivedLog(write_lines)
         self._on_duplicates = on_duplicates
         self._most_records = most_records
         self._log = structlog.get_logger().bind(bridge=options.bridge)
@@ -212,7 +211,7 @@ class KafkaTarget:
             partitions = stream.partitions if keeps else 0
             least[stream.target_address] = max(partitions, least.get(stream.target_address, 0))
         letters = self._options.dead_letter_address
-        if letters in self._rules:  # made or found by `bury`; it may have been deleted since
+        if letters in self._rules or len(self._letters):  # found by `bury`; it may have been deleted since
             least.setdefault(letters, 0)
         if least or not self._store:
             cluster, found = await self._topics.ready(least)
@@ -304,8 +303,9 @@ class KafkaTarget:
 
     async def _work(self, lane: TargetLane) -> None:
         """Transaction after transaction, until one fails or the target is closed."""
+        self._received_log.restart()
         try:
-            await self._log_lines([record.line for record in lane.state.streams.values()])
+            await self._received_log.catch_up(lane.state)
             while not self._stopping:
                 deliveries = self._next_in_line()
                 if deliveries:
@@ -313,6 +313,7 @@ class KafkaTarget:
                 else:
                     self._arrived.clear()
                     await self._arrived.wait()
+            await self._received_log.written()
         except SendFailed as failed:
             self._fail(send_failure(failed, self._connection.name, self._rules))
         except Exception as error:  # noqa: BLE001 - whoever waits for a receipt raises it
@@ -340,9 +341,9 @@ class KafkaTarget:
             await lane.retake()
 
     async def _transact(self, lane: TargetLane, deliveries: Sequence[Delivery]) -> None:
-        await lane.renew()
-        now_ms = self._clock.wall_ms()
-        made = plan(deliveries, lane.state, self._setting(lane), now_ms)
+        made = await self._planned(lane, deliveries)
+        await self._received_log.catch_up(lane.state)
+        await self._received_log.written()
         if made.is_empty:
             made.answered()
         else:
@@ -358,27 +359,30 @@ class KafkaTarget:
                 if answer.duplicates and self._on_duplicates is not None:
                     self._on_duplicates(answer.duplicates)
                 delivery.future.set_result(replace(answer, committed=committed_ms))
-        await self._log_lines(made.lines)
+        self._received_log.begin(made.lines)
+
+    async def _planned(self, lane: TargetLane, deliveries: Sequence[Delivery]) -> Plan:
+        """The next transaction, where nothing is open that it would end."""
+        await lane.renew()
+        for _ in range(MOST_TAKINGS):
+            made = plan(deliveries, lane.state, self._setting(lane), self._clock.wall_ms())
+            if await lane.is_clear(made.piles.piles.keys()):
+                return made
+            await lane.retake()
+        raise TargetUnavailable(
+            f"a transaction was left open, and again after each of {MOST_TAKINGS} ends", limit=MOST_TAKINGS
+        )
 
     def _setting(self, lane: TargetLane) -> Setting:
         return Setting(
             options=self._options,
-            lane=self._number,
-            store=self._store,
+            line_writer=self._received_log.writer(self._options, self._number, self._store),
             topics=self._rules,
             letters=self._letters,
             suspects=self._suspects,
             make_builder=lane.make_builder,
             exact=not self._connection.producer_options.get("compression_type"),
         )
-
-    async def _log_lines(self, lines: Sequence[str]) -> None:
-        """Raises: TargetUnavailable, where the delivery log cannot be written."""
-        if self._write_lines is not None and any(lines):
-            try:
-                await self._write_lines([line for line in lines if line])
-            except OSError as error:
-                raise TargetUnavailable(f"the delivery log cannot be written: {error}") from error
 
 
 async def _let_go(lane: TargetLane, tasks: Sequence[asyncio.Task[None]]) -> None:

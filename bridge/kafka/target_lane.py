@@ -23,6 +23,7 @@ from bridge.kafka.errors import explained
 from bridge.kafka.journal_records import Record
 from bridge.kafka.journal_topic import JournalTopic
 from bridge.kafka.lane_state import LaneState
+from bridge.kafka.left_open import LeftOpen
 from bridge.kafka.piles import Builder, Offsets, Piles
 from bridge.kafka.transaction import JournalPartition, SendFailed
 
@@ -46,6 +47,7 @@ class TargetLane:
         self._most_records = most_records
         self._transactional_id = ""
         self._producer: aiokafka.AIOKafkaProducer
+        self._left_open: LeftOpen
         #: Records written by this producer, by topic and partition.
         self._written: Counter[tuple[str, int]] = Counter()
         #: Held while the producer is asked something besides transactions, or replaced.
@@ -98,7 +100,10 @@ class TargetLane:
             raise self._explained(error) from error
         try:
             state = await self._read(producer, generation)
-            if state is None:
+            left_open = LeftOpen(
+                self._connection, producer, self._transactional_id, state.last if state else None
+            )
+            if state is None or await left_open.end_named():
                 await producers.discard(producer)
                 return False
             await producer.partitions_for(self._journal.topic)
@@ -109,6 +114,7 @@ class TargetLane:
             await producers.discard(producer)
             raise
         self.state = state
+        self._left_open = left_open
         self._producer = producer
         self._written.clear()
         return True
@@ -158,14 +164,25 @@ class TargetLane:
             self._written[batch.topic, batch.partition] += batch.builder.record_count()
 
     async def renew(self) -> None:
-        """Go on with another producer where this one's sequence numbers would run out.
+        """Go on with another producer where this one's sequence numbers would run out, or its session ended.
 
         The lane is taken anew: another may have had it in between.
 
         Raises: as `take`. The lane is of no use then.
         """
-        if any(count >= self._most_records for count in self._written.values()):
+        full = any(count >= self._most_records for count in self._written.values())
+        if full or not producers.is_in_session(self._producer):
             await self.retake()
+
+    async def is_clear(self, places: Collection[tuple[str, int]]) -> bool:
+        """Whether nothing of ours hangs where a transaction is to write (`bridge.kafka.left_open`).
+
+        If something did it has been ended, and the lane must be taken again.
+
+        Raises: as `take`. The lane is of no use then.
+        """
+        async with self._changing:
+            return not await self._left_open.end_before(places)
 
     async def retake(self) -> None:
         """Go on with another producer: after `BatchesRefused`, once it is known what to leave out.

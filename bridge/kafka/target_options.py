@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from bridge.batch import Batch
 from bridge.kafka.piles import RECORD_BATCH_BYTES
 
 
@@ -31,5 +33,7 @@ class KafkaTargetOptions:
     add_partitions: bool = False
     #: Topic at the target for what it refuses; empty: nothing is buried.
     dead_letter_address: str = ""
+    #: Positions of a batch whose messages the target has: left out (`bridge.kafka.replaying`).
+    held: Callable[[Batch], Collection[int]] = lambda _batch: ()
     #: What one transaction carries, unless a single batch is larger (kafka.md, 'Speed').
     transaction_bytes: int = RECORD_BATCH_BYTES

@@ -100,16 +100,17 @@ class _DescribeProducersRequestV0(RequestStruct):
 
 
 class _DescribeProducersRequest(Request[_DescribeProducersRequestV0]):
-    """For one partition; only its leader answers. Needs the right to read the topic."""
+    """Only a partition's leader answers for it. Needs the right to read the topic."""
 
     API_KEY = 61
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, places: Iterable[Place]) -> None:
+        self._topics = _by_topic(places)
 
     def build(self, request_struct_class: type[_DescribeProducersRequestV0]) -> _DescribeProducersRequestV0:
-        topic, partition = self._place
-        return request_struct_class([(topic, [partition], {})], {})
+        tags: dict[int, bytes] = {}
+        asked = [(topic, partitions, tags) for topic, partitions in self._topics.items()]
+        return request_struct_class(asked, {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,16 +146,21 @@ class TransactionRequests:
         #: The coordinator's for the transactional id: the id stays, the epoch grows with every start.
         self.producer_id, self._epoch = producers.identity(producer)
 
-    async def describe(self, place: Place, *, leader: int) -> Mapping[int, ProducerState]:
-        """By producer id, who has written to a partition. Raises: KafkaError."""
-        answer = await self._client.send(leader, _DescribeProducersRequest(place))
-        ((_topic, ((_partition, error, _message, active, _tags),), _),) = answer.topics
-        if error:
-            raise for_code(error)("DescribeProducers")
-        return {
-            producer_id: ProducerState(epoch, last_sequence, open_from)
-            for producer_id, epoch, last_sequence, _timestamp, _coordinator, open_from, _tags in active
-        }
+    async def describe(
+        self, places: Iterable[Place], *, leader: int
+    ) -> Mapping[Place, Mapping[int, ProducerState]]:
+        """By partition and producer id, who has written there. Raises: KafkaError, names the topic."""
+        answer = await self._client.send(leader, _DescribeProducersRequest(places))
+        found: dict[Place, Mapping[int, ProducerState]] = {}
+        for topic, partitions, _ in answer.topics:
+            for partition, error, _message, active, _tags in partitions:
+                if error:
+                    raise for_code(error)(topic)
+                found[topic, partition] = {
+                    producer_id: ProducerState(epoch, last_sequence, open_from)
+                    for producer_id, epoch, last_sequence, _time, _coordinator, open_from, _tags in active
+                }
+        return found
 
     async def fetch(self, place: Place, offset: int, *, leader: int, committed: bool) -> Fetched | None:
         """What stands there from `offset` on; None: it begins behind, or ends before. Raises: KafkaError."""
@@ -180,9 +186,7 @@ class TransactionRequests:
         Raises:
             KafkaError: fenced, or without the right. TimeoutError: the coordinator could not.
         """
-        topics: dict[str, list[int]] = {}
-        for topic, partition in places:
-            topics.setdefault(topic, []).append(partition)
+        topics = _by_topic(places)
         who = (self._transactional_id, self.producer_id, self._epoch)
         async with asyncio.timeout(within_ms / 1000):
             while True:
@@ -208,6 +212,13 @@ class TransactionRequests:
         for error in (*errors, ended.error_code):
             if error and error != _NOT_ATTEMPTED:
                 raise for_code(error)(self._transactional_id)
+
+
+def _by_topic(places: Iterable[Place]) -> dict[str, list[int]]:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in places:
+        topics.setdefault(topic, []).append(partition)
+    return topics
 
 
 def _batches(data: bytes | None) -> Iterable[Any]:

@@ -156,8 +156,8 @@ def receipt_frame(receipt: Receipt, number: int) -> ReceiptFrame:
     )
 
 
-def to_receipt(frame: ReceiptFrame, stream: str) -> Receipt:
-    """The receipt in a frame, of the stream with this identity."""
+def to_receipt(frame: ReceiptFrame, stream: str, clock_offset_ms: int | None = None) -> Receipt:
+    """The receipt in a frame, of the stream with this identity; the offset is what the link has measured."""
     return Receipt(
         stream=stream,
         verdict=frame.verdict,
@@ -166,4 +166,5 @@ def to_receipt(frame: ReceiptFrame, stream: str) -> Receipt:
         reason=frame.reason,
         duplicates=frame.duplicates,
         committed=frame.committed,
+        clock_offset_ms=clock_offset_ms,
     )

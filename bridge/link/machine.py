@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import ClassVar, Final, Generic, NamedTuple, TypeVar
 
+from bridge.link.clock_offset import ClockOffset
 from bridge.link.codec import decode
 from bridge.link.frames import (
     AnyFrame,
@@ -92,9 +93,8 @@ class Machine(Generic[EventT]):
         self.ending: Ending | None = None
         #: Largest frame that the other end takes, bytes.
         self.largest_sent = largest_sent
-        #: The other end's clock less ours, and the time a PING and its PONG took; None: not known yet. Ms.
-        self.clock_offset_ms: float | None = None
-        self.round_trip_ms: int | None = None
+        #: What PINGs that were answered say of the other end's clock.
+        self._clock_offset = ClockOffset()
         self._liveness = Liveness(-1, -1, now.ms)
         self._controls: deque[AnyFrame] = deque()
         self._events: list[EventT] = []
@@ -121,13 +121,23 @@ class Machine(Generic[EventT]):
             return
         match self._liveness.duty(now.ms):
             case Duty.PING:
-                self._ping_sent_ms = now.ms
-                self._pings += 1
-                self._controls.append(Ping(self._pings, now.epoch_ms))
+                self._ping(now)
             case Duty.GIVE_UP:
                 self.close(CloseCode.SILENT, "no frame for connection-ttl")
             case Duty.NOTHING:
                 pass
+
+    @property
+    def clock_offset_ms(self) -> float | None:
+        """The other end's clock less ours; None: not known yet."""
+        best = self._clock_offset.best
+        return None if best is None else best[1]
+
+    @property
+    def round_trip_ms(self) -> int | None:
+        """How long the PING and PONG took that say so; the offset errs by half of it at most."""
+        best = self._clock_offset.best
+        return None if best is None else best[0]
 
     def deadline_ms(self) -> int | None:
         """When `tick` is next due, by the clock that never goes back; None: not at all."""
@@ -162,16 +172,21 @@ class Machine(Generic[EventT]):
         self.state = LinkState.CLOSED
         self.ending = ending
 
+    def _ping(self, now: Now) -> None:
+        self._ping_sent_ms = now.ms
+        self._pings += 1
+        self._controls.append(Ping(self._pings, now.epoch_ms))
+
     def on_ping(self, frame: Ping, now: Now) -> None:
         """Answer with both clocks."""
         self._controls.append(Pong(frame.number, frame.sent, now.epoch_ms))
 
     def on_pong(self, frame: Pong, now: Now) -> None:
-        """Reckon the offset of the clocks from the last PING's answer (RFC 5905 section 8)."""
+        """Reckon the offset of the clocks from the last PING's answer."""
         if frame.number != self._pings or self._ping_sent_ms is None:
             return
-        self.round_trip_ms = now.ms - self._ping_sent_ms
-        self.clock_offset_ms = frame.received - (frame.sent + self.round_trip_ms / 2)
+        self._clock_offset.answered(frame.sent, now.ms - self._ping_sent_ms, frame.received)
+        self._ping_sent_ms = None
 
     def on_close(self, frame: Close, _now: Now) -> None:
         """The other end is gone, and says why."""

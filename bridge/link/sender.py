@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from bridge.batch import Batch
 from bridge.errors import BridgeError, TargetUnavailable
 from bridge.link import carry, limits
+from bridge.link.clock_offset import MEASURE_INTERVAL_MS
 from bridge.link.frames import (
     AnyFrame,
     BatchFrame,
@@ -51,6 +52,8 @@ class Sender(Machine[Answered]):
         self._waiting: deque[SentBatch] = deque()
         self._in_flight: deque[SentBatch] = deque()
         self._sent_unanswered = 0
+        #: When the clocks may be compared again.
+        self._measure_at_ms = now.ms
         self._controls.append(hello)
 
     def open(self, streams: Sequence[Stream], now: Now) -> int:
@@ -190,7 +193,7 @@ class Sender(Machine[Answered]):
         self._watch(self._hello, now)
         self._events.append(self._tickets.greeted(frame))
 
-    def _on_opened(self, frame: StreamOpened, _now: Now) -> None:
+    def _on_opened(self, frame: StreamOpened, now: Now) -> None:
         stream = self._by_index[frame.index] if frame.index < len(self._by_index) else None
         if stream is None or not stream.opening:
             raise BrokenFrame(f"OPENED of stream {frame.index}, for which no OPEN waits")
@@ -199,16 +202,31 @@ class Sender(Machine[Answered]):
             stream.gate, stream.next, stream.untaken = StreamGate.OPEN, frame.next or 0, False
         state = StreamState(frame.next, frame.run, frame.checksum, frame.epoch)
         self._emit(self._tickets.opened(ticket, stream.identity, state))
+        self._measure(now)
 
-    def _on_receipt(self, frame: ReceiptFrame, _now: Now) -> None:
+    def _measure(self, now: Now) -> None:
+        """Compare the clocks, for the delivery log: first while nothing is in flight, then now and again.
+
+        Only with what comes: a link on which nothing happens stays as silent as `check-period` wants it.
+        """
+        if now.ms >= self._measure_at_ms:
+            self._measure_at_ms = now.ms + MEASURE_INTERVAL_MS
+            self._ping(now)
+
+    def _on_receipt(self, frame: ReceiptFrame, now: Now) -> None:
         expected = self._in_flight[0].number if self._in_flight else None
         if frame.number != expected:
             raise BrokenFrame(f"RECEIPT.number: expected {expected}; found {frame.number}")
         delivery = self._in_flight.popleft()
         self._sent_unanswered -= 1
         delivery.stream.next = frame.next
-        self._answer(delivery, carry.to_receipt(frame, delivery.stream.identity))
+        offset_ms = self.clock_offset_ms
+        receipt = carry.to_receipt(
+            frame, delivery.stream.identity, None if offset_ms is None else round(offset_ms)
+        )
+        self._answer(delivery, receipt)
         self._settle()
+        self._measure(now)
 
     def _on_credit(self, frame: Credit, _now: Now) -> None:
         self._credit += frame.bytes

@@ -9,6 +9,7 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
+from urllib.parse import urlsplit
 
 import aiohttp
 from aiohttp import web
@@ -131,6 +132,39 @@ async def _upgrade(session: aiohttp.ClientSession, endpoint: Endpoint) -> aiohtt
         max_msg_size=limits.ANSWER_MOST,
         timeout=aiohttp.ClientWSTimeout(ws_close=_CLOSE_S),
     )
+
+
+async def post(endpoint: Endpoint, path: str, body: bytes, content_type: str, timeout_ms: int) -> bytes:
+    """The answer of a call beside the link; one attempt, of `timeout_ms` at most (-1: no limit).
+
+    Raises:
+        TargetUnavailable: no answer, or one that is an error. TargetRefused: the credentials were refused.
+    """
+    parts = urlsplit(endpoint.url)
+    scheme = "https" if parts.scheme == "wss" else "http"
+    headers = {"Content-Type": content_type, "Accept": content_type}
+    if endpoint.token:
+        headers["Authorization"] = f"Bearer {endpoint.token}"
+    timeout = aiohttp.ClientTimeout(total=timeout_ms / 1000 if timeout_ms >= 0 else None)
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=timeout) as session,
+            session.post(
+                f"{scheme}://{parts.netloc}{parts.path.rstrip('/')}{path}",
+                data=body,
+                headers=headers,
+                ssl=endpoint.ssl_context or True,
+                server_hostname=endpoint.server_hostname,
+            ) as response,
+        ):
+            status, answer = response.status, await response.read()
+    except Exception as error:
+        raise _named(error, endpoint.url, timeout_ms) from error
+    if status in _REFUSED_STATUSES:
+        raise TargetRefused(f"{endpoint.url} refused the credentials (HTTP {status})", found=status)
+    if status != 200:
+        raise TargetUnavailable(f"{endpoint.url} has no answer for {path}: HTTP {status}", found=status)
+    return answer
 
 
 def _named(error: Exception, url: str, call_timeout_ms: int) -> BridgeError:

@@ -35,6 +35,7 @@ def check(settings: Settings) -> Iterator[Finding]:
     for index, bridge in enumerate(settings.bridges):
         yield from _bridge(("bridges", index), bridge, settings)
     yield from _previous_names(settings)
+    yield from _delivery_log(settings)
     yield from kafka_checks.check_bridges(settings)
     clusters = settings.cluster_connections
     yield from _unique(("cluster-connections",), "name", [cluster.name for cluster in clusters])
@@ -193,6 +194,18 @@ def _cluster(path: KeyPath, cluster: ClusterConnection, settings: Settings) -> I
     if not cluster.static_connectors and not cluster.discovery:
         leans_on = ((*path, "discovery"),)
         yield Finding((*path, "static-connectors"), "required, or discovery", leans_on=leans_on)
+
+
+def _delivery_log(settings: Settings) -> Iterator[Finding]:
+    path: KeyPath = ("delivery-log", "kafka-connector")
+    name = settings.delivery_log.kafka_connector
+    if not name:
+        return
+    yield from _reference(path, name, settings)
+    if name in settings.connectors and not settings.connectors[name].is_kafka:
+        yield Finding(path, "must be a kafka:// connector")
+    if not settings.delivery_log.enabled:
+        yield Finding(path, "needs enabled = true", leans_on=(("delivery-log", "enabled"),))
 
 
 def _link_times(path: KeyPath, link: Bridge | ClusterConnection) -> Iterator[Finding]:

@@ -141,6 +141,7 @@ AddressName = Annotated[str, AfterValidator(names.check_address)]
 OptionalAddress = Annotated[str, AfterValidator(lambda value: names.check_address(value) if value else value)]
 #: A Kafka topic, the bridge's own included; empty: its default.
 OptionalTopic = Annotated[str, AfterValidator(lambda value: names.check_topic(value) if value else value)]
+TopicName = Annotated[str, AfterValidator(names.check_topic)]
 AddressPattern = Annotated[str, AfterValidator(names.check_pattern)]
 Selectors = Annotated[
     tuple[Annotated[str, AfterValidator(selectors.check_selector)], ...], BeforeValidator(_as_list)

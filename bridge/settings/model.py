@@ -23,6 +23,7 @@ from bridge.settings.fields import (
     SizeBytes,
     Table,
     TimeMs,
+    TopicName,
     Workers,
     setting,
 )
@@ -76,6 +77,12 @@ class DeliveryLog(Table):
     )
     retention_size_bytes: SizeBytes = setting(
         "The oldest segments are deleted above this size in all.", "10GiB"
+    )
+    kafka_connector: str = setting(
+        "Connector of a Kafka cluster that gets a copy of every line; empty: none. The files remain.", ""
+    )
+    kafka_topic: TopicName = setting(
+        "The topic of the copy, which must be there.", "core-bridge.delivery-log"
     )
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from bridge.operated import Operated
     from bridge.workers.channel import Begin
+    from bridge.workers.lines import LinesOut
 
 
 def main() -> int:
@@ -30,11 +31,13 @@ def main() -> int:
     arguments = parser.parse_args()
 
     from bridge.workers import worker
+    from bridge.workers.lines import LinesOut
 
-    return worker.run(arguments.channel, lambda begin: _bridges(arguments.settings, begin))
+    lines = LinesOut()
+    return worker.run(arguments.channel, lambda begin: _bridges(arguments.settings, begin, lines), lines)
 
 
-def _bridges(path: Path, begin: Begin) -> Mapping[str, Operated]:
+def _bridges(path: Path, begin: Begin, lines: LinesOut) -> Mapping[str, Operated]:
     from bridge import logs
     from bridge.clock import SystemClock
     from bridge.kafka_assembly import KafkaAssembly
@@ -45,7 +48,8 @@ def _bridges(path: Path, begin: Begin) -> Mapping[str, Operated]:
     settings = load(path, os.environ)
     node = settings.node
     logs.configure(node.log_level, node.log_format, node.name, worker=begin.worker)
-    assembly = KafkaAssembly(settings, SystemClock())
+    write = lines.write if settings.delivery_log.enabled else None
+    assembly = KafkaAssembly(settings, SystemClock(), write_lines=write, node_id=begin.node_id)
     return {bridge.name: assembly.operated(bridge) for bridge in bridges_in_workers(settings)}
 
 

@@ -39,6 +39,8 @@ class Begin(msgspec.Struct, tag="begin", frozen=True):
     #: Digest of the settings file that the node runs by.
     settings: str
     shutdown_timeout_ms: int
+    #: UUID of the node.
+    node_id: str = ""
 
 
 class Want(msgspec.Struct, tag="want", frozen=True):
@@ -48,6 +50,14 @@ class Want(msgspec.Struct, tag="want", frozen=True):
     wanted: Wanted
     #: Counts the node's orders to this bridge, from 1.
     order: int
+
+
+class Written(msgspec.Struct, tag="written", frozen=True):
+    """Supervisor to worker: the lines of this number are on disk, or why they are not."""
+
+    number: int
+    #: Empty: they are.
+    error: str = ""
 
 
 class Stop(msgspec.Struct, tag="stop", frozen=True):
@@ -80,8 +90,19 @@ class Report(msgspec.Struct, tag="report", frozen=True, kw_only=True):
     counts: Counts
 
 
-ToWorker = Begin | Want | Stop
-FromWorker = Ready | Report | Failed
+class Lines(msgspec.Struct, tag="lines", frozen=True):
+    """Worker to supervisor: write these to the delivery log. Long ones come in pieces, in order."""
+
+    #: Counts what this worker wants written, from 1; the same in all pieces.
+    number: int
+    #: JSON lines with a newline between.
+    text: str
+    #: Another piece follows.
+    more: bool
+
+
+ToWorker = Begin | Want | Written | Stop
+FromWorker = Ready | Report | Lines | Failed
 Received = TypeVar("Received")
 
 

@@ -159,7 +159,7 @@ class RemoteBridge:
         """This worker's process has ended; what it had done stays in the sum."""
         seen = self._workers.pop(worker)
         if seen.report is not None:
-            self._gone = _sum(self._gone, seen.report.counts)
+            self._gone = _sum(self._gone, replace(seen.report.counts, parked=0))
         self._change()
 
     def _known(self) -> list[Report]:

@@ -16,8 +16,10 @@ import structlog
 
 from bridge.backoff import Backoff
 from bridge.clock import Clock
+from bridge.delivery_log import WriteLines
 from bridge.settings.fields import MOST_WORKERS
-from bridge.workers.channel import Begin, ChannelBroken, Failed, Ready, Report, Stop, Want
+from bridge.workers.channel import Begin, ChannelBroken, Failed, Lines, Ready, Report, Stop, Want
+from bridge.workers.lines import LinesIn
 from bridge.workers.process import StartWorker, WorkerProcess
 from bridge.workers.remote import RemoteBridge
 
@@ -80,6 +82,7 @@ class Supervisor:
         settings: str,
         shutdown_timeout_ms: int,
         clock: Clock,
+        write_lines: WriteLines | None = None,
     ) -> None:
         """Starts nothing yet.
 
@@ -90,6 +93,7 @@ class Supervisor:
             settings: digest of the settings file; a worker that reads another one does not run.
             shutdown_timeout_ms: the time that a worker may take to drain.
             clock: for the length of lives.
+            write_lines: makes the workers' delivery-log lines durable; None: there is no delivery log.
         """
         assert 1 <= workers <= MOST_WORKERS, f"1 to {MOST_WORKERS} workers; found {workers}"
         self.bridges = {name: RemoteBridge(name, self._tell) for name in bridges}
@@ -97,14 +101,20 @@ class Supervisor:
         self._settings = settings
         self._shutdown_timeout_ms = shutdown_timeout_ms
         self._clock = clock
+        self._write_lines = write_lines
+        self._node_id = ""
         self._slots = [_Slot(number) for number in range(1, workers + 1)]
         self._stopping = asyncio.Event()
         self._killing = False
         self._tasks: list[asyncio.Task[None]] = []
         self._log = structlog.get_logger()
 
-    def start(self) -> None:
-        """Begin to keep the workers running. Returns at once: one that cannot start is tried again."""
+    def start(self, node_id: str = "") -> None:
+        """Begin to keep the workers running. Returns at once: one that cannot start is tried again.
+
+        `node_id` is the node's UUID, for the workers' delivery-log lines.
+        """
+        self._node_id = node_id
         self._tasks = [
             asyncio.create_task(self._keep(slot), name=f"worker-{slot.worker}") for slot in self._slots
         ]
@@ -190,7 +200,7 @@ class Supervisor:
     def _brief(self, slot: _Slot, process: WorkerProcess) -> None:
         """Say first it is, and what is wanted of each bridge."""
         channel = process.channel
-        channel.send(Begin(slot.worker, self._settings, self._shutdown_timeout_ms))
+        channel.send(Begin(slot.worker, self._settings, self._shutdown_timeout_ms, self._node_id))
         for bridge in self.bridges.values():
             channel.send(bridge.want)
         if self._stopping.is_set():  # asked to while the process was being started
@@ -201,6 +211,7 @@ class Supervisor:
     async def _listen(self, slot: _Slot, process: WorkerProcess) -> str:
         """Take in what it says until its channel ends; why it ended, where that was said or seen."""
         reason = ""
+        lines = LinesIn(self._write_lines, process.channel)
         try:
             while True:
                 async with asyncio.timeout(SILENCE_MS / 1000):
@@ -210,6 +221,8 @@ class Supervisor:
                         slot.ready = True
                     case Report():
                         self._heard(slot, message)
+                    case Lines():
+                        lines.take(message)
                     case Failed():
                         reason = message.reason
                     case None:
@@ -218,6 +231,8 @@ class Supervisor:
             reason = f"it said nothing for {SILENCE_MS // 1000} s"
         except ChannelBroken as error:
             reason = str(error)
+        finally:
+            await lines.end()
         process.kill()
         return reason
 

@@ -30,8 +30,10 @@ from bridge.workers.channel import (
     ToWorker,
     Want,
     Wanted,
+    Written,
     shortened,
 )
+from bridge.workers.lines import LinesOut
 
 #: Sets up the log and makes the bridges, by name; called once, in the running loop. What it raises is told to
 #: the supervisor.
@@ -49,22 +51,24 @@ _COMMANDS: Final = {
 }
 
 
-def run(descriptor: int, make: MakeBridges) -> int:
+def run(descriptor: int, make: MakeBridges, lines: LinesOut | None = None) -> int:
     """Be a worker until asked to stop; the exit code: 0 drained, 1 could not start or died.
 
-    `descriptor` is this end of the channel, inherited. SIGTERM drains. A Ctrl-C on the terminal reaches this
-    process too, but is the supervisor's to act on.
+    `descriptor` is this end of the channel, inherited; `lines` sends delivery-log lines over it. SIGTERM
+    drains. A Ctrl-C on the terminal reaches this process too, but is the supervisor's to act on.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with asyncio.Runner(loop_factory=fast_loop()) as runner:
-        return runner.run(_run(socket.socket(fileno=descriptor), make))
+        return runner.run(_run(socket.socket(fileno=descriptor), make, lines))
 
 
-async def _run(end: socket.socket, make: MakeBridges) -> int:
-    return await _be_worker(await Channel.on(end, ToWorker), make)
+async def _run(end: socket.socket, make: MakeBridges, lines: LinesOut | None) -> int:
+    return await _be_worker(await Channel.on(end, ToWorker), make, lines)
 
 
-async def _be_worker(channel: Channel[ToWorker], make: MakeBridges) -> int:
+async def _be_worker(channel: Channel[ToWorker], make: MakeBridges, lines: LinesOut | None = None) -> int:
+    lines = lines or LinesOut()
+    lines.attach(channel)
     try:
         begin = await channel.receive()
         if begin is None:
@@ -76,7 +80,7 @@ async def _be_worker(channel: Channel[ToWorker], make: MakeBridges) -> int:
             channel.send(Failed(shortened(_described(error))))
             return 1
         channel.send(Ready())
-        return await _Worker(channel, bridges, begin.shutdown_timeout_ms).serve()
+        return await _Worker(channel, bridges, begin.shutdown_timeout_ms, lines).serve()
     finally:
         await channel.close()
 
@@ -85,9 +89,14 @@ class _Worker:
     """One life, from Ready to the end."""
 
     def __init__(
-        self, channel: Channel[ToWorker], bridges: Mapping[str, Operated], shutdown_timeout_ms: int
+        self,
+        channel: Channel[ToWorker],
+        bridges: Mapping[str, Operated],
+        shutdown_timeout_ms: int,
+        lines: LinesOut,
     ) -> None:
         self._channel = channel
+        self._lines = lines
         self._bridges = bridges
         self._shutdown_timeout_ms = shutdown_timeout_ms
         #: The latest order that is carried out, and the state that was reported last, by bridge.
@@ -127,9 +136,12 @@ class _Worker:
                 case Want() as want:
                     # Orders may overtake: a stop ends a pause that waits for receipts.
                     tasks.create_task(self._obey(want), name=f"obey-{want.order}")
+                case Written() as answer:
+                    self._lines.written(answer)
                 case Stop():
                     self._stop.set()
                 case None:
+                    self._lines.lost()
                     self._asked()
                     return
                 case Begin():

@@ -22,7 +22,8 @@ def of(lines: list[dict[str, Any]], **keys: object) -> list[dict[str, Any]]:
 
 def check(line: dict[str, Any]) -> None:
     """The form of one line, and that its numbers agree with each other."""
-    assert [key for key in line if key != "verdict"] == KEYS
+    assert [key for key in line if key not in ("verdict", "clock-offset")] == KEYS
+    assert "clock-offset" not in line or (line["side"] == "sent" and isinstance(line["clock-offset"], int))
     assert (line["v"], line["lane"], line["recovered"]) == (1, 0, False)
     assert line["count"] == sum(last - first + 1 for first, last in line["runs"])
     assert all(line["from"] <= first <= last < line["upto"] for first, last in line["runs"])
@@ -77,10 +78,23 @@ def test_both_sides_of_a_bridge_and_the_clients_are_written(make_node: MakeNode)
         == {line["node-id"] for line in clients}
         != {received[0]["node-id"]}
     )
+    assert all(abs(line.get("clock-offset", 0)) < 1_000 for line in sent), "one machine, one clock"
     equal = ("bridge", "stream", "from", "upto", "runs", "refused", "count", "ids", "committed")
     assert [[line[key] for key in equal] for line in sent] == [
         [line[key] for key in equal] for line in received
     ]
+
+
+def test_the_clocks_of_two_nodes_are_compared_on_the_link(make_node: MakeNode) -> None:
+    hub, edge = relayed(make_node)
+    for number in range(3):
+        edge.api.send("orders", b"x")
+        eventually(lambda wanted=number + 1: len(hub.api.browse("eu.orders")) == wanted, "it has arrived")  # type: ignore[misc]
+    eventually(lambda: edge.lag("orders") == 0, "all is settled")
+    assert edge.stop() == 0
+    assert hub.stop() == 0
+    assert "clock-offset" in of(edge.delivery_lines(), side="sent")[-1]
+    assert not any("clock-offset" in line for line in hub.delivery_lines())
 
 
 def test_the_open_file_ends_in_open_and_a_clean_stop_rolls_it(make_node: MakeNode) -> None:

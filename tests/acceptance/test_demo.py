@@ -14,26 +14,30 @@ from pathlib import Path
 import pytest
 
 PATIENCE_S = 60.0
+#: With a report: Spark's start and its compilers included.
+WITH_SPARK_S = 300.0
 PROOF = re.compile(
     r"sent (\d+) repeated (\d+) duplicates (\d+) arrived (\d+) lost 0 doubled 0 out-of-order 0 "
     r"kills 2 cuts 1 seconds \d+\.\d messages/s \d+"
 )
 
 
-def start(directory: Path, *arguments: str) -> subprocess.Popen[bytes]:
+def start(directory: Path, *arguments: str, **variables: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-m", "bridge", "demo", *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=os.environ | {"TMPDIR": str(directory)},
+        env=os.environ | {"TMPDIR": str(directory)} | variables,
     )
 
 
-def finish(process: subprocess.Popen[bytes], data: bytes = b"") -> tuple[int, str, str]:
+def finish(
+    process: subprocess.Popen[bytes], data: bytes = b"", within_s: float = PATIENCE_S
+) -> tuple[int, str, str]:
     with process:
         try:
-            out, err = process.communicate(data, PATIENCE_S)
+            out, err = process.communicate(data, within_s)
         except BaseException:
             process.kill()
             raise
@@ -81,14 +85,39 @@ def test_any_text_arrives_once_and_in_order_through_a_cut_and_two_kills(tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("rows", [1, 5])
-def test_a_handful_of_rows_goes_through_the_same(tmp_path: Path, rows: int) -> None:
+def test_one_row_goes_through_the_same(tmp_path: Path) -> None:
+    rows = 1
     code, out, err = finish(start(tmp_path, "--input", "-", "--format", "json"), b"row\n" * rows)
     assert (code, err) == (0, "")
     proof = json.loads(out.splitlines()[-1])
     assert (proof["sent"], proof["arrived"], proof["kills"], proof["cuts"]) == (rows, rows, 2, 1)
     assert proof["lost"] == proof["doubled"] == proof["out-of-order"] == 0
     assert proof["duplicates"] == proof["repeated"] > 0
+
+
+def test_without_java_the_report_is_left_out_and_says_what_to_install(tmp_path: Path) -> None:
+    report, java_home = tmp_path / "report", tmp_path / "no-java"
+    demo = start(tmp_path, "--input", "-", "--report", str(report), JAVA_HOME=str(java_home))
+    code, out, err = finish(demo, b"row\n" * 5)
+    assert code == 0
+    assert PROOF.fullmatch(out.rstrip("\n")), out
+    assert err.startswith(f"core-bridge reconcile: no Java found in JAVA_HOME={java_home}: install ")
+    assert err.count("\n") == 1
+    assert not report.exists()
+
+
+@pytest.mark.spark_long
+def test_the_delivery_logs_account_for_every_row_of_the_demo(tmp_path: Path) -> None:
+    report = tmp_path / "report"
+    demo = start(tmp_path, "--input", "-", "--report", str(report))
+    code, out, err = finish(demo, some_lines(3000), WITH_SPARK_S)
+    assert code == 0, err
+    proof = PROOF.fullmatch(out.rstrip("\n"))
+    assert proof, out
+    assert "clean: " in err
+    summary = json.loads((report / "summary.json").read_text())
+    (relayed,) = [flow for flow in summary["bridges"] if flow["bridge"] is not None]
+    assert relayed["sent"] == relayed["received"] == int(proof[1])
 
 
 def test_keep_says_where_settings_journals_and_logs_are(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ METRICS = {
     "core_bridge_in_flight_messages{bridge}",
     "core_bridge_lag_messages{bridge}",
     "core_bridge_lag_seconds{bridge}",
+    "core_bridge_parked_partitions{bridge}",
     "core_bridge_connected{bridge}",
     "core_bridge_state{bridge,state}",
     "core_bridge_reconnects_total{bridge}",

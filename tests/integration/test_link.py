@@ -30,6 +30,7 @@ from bridge.link.socket import Endpoint, serve_link
 from bridge.message import Message
 from bridge.ports import Receipt, Target
 from dedup.verdict import Verdict
+from tests.integration.journal.helpers import eventually
 from tests.unit.link.fakes import FakeTarget
 from tests.unit.link.helpers import HELLO, OTHER, STREAM, batch, not_now, refused
 
@@ -326,6 +327,7 @@ async def test_a_cut_in_the_middle_of_a_batch_loses_and_doubles_nothing(
     """R7, R12."""
     target = link_to(proxy.port)
     await target.open([STREAM])
+    await eventually(lambda: target.clock_offset_ms is not None)  # nothing else is on its way
     proxy.cut_after = 250_000
     calls = [
         asyncio.ensure_future(target.deliver([batch(number * 10, number * 10 + 10, body=10_000)]))

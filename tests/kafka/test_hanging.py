@@ -96,6 +96,15 @@ def forget(target: KafkaTarget, *, known: Collection[str] = (), commit: bool | N
             await end(type(result)(1 if commit else 0))
 
     sender._do_add_partitions_to_txn, sender._do_txn_commit = added, ended
+    sender.remember = lambda: vars(sender).update(_do_add_partitions_to_txn=add, _do_txn_commit=end)
+
+
+def coordinator_starts_anew(target: KafkaTarget) -> None:
+    """It hears everything from now on, and by another connection."""
+    assert target._lane is not None
+    sender = target._lane._producer._sender
+    sender.remember()
+    sender.session.close()
 
 
 async def receive(target: KafkaTarget, stream: Stream, first: int, last: int) -> None:
@@ -349,6 +358,114 @@ async def test_a_process_that_dies_while_it_ends_it_leaves_all_of_it_or_nothing(
     # Its successor's start has aborted it, data and journal together.
     assert (await opened(taker, stream)).next == 5
     await receive(taker, stream, 5, 14)
+    assert await values(bridge.cluster, stream.address) == bodies(15)
+
+
+def fail_at(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    """From here on every transaction fails there."""
+
+    def crash_point(name: str) -> None:
+        if name == place:
+            raise TargetUnavailable(f"broken at {place}")
+
+    monkeypatch.setattr(transaction, "crash_point", crash_point)
+
+
+async def test_data_that_hangs_alone_is_aborted_before_the_same_messages_are_written_again(
+    bridge: Rig, unique: Unique, monkeypatch: pytest.MonkeyPatch, logged: list[Any]
+) -> None:
+    """Else the marker of the second attempt would commit the first with it."""
+    stream = kafka_stream(unique("doubled"))
+    target = await settled(bridge, stream)
+    with monkeypatch.context() as patched:
+        fail_at(patched, "kafka.after-send")
+        with pytest.raises(TargetUnavailable, match="broken"):
+            await deliver(target, batch(stream, numbered(0, 4)))
+    taker = bridge.target()
+    assert (await opened(taker, stream)).next is None
+    await receive(taker, stream, 0, 4)
+    assert decisions(logged) == [([f"{stream.address}/0"], "abort")]
+    await receive(taker, stream, 5, 9)
+    assert await values(bridge.cluster, stream.address) == bodies(10)
+    assert len(decisions(logged)) == 1
+
+
+async def test_data_that_hangs_alone_is_committed_where_the_journal_was(
+    bridge: Rig, unique: Unique, logged: list[Any]
+) -> None:
+    stream = kafka_stream(unique("confirmed"))
+    await left_open(bridge, stream, known=[bridge.journal_topic], commit=True)
+    taker = bridge.target()
+    assert (await opened(taker, stream)).next == 10
+    assert decisions(logged) == [([f"{stream.address}/0"], "commit")]
+    assert await values(bridge.cluster, stream.address) == bodies(10)
+    await receive(taker, stream, 10, 14)
+    assert await values(bridge.cluster, stream.address) == bodies(15)
+
+
+async def test_committed_data_that_hangs_is_found_before_the_next_mark_takes_the_place_of_the_last(
+    bridge: Rig, unique: Unique, logged: list[Any]
+) -> None:
+    one, two = kafka_stream(unique("one")), kafka_stream(unique("two"))
+    target = await settled(bridge, one, two, known=[bridge.journal_topic], commit=True)
+    await receive(target, one, 0, 4)
+    taker = bridge.target()
+    await opened(taker, one, two)
+    await receive(taker, two, 0, 4)
+    third = bridge.target()
+    assert (await opened(third, one, two)).next == 5
+    await receive(third, one, 5, 9)
+    assert decisions(logged) == [([f"{one.address}/0"], "commit")]
+    assert await values(bridge.cluster, one.address) == bodies(10)
+
+
+async def test_data_behind_what_the_last_mark_names_is_not_committed_with_it(
+    bridge: Rig, unique: Unique, logged: list[Any]
+) -> None:
+    stream = kafka_stream(unique("behind"))
+    target = await left_open(bridge, stream, known=[bridge.journal_topic], commit=True)
+    assert target._lane is not None
+    producer = target._lane._producer
+    await producer.begin_transaction()
+    await producer.send_and_wait(stream.address, b"unfinished", partition=0)
+    with pytest.raises(TargetRefused, match="more of it than the journal names"):
+        await opened(bridge.target(), stream)
+    assert decisions(logged) == []
+
+
+async def test_a_coordinator_that_starts_anew_between_transactions_ends_the_session(
+    bridge: Rig, unique: Unique, logged: list[Any]
+) -> None:
+    stream = kafka_stream(unique("between"))
+    target = await left_open(bridge, stream, known=[bridge.journal_topic], commit=True)
+    coordinator_starts_anew(target)
+    await receive(target, stream, 10, 14)
+    assert decisions(logged) == [([f"{stream.address}/0"], "commit")]
+    assert await values(bridge.cluster, stream.address) == bodies(15)
+
+
+async def test_a_transaction_that_begins_as_the_coordinator_starts_anew_takes_no_other_with_it(
+    bridge: Rig, unique: Unique, monkeypatch: pytest.MonkeyPatch, logged: list[Any]
+) -> None:
+    """It fails later. Its abort must not end what hangs there and has been confirmed."""
+    stream = kafka_stream(unique("within"))
+    target = await left_open(bridge, stream, known=[bridge.journal_topic], commit=True)
+
+    def crash_point(name: str) -> None:
+        if name == "kafka.after-begin":
+            coordinator_starts_anew(target)
+        if name == "kafka.after-send":
+            raise TargetUnavailable("broken")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(transaction, "crash_point", crash_point)
+        with pytest.raises(TargetUnavailable):
+            await deliver(target, batch(stream, numbered(10, 14), from_=10))
+    taker = bridge.target()
+    assert (await opened(taker, stream)).next == 10
+    assert await values(bridge.cluster, stream.address) == bodies(10)
+    await receive(taker, stream, 10, 14)
+    assert decisions(logged) == [([f"{stream.address}/0"], "commit")]
     assert await values(bridge.cluster, stream.address) == bodies(15)
 
 

@@ -72,6 +72,8 @@ async def test_a_header_that_is_not_text_parks_its_partition_and_no_other(rig: R
     assert bodies(batches, bad) == numbered(3, "before")
     assert bodies(batches, good) == numbered(500, "other") + numbered(5, "more")
     assert (parked["topic"], parked["partition"], parked["offset"]) == (topic, 0, 3)
+    (shown,) = source.parked
+    assert shown == f"{topic}/0 stands still at offset 3: {parked['reason']}"
     assert told.events.empty()
 
 
@@ -88,6 +90,7 @@ async def test_a_parked_partition_is_tried_again_at_the_next_opening(rig: Rig, t
     expire(rig.cluster, topic, 1)
     await open_all(source, {bad: StreamState(0)})
     assert bodies(await read_messages(source, 2), bad) == numbered(2, "behind")
+    assert source.parked == []
 
 
 # -- consumers that stop -----------------------------------------------------------------------------------
@@ -250,6 +253,19 @@ async def test_lag_counts_what_is_behind_and_names_the_oldest(rig: Rig, topic: s
     batches = await read_messages(source, 10)
     assert source.lag == (10, when)
     await settle(source, [batch for batch in batches if batch.stream == identity])
+    assert source.lag == nothing
+
+
+async def test_lag_stays_as_it_was_while_a_source_is_closed(rig: Rig, topic: str) -> None:
+    when = 1_790_000_000_000
+    produce(rig.cluster, topic, numbered(10), timestamp=when)
+    source = await rig.start(topic)
+    await read_messages(source, 10)
+    await source.close()
+    assert source.lag == (10, when)
+    at_first = by_place(await source.streams())[topic, 0].identity
+    await open_all(source, {at_first: StreamState(10)})
+    nothing: tuple[int, int | None] = (0, None)
     assert source.lag == nothing
 
 

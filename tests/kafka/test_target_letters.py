@@ -200,6 +200,28 @@ async def test_without_a_topic_for_letters_the_message_stays_where_it_is(bridge:
     assert dead(bridge) in str(failed.value)
 
 
+async def test_a_dead_letter_topic_that_vanishes_holds_up_its_stream_until_it_is_there_again(
+    bridge: Rig, unique: Unique
+) -> None:
+    stream, other = kafka_stream(unique("orders")), kafka_stream(unique("other"))
+    for topic in (stream.target_address, other.target_address, dead(bridge)):
+        await asyncio.to_thread(bridge.cluster.create_topic, topic)
+    target = bridge.target(create_topics=False)
+    await opened(target, other)
+    await refuse(target, stream, Message(b"x", None, (), SystemClock().wall_ms() + 2 * HOUR_MS), [])
+    await asyncio.to_thread(bridge.cluster.delete_topic, dead(bridge))
+    await opened(target, stream)
+    rest = batch(stream, [*numbered(0, 0), *numbered(2, 2)], runs=((0, 0), (2, 2)), refused=(1,))
+    waits, stored = await deliver(target, rest, batch(other, numbered(0, 0)))
+    assert (waits.verdict, stored.verdict) == (Verdict.NOT_NOW, Verdict.STORED)
+    assert dead(bridge) in waits.reason
+    await asyncio.to_thread(bridge.cluster.create_topic, dead(bridge))
+    await opened(target, stream)
+    await cover(target, stream)
+    assert await values(bridge.cluster, dead(bridge)) == [b"x"]
+    assert await values(bridge.cluster, stream.target_address) == [b"m0", b"m2"]
+
+
 async def test_a_letter_of_the_dead_letter_address_itself_is_not_written(bridge: Rig, unique: Unique) -> None:
     """It would come back to the bridge that reads it."""
     stream = kafka_stream(dead(bridge), target_address=unique("elsewhere"))

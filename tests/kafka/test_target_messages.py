@@ -307,19 +307,20 @@ async def test_the_journal_record_carries_the_line_of_all_that_the_transaction_c
         batch(stream, numbered(2, 4), from_=10, ids=[(1, b"A"), (2, b"A")]),
     )
     await target.close()
-    (line,) = [json.loads(text) for text in lines]
+    line, rejected = [json.loads(text) for text in lines]
     assert (line["side"], line["bridge"], line["lane"], line["node"], line["node-id"]) == (
         "received", bridge.bridge, 0, "edge", "uuid-1",
     )  # fmt: skip
     assert (line["stream"], line["address"], line["target"]) == (stream.identity, topic, "us")
     assert (line["from"], line["upto"], line["runs"]) == (5, 13, [[6, 6], [8, 8], [10, 12]])
     assert (line["refused"], line["count"], line["duplicates"]) == ([7], 5, 1)
-    assert line["ids"] == [[11, "A"], [12, "A"]]
+    assert line["ids"] == [[11, "A"]]
+    assert (rejected["verdict"], rejected["runs"], rejected["ids"]) == ("duplicate", [], [[None, "A"]])
     # Whoever takes the lane writes the last line before it runs: it may not have been on disk.
     again = bridge.target(arguments={"write_lines": write})
     await opened(again, stream)
     await deliver(again, batch(stream, numbered(0, 0), from_=13))
-    assert lines[1] == lines[0]
+    assert lines[2].split("\n") == lines[:2]
 
 
 async def test_a_line_that_cannot_be_written_holds_back_the_next_transaction(

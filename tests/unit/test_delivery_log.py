@@ -258,6 +258,42 @@ def test_a_file_that_a_crash_left_open_loses_its_torn_end_and_nothing_else(
     assert files(tmp_path)[1].endswith("-000002.jsonl.open")
 
 
+#: Of lost pages after a loss of power: the size of a page, and what is found in its place.
+PAGE = 512
+
+
+@pytest.mark.parametrize("filler", [b"\0", b"x", b'"', b"7", b"\n", b"\xff"])
+@pytest.mark.parametrize("lost", range(1, 6))
+def test_a_page_that_was_lost_in_the_middle_of_the_last_write_is_never_read_as_lines(
+    lost: int, filler: bytes, tmp_path: Path
+) -> None:
+    """Pages of one write reach the disk in any order; what stands in the lost one's place is anything."""
+    crashed = writer(tmp_path)
+    crashed.write(numbered(0, 3))
+    path = tmp_path / files(tmp_path)[0]
+    good = path.stat().st_size
+    crashed.write(numbered(3, 60, padding=40))
+    data = bytearray(path.read_bytes())
+    start = good + lost * PAGE
+    assert len(data) > start + PAGE
+    data[start : start + PAGE] = filler * PAGE
+    path.write_bytes(data)
+    writer(tmp_path)
+    found = numbers(tmp_path)
+    whole = data[:start].count(b"\n")
+    assert found == list(range(whole)), "all lines before the lost page, and none behind it"
+
+
+def test_a_line_with_a_part_cut_out_of_it_is_not_whole() -> None:
+    line = a_line() + b"\n"
+    assert delivery_log.is_whole(line)
+    for start in range(1, len(line) - 3):
+        torn = line[:start] + b"\0" * 2 + line[start + 2 :]
+        assert not delivery_log.is_whole(torn), torn
+    for end in range(len(line)):
+        assert not delivery_log.is_whole(line[:end])
+
+
 def test_an_open_file_without_a_whole_line_goes(tmp_path: Path) -> None:
     (tmp_path / "edge-20130101T051700-000007.jsonl.open").write_bytes(b'{"v":1,')
     log = writer(tmp_path)

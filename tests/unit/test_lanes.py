@@ -158,6 +158,20 @@ async def test_the_lag_is_that_of_the_lanes_that_are_ours() -> None:
     lags.append(bridge.relay.lag)
     assert lags == [(0, None), (5, 2_000)]
     await bridge.stop()
+    assert bridge.relay.lag == (5, 2_000)  # as it was: what waits has not gone
+
+
+@in_virtual_time
+async def test_what_a_lane_has_parked_is_counted_and_said() -> None:
+    bridge = Bridge(FakeOwnership(0, 1))
+    await bridge.start()
+    await bridge.own(0, 1)
+    assert (bridge.relay.counts.parked, bridge.relay.counts.trouble) == (0, "")
+    bridge.made[1][0].parked = lambda: ["orders/3 stands still at offset 7: why"]
+    seen = bridge.relay.counts
+    assert (seen.parked, seen.trouble) == (1, "lane 1: orders/3 stands still at offset 7: why")
+    await bridge.stop()
+    assert bridge.relay.counts.parked == 0
 
 
 # -- states ----------------------------------------------------------------------------------------------

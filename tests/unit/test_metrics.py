@@ -24,6 +24,7 @@ CONTRACT = {
     "core_bridge_in_flight_messages",
     "core_bridge_lag_messages",
     "core_bridge_lag_seconds",
+    "core_bridge_parked_partitions",
     "core_bridge_connected",
     "core_bridge_state",
     "core_bridge_reconnects_total",

@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from bridge.errors import TargetRefused
-from bridge.kafka.participants import Mark, Outcome, Participant, is_to_commit, mark, marked, together
+from bridge.kafka.participants import (
+    Mark,
+    Outcome,
+    Participant,
+    is_named,
+    is_to_commit,
+    mark,
+    marked,
+    together,
+)
 from bridge.kafka.piles import RecordBatch
 
 A, B, C = Participant("orders", 0, 41), Participant("orders", 1, 7), Participant("dead-letters", 0, 3)
@@ -109,3 +118,18 @@ def test_what_cannot_be_told_or_is_mixed_is_left_to_an_operator(
     for one, outcome in found.items():
         assert f"{one.topic}/{one.partition} up to offset {one.last} {outcome.value}" in refused.value.detail
     assert "kafka-transactions.sh" in refused.value.detail
+
+
+# -- data that hangs alone -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("last", "named"), [(None, False), (19, False), (20, True), (21, True)], ids=["none", "below", "at", "up"]
+)
+def test_what_is_open_is_committed_only_if_the_last_mark_names_it(last: int | None, named: bool) -> None:
+    assert is_named("a transaction", ("orders", 0), last, 20) is named
+
+
+def test_what_is_open_where_the_broker_did_not_say_the_offset_is_left_to_an_operator() -> None:
+    with pytest.raises(TargetRefused, match=r"a transaction open .* orders/0 .* offset 20 .*find-hanging"):
+        is_named("a transaction", ("orders", 0), -1, 20)

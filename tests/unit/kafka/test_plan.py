@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
-import pytest
 from aiokafka.producer.message_accumulator import BatchBuilder
 
 from bridge.batch import Batch
 from bridge.block import FreshBlock, IndexedId
-from bridge.errors import OutOfSequence, TargetUnavailable
-from bridge.kafka import plan as plan_module
+from bridge.errors import OutOfSequence
 from bridge.kafka.covered import last_offsets
 from bridge.kafka.id_blocks import MOST_ID_BYTES
 from bridge.kafka.journal_records import LaneRecord
 from bridge.kafka.lane_state import LaneState
 from bridge.kafka.letters import Letter, Letters
+from bridge.kafka.lines import LineWriter
 from bridge.kafka.piles import RecordBatch, Segment
 from bridge.kafka.plan import Delivery, OpenStream, Plan, Setting, plan
 from bridge.kafka.suspects import Suspects
@@ -31,6 +31,9 @@ OTHER = Stream("kafka:c:u:0", "other", "to.orders", "7", 1)
 TOO_LARGE = Message(b"x" * 2_000, None, (), NOW)
 
 
+WRITER = LineWriter(node="n", node_id="u", bridge="b", lane=0, target="us", store="kafka:c")
+
+
 def fresh_state(id_cache_size: int = 100) -> LaneState:
     return LaneState(
         LaneRecord(bridge="b", generation=1, lanes=1),
@@ -43,8 +46,7 @@ def fresh_state(id_cache_size: int = 100) -> LaneState:
 def setting(*, letters: Letters | None = None, topics: dict[str, TopicRules] | None = None) -> Setting:
     return Setting(
         options=KafkaTargetOptions(bridge="b", dead_letter_address="dead"),
-        lane=0,
-        store="kafka:c",
+        line_writer=WRITER,
         topics={"to.orders": TopicRules("to.orders", 1, 1_000)} if topics is None else topics,
         letters=letters or Letters(),
         suspects=Suspects(),
@@ -212,7 +214,7 @@ def test_of_an_empty_coverage_only_the_journal_hears() -> None:
     assert not made.is_empty
     assert list(made.piles) == []
     assert len(made.records({}, NOW)) == 1
-    assert made.lines == [""]
+    assert made.lines == []
 
 
 def test_without_a_topic_nothing_is_planned() -> None:
@@ -223,12 +225,15 @@ def test_without_a_topic_nothing_is_planned() -> None:
     assert made.is_empty
 
 
-def test_a_letter_without_a_topic_fails_before_anything_is_sent() -> None:
+def test_a_letter_without_a_topic_holds_up_its_stream_and_no_other() -> None:
     letters, line = Letters(), Line()
-    letters.keep(Letter("b", "orders", ORDERS.identity, 0, "LOOP: why", Message(b"x")))
-    line.put(ORDERS, 0, refused=(0,))
-    with pytest.raises(TargetUnavailable, match="dead"):
-        plan(line.deliveries, fresh_state(), setting(letters=letters), NOW)
+    letters.keep(Letter("b", "orders", ORDERS.identity, 1, "LOOP: why", Message(b"x")))
+    line.put(ORDERS, 0, b"a", refused=(1,))
+    line.put(OTHER, 0, b"b")
+    made = plan(line.deliveries, fresh_state(), setting(letters=letters), NOW)
+    assert verdicts(made) == [Verdict.NOT_NOW, Verdict.STORED]
+    assert list(made.covered) == [OTHER.identity]
+    assert [batch.builder.record_count() for batch in made.piles] == [1]
 
 
 def test_one_line_says_what_all_batches_of_a_stream_covered() -> None:
@@ -243,13 +248,25 @@ def test_one_line_says_what_all_batches_of_a_stream_covered() -> None:
     assert (told["ids"], told["count"], told["committed"]) == ([[4, "C"]], 3, NOW + 9)
 
 
-def test_a_line_too_long_for_a_journal_record_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_module, "MOST_LINE_BYTES", 100)
+def test_the_record_carries_the_line_and_nothing_where_no_delivery_log_is_written() -> None:
+    for writer, carried in ((WRITER, True), (None, False)):
+        line = Line()
+        line.put(ORDERS, 0, b"a")
+        made = plan(line.deliveries, fresh_state(), replace(setting(), line_writer=writer), NOW)
+        ((_, value),) = made.records({}, NOW)
+        assert value is not None
+        assert (json.loads(value)["line"] != "") is carried
+        assert len(made.lines) == carried
+
+
+def test_an_id_that_was_known_stands_in_a_line_of_its_own_and_its_position_in_the_first() -> None:
     line = Line()
-    line.put(ORDERS, 0, b"a")
+    line.put(ORDERS, 0, b"a", b"b", b"c", ids=((0, b"A"), (1, b"A"), (2, b"C")))
     made = plan(line.deliveries, fresh_state(), setting(), NOW)
     made.records({}, NOW)
-    assert made.lines == [""]
+    received, rejected = [json.loads(text) for text in made.lines]
+    assert (received["runs"], received["ids"], received["duplicates"]) == ([[0, 2]], [[0, "A"], [2, "C"]], 1)
+    assert (rejected["verdict"], rejected["runs"], rejected["ids"]) == ("duplicate", [], [[None, "A"]])
 
 
 def test_last_offsets_count_messages_and_no_letters_and_nothing_that_is_not_known() -> None:

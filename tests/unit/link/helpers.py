@@ -9,7 +9,7 @@ import msgspec
 from bridge.batch import Batch
 from bridge.block import encode_message, pack
 from bridge.link.codec import decode, encode
-from bridge.link.frames import AnyFrame, Hello, OpenStream, StreamOpened, Welcome
+from bridge.link.frames import AnyFrame, Hello, OpenStream, Ping, StreamOpened, Welcome
 from bridge.link.machine import Machine, Now
 from bridge.link.receiver import Receiver
 from bridge.link.receiving import NodeIdentity
@@ -109,6 +109,7 @@ def open_sender(*streams: Stream, welcome: Welcome = WELCOME) -> Sender:
     sender.open(streams, at(0))
     sent(sender)
     tell(sender, *(StreamOpened(index, 0) for index in range(len(streams))))
+    assert sent(sender) == [Ping(1, at(0).epoch_ms)], "the clocks are compared before anything is in flight"
     sender.take_events()
     return sender
 

@@ -1,0 +1,45 @@
+"""The demo's last act: what its nodes wrote down of their deliveries is held against each other by Spark."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from bridge.cli.options import Exit
+
+
+def logs_in(directory: Path) -> list[Path]:
+    """The delivery logs of the nodes whose data directories are in `directory`."""
+    return sorted(directory.glob("*/delivery-log"))
+
+
+async def reconcile(logs: Sequence[Path], output: Path, say: Callable[[str], None]) -> bool:
+    """Run `core-bridge reconcile`, in a process of its own that takes its memory with it.
+
+    Args:
+        logs: directories of delivery logs.
+        output: where the report goes.
+        say: gets each line that the command prints.
+
+    Returns:
+        False where the logs do not account for every message. Where Spark or Java is missing, the command
+        says what to install, and nothing is held against the demo.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "bridge", "reconcile", "--output", str(output), "--logs", *map(str, logs)),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    try:
+        printed, _ = await process.communicate()
+    finally:
+        if process.returncode is None:  # cancelled: Ctrl-C, or SIGTERM
+            process.kill()
+            await process.wait()
+    for line in printed.decode(errors="replace").splitlines():
+        say(line)
+    return process.returncode in (Exit.OK, Exit.USAGE)

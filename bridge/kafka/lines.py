@@ -1,0 +1,87 @@
+"""Delivery-log lines of Kafka lanes: what a target confirmed, and what a transaction stored. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from bridge import delivery_log
+from bridge import runs as run_arithmetic
+from bridge.batch import Batch
+from bridge.kafka.covered import Covered
+from bridge.ports import Receipt, Stream
+
+#: Bytes of lines that the record of a stream carries in the journal topic, whose records are kept below
+#: 1 MiB, the brokers' default limit. Longer ones go without their IDs.
+MOST_CARRIED_BYTES: Final = 384 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineWriter:
+    """Who writes, of which lane to which target."""
+
+    node: str
+    node_id: str
+    bridge: str
+    lane: int
+    #: Name of the target's connector.
+    target: str
+    #: The target's store identity.
+    store: str = ""
+
+
+def received_lines(covered: Covered, writer: LineWriter, now_ms: int) -> tuple[Sequence[str], str]:
+    """The lines of what a transaction covers of one stream; and what of them its record is to carry.
+
+    A second line names the producers' IDs that were known, as on a node: the first one has those that were
+    accepted, and all positions. A record carries both with a newline between. What would be too long for it
+    goes without IDs, or not at all: that is missing in the log if the process dies before it is written.
+    """
+    if covered.upto == covered.from_:
+        return (), ""
+    lines = [_received(covered, writer, now_ms)]
+    if covered.rejected:
+        lines.append(_rejected(covered, writer, now_ms))
+    if sum(map(len, lines)) <= MOST_CARRIED_BYTES:
+        return lines, "\n".join(lines)
+    bare = _received(covered, writer, now_ms, ids=False)
+    return lines, bare if len(bare) <= MOST_CARRIED_BYTES else ""
+
+
+def _received(covered: Covered, writer: LineWriter, now_ms: int, *, ids: bool = True) -> str:
+    stream = covered.stream
+    return delivery_log.line(
+        side="received", node=writer.node, node_id=writer.node_id, bridge=writer.bridge, lane=writer.lane,
+        stream=stream.identity, address=stream.target_address, target=writer.target, store=writer.store,
+        from_=covered.from_, upto=covered.upto, runs=run_arithmetic.join(covered.runs),
+        refused=covered.refused, ids=covered.ids if ids else (), events=covered.events, committed=now_ms,
+        duplicates=len(covered.rejected), recovered=False,
+    ).decode()  # fmt: skip
+
+
+def _rejected(covered: Covered, writer: LineWriter, now_ms: int) -> str:
+    """Covers what the line before it covers, so that it is told apart from that of another transaction."""
+    stream = covered.stream
+    return delivery_log.line(
+        side="received", node=writer.node, node_id=writer.node_id, bridge=writer.bridge, lane=writer.lane,
+        stream=stream.identity, address=stream.target_address, target=writer.target, store=writer.store,
+        from_=covered.from_, upto=covered.upto, runs=(), refused=(),
+        ids=[(None, value) for value in covered.rejected], events=covered.events, committed=now_ms,
+        duplicates=len(covered.rejected), recovered=False, verdict="duplicate",
+    ).decode()  # fmt: skip
+
+
+def sent_line(batch: Batch, receipt: Receipt, stream: Stream, writer: LineWriter, *, recovered: bool) -> str:
+    """The line of a batch that the target covers, by its receipt."""
+    ids: list[tuple[int | None, bytes]] = []
+    if batch.block is not None and batch.block.ids:
+        positions = list(run_arithmetic.positions(batch.runs))
+        ids = [(positions[index], value) for index, value in batch.block.ids]
+    return delivery_log.line(
+        side="sent", node=writer.node, node_id=writer.node_id, bridge=writer.bridge, lane=writer.lane,
+        stream=batch.stream, address=stream.address, target=writer.target, store=writer.store,
+        from_=batch.from_, upto=batch.upto, runs=batch.runs, refused=batch.refused, ids=ids,
+        events=batch.events, committed=receipt.committed, duplicates=receipt.duplicates,
+        recovered=recovered, clock_offset=receipt.clock_offset_ms,
+    ).decode()  # fmt: skip

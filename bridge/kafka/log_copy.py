@@ -1,0 +1,112 @@
+"""A copy of a node's delivery log in a Kafka topic (`kafka-connector` in `[delivery-log]`).
+
+The files remain the truth. The copy is read from them, so that a topic that is away holds up nobody and
+costs no memory: what it has not got waits in the files, for as long as they are kept. A line may arrive
+twice, as it may stand in the files twice: equal lines are one event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from typing import Any, Final
+
+import structlog
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError
+
+from bridge.delivery_log import Tail
+from bridge.kafka import producers
+from bridge.kafka.connection import KafkaConnection
+
+#: How often it is looked for new lines.
+LOOK_INTERVAL_MS: Final = 1_000
+#: After a failure.
+RETRY_INTERVAL_MS: Final = 5_000
+#: Longest that the brokers may take to store what was read at once.
+SEND_TIMEOUT_MS: Final = 30_000
+#: Longest that stopping waits for the last lines.
+STOP_TIMEOUT_MS: Final = 2_000
+
+
+class LogCopy:
+    """One task: reads, sends, remembers. Records: the node's name as key, a line as value, one partition."""
+
+    def __init__(self, connection: KafkaConnection, topic: str, tail: Tail, *, node: str) -> None:
+        self._connection = connection
+        self._topic = topic
+        self._tail = tail
+        self._key = node.encode()
+        self._producer: Any = None
+        self._stop = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._failing = False
+        self._log = structlog.get_logger().bind(connector=connection.name, topic=topic)
+
+    def start(self) -> None:
+        """Copy from now on, beginning with what has not been copied yet."""
+        self._task = asyncio.create_task(self._run(), name="delivery-log-copy")
+
+    async def stop(self) -> None:
+        """Copy what is there, if that is quick, and let go; the rest is copied after the next start."""
+        self._stop.set()
+        if self._task is not None:
+            await asyncio.wait((self._task,), timeout=STOP_TIMEOUT_MS / 1000)
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self._disconnect()
+
+    async def _run(self) -> None:
+        stopping = False
+        while not stopping:
+            stopping = self._stop.is_set()  # once more after that: the last lines were written before it
+            wait_ms = LOOK_INTERVAL_MS
+            try:
+                await self._copy()
+                self._failing = False
+            except (KafkaError, OSError, TimeoutError) as error:
+                await self._disconnect()
+                wait_ms = RETRY_INTERVAL_MS
+                if not self._failing:
+                    reason = str(error) or type(error).__name__
+                    self._log.warning("delivery-log-copy-waits", reason=reason)
+                self._failing = True
+            if not stopping:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(wait_ms / 1000):
+                        await self._stop.wait()
+
+    async def _copy(self) -> None:
+        """Everything there is. Raises: KafkaError, OSError, TimeoutError."""
+        while lines := await asyncio.to_thread(self._tail.read):
+            async with asyncio.timeout(SEND_TIMEOUT_MS / 1000):
+                await self._send(lines)
+            await asyncio.to_thread(self._tail.advance)
+
+    async def _send(self, lines: Sequence[bytes]) -> None:
+        if self._producer is None:
+            self._producer = await producers.started_without_transactions(self._connection)
+        sent = [await self._sent(line) for line in lines]
+        answers = await asyncio.gather(*filter(None, sent), return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, MessageSizeTooLargeError):
+                self._too_large()
+            elif isinstance(answer, BaseException):
+                raise answer
+
+    async def _sent(self, line: bytes) -> asyncio.Future[Any] | None:
+        """On its way; None: this client cannot send it, whenever it tries."""
+        try:
+            sent: asyncio.Future[Any] = await self._producer.send(self._topic, line, self._key)
+        except MessageSizeTooLargeError:
+            self._too_large()
+            return None
+        return sent
+
+    def _too_large(self) -> None:
+        self._log.warning("delivery-log-copy-lacks", reason="MESSAGE_TOO_LARGE: the topic takes no such line")
+
+    async def _disconnect(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            await producers.discard(producer)

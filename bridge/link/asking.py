@@ -1,0 +1,69 @@
+"""What a node has of messages before they are sent again: a question beside the link, `POST /v1/link/held`.
+
+Asked by `core-bridge replay --dry-run`; changes nothing. What is then sent is checked by the target itself,
+when it stores it. A call of its own and no frame: on a link a stream is opened by asking about it, and that
+changes what the target remembers.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from bridge.block import Origin
+from bridge.errors import TargetUnavailable
+from bridge.link import limits
+from bridge.link.socket import Endpoint, post
+
+#: Where a node answers, and how large a question may be, in bytes.
+PATH: Final = f"{limits.PATH}/held"
+QUESTION_MOST: Final = 4 * limits.MIB
+#: What question and answer are.
+CONTENT_TYPE: Final = "application/msgpack"
+
+_NAME = Annotated[str, Meta(max_length=limits.NAME_MOST)]
+
+
+class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which of these messages has the address, and how far has the stream been covered?"""
+
+    bridge: _NAME
+    #: Identity of the stream that they will be sent as.
+    stream: Annotated[str, Meta(max_length=limits.STREAM_MOST)]
+    #: Where they will be stored.
+    address: Annotated[str, Meta(max_length=limits.ADDRESS_MOST)]
+    #: Where they were first stored.
+    origins: tuple[Origin, ...] = ()
+    #: Their producers' IDs.
+    ids: tuple[bytes, ...] = ()
+
+
+class Held(msgspec.Struct, frozen=True):
+    """The answer."""
+
+    #: Store identity of the node.
+    store: str
+    #: First position of the stream that is not covered; None: it was never seen.
+    next: int | None
+    #: Those of the question's that it has, or parts of them.
+    origins: tuple[Origin, ...] = ()
+    #: Indices of the IDs that it knows.
+    ids: tuple[int, ...] = ()
+
+
+_held = msgspec.msgpack.Decoder(Held)
+
+
+async def ask(endpoint: Endpoint, question: Question, timeout_ms: int) -> Held:
+    """The node's answer; one attempt, of `timeout_ms` at most (-1: no limit).
+
+    Raises:
+        TargetUnavailable: no answer, or one that is none. TargetRefused: the credentials were refused.
+    """
+    body = await post(endpoint, PATH, msgspec.msgpack.encode(question), CONTENT_TYPE, timeout_ms)
+    try:
+        return _held.decode(body)
+    except msgspec.DecodeError as error:
+        raise TargetUnavailable(f"{endpoint.url}: its answer cannot be read: {error}") from error

@@ -1,0 +1,130 @@
+"""The ends by which a node sends again what a replay plan names, each made as the settings say."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from bridge import runs as run_arithmetic
+from bridge.assembly import Assembly
+from bridge.batch import Batch
+from bridge.journal.held import positions_of, read_held, read_known_ids, read_next
+from bridge.journal.journal import Journal
+from bridge.journal.replaying import JournalPlanSource
+from bridge.link import asking
+from bridge.link.asking import Held, Question
+from bridge.ports import Stream
+from bridge.replay_desk import Ask, Ends, Known, ReplayDesk, Route
+from bridge.resending import PlanSource
+from bridge.settings.bridges import Bridge
+from bridge.settings.connectors import JOURNAL
+from bridge.settings.model import Settings
+
+if TYPE_CHECKING:
+    from bridge.kafka_replays import KafkaReplays
+
+#: Answers what a store holds.
+Asked = Callable[[Question], Awaitable[Held]]
+
+
+def replay_desk(settings: Settings, journal: Journal, assembly: Assembly) -> ReplayDesk:
+    """The desk of a node, for all its bridges."""
+    made = _Routes(settings, journal, assembly)
+    return ReplayDesk({bridge.name: made.route(bridge) for bridge in settings.bridges})
+
+
+def held_here(journal: Journal) -> Asked:
+    """What this node's journal says about messages that are to be sent again."""
+
+    async def answer(question: Question) -> Held:
+        """Raises: JournalUnavailable."""
+        address = question.address
+        return Held(
+            store=journal.store,
+            next=await journal.look(read_next, question.bridge, question.stream),
+            origins=tuple(await journal.look(read_held, address, question.origins)),
+            ids=tuple(await journal.look(read_known_ids, address, question.ids)),
+        )
+
+    return answer
+
+
+class _Routes:
+    """Makes the route of each bridge."""
+
+    def __init__(self, settings: Settings, journal: Journal, assembly: Assembly) -> None:
+        self._settings = settings
+        self._journal = journal
+        self._assembly = assembly
+        self._kafka: KafkaReplays | None = None
+
+    def route(self, bridge: Bridge) -> Route:
+        """How to reach both ends of `bridge`."""
+
+        def ends(*, force: bool) -> Ends:
+            source = self._source(bridge)
+            target = bridge.static_connectors[0]
+            if self._is_kafka(target):
+                kafka = self._kafka_ends().target(bridge, force=force)
+                return Ends(source, kafka, kafka.ask, kafka.ready)
+            return Ends(source, self._assembly.target(bridge), self._ask(bridge))
+
+        return ends
+
+    def _source(self, bridge: Bridge) -> PlanSource:
+        if self._is_kafka(bridge.source_connector):
+            return self._kafka_ends().source(bridge)
+        return JournalPlanSource(
+            self._journal,
+            bridge.name,
+            selects=bridge.selects,
+            forward=bridge.target_address,
+            stamp=bridge.use_duplicate_detection,
+            batch_bytes=bridge.producer_window_size_bytes,
+            large_bytes=bridge.min_large_message_size_bytes,
+            max_hops=bridge.max_hops,
+        )
+
+    def _ask(self, bridge: Bridge) -> Ask:
+        """Of a target that is a node: this one, or at the other end of a link."""
+        connector = bridge.static_connectors[0]
+        if connector == JOURNAL:
+            return ask_by(bridge.name, held_here(self._journal))
+        endpoint = self._assembly.endpoint(self._settings.connectors[connector])
+        return ask_by(bridge.name, lambda question: asking.ask(endpoint, question, bridge.call_timeout_ms))
+
+    def _is_kafka(self, connector: str) -> bool:
+        return connector != JOURNAL and self._settings.connectors[connector].is_kafka
+
+    def _kafka_ends(self) -> KafkaReplays:
+        if self._kafka is None:
+            self._kafka = self._assembly.kafka_replays()
+        return self._kafka
+
+
+def ask_by(bridge: str, asked: Asked) -> Ask:
+    """Asks for whole batches of a bridge, by IDs and by where messages were first stored."""
+
+    async def ask(stream: Stream, batches: list[Batch]) -> Known:
+        """Raises: TargetUnavailable, TargetRefused, JournalUnavailable."""
+        blocks = [(batch, batch.block) for batch in batches if batch.block is not None]
+        ids = [(batch, index, value) for batch, block in blocks for index, value in block.ids]
+        answer = await asked(
+            Question(
+                bridge,
+                stream.identity,
+                stream.target_address,
+                tuple(chain.from_iterable(block.origins for _, block in blocks)),
+                tuple(value for _, _, value in ids),
+            )
+        )
+        held: set[int] = set()
+        for batch, block in blocks:
+            held |= positions_of(block.origins, run_arithmetic.positions(batch.runs), answer.origins)
+        for known in answer.ids:
+            batch, index, _ = ids[known]
+            held.add(list(run_arithmetic.positions(batch.runs))[index])
+        return Known(answer.store, answer.next, frozenset(held))
+
+    return ask

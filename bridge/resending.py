@@ -1,0 +1,223 @@
+"""Sending again what a replay plan names of one stream: read, sent one batch at a time, told apart.
+
+The plan's part of a stream is a stream of its own at the target (`bridge.replays`), with the positions of the
+original; what lies between two positions of the plan is covered and empty. The target's `next` of it says
+how far the plan has come, and moves in the transaction that stores the messages. So a run that was cut short
+goes on there, one that is repeated sends nothing, and two at a time send each message once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, Protocol
+
+from bridge import runs as run_arithmetic
+from bridge.batch import Batch
+from bridge.errors import Conflict, TargetUnavailable
+from bridge.ports import Receipt, Stream, Target
+from bridge.replays import plan_stream
+from bridge.runs import Run, Runs
+from dedup.verdict import Verdict
+
+#: Between two attempts at a target that cannot take it now.
+RETRY_MS: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a source has of some wanted positions."""
+
+    #: Of the original stream, ascending, with origins and hops as its bridge would send them.
+    batches: Sequence[Batch]
+    #: Wanted positions below are in `batches`, or the source no longer has them.
+    upto: int
+
+
+class PlanSource(Protocol):
+    """Where messages that were sent before are read again, by position."""
+
+    async def stream(self, identity: str) -> Stream | None:
+        """The stream as its bridge sends it; None: it is not here.
+
+        Raises: SourceUnavailable, SourceRefused, JournalUnavailable.
+        """
+
+    async def read(self, stream: Stream, wanted: Runs) -> Part:
+        """The first of these positions, as many as fit a few batches, and one at least.
+
+        Raises: SourceUnavailable, SourceRefused, JournalUnavailable.
+        """
+
+    async def close(self) -> None:
+        """Let go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Positions of one stream that one call sends again."""
+
+    #: The plan's name, the bridge's, and the identity of the original stream.
+    plan: str
+    bridge: str
+    stream: str
+    #: Store identity of the target that the plan was made for.
+    store: str
+    positions: Runs
+    #: Send also what the target has.
+    force: bool = False
+
+    def other_store(self, found: str) -> Conflict:
+        """The error where the bridge delivers to another store by now: `found`."""
+        return Conflict(
+            f"the plan was made for the store {self.store}; bridge {self.bridge} delivers to {found} now."
+            " Reconcile what it has for another plan",
+            key="store",
+            limit=self.store,
+            found=found,
+        )
+
+
+@dataclass(slots=True)
+class Resent:
+    """What became of wanted positions, in messages or positions."""
+
+    sent: int = 0
+    #: The target had them, by their IDs.
+    known: int = 0
+    #: Covered by an earlier run of the same plan.
+    earlier: int = 0
+    #: The source no longer has them.
+    gone: list[Run] = field(default_factory=list)
+    #: Position and rule, of those the target will not store.
+    refused: list[tuple[int, str]] = field(default_factory=list)
+    #: Positions from here on were not looked at, for the time was up; None: all were.
+    rest: int | None = None
+
+
+class Resending:
+    """One call's work on one stream; `run` is called once."""
+
+    def __init__(self, source: PlanSource, target: Target, wanted: Wanted, *, deadline_s: float) -> None:
+        """Both ends are closed by whoever made them. `deadline_s`: of the running loop's clock."""
+        self._source = source
+        self._target = target
+        self._wanted = wanted
+        self._deadline_s = deadline_s
+        self._outcome = Resent()
+        self._planned: Stream
+        #: The target's next of the plan's stream; None: it knows nothing of it.
+        self._next: int | None = None
+
+    async def run(self, stream: Stream) -> Resent:
+        """Send what is still to be sent of `stream`, which the source has.
+
+        Raises:
+            Conflict: the target is another store than the plan was made for.
+            TargetUnavailable, TargetRefused, and what the source raises: run it again later.
+        """
+        identity = plan_stream(stream.identity, self._wanted.plan, force=self._wanted.force)
+        self._planned = replace(stream, identity=identity)
+        await self._open()
+        left = self._still_wanted(self._wanted.positions)
+        self._outcome.earlier = run_arithmetic.count(self._wanted.positions) - run_arithmetic.count(left)
+        while left:
+            part = await self._source.read(stream, left)
+            await self._send_part(part, run_arithmetic.below(left, part.upto))
+            left = run_arithmetic.from_position(left, part.upto)
+            if left and self._time_is_up():
+                self._outcome.rest = left[0][0]
+                break
+        return self._outcome
+
+    async def _open(self) -> None:
+        opened = await self._target.open([self._planned])
+        if opened.store != self._wanted.store:
+            raise self._wanted.other_store(opened.store)
+        self._next = opened.streams[self._planned.identity].next
+
+    def _still_wanted(self, positions: Runs) -> Runs:
+        return positions if self._next is None else run_arithmetic.from_position(positions, self._next)
+
+    def _time_is_up(self) -> bool:
+        return asyncio.get_running_loop().time() >= self._deadline_s
+
+    async def _send_part(self, part: Part, looked_at: Runs) -> None:
+        found: list[Run] = []
+        for batch in part.batches:
+            found += batch.runs
+            await self._send(self._without_refusals(batch))
+        missing = tuple(without(looked_at, found))
+        self._outcome.gone += missing
+        if missing and (self._next is None or self._next < part.upto):
+            # What is gone at the end is covered, too: the next run does not look for it again.
+            await self._send(Batch(self._planned.identity, part.upto, part.upto))
+
+    def _without_refusals(self, batch: Batch) -> Batch:
+        """Less what this side refuses itself (a loop): there is no sending that again."""
+        for position, reason in batch.refusals:
+            batch = self._refused(batch, position, reason)
+        return replace(batch, refusals=())
+
+    def _refused(self, batch: Batch, position: int, reason: str) -> Batch:
+        self._outcome.refused.append((position, reason))
+        assert batch.block is not None
+        block = batch.block.without([run_arithmetic.index(batch.runs, position)])
+        return replace(batch, block=block, runs=without(batch.runs, [(position, position)]))
+
+    async def _send(self, batch: Batch) -> None:
+        """Until it is taken, with what lies before it, or the time is up."""
+        while True:
+            start = self._next if self._next is not None else self._wanted.positions[0][0]
+            if batch.upto <= start:
+                self._outcome.earlier += batch.count
+                return
+            sent = replace(batch, stream=self._planned.identity).after(start)
+            sent = replace(sent, from_=start)  # with the positions before it that the plan does not name
+            (receipt,) = await self._target.deliver([sent])
+            match receipt.verdict:
+                case Verdict.STORED:
+                    self._took(batch, sent, receipt)
+                    return
+                case Verdict.DUPLICATE:
+                    self._next = receipt.next
+                case Verdict.REFUSED:
+                    assert receipt.position is not None
+                    batch = self._refused(batch, receipt.position, receipt.reason)
+                    await self._open()
+                case Verdict.NOT_NOW:
+                    await self._wait(receipt)
+
+    def _took(self, batch: Batch, sent: Batch, receipt: Receipt) -> None:
+        outcome = self._outcome
+        outcome.known += receipt.duplicates
+        outcome.sent += sent.count - receipt.duplicates
+        outcome.earlier += batch.count - sent.count
+        self._next = receipt.next
+
+    async def _wait(self, receipt: Receipt) -> None:
+        """Raises: TargetUnavailable: it could not be taken in all the time there was."""
+        if self._time_is_up():
+            raise TargetUnavailable(f"the target cannot take it now: {receipt.reason}")
+        await asyncio.sleep(RETRY_MS / 1000)
+        await self._open()
+
+
+def without(runs: Runs, taken: Sequence[Run]) -> Runs:
+    """The positions of `runs` that are in none of the ascending runs `taken`."""
+    left: list[Run] = []
+    removed = iter((*taken, (1 << 62, 1 << 62)))
+    low, high = next(removed)
+    for first, last in runs:
+        at = first
+        while at <= last:
+            while high < at:
+                low, high = next(removed)
+            if low > last:
+                left.append((at, last))
+                break
+            if at < low:
+                left.append((at, low - 1))
+            at = high + 1
+    return tuple(left)

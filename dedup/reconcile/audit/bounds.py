@@ -1,0 +1,129 @@
+"""Up to where the target covers each stream, and below which position what is missing has an excuse."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from dedup.ids import Stamp
+from dedup.reconcile.audit.plan import Plan
+
+#: Above every position (2^50).
+BEYOND: Final = 2**62
+
+#: Why a record that is not at the target may have been there, or was never to come.
+BY_DELETION: Final = "the target no longer has its beginning"
+BY_COMPACTION: Final = "the target is compacted, or may be: its configuration cannot be read"
+BY_FILTER: Final = "the bridge has a filter"
+BY_START: Final = "the bridge began at the end of its source"
+
+_STREAMS: Final = pa.schema(
+    {
+        "stream": pa.int32(),
+        "address": pa.int32(),
+        "prefix": pa.int64(),
+        "first": pa.int64(),
+        "end": pa.int64(),
+        "confirmed": pa.int64(),
+        "source_partition": pa.int32(),
+        "source_compacted": pa.bool_(),
+        "identity": pa.string(),
+    }
+)
+_PLACES: Final = pa.schema(
+    {
+        "place": pa.int32(),
+        "address": pa.int32(),
+        "target_partition": pa.int32(),
+        "begun_late": pa.bool_(),
+        "settled": pa.int64(),
+        "compacted": pa.bool_(),
+        "name": pa.string(),
+    }
+)
+
+
+def tables(spark: SparkSession, plan: Plan) -> tuple[DataFrame, DataFrame]:
+    """The plan's streams and places as small tables."""
+    address = {name: number for number, name in enumerate(plan.addresses)}
+    streams = [
+        {
+            "stream": number,
+            "address": address[one.target],
+            "prefix": Stamp(one.identity).prefix,
+            "first": one.start,
+            "end": one.end,
+            "confirmed": one.confirmed,
+            "source_partition": one.partition,
+            "source_compacted": one.compacted,
+            "identity": one.identity,
+        }
+        for number, one in enumerate(plan.streams)
+    ]
+    places = [
+        {
+            "place": number,
+            "address": address[one.topic],
+            "target_partition": one.partition,
+            "begun_late": one.start > 0,
+            "settled": one.settled,
+            "compacted": one.compacted,
+            "name": f"{one.topic}/{one.partition}",
+        }
+        for number, one in enumerate(plan.places)
+    ]
+    # Arrow tables are part of the plan: no Python worker is started for them.
+    return (
+        spark.createDataFrame(pa.Table.from_pylist(streams, _STREAMS)),
+        spark.createDataFrame(pa.Table.from_pylist(places, _PLACES)),
+    )
+
+
+def reach(records: DataFrame, places: DataFrame) -> DataFrame:
+    """For each stream and place, the first source position that arrived there, and how far `settled` proves.
+
+    `proved` is one beyond the last source position that was at the place before the ends of all places were
+    looked at for the second time: a bridge covers in order, so all below it had been covered by then.
+    """
+    arrived = records.where(~F.col("is_source") & (F.col("source_copies") > 0)).join(
+        F.broadcast(places.select("place", "settled")), "place"
+    )
+    position = F.col("source_first.position")
+    return arrived.groupBy(F.col("source_first.place").alias("stream"), "place").agg(
+        F.min(position).alias("first_there"),
+        F.max(F.when(F.col("position") < F.col("settled"), position + 1)).alias("proved"),
+    )
+
+
+def bounds(streams: DataFrame, places: DataFrame, reached: DataFrame, plan: Plan) -> DataFrame:
+    """For each stream, below which position what is missing is `open`, and what is `unknown` for `reason`.
+
+    Adds `covered` (null: nothing is known to be covered), `doubtful` (positions below it) and `reason`.
+    """
+    here = F.col("target_partition") == F.col("source_partition")
+    candidate = here if plan.preserves_partitions else F.lit(True)
+    first = F.coalesce("first_there", F.lit(BEYOND))
+    pairs = streams.join(F.broadcast(places), "address", "left").join(reached, ["stream", "place"], "left")
+    per_stream = pairs.groupBy("stream").agg(
+        F.max("proved").alias("proved"),
+        F.min("first_there").alias("began"),
+        F.max(F.when(F.col("begun_late") & candidate, first)).alias("deleted_below"),
+        F.coalesce(F.bool_or("compacted"), F.lit(False)).alias("compacted"),
+    )
+    started = F.coalesce("began", F.lit(BEYOND)) if plan.from_latest else F.lit(0)
+    deleted = F.coalesce("deleted_below", F.lit(0))
+    everywhere = F.lit(BEYOND)
+    doubtful = F.greatest(
+        F.when(F.col("compacted") | F.lit(plan.is_filtered), everywhere).otherwise(0), deleted, started
+    )
+    reason = (
+        F.when(F.lit(plan.is_filtered), BY_FILTER)
+        .when(F.col("compacted"), BY_COMPACTION)
+        .when(deleted >= started, BY_DELETION)
+        .otherwise(BY_START)
+    )
+    known = per_stream.select("stream", "proved", doubtful.alias("doubtful"), reason.alias("reason"))
+    return streams.join(known, "stream").withColumn("covered", F.coalesce("confirmed", "proved"))

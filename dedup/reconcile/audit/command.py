@@ -1,0 +1,54 @@
+"""An audit from Spark's start to what is written down: what `core-bridge audit` calls."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Final
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from dedup.reconcile.audit.errors import ReadFailed, said
+from dedup.reconcile.audit.job import Renewed, audit
+from dedup.reconcile.audit.plan import Plan
+from dedup.reconcile.audit.summary import Summary
+from dedup.reconcile.files import reason
+from dedup.reconcile.session import session
+from dedup.reconcile.storage import place
+
+#: Written beside the Parquet table.
+SUMMARY: Final = "summary.json"
+#: Set to 1, a failure shows its traceback instead of one line; the same variable as for every command.
+_TRACEBACK: Final = "CORE_BRIDGE_TRACEBACK"
+
+
+def run(plan: Plan, renewed: Renewed, *, master: str | None, output: str) -> Summary:
+    """Audit, and write `SUMMARY` below `output` last: where it is, the audit was finished.
+
+    Args:
+        plan: what to read.
+        renewed: see `job.audit`.
+        master: Spark's; None: what spark-submit says, else all cores of this machine.
+        output: a directory, on any file system that Hadoop knows.
+
+    Raises:
+        ReadFailed: in one line, why there is no verdict.
+        NoSpark: no Java, or one that is too old.
+    """
+    began = SparkSession.getActiveSession() is None
+    spark = session(master, "core-bridge audit")
+    try:
+        storage, path = place(f"{output.rstrip('/')}/{SUMMARY}", spark)
+        storage.delete(path)
+        summary = audit(spark, plan, renewed, output.rstrip("/"))
+        storage.write(path, json.dumps(summary.as_json(), indent=1).encode())
+    except (PySparkException, Py4JError) as error:
+        if os.environ.get(_TRACEBACK) == "1":
+            raise
+        raise ReadFailed(said(str(error)) or reason(error)) from None
+    finally:
+        if began:
+            spark.stop()
+    return summary

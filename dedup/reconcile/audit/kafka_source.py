@@ -1,0 +1,99 @@
+"""Reads a range of a Kafka partition as `read_committed` shows it: offsets and headers, nothing else kept."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, Final, Protocol
+
+from aiokafka.errors import KafkaError, OffsetOutOfRangeError
+from aiokafka.structs import TopicPartition
+
+from dedup.reconcile.audit.errors import ReadFailed
+from dedup.reconcile.audit.plan import STALLED_AFTER_MS, Range
+from dedup.reconcile.audit.records import Record
+
+#: What a fetch brings at most: one that was taken and one that waits are in memory. A record above it still
+#: comes, alone (KIP-74).
+FETCH_BYTES: Final = 4 * 1024 * 1024
+#: How long a broker keeps a fetch that finds nothing, and how long one look lasts.
+FETCH_MAX_WAIT_MS: Final = 100
+POLL_MS: Final = 500
+
+
+class Connection(Protocol):
+    """One cluster, its security included. `bridge.kafka.connection.KafkaConnection` is one."""
+
+    @property
+    def name(self) -> str:
+        """What errors call it."""
+        ...
+
+    def consumer(self, **own: Any) -> Any:
+        """An aiokafka consumer, not started, that reads what is committed and resets no offset by itself."""
+
+
+async def read(
+    connection: Connection, piece: Range, *, stalled_after_ms: int = STALLED_AFTER_MS
+) -> AsyncGenerator[Sequence[Record]]:
+    """The records of a range, in order, a fetch at a time; those that retention takes meanwhile are left out.
+
+    Raises:
+        ReadFailed: not reached, no right, a record that cannot be decoded, or no progress for
+            `stalled_after_ms`.
+    """
+    tp = TopicPartition(piece.topic, piece.partition)
+    options: Mapping[str, Any] = {
+        "fetch_max_wait_ms": FETCH_MAX_WAIT_MS,
+        "fetch_max_bytes": FETCH_BYTES,
+        "max_partition_fetch_bytes": FETCH_BYTES,
+    }
+    consumer = connection.consumer(**options)
+    at = piece.start
+    try:
+        await consumer.start()
+        async with aclosing(_fetches(consumer, tp, piece, stalled_after_ms)) as fetches:
+            async for position, records in fetches:
+                at = position
+                yield records
+    except (KafkaError, OSError, TimeoutError, UnicodeDecodeError, _Stalled) as error:
+        reason = str(error) or type(error).__name__
+        if isinstance(error, UnicodeDecodeError):
+            reason = f"a record that cannot be decoded: {error}"
+        raise ReadFailed(
+            f"connector {connection.name}: {piece.topic}/{piece.partition} could not be read beyond offset"
+            f" {at} of {piece.end}: {reason}"
+        ) from error
+    finally:
+        await consumer.stop()
+
+
+class _Stalled(Exception):
+    pass
+
+
+async def _fetches(
+    consumer: Any, tp: TopicPartition, piece: Range, stalled_after_ms: int
+) -> AsyncGenerator[tuple[int, Sequence[Record]]]:
+    """The position after each fetch, and its records."""
+    clock = asyncio.get_running_loop().time
+    consumer.assign([tp])
+    consumer.seek(tp, piece.start)
+    at, moved_s = piece.start, clock()
+    while at < piece.end:
+        try:
+            found = (await consumer.getmany(tp, timeout_ms=POLL_MS)).get(tp, ())
+        except OffsetOutOfRangeError:
+            start = (await consumer.beginning_offsets([tp]))[tp]
+            if start <= at:
+                raise
+            consumer.seek(tp, start)
+            found = ()
+        # A position, not an offset of a record: markers and what compaction took are behind it too.
+        position = await consumer.position(tp)
+        yield position, [(one.offset, one.headers, None) for one in found if one.offset < piece.end]
+        if position > at:
+            at, moved_s = position, clock()
+        elif clock() - moved_s > stalled_after_ms / 1000:
+            raise _Stalled(f"nothing came for {stalled_after_ms} ms: an open transaction, or the broker")

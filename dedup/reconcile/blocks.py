@@ -1,0 +1,95 @@
+"""The parts of files that Spark's tasks read: how many lines each holds, and where in its file they stand."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from dedup.reconcile import files
+from dedup.reconcile.files import LogFile
+from dedup.reconcile.line_format import is_whole
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A part of a file that one task reads."""
+
+    #: As Spark names the file.
+    uri: str
+    #: Bytes of the whole file when Spark found it, and where in it the block starts.
+    size: int
+    start: int
+    #: Number of its first row.
+    row: int
+    rows: int
+    #: Rows that are no line.
+    unreadable: int
+    #: Whether its last row is none.
+    ends_torn: bool
+    #: The first row that is JSON, and yet no line; None: there is none.
+    foreign: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class FileBlocks:
+    """A file's blocks, ascending; none where it is empty."""
+
+    file: LogFile
+    blocks: Sequence[Block]
+
+    @property
+    def size(self) -> int:
+        """Bytes that were read."""
+        return self.blocks[0].size if self.blocks else self.file.size
+
+    @property
+    def lines(self) -> int:
+        """Lines that can be read."""
+        return sum(block.rows - block.unreadable for block in self.blocks)
+
+    @property
+    def unreadable(self) -> int:
+        """Rows that are no line; without the last one of a file that is being written."""
+        unreadable = sum(block.unreadable for block in self.blocks)
+        return unreadable - (self.file.is_open and bool(self.blocks) and self.blocks[-1].ends_torn)
+
+    def with_bases(self) -> Iterator[tuple[Block, int]]:
+        """Each block, and what added to a row's number makes it the line's number, from 1."""
+        before = 0
+        for block in self.blocks:
+            yield block, before - block.row + 1
+            before += block.rows
+
+
+def blocks_of(spark: SparkSession, rows: DataFrame, found: Sequence[LogFile]) -> list[FileBlocks]:
+    """The blocks of every file in `found`. Runs one job over all rows.
+
+    Args:
+        spark: the session.
+        rows: `uri`, `size`, `block`, `row`, `is_line`, `other` (the text of what is no line).
+        found: the files.
+    """
+    no_line = ~F.col("is_line")
+    # What looks whole and is JSON; that a torn line is JSON by chance cannot be.
+    is_object = is_whole(F.col("other")) & F.try_parse_json("other").isNotNull()
+    counted = (
+        rows.groupBy("uri", "block")
+        .agg(
+            F.max("size"),
+            F.min("row"),
+            F.count("*"),
+            F.count_if(no_line),
+            F.max_by(no_line, "row"),
+            F.min(F.when(no_line & is_object, F.col("row"))),
+        )
+        .collect()
+    )
+    paths = {uri: files.from_uri(spark, uri) for uri in {row[0] for row in counted}}
+    blocks: defaultdict[str, list[Block]] = defaultdict(list)
+    for uri, start, size, *rest in sorted(counted):
+        blocks[paths[uri]].append(Block(uri, size, start, *rest))
+    return [FileBlocks(file, blocks[file.path]) for file in found]

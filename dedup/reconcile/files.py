@@ -1,0 +1,170 @@
+"""The files of the delivery logs: found, hashed and named, at any path that Hadoop can read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from dedup.reconcile.errors import BadInput
+
+#: Endings of the log's files: complete, and still being written.
+CLOSED: Final = ".jsonl"
+OPEN: Final = ".jsonl.open"
+#: ``<node>-<yyyymmddThhmmss UTC>-<6 digits>`` and an ending (contract, Delivery log).
+_NAME: Final = re.compile(r"(?P<node>.+)-\d{8}T\d{6}-(?P<number>\d{6,18})\.jsonl(\.open)?", re.DOTALL)
+#: What a call into Java can raise.
+FAILURES: Final = (Py4JJavaError, PySparkException)
+_GLOB: Final = re.compile(r"[{}\[\]*?\\]")
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """One file, as it was when it was found."""
+
+    #: As Hadoop writes it, with a scheme where it has one: ``file:/logs/eu-20261121T185800-000001.jsonl``.
+    path: str
+    #: Bytes when it was found. What is appended later is not looked at.
+    size: int
+    #: When it was written last, as its file system says, ms since the epoch.
+    modified_ms: int = 0
+
+    @property
+    def shown(self) -> str:
+        """The path as a person knows it: local files without their scheme."""
+        return re.sub(r"^file:/+", "/", self.path)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its node was still writing it: its last line may be torn."""
+        return self.path.endswith(OPEN)
+
+    @property
+    def node(self) -> str:
+        """The node that wrote it; the whole path where it is not named as the contract says."""
+        match = _NAME.fullmatch(self.path.rpartition("/")[2])
+        return match["node"] if match else self.path
+
+    @property
+    def number(self) -> int:
+        """Its place in its log; 0 where its name says none."""
+        match = _NAME.fullmatch(self.path.rpartition("/")[2])
+        return int(match["number"]) if match else 0
+
+    @property
+    def escaped(self) -> str:
+        """The path so that Spark does not take brackets in names for patterns."""
+        return _GLOB.sub(r"\\\g<0>", self.path)
+
+
+def find(spark: SparkSession, paths: Sequence[str], *, may_be_empty: bool = False) -> list[LogFile]:
+    """Every log file at the paths, each once, in order of their paths.
+
+    Args:
+        spark: whose file systems are asked.
+        paths: files, directories (with all below them), or patterns that Hadoop knows.
+        may_be_empty: whether no log file is an answer too.
+
+    Raises:
+        BadInput: a path is not there or cannot be read, or there is no log file at all.
+    """
+    found: dict[str, LogFile] = {}
+    for path in paths:
+        try:
+            found.update((file.path, file) for file in _below(spark, path))
+        except FAILURES as error:
+            raise BadInput(f"{path}: cannot be read: {reason(error)}") from error
+    if not found and not may_be_empty:
+        places = ", ".join(paths) or "no directory was given"
+        raise BadInput(f"no delivery log (*{CLOSED}, *{OPEN}) in {places}")
+    return [found[path] for path in sorted(found)]
+
+
+def sha256(spark: SparkSession, file: LogFile, size: int) -> str:
+    """Of the file's first `size` bytes, in hexadecimal. Read as a stream.
+
+    Raises:
+        FileNotFoundError: it has another name by now, because its node has completed it, or it is gone.
+        BadInput: it cannot be read.
+    """
+    jvm = java(spark)
+    path = jvm.org.apache.hadoop.fs.Path(file.path)
+    try:
+        whole = path.getFileSystem(_configuration(spark)).open(path)
+        try:
+            part = jvm.org.apache.commons.io.input.BoundedInputStream(whole, size)
+            return str(jvm.org.apache.commons.codec.digest.DigestUtils.sha256Hex(part))
+        finally:
+            whole.close()
+    except FAILURES as error:
+        if is_missing(error):
+            raise FileNotFoundError(file.shown) from error
+        raise BadInput(f"{file.shown}: cannot be read: {reason(error)}") from error
+
+
+def from_uri(spark: SparkSession, uri: str) -> str:
+    """The path behind Spark's ``_metadata.file_path``, as `LogFile.path` has it."""
+    jvm = java(spark)
+    return str(jvm.org.apache.hadoop.fs.Path(jvm.java.net.URI(uri)).toString())
+
+
+@contextmanager
+def missing_told() -> Iterator[None]:
+    """Turns what Spark says of a file that went away into one kind of error.
+
+    Raises:
+        FileNotFoundError: a file that was found is not there any more.
+    """
+    try:
+        yield
+    except FAILURES as error:
+        if is_missing(error):
+            raise FileNotFoundError(reason(error)) from error
+        raise
+
+
+def is_missing(error: Exception) -> bool:
+    """Whether Java says that a file is not there."""
+    signs = ("FileNotFoundException", "FILE_NOT_EXIST", "PATH_NOT_FOUND")
+    return any(sign in str(error) for sign in signs)
+
+
+def reason(error: Exception) -> str:
+    """One line of what Java said: its last cause, without the stack."""
+    for line in str(error).splitlines():
+        match = re.match(r"(?:: )?(?:Caused by: )?[\w.$]*?(\w+(?:Exception|Error)): (.+)", line)
+        if match is not None:
+            return f"{match[2]} ({match[1]})"
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def java(spark: SparkSession) -> Any:
+    """The classes of Spark's Java process."""
+    return spark._jvm  # noqa: SLF001 - PySpark has no other way to Hadoop's file systems
+
+
+def _below(spark: SparkSession, place: str) -> Iterator[LogFile]:
+    configuration = _configuration(spark)
+    path = java(spark).org.apache.hadoop.fs.Path(place)
+    system = path.getFileSystem(configuration)
+    matches = [path] if system.exists(path) else [one.getPath() for one in system.globStatus(path) or ()]
+    if not matches:
+        raise BadInput(f"{place}: no such file or directory")
+    for match in matches:
+        listing = system.listFiles(match, True)
+        while listing.hasNext():
+            status = listing.next()
+            name = str(status.getPath().getName())
+            if name.endswith((CLOSED, OPEN)):
+                path, size = str(status.getPath().toString()), int(status.getLen())
+                yield LogFile(path, size, int(status.getModificationTime()))
+
+
+def _configuration(spark: SparkSession) -> Any:
+    return spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001

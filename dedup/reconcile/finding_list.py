@@ -1,0 +1,123 @@
+"""The findings on the page: each kind with what it means and what to do, then exact positions and IDs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dedup.reconcile.markup import duration, number, plural, positions
+from dedup.reconcile.rows import KINDS, Facts, Finding
+from dedup.reconcile.summary import gravest_first
+from dedup.reconcile.tabular import Cell, Column, Markup, table
+
+#: Findings of one kind that the page shows; `summary.json` has more, the Parquet table all.
+MAX_SHOWN: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How a kind of findings is shown."""
+
+    title: str
+    #: ``bad``, ``warn`` or ``note``.
+    tone: str
+    #: What it means and what to do, in HTML; ``{late}`` is --late-after.
+    means: str
+
+
+SHOWN: Final = {
+    "lost": Kind(
+        "Lost",
+        "bad",
+        "The sender’s log has them, the receiver’s log covers their positions and does not have them. "
+        "<code>core-bridge replay --plan replay-plan.json</code> sends them again.",
+    ),
+    "doubled": Kind("Doubled", "bad", "Two different lines of the receiver have the same position."),
+    "repeated-id": Kind(
+        "Doubled by ID",
+        "bad",
+        "An address accepted the same producer’s ID at two places: see the size needed, below.",
+    ),
+    "unsent": Kind(
+        "Unsent",
+        "warn",
+        "The receiver has them, and the sender’s log covers their positions without having sent them.",
+    ),
+    "unknown": Kind(
+        "Unknown",
+        "warn",
+        "The log of one side does not cover these positions: lines are missing or cannot be read. That says "
+        "nothing about the messages. Add the missing files and reconcile again.",
+    ),
+    "out-of-order": Kind("Out of order", "note", "Received after a later position of the same stream."),
+    "refused": Kind(
+        "Refused", "note", "The target refused them for good; they are dead letters of the bridge."
+    ),
+    "late": Kind("Late", "note", "By the clocks, not delivered within {late}. No verdict rests on this."),
+    "open": Kind(
+        "Open", "note", "Sent, and the receiver’s log does not go so far: on their way, or not written yet."
+    ),
+    "rejected": Kind(
+        "Rejected", "note", "Producers’ IDs that came again and were not stored again, as it should be."
+    ),
+}
+
+
+def findings_section(facts: Facts, late_after_ms: int) -> str:
+    """A folded list for each kind that was found; those that a verdict rests on are open."""
+    totals = {total.kind: total for total in facts.totals}
+    by_kind: dict[str, list[Finding]] = {}
+    for found in gravest_first(facts.findings):
+        by_kind.setdefault(found.kind, []).append(found)
+    parts = [
+        _kind(SHOWN[kind], by_kind.get(kind, []), totals[kind].findings, totals[kind].messages, late_after_ms)
+        for kind in KINDS
+        if kind in totals
+    ]
+    return "".join(parts) or '<p class="card">None.</p>'
+
+
+def _kind(kind: Kind, found: Sequence[Finding], findings: int, messages: int, late_after_ms: int) -> str:
+    shown = found[:MAX_SHOWN]
+    cut = (
+        f"<p>{number(len(shown))} of {number(findings)} are shown; all are in <code>findings/</code>, "
+        "the gravest 10,000 in <code>summary.json</code>.</p>"
+        if findings > len(shown)
+        else ""
+    )
+    opened = " open" if kind.tone != "note" else ""
+    return (
+        f'<details class="card finding {kind.tone}"{opened}><summary><h3>{kind.title}</h3> '
+        f'<span class="quiet">{plural(messages, "message")} in {plural(findings, "finding")}</span></summary>'
+        f"<p>{kind.means.format(late=duration(late_after_ms))}</p>{cut}{_table(kind, shown)}</details>"
+    )
+
+
+def _table(kind: Kind, found: Sequence[Finding]) -> str:
+    if not found:
+        return ""
+    by_id, told = any(row.id is not None for row in found), any(row.detail for row in found)
+    columns = [
+        Column("Positions", header=True, code=True),
+        Column("Messages", numeric=True),
+        Column("Bridge", short=True),
+        Column("Address", short=True),
+        Column("Stream", code=True),
+        *([Column("ID", code=True)] if by_id else []),
+        *([Column("Detail")] if told else []),
+    ]
+    rows = [_row(row, by_id=by_id, told=told) for row in found]
+    return table(f"{kind.title}: positions and IDs", columns, rows, kind="cards")
+
+
+def _row(found: Finding, *, by_id: bool, told: bool) -> list[Cell]:
+    return [
+        positions(found.first, found.last) or Markup('<span class="quiet">not known</span>'),
+        number(found.count),
+        found.bridge or "clients",
+        found.address,
+        found.stream or "",
+        *([found.id or ""] if by_id else []),
+        *([found.detail or ""] if told else []),
+    ]

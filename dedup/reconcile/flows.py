@@ -1,0 +1,118 @@
+"""Who is compared: the flows, how far each side's log reaches, and into how many ranges a flow is split."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from dedup.reconcile.events import MAX_BROADCAST, is_received, is_sent
+
+#: Lines of a flow that one task compares. A flow with more is split by position.
+LINES_PER_RANGE: Final = 50_000
+
+_NAMES: Final = ("flow", "bridge", "stream", "store")
+_SUMS: Final = ("lines", "span", "rejected", "offsets", "measured", "with_ids", "with_replays")
+
+
+def flows(events: DataFrame) -> DataFrame:
+    """A row a flow, computed at once: names, reach of either side, counts, times, and its ranges.
+
+    `sent_first`, `sent_upto`, `received_first`, `received_upto`: null where the side has no line.
+    `offset_ms`: the target's clock less the source's, the mean of what sent lines say; 0 where none does.
+    `newest_ms`: the latest time that a line names, by the source's clock.
+    `with_ids`, `with_replays`: received lines that name IDs; lines of replay plans.
+    `origin`, `width`, `ranges`: range n is ``[origin + n * width, origin + (n + 1) * width)``.
+    """
+    # Twice, because an aggregate whose values are text sorts its input: here the first one's are numbers.
+    by_name = events.groupBy(*_NAMES, "side", "address", "target").agg(
+        *_reach("sent", is_sent()),
+        *_reach("received", is_received()),
+        F.count("*").alias("lines"),
+        F.sum((F.col("upto") - F.col("from")).cast("double")).alias("span"),
+        F.max("upto").alias("newest"),
+        F.sum(F.when(F.col("side") == "received", _rejected()).otherwise(0)).alias("rejected"),
+        F.min(_time(F.least(_event(0), _event(1)))).alias("first_ms"),
+        F.max(_time(F.greatest(_event(0), _event(1)))).alias("last_ms"),
+        F.max(_time(F.col("committed") - F.coalesce("clock_offset", F.lit(0)))).alias("committed_ms"),
+        F.sum("clock_offset").alias("offsets"),
+        F.count("clock_offset").alias("measured"),
+        F.count("ids").alias("with_ids"),
+        F.count("replays").alias("with_replays"),
+    )
+    sides = ("sent", "received")
+    whole = by_name.groupBy(*_NAMES).agg(
+        *(F.min(f"{side}_first").alias(f"{side}_first") for side in sides),
+        *(F.max(f"{side}_upto").alias(f"{side}_upto") for side in sides),
+        *(_latest(name, side) for side in sides for name in ("address", "target")),
+        *(F.sum(name).alias(name) for name in _SUMS),
+        F.min("first_ms").alias("first_ms"),
+        F.max("last_ms").alias("last_ms"),
+        F.max(F.when(F.col("side") == "sent", F.col("committed_ms"))).alias("sent_ms"),
+        F.max(F.when(F.col("side") == "received", F.col("committed_ms"))).alias("received_ms"),
+    )
+    mean_ms = F.round(F.col("offsets") / F.col("measured")).cast("long")
+    whole = whole.withColumn("offset_ms", F.when(F.col("measured") > 0, mean_ms).otherwise(0))
+    named = whole.select(
+        *_NAMES,
+        *(F.coalesce(f"sent_{name}", f"received_{name}").alias(name) for name in ("address", "target")),
+        "sent_first", "sent_upto", "received_first", "received_upto", "lines", "span", "rejected",
+        "with_ids", "with_replays",
+        "first_ms", "last_ms", "offset_ms",
+        F.greatest("last_ms", "sent_ms", F.col("received_ms") - F.col("offset_ms")).alias("newest_ms"),
+    )  # fmt: skip
+    # A checkpoint, because everything joins with it: what is planned afterwards need not plan this again.
+    return named.transform(_with_ranges).localCheckpoint()
+
+
+def few(flows: DataFrame, number: int) -> DataFrame:
+    """`flows` to join with, sent to every task unless their `number` is too large for that."""
+    return F.broadcast(flows) if number <= MAX_BROADCAST else flows
+
+
+def _with_ranges(named: DataFrame) -> DataFrame:
+    """Ranges as wide as holds `LINES_PER_RANGE` lines, if they were spread evenly.
+
+    Never narrower than lines are on average, so that cutting lines at the ranges' edges at most doubles them.
+    """
+    length = F.col("end") - F.col("origin")
+    by_lines = F.ceil(length / F.ceil(F.col("lines") / LINES_PER_RANGE))
+    by_span = F.ceil(F.col("span") / F.col("lines"))
+    return (
+        named.withColumn("origin", F.least("sent_first", "received_first"))
+        .withColumn("end", F.greatest("sent_upto", "received_upto"))
+        .withColumn("width", F.greatest(by_lines, by_span, F.lit(1)))
+        .withColumn("ranges", F.coalesce(F.ceil(length / F.col("width")), F.lit(0)))
+        .drop("lines", "span")
+    )
+
+
+def _reach(side: str, belongs: Column) -> list[Column]:
+    return [
+        F.min(F.when(belongs, F.col("from"))).alias(f"{side}_first"),
+        F.max(F.when(belongs, F.col("upto"))).alias(f"{side}_upto"),
+    ]
+
+
+def _latest(name: str, side: str) -> Column:
+    """The name that the side's line with the greatest upto has."""
+    belongs = F.col("side") == side
+    return F.max_by(F.when(belongs, F.col(name)), F.when(belongs, F.col("newest"))).alias(f"{side}_{name}")
+
+
+def _rejected() -> Column:
+    """Messages of a received line that the target knew already."""
+    named = F.coalesce(F.size(F.from_json("ids", "array<array<string>>")), F.lit(0))
+    return F.when(F.col("verdict").isNotNull(), F.greatest("duplicates", named)).otherwise(
+        F.col("duplicates")
+    )
+
+
+def _event(which: int) -> Column:
+    return F.get("events", F.lit(which))
+
+
+def _time(milliseconds: Column) -> Column:
+    """Null where it says that a time is not known."""
+    return F.when(milliseconds > 0, milliseconds)

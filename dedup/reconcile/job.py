@@ -1,0 +1,111 @@
+"""Compares the two sides of every flow: from the logs to the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.storagelevel import StorageLevel
+
+from dedup.reconcile import chains, pieces, times
+from dedup.reconcile import lines as log_lines
+from dedup.reconcile.carried import Carried
+from dedup.reconcile.events import events as events_of
+from dedup.reconcile.flows import few
+from dedup.reconcile.flows import flows as flows_of
+from dedup.reconcile.ids import Ids, none
+from dedup.reconcile.ids import ids as ids_of
+from dedup.reconcile.order import out_of_order
+from dedup.reconcile.rejected import rejected
+from dedup.reconcile.sweep import intervals
+from dedup.reconcile.tables import FLOWS, Tables
+
+
+def reconcile(
+    spark: SparkSession, logs: Sequence[str], *, late_after_ms: int, state: str | None = None
+) -> Tables:
+    """What the logs say of every message.
+
+    Args:
+        spark: of `session.session`, or any other.
+        logs: files, directories or patterns.
+        late_after_ms: what is delivered later after its event than this, or is open for longer, is late.
+        state: a directory where what earlier runs proved is kept (`dedup.reconcile.state`); None: all of
+            the logs are read.
+
+    Raises:
+        BadInput: see `lines.read`.
+    """
+    if state is not None:
+        from dedup.reconcile import state as earlier
+
+        return earlier.reconcile(spark, logs, late_after_ms=late_after_ms, state=state)
+    read = log_lines.read(spark, logs)
+    return compare(read.lines, read.inputs, late_after_ms=late_after_ms, kept=read.kept)
+
+
+def compare(
+    lines: DataFrame,
+    inputs: DataFrame,
+    *,
+    late_after_ms: int,
+    kept: Sequence[DataFrame] = (),
+    carried: Carried | None = None,
+) -> Tables:
+    """The tables of these lines. A part is computed here, the rest when the tables are used.
+
+    Args:
+        lines: `lines.COLUMNS`, of any origin; read several times, so keep them in Spark if that is dear.
+        inputs: `tables.INPUTS`, handed through.
+        late_after_ms: see `reconcile`.
+        kept: frames that `Tables.release` gives back too.
+        carried: what a state keeps beside its lines (`dedup.reconcile.state`).
+    """
+    events, of_events = events_of(lines)
+    every_flow = flows_of(events)
+    totals = (F.count("*"), F.max("newest_ms"), F.sum("with_ids"), F.sum("with_replays"))
+    number, now_ms, with_ids, with_replays = every_flow.agg(*totals).collect()[0]
+    flows = few(every_flow, number)
+    # What no line asks for is not even planned.
+    ids = ids_of(events) if with_ids else none(lines.sparkSession)
+    parts = pieces.of_lines(events, flows, late_after_ms=late_after_ms, now_ms=now_ms or 0)
+    parts = parts.unionByName(pieces.of_disorder(out_of_order(events)))
+    if with_replays:
+        parts = parts.unionByName(pieces.of_replays(events))
+    steps = times.steps(events, flows)
+    if carried is not None:
+        parts, steps = parts.unionByName(carried.late), steps.unionByName(carried.steps)
+    judged = chains.judge(intervals(parts, flows), flows).persist(StorageLevel.MEMORY_AND_DISK)
+    return Tables(
+        inputs=inputs,
+        flows=_flow_table(every_flow, judged, ids),
+        findings=_finding_table(flows, judged, events, ids),
+        hours=times.hours(events, flows),
+        latency=times.latency(steps),
+        id_caches=ids.caches,
+        kept=(*kept, *of_events, *ids.kept, judged),
+    )
+
+
+def _flow_table(flows: DataFrame, judged: DataFrame, ids: Ids) -> DataFrame:
+    by_id = ids.repeated.groupBy("flow").agg(F.count("*").alias("doubled_ids"))
+    counted = flows.join(chains.counts(judged), "flow", "left").join(by_id, "flow", "left")
+    counts = {name: F.coalesce(name, F.lit(0)) for name in chains.COUNTED}
+    counts["doubled"] += F.coalesce("doubled_ids", F.lit(0))
+    return counted.withColumns(counts).select(*(column.split()[0] for column in FLOWS.split(",")))
+
+
+def _finding_table(flows: DataFrame, judged: DataFrame, events: DataFrame, ids: Ids) -> DataFrame:
+    nothing = F.lit(None).cast("string")
+    named = flows.select("flow", "bridge", "stream", "store", "address")
+    by_position = chains.findings(judged).join(named, "flow").select(
+        "kind", "bridge", "stream", "store", "address", "first", "last",
+        (F.col("last") - F.col("first") + 1).alias("count"), nothing.alias("id"), nothing.alias("detail"),
+    )  # fmt: skip
+    by_id = ids.repeated.join(named.drop("store", "address"), "flow").select(
+        F.lit("repeated-id").alias("kind"), "bridge", "stream", "store", "address",
+        F.col("position").alias("first"), F.col("position").alias("last"),
+        F.lit(1).alias("count"), "id", "detail",
+    )  # fmt: skip
+    return by_position.unionByName(by_id).unionByName(rejected(events))

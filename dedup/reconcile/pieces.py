@@ -1,0 +1,122 @@
+"""Lines as pieces of positions: what is covered, carried, refused, late. The sweep adds them up."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from dedup.reconcile.events import is_received, is_sent
+from dedup.reconcile.line_format import flow
+
+
+class Of(IntEnum):
+    """What a piece says of its positions."""
+
+    #: The sender's log covers them; a sent line carries them.
+    SENT_COVERED = 0
+    SENT = 1
+    #: The same at the receiver.
+    RECEIVED_COVERED = 2
+    RECEIVED = 3
+    #: Refused for good, by either side.
+    REFUSED = 4
+    #: Received later than allowed; sent longer ago than allowed.
+    LATE = 5
+    OLD = 6
+    #: Received behind a later line of the flow.
+    OUT_OF_ORDER = 7
+    #: Received by a replay plan, on a stream of its own.
+    MENDED = 8
+
+
+#: What a piece is in Spark.
+_PIECES: Final = "array<struct<of:int,first:long,end:long>>"
+
+
+def of_lines(events: DataFrame, flows: DataFrame, *, late_after_ms: int, now_ms: int) -> DataFrame:
+    """A row a piece of every line: `flow`, `of`, `first`, `end` (one beyond the last).
+
+    Args:
+        events: `events.events`.
+        flows: `flows.flows`, to join with.
+        late_after_ms: what took longer is late; below 0: nothing is.
+        now_ms: what is open is as old as it is then.
+    """
+    known = flows.select("flow", "offset_ms", "received_upto")
+    own = events.where(is_sent() | is_received()).join(known, "flow")
+    own = own.withColumn("late", _late(late_after_ms, now_ms))
+    sent, late_runs = F.col("side") == "sent", F.when(F.col("late") > 0, _first_of_runs("late"))
+    covers = F.when(sent, Of.SENT_COVERED).otherwise(Of.RECEIVED_COVERED)
+    parts = [
+        F.when(F.col("from") < F.col("upto"), F.array(_piece(covers, F.col("from"), F.col("upto")))),
+        _of_runs(F.col("runs"), F.when(sent, Of.SENT).otherwise(Of.RECEIVED)),
+        _of_runs(late_runs, F.when(sent, Of.OLD).otherwise(Of.LATE)),
+        F.transform("refused", lambda position: _piece(F.lit(int(Of.REFUSED)), position, position + 1)),
+    ]
+    none = F.array().cast(_PIECES)
+    return own.select("flow", F.inline(F.concat(*(F.coalesce(part, none) for part in parts))))
+
+
+def of_replays(events: DataFrame) -> DataFrame:
+    """What replay plans brought, as pieces of the streams that they stand for.
+
+    A plan's lines are a flow of their own, whose positions are the first stream's.
+    """
+    brought = events.where(is_received() & F.col("replays").isNotNull())
+    return brought.select(
+        flow(F.col("bridge"), F.col("replays"), F.col("store")),
+        F.inline(_of_runs(F.col("runs"), F.lit(int(Of.MENDED)))),
+    )
+
+
+def of_disorder(lines: DataFrame) -> DataFrame:
+    """The positions of `order.out_of_order`'s lines."""
+    return lines.select("flow", F.inline(_of_runs(F.col("runs"), F.lit(int(Of.OUT_OF_ORDER)))))
+
+
+def _piece(of: Column, first: Column, end: Column) -> Column:
+    return F.struct(of.cast("int").alias("of"), first.alias("first"), end.alias("end"))
+
+
+def _of_runs(runs: Column, of: Column) -> Column:
+    return F.transform(runs, lambda run: _piece(of, run[0], run[1] + 1))
+
+
+def _late(late_after_ms: int, now_ms: int) -> Column:
+    """How many of a line's messages are late: its oldest, spread evenly between its event times.
+
+    A received line by its commit; a sent line that reaches beyond the receiver's log by `now_ms`.
+    """
+    if late_after_ms < 0:
+        return F.lit(0)
+    by_commit = F.col("committed") - F.coalesce("clock_offset", "offset_ms")
+    is_open = F.col("upto") > F.col("received_upto")
+    seen = F.when(F.col("side") == "sent", F.when(is_open, F.lit(now_ms))).otherwise(
+        F.when(F.col("committed") > 0, by_commit)
+    )
+    oldest, newest = F.array_min("events"), F.array_max("events")
+    over, count = seen - late_after_ms - oldest, F.col("count")
+    share = F.ceil(over.cast("double") * (count - 1) / F.nullif(newest - oldest, F.lit(0)))
+    late = F.when(over > 0, F.coalesce(F.least(share, count), count)).otherwise(0)
+    return F.when(F.col("bridge").isNotNull() & (oldest > 0), F.coalesce(late, F.lit(0))).otherwise(0)
+
+
+def _first_of_runs(number: str) -> Column:
+    """The first messages of the line: as many as the column `number` says, as runs."""
+    start = F.struct(F.col(number).alias("left"), F.array().cast("array<array<long>>").alias("taken"))
+
+    def take(done: Column, run: Column) -> Column:
+        left = done["left"]
+        part = F.array(run[0], F.least(run[1], run[0] + left - 1))
+        return F.struct(
+            F.greatest(left - (run[1] - run[0] + 1), F.lit(0)).alias("left"),
+            F.when(left > 0, F.array_append(done["taken"], part)).otherwise(done["taken"]).alias("taken"),
+        )
+
+    whole = F.col(number) >= F.col("count")
+    return F.when(whole, F.col("runs")).otherwise(
+        F.aggregate("runs", start, take, lambda done: done["taken"])
+    )

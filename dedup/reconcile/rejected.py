@@ -1,0 +1,44 @@
+"""Findings of what the target knew already and did not store again."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from dedup.reconcile import id_text
+
+_RUN = "struct<first:long,last:long,count:long,id:string,detail:string>"
+
+
+def rejected(events: DataFrame) -> DataFrame:
+    """As `tables.FINDINGS`, one or more a line.
+
+    A verdict line with IDs names each; one without IDs is a batch that came again, and has a row a run. In a
+    line of other messages only their number is known: the row has the line's positions, and that count.
+    """
+    of_ids = F.transform(
+        id_text.cells(F.col("ids")),
+        lambda cell: _row(
+            id_text.position_of(cell), id_text.position_of(cell), F.lit(1), id_text.id_of(cell), F.lit(None)
+        ),
+    )
+    of_runs = F.transform(
+        "runs",
+        lambda run: _row(
+            run[0], run[1], run[1] - run[0] + 1, F.lit(None), F.lit("the batch had been stored before")
+        ),
+    )
+    of_line = F.array(
+        _row(F.col("from"), F.col("upto") - 1, F.col("duplicates"), F.lit(None), F.lit("known among these"))
+    )
+    is_verdict = F.col("verdict").isNotNull()
+    rows = F.when(is_verdict & F.col("ids").isNotNull(), of_ids).when(is_verdict, of_runs).otherwise(of_line)
+    found = events.where((F.col("side") == "received") & (is_verdict | (F.col("duplicates") > 0)))
+    return found.select(
+        F.lit("rejected").alias("kind"), "bridge", "stream", "store", "address", F.inline(rows)
+    )
+
+
+def _row(first: Column, last: Column, count: Column, id_: Column, detail: Column) -> Column:
+    values = {"first": first, "last": last, "count": count, "id": id_, "detail": detail}
+    return F.struct(*(value.alias(name) for name, value in values.items())).cast(_RUN)

@@ -1,0 +1,139 @@
+"""Starts Spark quietly, or takes the session that spark-submit has started."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from dedup.reconcile.errors import NoSpark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: The oldest Java that Spark 4 runs on.
+OLDEST_JAVA: Final = 17
+#: How long `java -version` may take.
+JAVA_ANSWER_S: Final = 30.0
+#: Heap of a session that is started here. A local one does all its work in it.
+DRIVER_MEMORY: Final = "2g"
+#: Shuffle partitions a core of a local master: adaptive execution puts small ones together.
+PARTITIONS_PER_CORE: Final = 8
+#: Of a local session's Java, whose second compiler is told to wait for what is really hot: most of a short
+#: run is code that runs a few times. Processor time, in brackets with the compiler's own thresholds: 56 s
+#: (70) for 100 million messages, 53 s (67) for 8 million IDs.
+JAVA_OPTIONS: Final = (
+    "-XX:+UseParallelGC -XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
+    "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
+)
+_INSTALL: Final = (
+    f"install a complete Java {OLDEST_JAVA} runtime or newer (Debian and Ubuntu: "
+    "apt install default-jre-headless), or set JAVA_HOME"
+)
+
+#: Errors only, on stderr. PythonGatewayServer is named because Spark would else print that it sets its level.
+_LOG4J: Final = """\
+rootLogger.level = error
+rootLogger.appenderRef.console.ref = console
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = error
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = spark: %p %c{1}: %m%n%ex{3}
+"""
+
+
+def java_missing() -> str | None:
+    """What to install where Spark would not start; None where Java is there and new enough.
+
+    Starts ``java -version``, which takes some 0.1 s. Needs no PySpark.
+    """
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
+    if java is None:
+        where = f"in JAVA_HOME={home}" if home else "on PATH"
+        return f"no Java found {where}: {_INSTALL}"
+    try:
+        answer = subprocess.run(  # noqa: S603 - the java that Spark would start
+            [java, "-version"], capture_output=True, text=True, timeout=JAVA_ANSWER_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"{java} -version gives no answer ({error}): {_INSTALL}"
+    version = _java_version(answer.stderr + answer.stdout)
+    if version is None or version < OLDEST_JAVA:
+        found = "an unknown version" if version is None else f"Java {version}"
+        return f"{java} is {found}: {_INSTALL}"
+    return None
+
+
+def session(master: str | None, name: str) -> SparkSession:
+    """The session that is active, the one spark-submit describes, or a new quiet one.
+
+    Args:
+        master: such as ``local[2]`` or ``spark://host:7077``; None: what spark-submit says, else all cores
+            of this machine.
+        name: of the application.
+
+    Raises:
+        NoSpark: Java is missing or too old; the text says what to install.
+    """
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        # spark-submit runs this: all settings are its user's.
+        return SparkSession.builder.appName(name).getOrCreate()
+    missing = java_missing()
+    if missing is not None:
+        raise NoSpark(missing)
+    return _start(SparkSession.builder, master or "local[*]", name)
+
+
+def _start(builder: SparkSession.Builder, master: str, name: str) -> SparkSession:
+    # The workers take the same interpreter: `python3` from PATH need not have pyarrow.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.adaptive.enabled": "true",
+    }
+    if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        settings["spark.driver.memory"] = DRIVER_MEMORY
+        settings["spark.sql.shuffle.partitions"] = str(PARTITIONS_PER_CORE * _cores(master))
+    with tempfile.NamedTemporaryFile("w", prefix="core-bridge-log4j2-", suffix=".properties") as log4j:
+        log4j.write(_LOG4J)
+        log4j.flush()
+        # Read once, when the Java process starts.
+        java = f"-Dlog4j2.configurationFile=file:{log4j.name}"
+        if master.startswith("local"):
+            java = f"{JAVA_OPTIONS} {java}"
+        settings["spark.driver.extraJavaOptions"] = java
+        builder = builder.master(master).appName(name)
+        for key, value in settings.items():
+            builder = builder.config(key, value)
+        return builder.getOrCreate()
+
+
+def _cores(master: str) -> int:
+    """How many cores a local master takes: ``local``, ``local[4]``, ``local[4,2]``, ``local[*]``."""
+    if master == "local":
+        return 1
+    match = re.match(r"local\[(\d+)", master)
+    return max(1, int(match[1])) if match else os.cpu_count() or 1
+
+
+def _java_version(answer: str) -> int | None:
+    """17 from ``openjdk version "17.0.9"``, 8 from ``"1.8.0_392"``; None where there is none."""
+    match = re.search(r'version "(?:1\.)?(\d+)', answer)
+    return int(match[1]) if match else None

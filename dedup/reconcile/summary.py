@@ -1,0 +1,185 @@
+"""A report in short: the verdict, `summary.json` as the contract has it, the terminal's text; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from dedup.reconcile.markup import number, visible
+from dedup.reconcile.rows import KINDS, Facts, Finding, Flow, Total
+
+#: Version of `summary.json`.
+VERSION: Final = 1
+#: Findings that `summary.json` holds: ranges and IDs together. The Parquet table is complete.
+MAX_FINDINGS: Final = 10_000
+#: Flows that the terminal names, the worst first.
+MAX_TOLD: Final = 10
+
+#: Keys of a bridge's counts in `summary.json`, and the columns they come from.
+COUNTS: Final = (
+    ("sent", "sent"),
+    ("received", "received"),
+    ("lost", "lost"),
+    ("doubled", "doubled"),
+    ("unsent", "unsent"),
+    ("out-of-order", "out_of_order"),
+    ("late", "late"),
+    ("open", "open"),
+    ("rejected", "rejected"),
+    ("unknown", "unknown"),
+)
+
+
+class Verdict(StrEnum):
+    """What a report comes to. No verdict uses a clock."""
+
+    #: Every message of every log is accounted for.
+    CLEAN = "clean"
+    #: Messages are lost, or were delivered more than once.
+    LOST = "lost"
+    #: None is lost or doubled, as far as the logs go; for some messages they do not go far enough.
+    UNKNOWN = "unknown"
+
+
+#: What `core-bridge reconcile` ends with.
+EXIT_CODES: Final = {Verdict.CLEAN: 0, Verdict.LOST: 3, Verdict.UNKNOWN: 4}
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A report's outcome."""
+
+    verdict: Verdict
+    #: `summary.json`, in the contract's form.
+    content: dict[str, Any]
+    #: What to tell a person, without the paths of the files: a line each, the verdict first.
+    lines: tuple[str, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """0 clean, 3 lost or doubled, 4 unknown."""
+        return EXIT_CODES[self.verdict]
+
+
+def summary(facts: Facts) -> Summary:
+    """The outcome of these facts."""
+    outcome = verdict(facts.flows, facts.totals)
+    content = {
+        "v": VERSION,
+        "verdict": outcome.value,
+        "bridges": [_bridge(flow) for flow in facts.flows],
+        "findings": grouped(facts.findings),
+        "inputs": [
+            {"path": found.path, "sha256": found.sha256, "lines": found.lines} for found in facts.inputs
+        ],
+        "id-cache-size-needed": max((cache.needed for cache in facts.id_caches), default=0),
+    }
+    return Summary(outcome, content, tuple(_told(outcome, facts)))
+
+
+def verdict(flows: Iterable[Flow], totals: Iterable[Total]) -> Verdict:
+    """`LOST` where a message is lost or doubled, else `UNKNOWN` where one cannot be judged, else `CLEAN`.
+
+    A producer's ID that was accepted twice counts as doubled.
+    """
+    flows = list(flows)
+    twice = any(total.kind == "repeated-id" and total.findings for total in totals)
+    if twice or any(flow.lost or flow.doubled for flow in flows):
+        return Verdict.LOST
+    if any(flow.unknown or flow.unsent for flow in flows):
+        return Verdict.UNKNOWN
+    return Verdict.CLEAN
+
+
+def grouped(findings: Sequence[Finding]) -> list[dict[str, Any]]:
+    """At most `MAX_FINDINGS`, the gravest first; those of one kind, flow and address are one entry."""
+    groups: dict[tuple[object, ...], dict[str, Any]] = {}
+    for found in gravest_first(findings)[:MAX_FINDINGS]:
+        key = (found.kind, found.bridge, found.stream, found.store, found.address)
+        entry = groups.setdefault(
+            key, {"kind": found.kind, "stream": found.stream, "positions": [], "ids": []}
+        )
+        if found.first is not None:
+            entry["positions"].append([found.first, found.last])
+        if found.id is not None:
+            entry["ids"].append(found.id)
+    return list(groups.values())
+
+
+def gravest_first(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings by kind as `KINDS` has them, then by flow and position."""
+
+    def place(found: Finding) -> tuple[object, ...]:
+        return (
+            KINDS.index(found.kind),
+            found.bridge or "",
+            found.stream or "",
+            found.store,
+            -1 if found.first is None else found.first,
+            found.id or "",
+        )
+
+    return sorted(findings, key=place)
+
+
+def headline(outcome: Verdict, flows: Sequence[Flow], totals: Sequence[Total]) -> str:
+    """The verdict as a sentence, such as ``24 messages are lost, 2 doubled``."""
+    if outcome is Verdict.LOST:
+        lost, doubled = (sum(getattr(flow, name) for flow in flows) for name in ("lost", "doubled"))
+        # Where an ID came twice over two flows, no flow alone has a message doubled.
+        doubled = doubled or sum(total.findings for total in totals if total.kind == "repeated-id")
+        parts = [f"{_messages(lost)} lost"] if lost else []
+        if doubled:
+            parts.append(f"{number(doubled)} doubled" if lost else f"{_messages(doubled)} doubled")
+        return ", ".join(parts)
+    if outcome is Verdict.UNKNOWN:
+        unknown = sum(flow.unknown + flow.unsent for flow in flows)
+        return f"Nothing is known to be lost; the logs leave {number(unknown)} open to doubt"
+    if not any(flow.sent or flow.received for flow in flows):
+        return "The logs hold no messages"
+    return "Every message is accounted for"
+
+
+def _messages(count: int) -> str:
+    return "1 message is" if count == 1 else f"{number(count)} messages are"
+
+
+def _bridge(flow: Flow) -> dict[str, Any]:
+    counts = {key: getattr(flow, column) for key, column in COUNTS}
+    return {"bridge": flow.bridge, "stream": flow.stream, "address": flow.address} | counts
+
+
+def _told(outcome: Verdict, facts: Facts) -> Iterable[str]:
+    yield f"{outcome.value}: {headline(outcome, facts.flows, facts.totals)}"
+    bridges = sorted(by_bridge(facts.flows).items(), key=lambda item: (-_gravity(item[1]), item[0] or ""))
+    for name, flows in bridges[:MAX_TOLD]:
+        counts = {key: sum(getattr(flow, column) for flow in flows) for key, column in COUNTS}
+        kept = {
+            key: count
+            for key, count in counts.items()
+            if count or key in {"sent", "received", "lost", "doubled"}
+        }
+        who = "clients" if name is None else f"bridge {visible(name)}"
+        if name is None:
+            kept = {"received": counts["received"], "rejected": counts["rejected"]}
+        yield f"{who} " + " ".join(f"{key} {count}" for key, count in kept.items())
+    if len(bridges) > MAX_TOLD:
+        yield f"and {len(bridges) - MAX_TOLD} more bridges"
+    unreadable = sum(found.unreadable for found in facts.inputs)
+    if unreadable:
+        files = sum(1 for found in facts.inputs if found.unreadable)
+        yield f"{unreadable} lines in {files} of {len(facts.inputs)} files could not be read"
+
+
+def by_bridge(flows: Iterable[Flow]) -> dict[str | None, list[Flow]]:
+    """The flows of each bridge, as they come."""
+    bridges: dict[str | None, list[Flow]] = {}
+    for flow in flows:
+        bridges.setdefault(flow.bridge, []).append(flow)
+    return bridges
+
+
+def _gravity(flows: Iterable[Flow]) -> int:
+    return sum(1000 * (flow.lost + flow.doubled) + flow.unknown + flow.unsent for flow in flows)

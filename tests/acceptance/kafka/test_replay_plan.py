@@ -1,0 +1,125 @@
+"""`core-bridge replay` where an end is Kafka: from a topic, and to one."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+from tests.acceptance.kafka.conftest import AcceptedNode, MakeNode, Named
+from tests.acceptance.kafka.records import plain, read, send
+from tests.acceptance.nodes import eventually
+from tests.acceptance.test_replay_plan import SENT, counts, replay, write_plan
+from tests.kafka.conftest import Clusters
+from tests.kafka.nodes import await_progress, bridge_table, connector_tables, kafka_bridge
+from tests.kafka.reachable import Reachable
+
+RETAINED = '[address-settings."#"]\nretain-time = "1h"\n'
+BODIES = [f"m{number}" for number in range(10)]
+#: Positions that the target loses, and what is left.
+LOSE, LOST = "2-3,7", [[2, 3], [7, 7]]
+KEPT = [body for number, body in enumerate(BODIES) if number not in (2, 3, 7)]
+MENDED = [*KEPT, "m2", "m3", "m7"]
+
+
+def bodies(cluster: Reachable, topic: str, count: int) -> list[str]:
+    return [(record.value or b"").decode() for record in read(cluster, topic, count)]
+
+
+def received(node: AcceptedNode, bridge: str, *, replays: bool) -> list[dict[str, Any]]:
+    lines = [
+        line for line in node.delivery_lines() if line["side"] == "received" and line["bridge"] == bridge
+    ]
+    return [line for line in lines if (line.get("replays") is not None) is replays]
+
+
+def entry_of(node: AcceptedNode, bridge: str, positions: list[list[int]]) -> dict[str, Any]:
+    """By the received line of a node that is both ends."""
+    line = eventually(lambda: received(node, bridge, replays=False), "the log says what came")[0]
+    return {key: line[key] for key in ("bridge", "stream", "address", "target", "store")} | {
+        "positions": positions
+    }
+
+
+def test_what_a_target_cluster_lost_is_read_at_the_source_cluster_again(
+    clusters: Clusters, named: Named, make_node: MakeNode, tmp_path: Path
+) -> None:
+    bridge, topic = named("a-to-b"), named("orders")
+    clusters.a.create_topic(topic)
+    node = make_node(kafka_bridge(clusters._asdict(), bridge, queue_name=topic))
+    node.start(CORE_BRIDGE_TEST_LOSE=f"{topic}:{LOSE}")
+    send(clusters.a, topic, plain(*BODIES))
+    await_progress(clusters.a, bridge, topic)
+    assert bodies(clusters.b, topic, 7) == KEPT
+    plan = write_plan(tmp_path / "plan.json", entry_of(node, bridge, [[1, 3], [7, 7]]))
+
+    # It asks the topic: position 1 is there.
+    looked = replay(node, plan, "--dry-run")
+    assert (looked.code, counts(looked)) == (0, SENT | {"known": 1}), looked
+    sent = replay(node, plan)
+    assert (sent.code, counts(sent)) == (0, SENT | {"known": 1}), sent
+    again = replay(node, plan)
+    assert (again.code, counts(again)) == (0, SENT | {"sent": 0, "earlier": 4})
+    assert counts(replay(node, plan, "--dry-run")) == SENT | {"sent": 0, "earlier": 4}
+    assert bodies(clusters.b, topic, 10) == MENDED
+    # The last line of a stream is written at every taking of the lane: equal lines are one event.
+    (line,) = {str(line): line for line in received(node, bridge, replays=True)}.values()
+    assert (line["runs"], line["replays"]) == ([[1, 3], [7, 7]], entry_of(node, bridge, LOST)["stream"])
+
+    # Another plan finds by their IDs what the first one sent.
+    other = write_plan(tmp_path / "other.json", entry_of(node, bridge, LOST))
+    assert counts(replay(node, other)) == SENT | {"sent": 0, "known": 3}
+    assert counts(replay(node, other, "--force")) == SENT
+    assert counts(replay(node, other, "--force")) == SENT | {"sent": 0, "earlier": 3}
+    assert bodies(clusters.b, topic, 13) == [*MENDED, "m2", "m3", "m7"]
+    send(clusters.a, topic, plain("m10"))
+    assert bodies(clusters.b, topic, 14)[-1] == "m10", "the bridge goes on as ever"
+    assert node.stop() == 0
+
+
+def test_what_a_cluster_lost_of_a_journal_is_sent_from_it_again(
+    clusters: Clusters, named: Named, make_node: MakeNode, tmp_path: Path
+) -> None:
+    bridge, topic = named("to-b"), named("orders")
+    tables = connector_tables({"b": clusters.b}) + bridge_table(
+        bridge, source_connector="journal", queue_name=topic, static_connectors=["b"]
+    )
+    node = make_node(tables + RETAINED)
+    node.start(CORE_BRIDGE_TEST_LOSE=f"{topic}:{LOSE}")
+    for body in BODIES:
+        node.api.send(topic, body.encode())
+    eventually(lambda: node.lag(topic) == 0, "all is settled")
+    assert bodies(clusters.b, topic, 7) == KEPT
+    plan = write_plan(tmp_path / "plan.json", entry_of(node, bridge, LOST))
+    assert counts(replay(node, plan, "--dry-run")) == SENT
+    node.kill()
+    # The first commit is that of the lane, which is new.
+    node.start(CORE_BRIDGE_CRASH_AT="kafka.after-commit:2")
+    assert replay(node, plan).code == 1, "no answer came"
+    assert node.wait() == -signal.SIGKILL
+    node.start()
+    ended = replay(node, plan)
+    assert (ended.code, counts(ended)) == (0, SENT | {"sent": 0, "earlier": 3}), ended
+    assert bodies(clusters.b, topic, 10) == MENDED
+    assert node.stop() == 0
+
+
+def test_what_a_node_lost_of_a_topic_is_read_there_again(
+    clusters: Clusters, named: Named, make_node: MakeNode, tmp_path: Path
+) -> None:
+    bridge, topic = named("from-a"), named("orders")
+    clusters.a.create_topic(topic)
+    tables = connector_tables({"a": clusters.a}) + bridge_table(
+        bridge, source_connector="a", queue_name=topic, static_connectors=["journal"]
+    )
+    node = make_node(tables)
+    node.start(CORE_BRIDGE_TEST_LOSE=f"{topic}:{LOSE}")
+    send(clusters.a, topic, plain(*BODIES))
+    eventually(lambda: len(node.api.bodies(topic)) == 7, "what is not lost is there")
+    # 20: beyond the log's end, as after a truncation.
+    plan = write_plan(tmp_path / "plan.json", entry_of(node, bridge, [*LOST, [20, 20]]))
+    for options in (["--dry-run"], []):
+        ended = replay(node, plan, *options)
+        assert (ended.code, counts(ended)) == (1, SENT | {"gone": 1}), ended
+    assert node.api.bodies(topic) == MENDED
+    assert node.stop() == 0

@@ -1,0 +1,56 @@
+"""One Spark session for all tests of a process, and logs to reconcile."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from dedup.reconcile.session import session
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """Starting it takes some 10 s: whoever needs Spark shares this one."""
+    started = session("local[2]", "core-bridge tests")
+    # Tests reconcile a few hundred lines: further partitions and compiled plans take longer than they save.
+    started.conf.set("spark.sql.shuffle.partitions", "2")
+    started.conf.set("spark.sql.codegen.wholeStage", "false")
+    started.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+    yield started
+    started.stop()
+
+
+def line(side: str, from_: int, upto: int, **changes: Any) -> dict[str, Any]:
+    """A line of the contract that carries every position it covers; `changes` as keys, _ for -."""
+    made: dict[str, Any] = {
+        "v": 1, "side": side, "node": "eu" if side == "sent" else "us",
+        "node-id": "11111111" if side == "sent" else "22222222", "bridge": "orders-to-us", "lane": 0,
+        "stream": "journal:a:orders:0", "address": "orders", "target": "orders", "store": "us/1",
+        "from": from_, "upto": upto, "runs": [[from_, upto - 1]] if upto > from_ else [], "refused": [],
+        "ids": [], "events": [1_700_000_000_000, 1_700_000_000_000], "committed": 1_700_000_000_100,
+        "duplicates": 0, "recovered": False,
+    }  # fmt: skip
+    made |= {key.replace("_", "-"): value for key, value in changes.items()}
+    made["count"] = sum(last - first + 1 for first, last in made["runs"])
+    return made
+
+
+def write_log(
+    directory: Path,
+    lines: Iterable[dict[str, Any] | str],
+    *,
+    node: str = "us",
+    number: int = 1,
+    suffix: str = ".jsonl",
+) -> Path:
+    """One file of a node's delivery log; text is written as it is. Without a newline at its end if open."""
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / f"{node}-20261121T185800-{number:06}{suffix}"
+    texts = [each if isinstance(each, str) else json.dumps(each, separators=(",", ":")) for each in lines]
+    path.write_text("\n".join(texts) + ("\n" if suffix == ".jsonl" else ""))
+    return path

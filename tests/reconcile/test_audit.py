@@ -1,0 +1,454 @@
+"""The audit: what becomes of records, what is read how far, and what two ends say of each other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from bridge.cli import main
+from dedup.ids import Stamp
+from dedup.reconcile.audit import bounds, compare, errors, job, node_source
+from dedup.reconcile.audit.plan import (
+    Access,
+    Place,
+    Plan,
+    Range,
+    Stream,
+    letter_ranges,
+    source_ranges,
+    target_ranges,
+)
+from dedup.reconcile.audit.records import ID_HEADER, Record, letter_rows, source_rows, table, target_rows
+from dedup.reconcile.audit.summary import Finding, StreamCounts, Summary
+
+ACCESS = Access("nowhere:nothing", "settings.toml", "a")
+STREAM = "kafka:cluster:topic:0"
+STAMP = Stamp(STREAM)
+
+
+def stream(number: int = 0, **more: Any) -> Stream:
+    given = {"start": 0, "end": 100, "target": "out", **more}
+    return Stream(f"kafka:cluster:topic:{number}", "orders", number, **given)
+
+
+def place(number: int = 0, **more: Any) -> Place:
+    return Place(**{"topic": "out", "partition": number, "start": 0, "settled": 100, "end": 100, **more})
+
+
+def plan(streams: Sequence[Stream], places: Sequence[Place], **more: Any) -> Plan:
+    return Plan("a-to-b", ACCESS, ACCESS, tuple(streams), tuple(places), **more)
+
+
+# -- records -----------------------------------------------------------------------------------------------
+
+
+def rows_of(headers: Sequence[tuple[str, bytes | None]], *, position: int = 7) -> tuple[Any, ...]:
+    """ID and halves of the stamp, of a source record."""
+    piece = Range("source", "orders", 0, 0, 100, 0, 0, STREAM)
+    ((address, number, at, *rest),) = source_rows(piece, [(position, headers, None)])
+    assert (address, number, at) == (0, 0, position)
+    return tuple(rest)
+
+
+def test_a_source_record_without_an_id_must_have_the_stamp_of_its_place() -> None:
+    assert rows_of([("trace", b"1")]) == (STAMP.text(7).encode(), STAMP.prefix, 7)
+
+
+def test_a_producers_id_is_taken_byte_for_byte_and_the_last_of_several_counts() -> None:
+    assert rows_of([(ID_HEADER, b"first"), (ID_HEADER, b"\xff\0"), ("trace", b"1")]) == (
+        b"\xff\0",
+        None,
+        None,
+    )
+
+
+def test_an_id_that_another_bridge_stamped_is_carried_on() -> None:
+    other = Stamp("journal:1:orders:0")
+    assert rows_of([(ID_HEADER, other.text(3).encode())]) == (other.text(3).encode(), other.prefix, 3)
+
+
+@pytest.mark.parametrize("value", [b"", None])
+def test_an_empty_id_is_none_for_the_bridge_refuses_its_record(value: bytes | None) -> None:
+    assert rows_of([(ID_HEADER, value)]) == (None, None, None)
+
+
+def test_an_id_that_a_node_tells_apart_counts_at_the_target() -> None:
+    piece = Range("target", "out", 0, 0, 100, 2, 5)
+    found = list(
+        target_rows(piece, [(1, [], b"order-1"), (2, [(ID_HEADER, b"order-2")], None), (3, [], None)])
+    )
+    assert found == [
+        (2, 5, 1, b"order-1", None, None),
+        (2, 5, 2, b"order-2", None, None),
+        (2, 5, 3, None, None, None),
+    ]
+
+
+def test_a_dead_letter_says_which_position_was_refused_and_others_letters_do_not_count() -> None:
+    def letter(bridge: bytes, stream: bytes, position: bytes) -> Record:
+        names = ("core-bridge-bridge", "core-bridge-stream", "core-bridge-position")
+        return 0, list(zip(names, (bridge, stream, position), strict=True)), None
+
+    letters = [
+        letter(b"a-to-b", b"s1", b"17"),
+        letter(b"other", b"s1", b"18"),
+        letter(b"a-to-b", b"elsewhere", b"19"),
+        letter(b"a-to-b", b"s1", b"-1"),
+        (4, [], None),
+    ]
+    piece = Range("letters", "dead-letters", 0, 0, 100, -1, 0)
+    assert list(letter_rows("a-to-b", {b"s1": 3}, piece, letters)) == [(-1, 3, 17, None, None, None)]
+    assert len(list(letter_rows("", {b"s1": 3}, piece, letters))) == 2
+
+
+# -- plan --------------------------------------------------------------------------------------------------
+
+
+def test_a_partition_is_cut_into_ranges_that_leave_nothing_out() -> None:
+    made = plan([stream(0, start=5, end=25), stream(1, end=0)], [place(), place(topic="aside")])
+    assert made.addresses == ("aside", "out")
+    cut = source_ranges(made, 10)
+    assert [(one.start, one.end, one.partition, one.address) for one in cut] == [
+        (5, 15, 0, 1),
+        (15, 25, 0, 1),
+    ]
+    assert {one.identity for one in cut} == {STREAM}
+    assert [(one.address, one.place, one.identity) for one in target_ranges(made)] == [(1, 0, ""), (0, 1, "")]
+    assert letter_ranges(made) == []
+
+
+# -- a node's pages ----------------------------------------------------------------------------------------
+
+
+class Pages:
+    """An address with messages at these positions, three a page."""
+
+    def __init__(self, positions: Sequence[int]) -> None:
+        self._positions = positions
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Pages]:
+        yield self
+
+    async def page(self, _address: str, after: int, most: int) -> Sequence[Record]:
+        assert most == node_source.PAGE
+        return [(position, [], None) for position in self._positions if position > after][:3]
+
+
+@pytest.mark.parametrize(
+    ("positions", "read"), [([3, 9, 10, 11, 19, 20, 21], [10, 11, 19]), ([3], []), ([], [])]
+)
+async def test_a_range_of_an_address_is_read_page_by_page_to_its_end(
+    positions: list[int], read: list[int]
+) -> None:
+    piece = Range("target", "out", 0, 10, 20, 0, 0)
+    pages = [page async for page in node_source.read(Pages(positions), piece)]
+    assert [record[0] for page in pages for record in page] == read
+
+
+# -- comparison --------------------------------------------------------------------------------------------
+
+#: Position and ID; None: none was set.
+Records = Mapping[int, bytes | None]
+
+
+class Ends:
+    """Both ends of a plan, compared in Spark."""
+
+    def __init__(self, spark: SparkSession, made: Plan, output: Path) -> None:
+        self.spark, self.plan, self.output = spark, made, output
+
+    def judged(
+        self,
+        source: Mapping[int, Records],
+        target: Mapping[int, Records],
+        letters: Iterable[tuple[int, int]] = (),
+    ) -> Summary:
+        """The summary; records by number of stream and place."""
+        made = self.plan
+        source_pieces = {one.place: one for one in source_ranges(made)}
+        target_pieces = {one.place: one for one in target_ranges(made)}
+        frames = [
+            self._frame(row for number, records in source.items()
+                        for row in source_rows(source_pieces[number], _records(records))),
+            self._frame(row for number, records in target.items()
+                        for row in target_rows(target_pieces[number], _records(records))),
+        ]  # fmt: skip
+        told = [(-1, number, position, None, None, None) for number, position in letters]
+        refused = job.refused(self._frame(told))
+        records = compare.beside(*frames).persist()
+        try:
+            arrived = job.counted(records)
+            return job.judge(self.spark, made, records, refused, arrived, str(self.output))
+        finally:
+            records.unpersist()
+
+    def _frame(self, rows: Iterable[tuple[Any, ...]]) -> DataFrame:
+        return self.spark.createDataFrame(table(rows))
+
+
+def _records(records: Records) -> list[Record]:
+    return [
+        (position, [] if value is None else [(ID_HEADER, value)], None) for position, value in records.items()
+    ]
+
+
+def stamps(number: int, positions: Iterable[int], first: int = 0) -> dict[int, bytes | None]:
+    """Target records, from offset `first` on, of these positions of a stream."""
+    stamp = Stamp(f"kafka:cluster:topic:{number}")
+    return {first + index: stamp.text(position).encode() for index, position in enumerate(positions)}
+
+
+def plain(positions: Iterable[int]) -> dict[int, bytes | None]:
+    """Source records without IDs."""
+    return dict.fromkeys(positions)
+
+
+def said(summary: Summary, kind: str) -> list[tuple[int, int, int]]:
+    """Partition, first and last position of each finding of a kind."""
+    return [
+        (int(one.stream.rpartition(":")[2]), one.first, one.last)
+        for one in summary.findings
+        if one.kind == kind
+    ]
+
+
+#: Streams 5 to 8: of each the same positions are missing, and for each the target may have an excuse.
+EXCUSES = ("whole", "deleted", "compacted", "empty")
+
+
+@pytest.fixture(scope="module")
+def faulty(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Summary:
+    """Every fault there is, at once: each of them must be found, and nothing else."""
+    excused = dict(enumerate(EXCUSES, 5))
+    made = plan(
+        [
+            stream(0, confirmed=18, end=20),
+            stream(1, confirmed=100),
+            stream(2, confirmed=10, end=10),
+            stream(3, confirmed=None, end=10),
+            stream(4, confirmed=100, compacted=True),
+            *(stream(number, end=10, confirmed=10, target=name) for number, name in excused.items()),
+        ],
+        [
+            *(place(number) for number in range(3)),
+            place(3, settled=4),
+            place(4),
+            place(5, topic="whole"),
+            place(6, topic="deleted", start=3),
+            place(7, topic="compacted", compacted=True),
+            place(8, topic="empty", start=3),
+        ],
+        preserves_partitions=True,
+    )
+    # 0: 3, 4 and 5 are lost; 12 was refused; 9 is a marker; 18 and 19 are on their way.
+    here = {**plain(range(9)), **plain(range(10, 20))}
+    # 1: producers' IDs. One is stored twice; one repeats in the source, which the target must not.
+    ids = {number: b"order-%d" % number for number in range(8)} | {8: b"order-2", 9: b"order-7", 10: b""}
+    there = {number: b"order-%d" % number for number in range(8)} | {20: b"order-5", 21: b"order-7", 30: None}
+    # 2: 6 came before 4 and 5, which a window of five positions does not see together; a copy of 1 comes
+    #    behind, which is doubled and not out of order.
+    # 3: nothing is confirmed, but what was there at the first look proves that 1 should be.
+    # 4: 5 has been taken out of a compacted source.
+    source: dict[int, Records] = {
+        0: here,
+        1: ids,
+        2: plain(range(10)),
+        3: plain([0, 1, 2, 3, 5, 9]),
+        4: plain(range(5)),
+    }
+    target: dict[int, Records] = {
+        0: stamps(0, [0, 1, 2, 6, 7, 8, 10, 11, 13, 14, 15, 16, 17]),
+        1: there,
+        2: stamps(2, [0, 1, 2, 3, 6, 4, 5, 7, 8, 9, 1]),
+        3: stamps(3, [0, 2, 3]) | stamps(3, [9, 4], first=50),
+        4: stamps(4, [0, 1, 2, 3, 4, 5]),
+    }
+    for number, name in excused.items():
+        source[number] = plain([1, 4, 5, 6, 7, 8, 9])
+        if name != "empty":
+            target[number] = stamps(number, [4, 6, 7, 9], first=3)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(compare, "ORDER_BUCKET", 5)
+        return Ends(spark, made, tmp_path_factory.mktemp("audit")).judged(
+            source, target, letters=[(0, 12), (1, 10), (0, 3000)]
+        )
+
+
+def test_what_is_below_the_confirmed_position_and_not_there_is_lost(faulty: Summary) -> None:
+    assert [one for one in said(faulty, "lost") if one[0] < 3] == [(0, 3, 5)]
+    assert faulty.verdict == "lost"
+
+
+def test_without_a_confirmed_position_the_records_of_the_first_look_prove_what_is_covered(
+    faulty: Summary,
+) -> None:
+    # 5 is missing too, below 9, which came only later: perhaps with a transaction that was seen in part.
+    assert [one for one in said(faulty, "lost") if one[0] == 3] == [(3, 1, 1)]
+    assert faulty.streams[3].covered == 4
+    assert (3, 5, 5) in said(faulty, "open")
+
+
+def test_what_the_bridge_has_not_confirmed_is_open(faulty: Summary) -> None:
+    assert said(faulty, "open") == [(0, 18, 19), (3, 5, 5)]
+
+
+def test_what_has_a_dead_letter_is_refused(faulty: Summary) -> None:
+    assert said(faulty, "refused") == [(0, 12, 12), (1, 10, 10)]
+
+
+def test_an_id_at_two_places_of_the_target_is_doubled_and_says_where(faulty: Summary) -> None:
+    doubled = [one for one in faulty.findings if one.kind == "doubled"]
+    assert [(one.first, one.id, one.count, one.detail) for one in doubled] == [
+        (5, "order-5", 1, "at out/1@5 and out/1@20"),
+        (7, "order-7", 1, "at out/1@7 and out/1@21"),
+        (1, Stamp("kafka:cluster:topic:2").text(1), 1, "at out/2@1 and out/2@10"),
+    ]
+
+
+def test_a_target_record_whose_id_no_source_record_has_is_foreign(faulty: Summary) -> None:
+    assert said(faulty, "foreign") == [(3, 4, 4)]
+    assert [one.detail for one in faulty.findings if one.kind == "foreign"] == ["at out/3@51"]
+    # The one without an ID, and the one that has gone from a compacted source.
+    assert faulty.others == 2
+
+
+def test_a_record_behind_a_later_one_is_out_of_order(faulty: Summary) -> None:
+    assert said(faulty, "out-of-order") == [(2, 4, 5)]
+
+
+def test_the_counts_of_a_stream_are_those_of_its_findings(faulty: Summary) -> None:
+    first = faulty.streams[0]
+    assert (first.source, first.arrived) == (19, 13)
+    assert (first.lost, first.refused, first.open) == (3, 1, 2)
+    assert faulty.streams[1].doubled == 2
+    assert faulty.streams[2].out_of_order == 2
+    assert sum(one.lost for one in faulty.streams[:5]) == 4
+
+
+def test_a_target_that_is_whole_has_no_excuse(faulty: Summary) -> None:
+    assert [one for one in said(faulty, "lost") if one[0] == 5] == [(5, 1, 1), (5, 5, 5), (5, 8, 8)]
+
+
+def test_what_the_target_may_have_deleted_is_unknown_and_what_lies_behind_is_lost(faulty: Summary) -> None:
+    assert [one for one in said(faulty, "unknown") if one[0] == 6] == [(6, 1, 1)]
+    assert [one for one in said(faulty, "lost") if one[0] == 6] == [(6, 5, 5), (6, 8, 8)]
+
+
+def test_of_a_compacted_or_emptied_target_nothing_missing_can_be_told(faulty: Summary) -> None:
+    assert [one for one in said(faulty, "lost") if one[0] > 6] == []
+    assert (faulty.streams[7].unknown, faulty.streams[8].unknown) == (3, 7)
+    details = {one.detail for one in faulty.findings if one.kind == "unknown"}
+    assert details == {bounds.BY_DELETION, bounds.BY_COMPACTION}
+
+
+def test_findings_are_a_parquet_table(spark: SparkSession, tmp_path: Path) -> None:
+    made = replace(plan([stream(end=3, confirmed=3)], [place()], from_latest=True), checks_ids=False)
+    summary = Ends(spark, made, tmp_path).judged(
+        {0: {0: None, 1: b"\xff", 2: b"\xff"}}, {0: {7: b"\xff", 9: b"\xff", 11: b"\xff"}}
+    )
+    # What is below the first record that came is not missed in a bridge that began at the end; two copies
+    # of an ID that the source has twice are what an unchecked bridge brings, and the third is one too many.
+    assert summary.verdict == "lost"
+    (row,) = spark.read.parquet(str(tmp_path / job.FINDINGS)).where("kind = 'doubled'").collect()
+    assert (row["id"], row["count"], row["stream"]) == ("base64:/w==", 1, STREAM)
+    (row,) = spark.read.parquet(str(tmp_path / job.FINDINGS)).where("kind = 'unknown'").collect()
+    assert (row["first"], row["last"], row["detail"]) == (0, 0, bounds.BY_START)
+    (one,) = summary.streams
+    assert (one.source, one.arrived, one.lost, one.doubled, one.unknown) == (3, 2, 0, 1, 1)
+
+
+# -- summary -----------------------------------------------------------------------------------------------
+
+
+def counts(**more: int) -> StreamCounts:
+    return StreamCounts(STREAM, "orders", 0, "out", 0, 10, 10, 10, 10, **more)
+
+
+@pytest.mark.parametrize(
+    ("more", "verdict"),
+    [
+        ({}, "clean"),
+        ({"out_of_order": 1, "refused": 1, "open": 1}, "clean"),
+        ({"unknown": 1}, "unknown"),
+        ({"foreign": 1}, "unknown"),
+        ({"lost": 1, "unknown": 1}, "lost"),
+        ({"doubled": 1}, "lost"),
+    ],
+)
+def test_only_what_is_lost_doubled_or_unknown_spoils_the_verdict(more: dict[str, int], verdict: str) -> None:
+    assert Summary("a-to-b", [counts(), counts(**more)]).verdict == verdict
+
+
+def test_the_text_ends_with_verdict_and_totals_and_shows_findings_by_partition() -> None:
+    summary = Summary("a-to-b", [counts(lost=3)], [Finding("lost", STREAM, 17, 19, 3)])
+    *_, finding, last = summary.as_text().splitlines()
+    assert finding == "lost: orders/0 17..19 (3)"
+    assert last.startswith("verdict lost source 10 arrived 10 lost 3 doubled 0 unknown 0 foreign 0 ")
+    assert last.endswith(" out-of-order 0 refused 0 open 0")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ([], "name a BRIDGE, or both --source and --target"),
+        (["a-to-b", "--source", "a", "orders"], "name a BRIDGE, or both"),
+        (["--source", "a", "orders"], "name a BRIDGE, or both"),
+        (["a-to-b", "--source", "a", "orders", "--target", "b", "orders"], "name a BRIDGE, or both"),
+        (["nobody"], "no bridge nobody; the settings have: a-to-b, from-here"),
+        (["from-here"], "from-here reads this node's journal"),
+        (["a-to-b"], "a-to-b has use-duplicate-detection = false"),
+        (["--source", "x", "orders", "--target", "a", "orders"], "no connector x; the settings have: a, hub"),
+        (["--source", "hub", "orders", "--target", "a", "orders"], "hub leads to a node"),
+    ],
+)
+def test_what_cannot_be_audited_ends_with_2_and_says_why_in_a_line(
+    arguments: list[str], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = tmp_path / "settings.toml"
+    settings.write_text("""
+        [connectors.a]
+        url = "kafka://127.0.0.1:1"
+        [connectors.hub]
+        url = "ws://127.0.0.1:1"
+        [[bridges]]
+        name = "a-to-b"
+        source-connector = "a"
+        queue-name = "orders"
+        static-connectors = ["hub"]
+        use-duplicate-detection = false
+        [[bridges]]
+        name = "from-here"
+        queue-name = "orders"
+        static-connectors = ["a"]
+    """)
+    given = ["--output", str(tmp_path / "out"), "--settings", str(settings)]
+    assert main(["audit", *arguments, *given]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert why in told.err
+    assert told.err.count("\n") == 1
+
+
+def test_a_task_that_fails_is_quoted_and_not_the_pages_around_it() -> None:
+    raised = "dedup.reconcile.audit.errors.ReadFailed: connector a: gone"
+    pages = f"Traceback:\n  File x, line 3\n{raised}\n\n at org.apache"
+    assert errors.said(pages) == "connector a: gone"
+    assert errors.said("java.lang.OutOfMemoryError") is None
+
+
+def test_json_says_the_same_in_kebab_case() -> None:
+    summary = Summary(
+        "", [counts(out_of_order=1)], [Finding("out-of-order", STREAM, 4, 4, 1, "id", "at out/0")]
+    )
+    said = json.loads(json.dumps(summary.as_json()))
+    assert (said["v"], said["verdict"], said["bridge"]) == (1, "clean", None)
+    assert said["streams"][0]["out-of-order"] == 1
+    assert said["findings"][0]["detail"] == "at out/0"

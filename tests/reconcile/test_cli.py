@@ -1,0 +1,281 @@
+"""The command: what it refuses before Spark starts, what a run says and leaves, and spark-submit."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NoReturn
+
+import pyspark
+import pytest
+from pyspark.errors import PySparkRuntimeError
+from pyspark.sql import SparkSession
+
+from bridge.cli import main
+from bridge.cli import reconcile as command
+from dedup.reconcile import __main__ as alone
+from dedup.reconcile import main as reconcile_main
+from dedup.reconcile import report
+from dedup.reconcile.storage import place
+from tests.reconcile.conftest import line, write_log
+from tests.reconcile.facts import MADE, clean
+
+ROOT = Path(__file__).parents[2]
+#: For a Spark of its own, which starts and works on a loaded machine.
+PATIENCE_S = 300
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    """Both sides of one bridge; positions 42 to 44 did not arrive, an ID came again 2 messages later."""
+    ids = [[100, "order-1"], [101, "order-2"]]
+    write_log(tmp_path / "logs" / "eu", [line("sent", 0, 100), line("sent", 100, 200)], node="eu")
+    received = [line("received", 0, 100, runs=[[0, 41], [45, 99]]), line("received", 100, 200)]
+    client = line("received", 100, 102, bridge=None, stream="journal:us:orders:0", ids=ids)
+    again = line("received", 102, 102, bridge=None, stream="journal:us:orders:0", ids=[[None, "order-1"]])
+    again |= {"verdict": "duplicate", "duplicates": 1}
+    write_log(tmp_path / "logs" / "us", [*received, client, again], node="us")
+    return tmp_path / "logs"
+
+
+def run(*arguments: object) -> int:
+    return main(["reconcile", *map(str, arguments)])
+
+
+# ---------------------------------------------------------------- before Spark
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--output", "{tmp}/new"], "--logs DIR: must be given"),
+        (["--logs", "{tmp}"], "--output DIR: must be given"),
+        (["--logs", "{tmp}", "{tmp}/gone", "--output", "{tmp}/new"], "{tmp}/gone: no such file or directory"),
+        (
+            ["--logs", "{tmp}", "--output", "{tmp}/mine"],
+            "must be new, empty or an earlier report; found thesis.tex",
+        ),
+        (["--verify", "{tmp}/mine"], "{tmp}/mine: must be a report of reconcile; found no SHA256SUMS in it"),
+        (
+            ["--logs", "{tmp}", "--output", "{tmp}/new", "--late-after", "5x"],
+            "must be a time: milliseconds such",
+        ),
+        (["--logs", "{tmp}", "--output", "{tmp}/new", "--late-after", "-1"], "argument --late-after"),
+    ],
+)
+def test_what_cannot_work_is_said_in_a_line_and_nothing_is_touched(
+    arguments: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").touch()
+    assert run(*(argument.format(tmp=tmp_path) for argument in arguments)) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert told.format(tmp=tmp_path) in said.err.splitlines()[-1]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine"]
+
+
+def test_without_java_it_says_what_to_install(logs: Path, tmp_path: Path) -> None:
+    # In a process of its own: in this one a session may have been started already.
+    ended = subprocess.run(
+        [sys.executable, "-m", "bridge", "reconcile", "--logs", logs, "--output", tmp_path / "report"],
+        env={**os.environ, "JAVA_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.count("\n") == 1
+    assert "no Java found" in ended.stderr
+    assert "apt install" in ended.stderr
+
+
+def test_without_the_extra_it_says_what_to_install(
+    logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(reconcile_main, "find_spec", lambda _: None)
+    assert run("--logs", logs, "--output", tmp_path / "report") == 2
+    assert capsys.readouterr().err == (
+        "core-bridge reconcile: PySpark is not installed; reconcile needs it: "
+        "pip install 'core-bridge[reconcile]'\n"
+    )
+
+
+@contextmanager
+def no_spark(_: str | None) -> Iterator[str]:
+    yield "spark"
+
+
+def test_what_fails_in_spark_is_one_line_and_1(
+    logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object) -> NoReturn:
+        raise PySparkRuntimeError("Job aborted\n\tat org.apache.spark.Somewhere")
+
+    monkeypatch.setattr(reconcile_main, "_spark", no_spark)
+    monkeypatch.setattr(reconcile_main, "_reconcile", fail)
+    assert run("--logs", logs, "--output", tmp_path / "report") == 1
+    assert capsys.readouterr().err == "core-bridge reconcile: Job aborted\n"
+    monkeypatch.setenv("CORE_BRIDGE_TRACEBACK", "1")
+    with pytest.raises(PySparkRuntimeError):
+        run("--logs", logs, "--output", tmp_path / "report")
+
+
+@pytest.mark.parametrize("text", ["0", "2000", "1ms", "60s", "5m", "2h", "7d"])
+def test_spark_submit_reads_a_time_as_the_settings_do(text: str) -> None:
+    assert alone.duration_ms(text) == command.duration_ms(text)
+
+
+@pytest.mark.parametrize("text", ["", "s", "1.5s", "60 s", "-1", "1w", "٣"])
+def test_spark_submit_refuses_the_times_that_the_settings_refuse(text: str) -> None:
+    for parse in (alone.duration_ms, command.duration_ms):
+        with pytest.raises(argparse.ArgumentTypeError, match="must be"):
+            parse(text)
+
+
+@pytest.mark.parametrize("state", [None, "state"])
+def test_follow_keeps_its_place_under_the_state_or_else_the_output(
+    logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str | None
+) -> None:
+    asked: list[tuple[Any, ...]] = []
+    module = ModuleType("dedup.reconcile.follow")
+    vars(module)["follow"] = lambda *given, **named: asked.append((given, named))
+    monkeypatch.setitem(sys.modules, "dedup.reconcile.follow", module)
+    monkeypatch.setattr(reconcile_main, "_spark", no_spark)
+    where = [] if state is None else ["--state", tmp_path / state]
+    assert run("--logs", logs, "--output", tmp_path / "watch", "--late-after", "5m", "--follow", *where) == 0
+    expected = tmp_path / (state or "watch") / "follow"
+    assert asked == [
+        (("spark", [str(logs)]), {"late_after_ms": 300_000, "checkpoint": str(expected), "out": sys.stdout})
+    ]
+
+
+# ---------------------------------------------------------------- with Spark
+
+
+def test_a_loss_is_reported_verified_and_overwritten(
+    spark: SparkSession, logs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "re[p]ort 100%25"
+    assert run("--logs", logs / "eu", "--logs", logs / "us", "--output", output) == 3
+    verdict, bridge, *rest = capsys.readouterr().out.splitlines()
+    assert verdict == "lost: 3 messages are lost"
+    assert bridge == "bridge orders-to-us sent 200 received 197 lost 3 doubled 0"
+    assert rest == [
+        "clients received 2 rejected 1",
+        f"report: {output}/report.html",
+        f"to send again what is lost: core-bridge replay --plan {output}/replay-plan.json --dry-run",
+    ]
+    summary = json.loads((output / "summary.json").read_text())
+    assert summary["findings"][0] == {
+        "kind": "lost", "stream": "journal:a:orders:0", "positions": [[42, 44]], "ids": []
+    }  # fmt: skip
+    assert summary["id-cache-size-needed"] == 2
+    files = {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in logs.rglob("*.jsonl")}
+    assert {Path(found["path"]): found["sha256"] for found in summary["inputs"]} == files
+    plan = json.loads((output / "replay-plan.json").read_text())
+    assert plan["entries"] == [
+        {
+            "bridge": "orders-to-us",
+            "stream": "journal:a:orders:0",
+            "address": "orders",
+            "target": "orders",
+            "store": "us/1",
+            "positions": [[42, 44]],
+        }
+    ]
+    page = (output / "report.html").read_text()
+    assert "3 messages are lost." in page
+    assert "42–44" in page
+
+    assert run("--verify", output) == 0
+    assert capsys.readouterr().out == f"{output}: ok\n"
+    (logs / "us" / "us-20261121T185800-000001.jsonl").write_text("")
+    assert run("--verify", output) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == f"{output}: 1 problem"
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_report_can_lie_on_any_file_system_that_hadoop_knows(
+    spark: SparkSession, logs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # A mount table stands in for a cluster's file system: nothing of it is a local path.
+    configuration = spark.sparkContext._jsc.hadoopConfiguration()
+    configuration.set("fs.viewfs.mounttable.reports.link./out", tmp_path.as_uri())
+    output = "viewfs://reports/out/today"
+    assert run("--logs", logs, "--output", output, "--format", "json") == 3
+    assert json.loads(capsys.readouterr().out)["verdict"] == "lost"
+    assert run("--verify", output, "--format", "json") == 0
+    assert json.loads(capsys.readouterr().out) == {"v": 1, "report": output, "problems": []}
+    (tmp_path / "today" / "report.html").unlink()
+    assert run("--verify", output) == 1
+    assert capsys.readouterr().out == f"report.html: missing\n{output}: 1 problem\n"
+    storage, directory = place(output, spark)
+    staged = report.beside(directory, "partial")
+    report.write_files(storage, staged, clean(), [], MADE)
+    report.publish(storage, staged, directory)
+    assert json.loads((tmp_path / "today" / "summary.json").read_text())["verdict"] == "clean"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["logs", "today"]
+    (tmp_path / "today" / "thesis.tex").touch()
+    assert run("--logs", logs, "--output", output) == 2
+    assert "must hold an earlier report only; found thesis.tex" in capsys.readouterr().err
+
+
+def test_a_line_of_another_version_is_named_and_leaves_no_report(
+    spark: SparkSession, logs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_log(logs / "us", [line("received", 200, 201), line("received", 201, 202, v=2)], number=2)
+    assert run("--logs", logs, "--output", tmp_path / "report") == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(f"core-bridge reconcile: {path}: line 2: ")
+    assert not (tmp_path / "report").exists()
+
+
+@pytest.mark.spark_long
+def test_spark_submit_runs_it_from_the_packages_alone(logs: Path, tmp_path: Path) -> None:
+    packages = tmp_path / "dedup.zip"
+    with zipfile.ZipFile(packages, "w") as archive:
+        for path in sorted((ROOT / "dedup").rglob("*.py")):
+            archive.write(path, path.relative_to(ROOT))
+    job = tmp_path / "reconcile.py"
+    job.write_bytes((ROOT / "dedup" / "reconcile" / "__main__.py").read_bytes())
+    submit: list[str | Path] = [
+        Path(pyspark.__file__).parent / "bin" / "spark-submit",
+        "--master",
+        "local[1]",
+    ]
+    settings = ("ui.enabled=false", "sql.shuffle.partitions=1", "log.level=ERROR")
+    submit += [part for setting in settings for part in ("--conf", f"spark.{setting}")]
+    ended = subprocess.run(
+        [
+            *submit,
+            "--py-files",
+            packages,
+            job,
+            "--logs",
+            logs,
+            "--output",
+            tmp_path / "report",
+            "--format",
+            "json",
+        ],
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert ended.returncode == 3, ended.stderr
+    assert json.loads(ended.stdout) == json.loads((tmp_path / "report" / "summary.json").read_text())
