@@ -48,7 +48,7 @@ async def last_checksums(
     await reading.assign({tp: at for tp, at in from_.items() if at < wanted[tp]})
     last = await _read_last(reading, wanted)
     apart = {tp.topic for tp, record in last.items() if record.offset != wanted[tp] - 1}
-    unsure = await _maybe_compacted(connection, apart) if apart else set()
+    unsure = await maybe_compacted(connection, apart) if apart else set()
     return {
         tp: checksum_of(record)
         for tp, record in last.items()
@@ -74,7 +74,7 @@ async def _read_last(reading: Reading, wanted: Mapping[TopicPartition, int]) -> 
     return {tp: record for tp, record in last.items() if tp in reached}
 
 
-async def _maybe_compacted(connection: KafkaConnection, topics: Collection[str]) -> set[str]:
+async def maybe_compacted(connection: KafkaConnection, topics: Collection[str]) -> set[str]:
     """Those that are compacted, and those that cannot be asked (no right to DescribeConfigs)."""
     unsure = set(topics)
     asked = [ConfigResource(ConfigResourceType.TOPIC, topic) for topic in topics]

@@ -48,14 +48,7 @@ async def started(connection: KafkaConnection, transactional_id: str) -> aiokafk
     Raises:
         KafkaError, TimeoutError: it could not; nothing is left of it.
     """
-    producer = connection.producer(transactional_id)
-    _remember_tasks(producer)
-    try:
-        async with asyncio.timeout(START_TIMEOUT_MS / 1000):
-            await producer.start()
-    except BaseException:
-        await discard(producer)
-        raise
+    producer = await _started(connection.producer(transactional_id))
     _pin(producer)
     return producer
 
@@ -66,7 +59,10 @@ async def started_without_transactions(connection: KafkaConnection) -> aiokafka.
     Raises:
         KafkaError, TimeoutError: it could not be started; nothing is left of it.
     """
-    producer = connection.producer(None)
+    return await _started(connection.producer(None))
+
+
+async def _started(producer: aiokafka.AIOKafkaProducer) -> aiokafka.AIOKafkaProducer:
     _remember_tasks(producer)
     try:
         async with asyncio.timeout(START_TIMEOUT_MS / 1000):

@@ -11,8 +11,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import KafkaError
 from aiokafka.structs import TopicPartition
 
 from bridge.clock import SystemClock
@@ -20,6 +18,7 @@ from bridge.errors import SourceUnavailable, TargetUnavailable
 from bridge.kafka.connection import KafkaConnection
 from bridge.kafka.errors import Side, explaining
 from bridge.kafka.journal_log import JournalLog
+from bridge.kafka.look_back import maybe_compacted
 from bridge.kafka.metadata import Cluster, ClusterClient
 from bridge.kafka.progress import Kind, Progress
 
@@ -83,7 +82,7 @@ class Survey:
                 starts = await consumer.beginning_offsets(asked)
                 stable = await consumer.end_offsets(asked)
                 ends = await self._settled(consumer, asked) if settle else stable
-        compacted = await self._maybe_compacted({tp.topic for tp in asked})
+        compacted = await maybe_compacted(self._connection, {tp.topic for tp in asked})
         return {tp: Bounds(starts[tp], stable[tp], ends[tp], compacted=tp.topic in compacted) for tp in asked}
 
     async def _settled(self, consumer: Any, asked: Collection[TopicPartition]) -> Mapping[Part, int]:
@@ -136,21 +135,6 @@ class Survey:
             for tp, mark in marks.items()
             if mark.kind is not Kind.FOREIGN
         }
-
-    async def _maybe_compacted(self, topics: Collection[str]) -> set[str]:
-        unsure = set(topics)
-        asked = [ConfigResource(ConfigResourceType.TOPIC, topic) for topic in topics]
-        try:
-            async with self._connection.administering() as admin:
-                answers = await admin.describe_configs(asked)
-        except (KafkaError, OSError):
-            return unsure
-        for answer in answers:
-            for error, _message, _kind, topic, entries in answer.resources:
-                policy = next((str(entry[1]) for entry in entries if entry[0] == "cleanup.policy"), "compact")
-                if not error and "compact" not in policy:
-                    unsure.discard(topic)
-        return unsure
 
     def _consumer(self, **own: Any) -> _Started:
         return _Started(self._connection.consumer(**own))
