@@ -18,6 +18,8 @@ import confluent_kafka.admin
 CALL_TIMEOUT_S: Final = 30.0
 #: Half of what this module offers has no types.
 _ADMIN: Final[Any] = confluent_kafka.admin
+#: One question for offsets: a client that heard of a dead leader waits for that one until it gives up.
+OFFSETS_TIMEOUT_S: Final = 2.0
 #: For `list_offsets`.
 EARLIEST: Final = _ADMIN.OffsetSpec.earliest()
 LATEST: Final = _ADMIN.OffsetSpec.latest()
@@ -145,7 +147,9 @@ class Reachable:
         found: dict[int, int] = {}
 
         def answered() -> bool:
-            answers = admin.list_offsets(asked, isolation_level=_LEVELS[committed])
+            answers = admin.list_offsets(
+                asked, isolation_level=_LEVELS[committed], request_timeout=OFFSETS_TIMEOUT_S
+            )
             found.update((place.partition, _offset(answer)) for place, answer in answers.items())
             return True
 
