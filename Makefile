@@ -54,7 +54,7 @@ lint: $(DEV) ## style, types and layers
 unit: $(DEV) needs lint ## the tests, with branch coverage and its floor
 	@$(BIN)/python -m tests.kafka.distribution fetch
 	@$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -n $(JOBS) --dist loadfile -m "not crash and not kafka_long and not spark_long" $(ARGS)
+	$(BIN)/coverage run -m pytest -p tests.sharing -n $(JOBS) -m "not crash and not kafka_long and not spark_long" $(ARGS)
 	@$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 

@@ -58,12 +58,12 @@ class Assembly:
             guarantee=bridge.guarantee,
             check_producer_ids=bridge.checks_producer_ids,
             id_cache_size=min(sizes, default=settings.duplicate_detection.id_cache_size),
-            readers=READERS if self._is_kafka(bridge.static_connectors[0]) else "",
+            readers=READERS if self._settings.is_kafka(bridge.static_connectors[0]) else "",
         )
 
     def operated(self, bridge: Bridge) -> Operated:
         """The bridge, stopped."""
-        if self._is_kafka(bridge.source_connector) or self._is_kafka(bridge.static_connectors[0]):
+        if self._has_kafka(bridge):
             return self.kafka().operated(bridge)
         target = self.target(bridge)
         return Relay(
@@ -76,14 +76,14 @@ class Assembly:
 
     def ends(self, bridge: Bridge) -> Sequence[tuple[Source, Target]]:
         """Source and target of each of its lanes, not open."""
-        if self._is_kafka(bridge.source_connector) or self._is_kafka(bridge.static_connectors[0]):
+        if self._has_kafka(bridge):
             from bridge.kafka_assembly import KafkaAssembly
 
             return KafkaAssembly(self._settings, self._clock, self, self._journal).ends(bridge)
         return [(self.source(bridge), self.target(bridge))]
 
-    def _is_kafka(self, connector: str) -> bool:
-        return connector != JOURNAL and self._settings.connectors[connector].is_kafka
+    def _has_kafka(self, bridge: Bridge) -> bool:
+        return any(map(self._settings.is_kafka, (bridge.source_connector, bridge.static_connectors[0])))
 
     def kafka(self) -> KafkaAssembly:
         """What makes the ends that are Kafka's."""

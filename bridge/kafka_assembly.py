@@ -97,7 +97,7 @@ class KafkaAssembly:
         ]
 
     def _target_of_lane(self, bridge: Bridge, lane: int) -> Target:
-        if self._is_kafka(bridge.static_connectors[0]):
+        if self._settings.is_kafka(bridge.static_connectors[0]):
             return self._target(bridge, lane, None)
         assert self._others is not None
         return self._others.target(bridge)
@@ -109,7 +109,7 @@ class KafkaAssembly:
         if target == JOURNAL:
             return AllLanes(bridge.concurrency)
         group = bridge.own_group
-        if self._is_kafka(target):
+        if self._settings.is_kafka(target):
             return JournalTopicOwnership(
                 self.connection(target),
                 group=group,
@@ -123,9 +123,6 @@ class KafkaAssembly:
             lanes=bridge.concurrency,
             bridge=bridge.name,
         )
-
-    def _is_kafka(self, connector: str) -> bool:
-        return connector != JOURNAL and self._settings.connectors[connector].is_kafka
 
     # -- relays ------------------------------------------------------------------------------------------
 
@@ -142,7 +139,7 @@ class KafkaAssembly:
     def _lane(self, bridge: Bridge, lane: int, ownership: Ownership) -> Relay:
         source = self._source(bridge, lane)
         dead_letters: Burier | None
-        if self._is_kafka(bridge.static_connectors[0]):
+        if self._settings.is_kafka(bridge.static_connectors[0]):
             target = self._target(bridge, lane, ownership)
             dead_letters = target if bridge.dead_letter_address else None
             return Relay(

@@ -74,7 +74,7 @@ async def _ends(
     stack: contextlib.AsyncExitStack, settings: Settings, bridge: Bridge
 ) -> Sequence[tuple[Source, Target]]:
     connectors = (bridge.source_connector, bridge.static_connectors[0])
-    if all(name != JOURNAL and settings.connectors[name].is_kafka for name in connectors):
+    if all(map(settings.is_kafka, connectors)):
         from bridge.kafka_assembly import KafkaAssembly
 
         return KafkaAssembly(settings, SystemClock()).ends(bridge)

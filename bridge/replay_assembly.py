@@ -65,7 +65,7 @@ class _Routes:
         def ends(*, force: bool) -> Ends:
             source = self._source(bridge)
             target = bridge.static_connectors[0]
-            if self._is_kafka(target):
+            if self._settings.is_kafka(target):
                 kafka = self._kafka_ends().target(bridge, force=force)
                 return Ends(source, kafka, kafka.ask, kafka.ready)
             return Ends(source, self._assembly.target(bridge), self._ask(bridge))
@@ -73,7 +73,7 @@ class _Routes:
         return ends
 
     def _source(self, bridge: Bridge) -> PlanSource:
-        if self._is_kafka(bridge.source_connector):
+        if self._settings.is_kafka(bridge.source_connector):
             return self._kafka_ends().source(bridge)
         return JournalPlanSource(
             self._journal,
@@ -93,9 +93,6 @@ class _Routes:
             return ask_by(bridge.name, held_here(self._journal))
         endpoint = self._assembly.endpoint(self._settings.connectors[connector])
         return ask_by(bridge.name, lambda question: asking.ask(endpoint, question, bridge.call_timeout_ms))
-
-    def _is_kafka(self, connector: str) -> bool:
-        return connector != JOURNAL and self._settings.connectors[connector].is_kafka
 
     def _kafka_ends(self) -> KafkaReplays:
         if self._kafka is None:

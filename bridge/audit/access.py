@@ -30,9 +30,10 @@ NODE: Final = "bridge.audit.access:node"
 
 def access(settings: Settings, path: Path, connector: str) -> Access:
     """How a task reaches what a connector of the settings at `path` leads to."""
-    is_kafka = connector != JOURNAL and settings.connectors[connector].is_kafka
     where = str(path.absolute())
-    return Access(KAFKA, where, connector, "kafka") if is_kafka else Access(NODE, where, connector, "node")
+    if settings.is_kafka(connector):
+        return Access(KAFKA, where, connector, "kafka")
+    return Access(NODE, where, connector, "node")
 
 
 def kafka(settings: str, connector: str) -> KafkaConnection:

@@ -76,7 +76,7 @@ def of_names(settings: Settings, source: tuple[str, str], target: tuple[str, str
             raise NotFound(
                 f"no connector {connector}; the settings have: {names}", key="connectors", found=connector
             )
-    if source[0] == JOURNAL or not settings.connectors[source[0]].is_kafka:
+    if not settings.is_kafka(source[0]):
         raise Malformed(f"the source of an audit is Kafka; {source[0]} leads to a node", key="source")
     return Pair(
         source[0], target[0], lambda topic: topic == source[1], lambda _: target[1], names=(source[1],)
@@ -181,8 +181,7 @@ class Planner:
 
     @property
     def _to_kafka(self) -> bool:
-        target = self._pair.target
-        return target != JOURNAL and self._settings.connectors[target].is_kafka
+        return self._settings.is_kafka(self._pair.target)
 
     async def _places(self, names: Iterable[str]) -> list[Place]:
         """What there is of these topics or addresses."""

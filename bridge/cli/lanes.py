@@ -50,12 +50,11 @@ async def _set(arguments: argparse.Namespace, decision: Decision) -> None:
     from bridge.kafka.identity import journal_topic
     from bridge.kafka.options import kafka_connection
     from bridge.offline import find_bridge, read_settings
-    from bridge.settings.connectors import JOURNAL
 
     settings = read_settings(Path(arguments.settings))
     bridge = find_bridge(settings, arguments.bridge)
     source, target = bridge.source_connector, bridge.static_connectors[0]
-    if any(name == JOURNAL or not settings.connectors[name].is_kafka for name in (source, target)):
+    if not (settings.is_kafka(source) and settings.is_kafka(target)):
         raise Conflict(
             f"{bridge.name} is not from Kafka to Kafka: nothing records its lanes, so just set concurrency",
             key="bridge",

@@ -60,7 +60,7 @@ class Logbook:
         """What the target's word confirmed."""
         if self.enabled:
             self._add(
-                side="sent", bridge=unit.bridge, address=unit.address, target=unit.target_address,
+                side="sent", bridge=unit.bridge, address=unit.address, target=unit.target,
                 store=unit.store, batch=unit.batch, committed=unit.committed, duplicates=unit.duplicates,
                 recovered=unit.recovered, clock_offset=unit.clock_offset,
             )  # fmt: skip
@@ -69,7 +69,7 @@ class Logbook:
         """Positions that a person has decided not to deliver: covered and empty."""
         if self.enabled:
             self._add(
-                side="sent", bridge=unit.bridge, address=unit.address, target=unit.target_address,
+                side="sent", bridge=unit.bridge, address=unit.address, target=unit.target,
                 store=unit.store, batch=Batch(unit.stream, from_, unit.at), committed=self.now_ms,
                 duplicates=0,
             )  # fmt: skip

@@ -86,7 +86,7 @@ class SettleUnit(Unit):
 
     bridge: str
     address: str
-    target_address: str
+    target: str
     batch: Batch
     store: str
     #: When the target committed, ms by its clock; 0 where only its next is known.
@@ -109,7 +109,7 @@ class BeginUnit(Unit):
 
     bridge: str
     address: str
-    target_address: str
+    target: str
     stream: str
     at: int
     store: str

@@ -63,6 +63,25 @@ class KafkaConnection:
         }
         return aiokafka.AIOKafkaConsumer(**options)
 
+    async def started_consumer(self, **own: Any) -> aiokafka.AIOKafkaConsumer:
+        """A consumer, connected. Raises: KafkaError; nothing is left of it then."""
+        consumer = self.consumer(**own)
+        try:
+            await consumer.start()
+        except BaseException:
+            await consumer.stop()
+            raise
+        return consumer
+
+    @asynccontextmanager
+    async def consuming(self, **own: Any) -> AsyncIterator[Any]:
+        """A consumer that is connected, and stopped in the end. Raises: KafkaError."""
+        consumer = await self.started_consumer(**own)
+        try:
+            yield consumer
+        finally:
+            await consumer.stop()
+
     def producer(self, transactional_id: str | None, **own: Any) -> aiokafka.AIOKafkaProducer:
         """A transactional producer; `start()` fences the one before it. None: without transactions."""
         options = {
@@ -91,5 +110,15 @@ class KafkaConnection:
             await admin.close()
 
     def client(self) -> AIOKafkaClient:
-        """A bare client, for requests that the others do not offer; ask `bootstrap` of it before."""
+        """A bare client, for requests that the others do not offer; `connected` begins it."""
         return AIOKafkaClient(**self._common())
+
+    async def connected(self) -> AIOKafkaClient:
+        """A bare client, connected. Raises: KafkaError; nothing is left of it then."""
+        client = self.client()
+        try:
+            await client.bootstrap()
+        except BaseException:
+            await client.close()
+            raise
+        return client

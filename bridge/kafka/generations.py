@@ -11,7 +11,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from bridge.errors import Fenced, TargetRefused
+from bridge.errors import Fenced, TargetRefused, TargetUnavailable
+from bridge.kafka import identity
 from bridge.kafka.connection import KafkaConnection
 from bridge.kafka.journal_log import JournalLog
 from bridge.kafka.journal_records import GenerationRecord, Record, Snapshot, generation_record
@@ -21,6 +22,8 @@ from bridge.kafka.relaning import adopted, check_bridge, next_generation, supers
 #: How often, and after what pause, whoever was fenced looks for what the other has decided.
 _LOOKS: Final = 50
 _LOOK_PAUSE_MS: Final = 100
+#: A transaction that has held up the journal topic for so long was left by a worker that died.
+LEFT_OPEN_AFTER_MS: Final = 2_000
 
 #: What a decision makes of the present generation and the partitions; None: nothing has to change.
 Decision = Callable[[GenerationRecord | None, Sequence[Snapshot]], GenerationRecord | None]
@@ -38,7 +41,8 @@ async def set_lanes(
 
     Adds partitions to the journal topic where there are fewer than `lanes`, then records the next
     generation. Workers of the old one keep on until the first lane of the new one is taken, which fences
-    them all; when they take their lanes again they find the new generation and refuse. So the settings
+    them all; when they take their lanes again they find the new generation and refuse. What one that was
+    killed has left open is ended here, not waited for until the broker does so. So the settings
     of every worker must say `concurrency = N` before it is started again. Nothing is lost or sent twice
     at whatever moment this or a taker dies. What a change costs: the duplicate IDs of an address that
     the old lanes remembered are merged, and the new lanes each keep the newest `id-cache-size` of them
@@ -79,8 +83,22 @@ async def set_lanes(
         raise _never_ran(bridge, topic)
     check_bridge(current, bridge=bridge, topic=topic)
     await setup.grow(topic, lanes)
+    if current.lanes != lanes:
+        await _end_left_open(connection, topic, current)
     after = await decide(connection, topic, decision)
     return before[0], after
+
+
+async def _end_left_open(connection: KafkaConnection, topic: str, record: GenerationRecord) -> None:
+    """Fence the lanes' owners where one of them lets nobody read on. One that lives takes its lane again."""
+    found = await JournalSetup(connection).find(topic)
+    try:
+        await JournalLog(connection, stalled_after_ms=LEFT_OPEN_AFTER_MS).read(
+            topic, found.partitions if found else ()
+        )
+    except TargetUnavailable:
+        ids = (identity.transactional_id(topic, record.generation, lane) for lane in range(record.lanes))
+        await JournalLog(connection).fence(ids)
 
 
 async def present(connection: KafkaConnection, topic: str) -> GenerationRecord | None:

@@ -100,13 +100,7 @@ class GroupMember:
     async def open(self) -> None:
         """Connect to the cluster, anew where it is connected. Raises: KafkaError."""
         await self.close()
-        client = self._connection.client()
-        try:
-            await client.bootstrap()
-        except BaseException:
-            await client.close()
-            raise
-        self._client = client
+        self._client = await self._connection.connected()
 
     async def close(self) -> None:
         """Drop the connections; the group learns nothing of it."""

@@ -127,13 +127,9 @@ class TopicIds:
             if self._since_ms is None or since_ms < self._since_ms or topic.id != self._topic_id:
                 self._since_ms, self._topic_id, self._next, self.ids = since_ms, topic.id, {}, HeldIds()
             options = fetch_options(_FETCH_BYTES, self._connection.consumer_options)
-            consumer = self._connection.consumer(**options)
-            try:
-                await consumer.start()
+            async with self._connection.consuming(**options) as consumer:
                 tps = [TopicPartition(self._topic, number) for number in sorted(topic.partitions)]
                 return await self._read(consumer, tps, deadline_s)
-            finally:
-                await consumer.stop()
 
     async def _read(self, consumer: Any, tps: list[TopicPartition], deadline_s: float) -> bool:
         ends: Mapping[TopicPartition, int] = await consumer.end_offsets(tps)

@@ -52,16 +52,14 @@ class JournalLog:
         asked = [TopicPartition(topic, partition) for partition in sorted(partitions)]
         with self._errors("Read", f"topic {topic} (journal-topic)"):
             ends = await self._ends(asked, "read_uncommitted" if settled else "read_committed")
-            consumer = self._connection.consumer(fetch_max_wait_ms=_POLL_MS)
-            async with _started(consumer):
+            async with self._connection.consuming(fetch_max_wait_ms=_POLL_MS) as consumer:
                 consumer.assign(asked)
                 for place, offset in (await consumer.beginning_offsets(asked)).items():
                     consumer.seek(place, offset)
                 return await self._read(consumer, ends)
 
     async def _ends(self, asked: Sequence[TopicPartition], isolation: str) -> dict[TopicPartition, int]:
-        consumer = self._connection.consumer(isolation_level=isolation)
-        async with _started(consumer):
+        async with self._connection.consuming(isolation_level=isolation) as consumer:
             ends: dict[TopicPartition, int] = await consumer.end_offsets(asked)
         return ends
 
@@ -154,16 +152,6 @@ async def _all(sent: list[asyncio.Future[Any]]) -> None:
     for answer in answers:
         if isinstance(answer, BaseException):
             raise answer
-
-
-@contextlib.asynccontextmanager
-async def _started(client: Any) -> AsyncIterator[None]:
-    """A client of aiokafka's, stopped also where its start fails."""
-    try:
-        await client.start()
-        yield
-    finally:
-        await client.stop()
 
 
 def _stalled(

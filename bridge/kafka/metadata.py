@@ -228,15 +228,8 @@ class ClusterClient:
     async def open(self) -> None:
         """Connect, unless it is. Raises: KafkaError."""
         async with self._opening:
-            if self._client is not None:
-                return
-            client = self._connection.client()
-            try:
-                await client.bootstrap()
-            except BaseException:
-                await client.close()
-                raise
-            self._client = client
+            if self._client is None:
+                self._client = await self._connection.connected()
 
     async def close(self) -> None:
         """Let go."""

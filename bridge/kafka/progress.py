@@ -223,13 +223,7 @@ class Progress:
 
     async def _ask(self, request: Any) -> Any:
         if self._client is None:
-            client = self._connection.client()
-            try:
-                await client.bootstrap()
-            except BaseException:
-                await client.close()
-                raise
-            self._client = client
+            self._client = await self._connection.connected()
         node = await self._client.coordinator_lookup(CoordinationType.GROUP, self._group)
         return await self._client.send(node, request, group=ConnectionGroup.COORDINATION)
 

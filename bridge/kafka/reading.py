@@ -125,13 +125,7 @@ class Reading:
             return
         options = fetch_options(self.batch_bytes, self.connection.consumer_options)
         with explaining(self.connection.name, "Read", "cluster"):
-            consumer = self.connection.consumer(**options)
-            try:
-                await consumer.start()
-            except BaseException:
-                await consumer.stop()
-                raise
-        self._consumer = consumer
+            self._consumer = await self.connection.started_consumer(**options)
 
     def _seek(self) -> None:
         """A new assignment: what is on its way for an older one is dropped by aiokafka."""

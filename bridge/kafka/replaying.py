@@ -85,13 +85,7 @@ class KafkaPlanSource:
     async def _started(self) -> Any:
         if self._consumer is None:
             options = fetch_options(self._batch_bytes, self._connection.consumer_options)
-            consumer = self._connection.consumer(**options)
-            try:
-                await consumer.start()
-            except BaseException:
-                await consumer.stop()
-                raise
-            self._consumer = consumer
+            self._consumer = await self._connection.started_consumer(**options)
         return self._consumer
 
     async def _records(self, consumer: Any, tp: TopicPartition, wanted: Runs) -> tuple[list[Any], int]:

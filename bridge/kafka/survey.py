@@ -67,7 +67,7 @@ class Survey:
         if not asked:
             return {}
         with self._errors("Describe", _named(asked)):
-            async with self._consumer() as consumer:
+            async with self._connection.consuming() as consumer:
                 found: dict[Part, int] = await consumer.beginning_offsets(asked)
         return found
 
@@ -78,7 +78,7 @@ class Survey:
         if not asked:
             return {}
         with self._errors("Describe", _named(asked)):
-            async with self._consumer() as consumer:
+            async with self._connection.consuming() as consumer:
                 starts = await consumer.beginning_offsets(asked)
                 stable = await consumer.end_offsets(asked)
                 ends = await self._settled(consumer, asked) if settle else stable
@@ -87,7 +87,7 @@ class Survey:
 
     async def _settled(self, consumer: Any, asked: Collection[TopicPartition]) -> Mapping[Part, int]:
         """High watermarks, once no open transaction hides anything below them."""
-        async with self._consumer(isolation_level="read_uncommitted") as uncommitted:
+        async with self._connection.consuming(isolation_level="read_uncommitted") as uncommitted:
             ends: Mapping[Part, int] = await uncommitted.end_offsets(asked)
         clock = asyncio.get_running_loop().time
         deadline = clock() + self._settled_within_ms / 1000
@@ -136,29 +136,8 @@ class Survey:
             if mark.kind is not Kind.FOREIGN
         }
 
-    def _consumer(self, **own: Any) -> _Started:
-        return _Started(self._connection.consumer(**own))
-
     def _errors(self, operation: str, resource: str) -> AbstractContextManager[None]:
         return explaining(self._connection.name, operation, resource, side=self._side)
-
-
-class _Started:
-    """A consumer that is started, and stopped in the end."""
-
-    def __init__(self, consumer: Any) -> None:
-        self._consumer = consumer
-
-    async def __aenter__(self) -> Any:
-        try:
-            await self._consumer.start()
-        except BaseException:
-            await self._consumer.stop()
-            raise
-        return self._consumer
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._consumer.stop()
 
 
 def _named(asked: Collection[TopicPartition]) -> str:

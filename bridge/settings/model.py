@@ -12,7 +12,7 @@ from typing import Literal
 from bridge.settings.addresses import Address, AddressSettings, AddressSettingsTable, resolve
 from bridge.settings.bridges import Bridge
 from bridge.settings.clusters import ClusterConnection
-from bridge.settings.connectors import Connector
+from bridge.settings.connectors import JOURNAL, Connector
 from bridge.settings.fields import (
     CountOrNone,
     DirectoryPath,
@@ -123,6 +123,10 @@ class Settings(Table):
     def delivery_log_directory(self) -> Path:
         """Where delivery logs are written."""
         return self.delivery_log.directory or self.node.data_directory / "delivery-log"
+
+    def is_kafka(self, connector: str) -> bool:
+        """Whether what a bridge names as an end is a Kafka cluster, not a node or this node's journal."""
+        return connector != JOURNAL and self.connectors[connector].is_kafka
 
     def for_address(self, name: str) -> AddressSettings:
         """What holds for one address, key by key: exact over '*' over '#'."""

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from bridge.errors import BridgeError
 from bridge.settings.bridges import Bridge
-from bridge.settings.connectors import JOURNAL
 from bridge.settings.model import Settings
 
 
@@ -20,14 +19,10 @@ class SettingsChanged(BridgeError):
 
 def bridges_in_workers(settings: Settings) -> Sequence[Bridge]:
     """The bridges from Kafka to Kafka: no other can do without this node's journal (design section 5)."""
-
-    def is_kafka(connector: str) -> bool:
-        return connector != JOURNAL and settings.connectors[connector].is_kafka
-
     return [
         bridge
         for bridge in settings.bridges
-        if is_kafka(bridge.source_connector) and all(map(is_kafka, bridge.static_connectors))
+        if all(map(settings.is_kafka, (bridge.source_connector, *bridge.static_connectors)))
     ]
 
 

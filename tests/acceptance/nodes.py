@@ -217,7 +217,11 @@ def environment(**variables: str) -> dict[str, str]:
 
 
 def command(
-    *arguments: str, data: bytes = b"", cwd: Path | None = None, variables: Mapping[str, str] | None = None
+    *arguments: str,
+    data: bytes = b"",
+    cwd: Path | None = None,
+    variables: Mapping[str, str] | None = None,
+    timeout_s: float = PATIENCE_S,
 ) -> Ended:
     """Run ``core-bridge ARGUMENTS`` to its end."""
     ran = subprocess.run(
@@ -226,7 +230,7 @@ def command(
         capture_output=True,
         cwd=cwd,
         env=environment(**(variables or {})),
-        timeout=PATIENCE_S,
+        timeout=timeout_s,
         check=False,
     )
     assert b"Traceback" not in ran.stderr, ran.stderr.decode()

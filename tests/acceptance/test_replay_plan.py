@@ -5,27 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.acceptance.conftest import MakeNode
-from tests.acceptance.nodes import (
-    Ended,
-    Node,
-    bridge_to,
-    command,
-    environment,
-    eventually,
-    start_together,
-)
+from tests.acceptance.nodes import Ended, Node, bridge_to, command, eventually, start_together
+from tests.acceptance.reports import Report
 
 BRIDGE = "orders-to-hub"
-#: Longest that a reconciliation may take, in seconds.
-RECONCILE_S = 240
 #: What the hub loses of the first ten messages.
 LOST = [[2, 3], [7, 7]]
 RETAINED = '[address-settings."#"]\nretain-time = "1h"\n'
@@ -152,35 +141,20 @@ def test_a_node_killed_while_it_replays_sends_each_message_once(
     assert sorted(hub.api.bodies("orders")) == [f"m{number}" for number in range(10)]
 
 
-def reconcile(output: Path, *nodes: Node) -> Ended:
-    """Of nodes that have stopped. Starting Spark takes some 10 s."""
-    logs = [str(node.data / "delivery-log") for node in nodes]
-    ran = subprocess.run(
-        [sys.executable, "-m", "bridge", "reconcile", "--logs", *logs, "--output", str(output)],
-        capture_output=True,
-        env=environment(),
-        timeout=RECONCILE_S,
-        check=False,
-    )
-    assert b"Traceback" not in ran.stderr, ran.stderr.decode()
-    return Ended(ran.returncode, ran.stdout.decode(), ran.stderr.decode())
-
-
 @pytest.mark.spark_long
 def test_lost_found_replayed_and_clean(make_node: MakeNode, tmp_path: Path) -> None:
     """The whole way: a target loses, the logs say what, the plan mends it, and all is accounted for."""
     edge, hub = losing(make_node)
+    logs = [node.data / "delivery-log" for node in (edge, hub)]
     assert (edge.stop(), hub.stop()) == (0, 0)
-    found = reconcile(tmp_path / "before", edge, hub)
-    assert found.code == 3, found
-    summary = json.loads((tmp_path / "before" / "summary.json").read_text())
-    assert (summary["verdict"], summary["bridges"][0]["lost"]) == ("lost", 3)
+    found = Report.of(tmp_path / "before", logs)
+    assert (found.ended.code, found.summary["verdict"], found.total("lost", BRIDGE)) == (3, "lost", 3), found
 
     hub.variables.clear()
     start_together(hub, edge)
-    mended = replay(edge, tmp_path / "before" / "replay-plan.json")
+    mended = replay(edge, found.plan)
     assert (mended.code, counts(mended)) == (0, SENT), mended
     assert (edge.stop(), hub.stop()) == (0, 0)
-    clean = reconcile(tmp_path / "after", edge, hub)
-    assert clean.code == 0, clean
-    assert json.loads((tmp_path / "after" / "replay-plan.json").read_text())["entries"] == []
+    clean = Report.of(tmp_path / "after", logs)
+    clean.assert_clean(BRIDGE, 10)
+    assert json.loads(clean.plan.read_text())["entries"] == []

@@ -15,13 +15,13 @@ from bridge.cli import main
 from dedup.ids import Stamp
 from dedup.reconcile.audit.kafka_source import read
 from dedup.reconcile.audit.plan import Range
-from dedup.reconcile.session import session
 from tests.kafka.check import Arrived
 from tests.kafka.check import read as arrived
 from tests.kafka.conftest import Clusters
 from tests.kafka.nodes import KafkaNode, await_progress, bridge_table, connector_tables, kafka_bridge
 from tests.kafka.reachable import Reachable
 from tests.kafka.traffic import Traffic, produce
+from tests.reconcile.conftest import quick_session
 
 ID_HEADER: Final = "_AMQ_DUPL_ID"
 Unique = Callable[[str], str]
@@ -39,12 +39,7 @@ def topic(clusters: Clusters, unique: Unique) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
     """What the commands of this file find running: starting it is most of what an audit costs."""
-    there = SparkSession.getActiveSession()
-    started = there or session("local[2]", "core-bridge tests")
-    started.conf.set("spark.sql.shuffle.partitions", "2")
-    yield started
-    if there is None:
-        started.stop()
+    yield from quick_session()
 
 
 class Audit:

@@ -114,6 +114,7 @@ def test_a_paused_broker_keeps_its_connections_and_answers_nobody(make_cluster: 
     assert not broker.running
 
 
+@pytest.mark.kafka_long  # the exactly-once suite has it done to bridges
 def test_leaders_move_when_one_broker_of_three_is_killed(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(3)
     cluster.create_topic("orders", replicas=[[1, 2, 3]], config={"min.insync.replicas": "2"})
@@ -127,6 +128,7 @@ def test_leaders_move_when_one_broker_of_three_is_killed(make_cluster: MakeClust
     assert values(cluster, "orders", 2) == [b"before", b"meanwhile"]
 
 
+@pytest.mark.kafka_long  # the exactly-once suite has it done to bridges
 def test_all_brokers_end_together_and_come_back_together(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(3)
     cluster.create_topic("orders", replicas=[[1, 2, 3]])
@@ -137,6 +139,7 @@ def test_all_brokers_end_together_and_come_back_together(make_cluster: MakeClust
     assert values(cluster, "orders", 1) == [b"before"]
 
 
+@pytest.mark.kafka_long  # the exactly-once suite has it done to bridges
 def test_an_unclean_election_cuts_off_what_only_the_old_leader_had(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(3, properties={"unclean.leader.election.enable": "true"})
     cluster.create_topic("orders", replicas=[[1, 2]], config={"min.insync.replicas": "1"})

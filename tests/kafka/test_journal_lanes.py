@@ -10,7 +10,7 @@ from aiokafka.errors import KafkaError
 from bridge.errors import TargetRefused
 from bridge.kafka import identity
 from bridge.kafka.generations import set_lanes
-from tests.kafka.journal_rig import Names, bridge, lane_of
+from tests.kafka.journal_rig import Names, bridge, covered, lane_of, stream
 from tests.kafka.reachable import Reachable
 
 # -- other lanes ---------------------------------------------------------------------------------------
@@ -38,6 +38,23 @@ async def test_lanes_can_be_set_again_and_again(cluster_a: Reachable, unique: Na
             taker = last[lane_of(partition, 3)]
             known = taker.remembered.change().known("x", [b"%d-%d" % (g, partition) for g in (1, 2, 3)])
             assert known == [0, 1, 2]
+
+
+async def test_what_a_dead_owner_left_open_does_not_hold_up_the_next_lanes(
+    cluster_a: Reachable, unique: Names
+) -> None:
+    """The broker would end it after a minute; reading gives up after a third of that."""
+    async with bridge(cluster_a, unique("b"), lanes=2) as it:
+        dead = await it.take(1)
+        partition = next(number for number in range(20) if lane_of(number, 2) == 1)
+        await dead.cover(partition, 5)
+        change = dead.remembered.change()
+        change.cover(stream(partition), covered(9))
+        await dead.write(change)  # and never commits
+        before, after = await set_lanes(it.connection, bridge=it.name, topic=it.journal_topic, lanes=1)
+        assert (before.lanes, after.lanes) == (2, 1)
+        it.lanes = 1
+        assert (await it.take()).next(partition) == 5
 
 
 async def test_old_owners_are_fenced_by_the_first_taker_and_refused(

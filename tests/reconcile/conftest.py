@@ -16,13 +16,20 @@ from dedup.reconcile.session import session
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """Starting it takes some 10 s: whoever needs Spark shares this one."""
-    started = session("local[2]", "core-bridge tests")
+    yield from quick_session()
+
+
+def quick_session() -> Iterator[SparkSession]:
+    """The session that runs, or one that is stopped in the end."""
+    there = SparkSession.getActiveSession()
+    found = there or session("local[2]", "core-bridge tests")
     # Tests reconcile a few hundred lines: further partitions and compiled plans take longer than they save.
-    started.conf.set("spark.sql.shuffle.partitions", "2")
-    started.conf.set("spark.sql.codegen.wholeStage", "false")
-    started.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
-    yield started
-    started.stop()
+    found.conf.set("spark.sql.shuffle.partitions", "2")
+    found.conf.set("spark.sql.codegen.wholeStage", "false")
+    found.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+    yield found
+    if there is None:
+        found.stop()
 
 
 def line(side: str, from_: int, upto: int, **changes: Any) -> dict[str, Any]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.acceptance.kafka.conftest import AcceptedNode, MakeNode, Named
 from tests.acceptance.kafka.records import plain, read, send
 from tests.acceptance.nodes import eventually
+from tests.acceptance.reports import Report
 from tests.acceptance.test_replay_plan import SENT, counts, replay, write_plan
 from tests.kafka.conftest import Clusters
 from tests.kafka.nodes import await_progress, bridge_table, connector_tables, kafka_bridge
@@ -75,6 +79,32 @@ def test_what_a_target_cluster_lost_is_read_at_the_source_cluster_again(
     send(clusters.a, topic, plain("m10"))
     assert bodies(clusters.b, topic, 14)[-1] == "m10", "the bridge goes on as ever"
     assert node.stop() == 0
+
+
+@pytest.mark.spark_long
+def test_lost_found_replayed_and_clean_between_clusters(
+    clusters: Clusters, named: Named, make_node: MakeNode, tmp_path: Path
+) -> None:
+    """The whole way: the logs of both sides say what was lost, the plan mends it, all is accounted for."""
+    bridge, topic = named("a-to-b"), named("orders")
+    clusters.a.create_topic(topic)
+    node = make_node(kafka_bridge(clusters._asdict(), bridge, queue_name=topic))
+    node.start(CORE_BRIDGE_TEST_LOSE=f"{topic}:{LOSE}")
+    send(clusters.a, topic, plain(*BODIES))
+    await_progress(clusters.a, bridge, topic)
+    assert node.stop() == 0
+    logs = [node.data / "delivery-log"]
+    found = Report.of(tmp_path / "before", logs)
+    assert (found.ended.code, found.summary["verdict"], found.total("lost", bridge)) == (3, "lost", 3), found
+
+    node.start()
+    mended = replay(node, found.plan)
+    assert (mended.code, counts(mended)) == (0, SENT), mended
+    assert bodies(clusters.b, topic, 10) == MENDED
+    assert node.stop() == 0
+    clean = Report.of(tmp_path / "after", logs)
+    clean.assert_clean(bridge, 10)
+    assert json.loads(clean.plan.read_text())["entries"] == []
 
 
 def test_what_a_cluster_lost_of_a_journal_is_sent_from_it_again(

@@ -6,6 +6,8 @@ import random
 from collections.abc import Callable
 from typing import Final
 
+import pytest
+
 from tests.kafka.brokers import Cluster
 from tests.kafka.check import check
 from tests.kafka.exactly_once.conftest import QUICK_SESSIONS
@@ -72,6 +74,7 @@ def test_leaders_of_source_and_target_change(
     way.finish(node)
 
 
+@pytest.mark.kafka_long  # in short: test_source_leaders.py
 def test_the_end_of_the_source_log_is_lost_and_others_take_its_place(
     form: Form, make_cluster: MakeCluster, make_way: MakeWay, make_node: MakeNode, rng: random.Random
 ) -> None:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 import pytest
 
 from bridge.crash_points import NAMES
-from tests.kafka.exactly_once.rig import Form, Way, started
+from tests.acceptance.reports import Report
+from tests.kafka.exactly_once.rig import SHORT, Form, Way, started
 from tests.kafka.nodes import KafkaNode
+from tests.kafka.traffic import Fate
 
 MakeNode = Callable[..., KafkaNode]
 MakeWay = Callable[..., Way]
@@ -20,7 +24,7 @@ POINTS: Final = [name for name in NAMES if name.startswith("kafka")]
 PARTITIONS: Final = 4
 
 
-@pytest.mark.parametrize("lanes", [1, 4])
+@pytest.mark.parametrize("lanes", [pytest.param(1, marks=pytest.mark.kafka_long), 4])
 def test_killed_at_random_moments_while_traffic_runs(
     form: Form, make_way: MakeWay, make_node: MakeNode, rng: random.Random, lanes: int
 ) -> None:
@@ -38,7 +42,29 @@ def test_killed_at_random_moments_while_traffic_runs(
     way.finish(started(node))
 
 
-@pytest.mark.parametrize("lanes", [1, 4])
+@pytest.mark.spark_long
+@pytest.mark.parametrize("form", [SHORT], ids=["short"])
+def test_logs_of_killed_workers_give_no_false_finding(
+    form: Form, make_way: MakeWay, make_node: MakeNode, rng: random.Random, tmp_path: Path
+) -> None:
+    """A hundred kills, half of them on the way to the lanes; what the logs say is what was sent."""
+    way = make_way(PARTITIONS)
+    node = make_node("node-1", way.settings(concurrency=2))
+    with way.feed.flowing(form.messages_per_s):
+        for _ in range(50):
+            node.spawn()
+            way.await_more(1 + rng.randrange(100))
+            node.kill()
+            node.spawn()
+            time.sleep(rng.uniform(0.5, 3.0))
+            node.kill()
+    way.finish(started(node))
+    report = Report.of(tmp_path / "report", [node.data / "delivery-log"])
+    fates = Counter(record.fate for record in way.feed.sent.records())
+    report.assert_clean(way.bridge, fates[Fate.ARRIVES], rejected=fates[Fate.REPEATED])
+
+
+@pytest.mark.parametrize("lanes", [pytest.param(1, marks=pytest.mark.kafka_long), 4])
 def test_killed_at_every_named_point(
     form: Form, make_way: MakeWay, make_node: MakeNode, rng: random.Random, lanes: int
 ) -> None:

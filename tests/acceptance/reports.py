@@ -1,0 +1,53 @@
+"""`core-bridge reconcile` of what nodes have logged, as a process; starting Spark takes it some 10 s."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+from tests.acceptance.nodes import Ended, command
+
+#: Longest that a reconciliation may take, in seconds.
+RECONCILE_S: Final = 600.0
+
+
+@dataclass(frozen=True)
+class Report:
+    """A report of nodes that have stopped."""
+
+    ended: Ended
+    directory: Path
+    summary: dict[str, Any]
+
+    @classmethod
+    def of(cls, directory: Path, logs: Iterable[Path]) -> Self:
+        """Reconcile these delivery logs into `directory`."""
+        ended = command(
+            "reconcile", "--logs", *map(str, logs), "--output", str(directory), timeout_s=RECONCILE_S
+        )
+        summary = json.loads((directory / "summary.json").read_text())
+        return cls(ended, directory, summary)
+
+    @property
+    def plan(self) -> Path:
+        """What `core-bridge replay --plan` takes."""
+        return self.directory / "replay-plan.json"
+
+    def total(self, key: str, bridge: str) -> int:
+        """A count of the summary, over all flows of a bridge."""
+        return sum(flow[key] for flow in self.summary["bridges"] if flow["bridge"] == bridge)
+
+    def assert_clean(self, bridge: str, messages: int, *, rejected: int = 0) -> None:
+        """All of these messages were received once; not one finding, not even a doubtful one.
+
+        Args:
+            rejected: how many more were sent with IDs that others had before: rightly not stored again.
+        """
+        assert (self.ended.code, self.summary["verdict"]) == (0, "clean"), self.ended
+        wrong = [found for found in self.summary["findings"] if found["kind"] != "rejected"]
+        assert wrong == [], wrong[:3]
+        told = {key: self.total(key, bridge) for key in ("sent", "received", "rejected")}
+        assert told == {"sent": messages + rejected, "received": messages, "rejected": rejected}
