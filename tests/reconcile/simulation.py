@@ -180,6 +180,10 @@ class _Run:
         slot = self.spec.slots[number]
         return 1 - slot.owner if slot.fault is Fault.WRITTEN_BY_THE_NEXT else slot.owner
 
+    def _is_in_own_log(self, number: int, owner: int) -> bool:
+        """Whether the line is this owner's and in its log: one written for another node is another's."""
+        return self._log(number) == self.spec.slots[number].owner == owner
+
     def _is_behind_the_next(self, number: int) -> bool:
         """Not where the next line stands in two logs: in which of them it counts is nobody's business."""
         if self.spec.slots[number].fault is not Fault.SWAPPED:
@@ -200,13 +204,14 @@ class _Run:
             following = number + 1
             is_behind = (
                 following in self.received
-                and self._log(following) == made.slot.owner
+                and self._is_in_own_log(following, made.slot.owner)
                 and not self._is_behind_the_next(following)
             )
             return made.received if is_behind else set()
         if self._is_doubled_at_the_end(number):
             later = (other for other in self.received if other > number)
-            return made.received if any(self._log(other) == made.slot.owner for other in later) else set()
+            own = any(self._is_in_own_log(other, made.slot.owner) for other in later)
+            return made.received if own else set()
         if again is not None and again[1] < made.upto:
             return {position for position in made.received if position < again[1]}
         return set()

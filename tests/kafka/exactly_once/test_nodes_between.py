@@ -9,6 +9,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
+import pytest
+
 from tests.acceptance.nodes import eventually, start_together
 from tests.kafka.check import read
 from tests.kafka.conftest import Clusters
@@ -48,6 +50,7 @@ def test_from_kafka_through_a_node_to_kafka_while_any_of_them_is_killed(
     way.finish(*edges, hub)
 
 
+@pytest.mark.kafka_long  # in short: acceptance/kafka/test_nodes.py
 def test_from_kafka_into_the_journal_and_on_to_kafka_while_the_node_is_killed(
     form: Form, make_way: MakeWay, make_node: MakeNode, rng: random.Random
 ) -> None:
@@ -62,6 +65,7 @@ def test_from_kafka_into_the_journal_and_on_to_kafka_while_the_node_is_killed(
     way.finish(node)
 
 
+@pytest.mark.kafka_long  # in short: acceptance/kafka/test_nodes.py
 def test_three_sidecars_with_one_file_relay_into_one_topic_while_they_are_killed(
     form: Form, clusters: Clusters, make_node: MakeNode, unique: Unique, rng: random.Random
 ) -> None:
