@@ -17,8 +17,8 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # What Spark runs on; empty where there is none.
 JAVA := $(shell command -v $${JAVA_HOME:+$$JAVA_HOME/bin/}java)
 UV ?= uv
-# Tests wait for other processes much of the time: twice as many at a time as there are cores.
-JOBS ?= 4
+# Tests wait for other processes some of the time: a few more of them at a time than there are cores.
+JOBS ?= 3
 COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --python-version 3.11
 
 # Installs what is not there where that is possible, else names it: $(call needed,PROGRAM,PACKAGE,NAME).

@@ -2,15 +2,22 @@
 
 A plugin of `make test`: ``pytest -p tests.sharing -n 3``. Tests of one file share its fixtures, so they stay
 together; those of Spark share a session, which takes a process some 10 s to start. What takes long begins
-first: else the last process works alone at the end.
+first: else the last process works alone at the end. Two Kafka clusters serve all of them: a broker that does
+nothing takes 3 % of a core, and each process would start six.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 from typing import Any, Final
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
+
+from tests.kafka.brokers import Cluster
+from tests.kafka.conftest import RUNNING
+from tests.kafka.exactly_once.conftest import QUICK_SESSIONS
 
 #: One process runs all of these, with one Spark.
 _SPARK: Final = ("tests/reconcile/", "tests/kafka/test_audit.py")
@@ -25,12 +32,37 @@ _DEAR: Final = (
 )
 
 
+#: Nodes of these tests are not measured: other tests run the same code, SIGKILL leaves no result of most of
+#: them, and measuring takes a third of their time.
+_UNMEASURED: Final = ("tests/kafka/exactly_once/", "tests/fault/")
+
+
 class ByFile(LoadScopeScheduling):
     """A file is one piece of work, and so are all of `_SPARK`."""
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]
         return "spark" if path.startswith(_SPARK) else path
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start the clusters, unless this is one of the processes or they run already."""
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses") or RUNNING in os.environ:
+        return
+    clusters = contextlib.ExitStack()
+    config.add_cleanup(clusters.close)
+    both = [
+        clusters.enter_context(Cluster(name=f"shared-{name}", properties=QUICK_SESSIONS, heap="1g"))
+        for name in "ab"
+    ]
+    os.environ[RUNNING] = ",".join(cluster.bootstrap for cluster in both)
+
+
+@pytest.fixture(autouse=True)
+def coverage_of_nodes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether processes that a test starts are measured."""
+    if request.node.nodeid.startswith(_UNMEASURED):
+        monkeypatch.delenv("COVERAGE_PROCESS_CONFIG", raising=False)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
