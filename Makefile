@@ -64,7 +64,7 @@ needs: ## what the tests take from the system
 	$(call needed,mvn,maven,Maven to fetch Kafka)
 	$(call needed,chromium,chromium,Chromium to look at the report's page)
 
-test-crash: $(DEV) ## 200 rounds of kills and cuts (`make test` does 10, and each named point)
+test-crash: $(DEV) ## 200 rounds of kills and cuts (`make test` does 6, and each named point)
 	$(BIN)/pytest -m crash $(ARGS)
 
 test-kafka-long: $(DEV) needs ## Kafka with 200,000 messages through kills, pauses and leader changes at both ends

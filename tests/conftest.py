@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 from collections.abc import Generator
 
 import pytest
@@ -16,6 +17,11 @@ settings.register_profile(
 settings.register_profile("local", deadline=None, print_blob=True, verbosity=Verbosity.normal)
 #: For a long look at the property tests: HYPOTHESIS_PROFILE=long make unit ARGS=tests/property
 settings.register_profile("long", parent=settings.get_profile("local"), max_examples=5_000)
+
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A run in a shell's background ignores Ctrl-C, and so would the processes to which tests send it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def in_ci() -> bool:

@@ -34,7 +34,7 @@ _DEAR: Final = (
 
 #: Nodes of these tests are not measured: other tests run the same code, SIGKILL leaves no result of most of
 #: them, and measuring takes a third of their time.
-_UNMEASURED: Final = ("tests/kafka/exactly_once/", "tests/fault/")
+_UNMEASURED: Final = ("tests/kafka/exactly_once/", "tests/acceptance/kafka/", "tests/fault/")
 
 
 class ByFile(LoadScopeScheduling):

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from bridge.cli.client import NodeClient, Problem, Unreachable
 from bridge.demo.nodes import LOOK_AGAIN_S, DemoFailed, NodeProcess
-from bridge.demo.proxy import HOST
+from bridge.demo.ports import HOST
 
 #: Longest that a lane may stay without an owner, in seconds: several times a session.
 TAKEN_WITHIN_S: Final = 60.0

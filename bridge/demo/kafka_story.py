@@ -17,7 +17,8 @@ from typing import Final
 
 from bridge.demo.compare import Comparison, Proof
 from bridge.demo.kafka_relays import Relay, Route, owner
-from bridge.demo.nodes import LOOK_AGAIN_S, DemoFailed, free_ports
+from bridge.demo.nodes import LOOK_AGAIN_S, DemoFailed
+from bridge.demo.ports import free_ports
 from bridge.demo.rows import Row
 from bridge.demo.stage import STILL_FOR_S, Stage, ended, together
 from bridge.errors import BridgeError

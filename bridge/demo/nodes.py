@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-import socket
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from bridge.cli.client import Connection, NodeClient, Problem, Unreachable, address_path
-from bridge.demo.proxy import HOST
+from bridge.demo.ports import HOST
 from bridge.errors import BridgeError
 
 ADDRESS: Final = "orders"
@@ -229,12 +227,3 @@ def queued(status: dict[str, Any]) -> int:
     """Messages that the bridge has still to hand over: at the edge nothing else keeps any."""
     messages: int = status["messages"]
     return messages
-
-
-def free_ports(number: int) -> Sequence[int]:
-    """Ports that nobody listens on now. A node must find its own again after a restart, so 0 will not do."""
-    with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(number)]
-        for free in sockets:
-            free.bind((HOST, 0))
-        return [free.getsockname()[1] for free in sockets]

@@ -7,7 +7,8 @@ import contextlib
 from enum import Enum
 from typing import Final, Self
 
-HOST: Final = "127.0.0.1"
+from bridge.demo.ports import HOST
+
 _CHUNK_BYTES: Final = 64 * 1024
 
 

@@ -18,9 +18,9 @@ from bridge.demo.nodes import (
     DemoFailed,
     Node,
     address_status,
-    free_ports,
     queued,
 )
+from bridge.demo.ports import free_ports
 from bridge.demo.proxy import LinkProxy
 from bridge.demo.stage import STILL_FOR_S, Stage, ended, together
 from bridge.demo.traffic import Traffic, sender_of

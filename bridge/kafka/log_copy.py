@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import structlog
-from aiokafka.errors import KafkaError, MessageSizeTooLargeError
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError, UnknownTopicOrPartitionError, for_code
 
 from bridge.delivery_log import Tail
 from bridge.kafka import producers
 from bridge.kafka.connection import KafkaConnection
+from bridge.kafka.metadata import ClusterClient
 
 #: How often it is looked for new lines.
 LOOK_INTERVAL_MS: Final = 1_000
@@ -85,6 +86,7 @@ class LogCopy:
 
     async def _send(self, lines: Sequence[bytes]) -> None:
         if self._producer is None:
+            await self._look()
             self._producer = await producers.started_without_transactions(self._connection)
         sent = [await self._sent(line) for line in lines]
         answers = await asyncio.gather(*filter(None, sent), return_exceptions=True)
@@ -93,6 +95,15 @@ class LogCopy:
                 self._too_large()
             elif isinstance(answer, BaseException):
                 raise answer
+
+    async def _look(self) -> None:
+        """See that the topic is there: a producer would wait for it, and in the end not say for what."""
+        async with ClusterClient(self._connection) as client:
+            found = (await client.cluster([self._topic])).topics.get(self._topic)
+        if found is None or found.error:
+            raise for_code(found.error if found else UnknownTopicOrPartitionError.errno)(
+                f"topic {self._topic}"
+            )
 
     async def _sent(self, line: bytes) -> asyncio.Future[Any] | None:
         """On its way; None: this client cannot send it, whenever it tries."""

@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -20,6 +19,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 import pytest
+
+from bridge.demo.ports import free_ports
 
 ROOT: Final = Path(__file__).parents[2]
 HOST: Final = "127.0.0.1"
@@ -51,15 +52,6 @@ def eventually(look: Callable[[], Seen | None], what: str, within_s: float = PAT
         if late:
             pytest.fail(f"not within {within_s:g} s: {what}; last seen: {seen!r}")
         time.sleep(LOOK_AGAIN_S)
-
-
-def free_ports(number: int) -> list[int]:
-    """Ports that nobody listens on now; a node must find its own again when it is started again."""
-    with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(number)]
-        for free in sockets:
-            free.bind((HOST, 0))
-        return [free.getsockname()[1] for free in sockets]
 
 
 # ------------------------------------------------------------------ HTTP

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from bridge.demo.nodes import DemoFailed, Node, free_ports
+from bridge.demo.nodes import DemoFailed, Node
+from bridge.demo.ports import free_ports
 
 #: Longest that any command of these tests may take, in seconds.
 PATIENCE_S = 30.0

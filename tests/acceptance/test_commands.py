@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from bridge.demo.ports import free_ports
 from tests.acceptance.conftest import MakeNode
 from tests.acceptance.nodes import (
     Node,
@@ -17,7 +18,6 @@ from tests.acceptance.nodes import (
     command,
     environment,
     eventually,
-    free_ports,
     start_together,
     titles,
 )

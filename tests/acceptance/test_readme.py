@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from bridge.cli import main
-from bridge.demo.nodes import free_ports
+from bridge.demo.ports import free_ports
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -8,7 +8,6 @@ import json
 import os
 import random
 import signal
-import socket
 import sys
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
@@ -18,15 +17,15 @@ from typing import Any, Self
 
 import aiohttp
 
+from bridge.demo.ports import free_ports
+
 #: How long anything in a round may take before the round has failed, seconds.
 PATIENCE_S = 60.0
 
 
 def free_port() -> int:
     """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return free_ports(1)[0]
 
 
 @dataclass

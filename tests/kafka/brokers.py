@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from tests.kafka.ports import HOST, free_ports
+from bridge.demo.ports import HOST, free_ports
 from tests.kafka.prepared import QUICK_START, STARTED, Prepared, new_id, prepared
 from tests.kafka.reachable import Reachable
 from tests.kafka.waiting import TROUBLE, BrokerFailed, PortTaken, await_line, tail

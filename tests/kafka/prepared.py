@@ -18,8 +18,8 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from bridge.demo.ports import free_ports
 from tests.kafka.distribution import Distribution, distribution, locked
-from tests.kafka.ports import free_ports
 from tests.kafka.waiting import BrokerFailed, await_line, tail
 
 #: Quick to start rather than quickest at its best: the first compiler only, one collector thread.

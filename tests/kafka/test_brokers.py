@@ -16,10 +16,10 @@ from typing import Any
 import confluent_kafka
 import pytest
 
+from bridge.demo.ports import free_ports
 from tests.kafka import brokers, distribution
 from tests.kafka.brokers import BrokerFailed, Cluster
 from tests.kafka.conftest import Clusters
-from tests.kafka.ports import free_ports
 from tests.kafka.reachable import Reachable, Running
 
 MakeCluster = Callable[..., Cluster]

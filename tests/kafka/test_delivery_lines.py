@@ -229,7 +229,8 @@ def test_a_copy_goes_to_a_topic_which_holds_up_nothing_while_it_is_not_there(
     node = make_node("node-1", connector_tables({"a": cluster_a}) + table).start()
     for _ in range(3):
         assert node.api.send("orders", b"x").status == 200
-    eventually(lambda: node.events("delivery-log-copy-waits"), "the topic is missed", PATIENCE_S)
+    (missed,) = eventually(lambda: node.events("delivery-log-copy-waits"), "the topic is missed", PATIENCE_S)
+    assert topic in missed["reason"]
     cluster_a.create_topic(topic)
     assert node.api.send("orders", b"x").status == 200
     eventually(lambda: sum(map(_count, records(cluster_a, topic))) >= 4, "all is copied", PATIENCE_S)

@@ -10,6 +10,7 @@ from pathlib import Path
 import confluent_kafka
 import pytest
 
+from bridge.demo.ports import free_ports
 from bridge.errors import SourceUnavailable, TargetRefused, TargetUnavailable
 from bridge.kafka.connection import KafkaConnection
 from bridge.kafka.generations import set_lanes
@@ -19,7 +20,6 @@ from bridge.lifecycle import State
 from tests.kafka.assembled import acknowledged, reached, started
 from tests.kafka.conftest import Clusters
 from tests.kafka.journal_rig import WITHIN_S, Bridge, Names, bridge
-from tests.kafka.ports import free_ports
 from tests.kafka.reachable import Reachable
 
 LOOK_AGAIN_S = 0.05

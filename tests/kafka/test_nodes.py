@@ -24,6 +24,7 @@ def topic(clusters: Clusters, unique: Unique) -> Iterator[str]:
     clusters.a.delete_topic(name)
 
 
+@pytest.mark.kafka_long  # in short: exactly_once/test_kills.py
 def test_a_bridge_relays_everything_through_kills_pauses_and_crash_points(
     clusters: Clusters, topic: str, unique: Unique, make_node: MakeNode
 ) -> None:

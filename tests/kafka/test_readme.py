@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.nodes import ROOT, free_ports
+from bridge.demo.ports import free_ports
+from tests.acceptance.nodes import ROOT
 from tests.acceptance.test_readme import KAFKA_TOUR, blocks, matches, steps
 from tests.kafka.conftest import Clusters
 from tests.kafka.watchdog import WATCHDOG

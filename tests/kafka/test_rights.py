@@ -18,6 +18,7 @@ import pytest
 from bridge.app import journal_options
 from bridge.assembly import Assembly
 from bridge.clock import SystemClock
+from bridge.demo.ports import free_ports
 from bridge.journal.journal import Journal
 from bridge.lifecycle import Command, State
 from bridge.message import Message
@@ -25,7 +26,6 @@ from bridge.operated import Operated
 from bridge.settings import load
 from bridge.store import Submission, Transaction
 from tests.kafka.brokers import Cluster
-from tests.kafka.ports import free_ports
 from tests.kafka.secured import PASSWORD, USER, Right, allowed, secured_cluster
 
 DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "kafka.md"

@@ -206,6 +206,7 @@ def test_a_loss_is_reported_verified_and_overwritten(
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
+@pytest.mark.spark_long
 def test_a_report_can_lie_on_any_file_system_that_hadoop_knows(
     spark: SparkSession, logs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from bridge.demo.ports import free_ports
 from tests.acceptance.kafka.conftest import AcceptedNode, MakeNode, Named
 from tests.acceptance.kafka.records import Record, plain, read, send, values
-from tests.acceptance.nodes import STATE_WITHIN_S, command, eventually, free_ports
+from tests.acceptance.nodes import STATE_WITHIN_S, command, eventually
 from tests.kafka.brokers import Cluster
 from tests.kafka.conftest import Clusters
 from tests.kafka.nodes import await_progress, bridge_table, connector_tables, kafka_bridge

@@ -19,6 +19,8 @@ MakeNode = Callable[..., KafkaNode]
 MakeWay = Callable[..., Way]
 
 PARTITIONS: Final = 3
+#: For what `make test` leaves out.
+_LONG: Final = pytest.mark.kafka_long
 #: Longer than a bridge is frozen.
 PATIENT: Final = {"session-timeout-ms": 30_000, "heartbeat-interval-ms": 300}
 #: IDs that an address remembers in the test of a long outage.
@@ -44,7 +46,10 @@ def test_an_outage_longer_than_every_memory_but_the_journal_topic(
     way.finish(started(node))
 
 
-@pytest.mark.parametrize("bridge", ["running", "frozen", "paused", "stopped"])
+@pytest.mark.parametrize(
+    "bridge",
+    ["running", "frozen", pytest.param("paused", marks=_LONG), pytest.param("stopped", marks=_LONG)],
+)
 def test_a_topic_that_was_made_anew_is_relayed_from_its_beginning(
     form: Form, make_way: MakeWay, make_node: MakeNode, rng: random.Random, bridge: str
 ) -> None:
