@@ -43,7 +43,8 @@ run: $(BASE) $(if $(JAVA),$(RECONCILE)) ## relays real data through a cut and tw
 serve: $(BASE) ## starts a node with settings.toml
 	@$(BIN)/core-bridge run --settings settings.toml
 
-test: lint unit ## everything that must hold: lint, types, layers, tests, coverage (less than 20 minutes on 2 cores)
+test: $(DEV) ## everything that must hold: lint, types, layers, tests, coverage (less than 20 minutes on 2 cores)
+	@$(MAKE) --no-print-directory -j 2 lint unit
 
 lint: $(DEV) ## style, types and layers
 	$(BIN)/ruff check .
@@ -51,7 +52,7 @@ lint: $(DEV) ## style, types and layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-unit: $(DEV) needs lint ## the tests, with branch coverage and its floor
+unit: $(DEV) needs ## the tests, with branch coverage and its floor
 	@$(BIN)/python -m tests.kafka.distribution fetch
 	@$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest -p tests.sharing -n $(JOBS) -m "not crash and not kafka_long and not spark_long" $(ARGS)

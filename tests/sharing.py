@@ -15,6 +15,7 @@ from typing import Any, Final
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
+from bridge.demo import ports
 from tests.kafka.brokers import Cluster
 from tests.kafka.conftest import RUNNING
 from tests.kafka.exactly_once.conftest import QUICK_SESSIONS
@@ -46,8 +47,12 @@ class ByFile(LoadScopeScheduling):
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Start the clusters, unless this is one of the processes or they run already."""
-    if hasattr(config, "workerinput") or not config.getoption("numprocesses") or RUNNING in os.environ:
+    """Start the clusters, unless they run already; give each of the processes ports of its own."""
+    worker = getattr(config, "workerinput", None)
+    if worker is not None:
+        ports.share_out(int(worker["workerid"].removeprefix("gw")) + 1, worker["workercount"] + 1)
+        return
+    if not config.getoption("numprocesses") or RUNNING in os.environ:
         return
     clusters = contextlib.ExitStack()
     config.add_cleanup(clusters.close)
