@@ -11,6 +11,7 @@ import json
 import os
 import re
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
     from dedup.reconcile.tables import Tables
 
+#: Tables that are written at a time: one is planned while the tasks of another run.
+WRITERS: Final = 2
 #: Names of the tables, which are directories of Parquet files.
 TABLES: Final = ("inputs", "flows", "findings", "hours", "latency", "id_caches")
 PAGE: Final = "report.html"
@@ -69,9 +72,13 @@ def write(tables: Tables, output: str, made: page.Made) -> Summary:
     check_output(storage, directory)
     staged = beside(directory, "partial")
     try:
-        for name in TABLES:
-            frame: DataFrame = getattr(tables, name)
-            frame.write.options(**_NO_MARKS).parquet(_for_spark(storage, f"{staged}/{name}"))
+        with ThreadPoolExecutor(WRITERS) as writers:
+            tasks = [
+                writers.submit(_write, getattr(tables, name), _for_spark(storage, f"{staged}/{name}"))
+                for name in TABLES
+            ]
+        for task in tasks:
+            task.result()
         facts, lost = collect(spark, _for_spark(storage, staged))
         written = write_files(storage, staged, facts, lost, made)
         publish(storage, staged, directory)
@@ -79,6 +86,10 @@ def write(tables: Tables, output: str, made: page.Made) -> Summary:
         with suppress(OSError):
             storage.delete(staged)
     return written
+
+
+def _write(table: DataFrame, path: str) -> None:
+    table.write.options(**_NO_MARKS).parquet(path)
 
 
 def write_files(

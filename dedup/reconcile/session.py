@@ -23,7 +23,7 @@ JAVA_ANSWER_S: Final = 30.0
 #: Heap of a session that is started here. A local one does all its work in it.
 DRIVER_MEMORY: Final = "2g"
 #: Shuffle partitions a core of a local master: adaptive execution puts small ones together.
-PARTITIONS_PER_CORE: Final = 8
+PARTITIONS_PER_CORE: Final = 4
 #: Of a local session's Java, whose second compiler is told to wait for what is really hot: most of a short
 #: run is code that runs a few times. Processor time, in brackets with the compiler's own thresholds: 56 s
 #: (70) for 100 million messages, 53 s (67) for 8 million IDs.
