@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import signal
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, Verbosity, settings
+from structlog.testing import LogCapture
 
 #: In CI the same examples every time, and room for a slow machine; elsewhere new ones at each run.
 settings.register_profile(
@@ -53,6 +56,26 @@ def pytest_report_header() -> str:
 def rng(request: pytest.FixtureRequest) -> random.Random:
     """Chance for one test: the run's seed and the test's name, whatever else was run."""
     return random.Random(f"{_SEED}:{request.node.nodeid}")
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    """What a command that ran in this process made of logging ends with the test."""
+    set_up, before, handlers = structlog.is_configured(), structlog.get_config(), logging.root.handlers[:]
+    yield
+    if set_up:
+        structlog.configure(**before)
+    else:
+        structlog.reset_defaults()
+    logging.root.handlers[:] = handlers
+
+
+@pytest.fixture
+def log() -> LogCapture:
+    """What is logged while the test runs."""
+    capture = LogCapture()
+    structlog.configure(processors=[capture], cache_logger_on_first_use=False)
+    return capture
 
 
 @pytest.hookimpl(wrapper=True)

@@ -8,7 +8,7 @@ then reads what the earlier has committed. Nothing else is moved here: takers of
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from bridge.errors import Fenced, TargetRefused, TargetUnavailable
@@ -84,21 +84,24 @@ async def set_lanes(
     check_bridge(current, bridge=bridge, topic=topic)
     await setup.grow(topic, lanes)
     if current.lanes != lanes:
-        await _end_left_open(connection, topic, current)
+        await _end_left_open(connection, topic, current, range(current.lanes))
     after = await decide(connection, topic, decision)
     return before[0], after
 
 
-async def _end_left_open(connection: KafkaConnection, topic: str, record: GenerationRecord) -> None:
-    """Fence the lanes' owners where one of them lets nobody read on. One that lives takes its lane again."""
+async def _end_left_open(
+    connection: KafkaConnection, topic: str, record: GenerationRecord, lanes: Iterable[int | str]
+) -> None:
+    """Fence the owners of these lanes where one lets nobody read on. One that lives takes its lane again."""
     found = await JournalSetup(connection).find(topic)
     try:
         await JournalLog(connection, stalled_after_ms=LEFT_OPEN_AFTER_MS).read(
             topic, found.partitions if found else ()
         )
     except TargetUnavailable:
-        ids = (identity.transactional_id(topic, record.generation, lane) for lane in range(record.lanes))
-        await JournalLog(connection).fence(ids)
+        await JournalLog(connection).fence(
+            identity.transactional_id(topic, record.generation, lane) for lane in lanes
+        )
 
 
 async def present(connection: KafkaConnection, topic: str) -> GenerationRecord | None:
@@ -156,13 +159,21 @@ async def first(
 
 
 async def adopt(
-    connection: KafkaConnection, topic: str, previous: str, *, bridge: str, lanes: int, source: str = ""
+    connection: KafkaConnection,
+    topic: str,
+    previous: str,
+    *,
+    bridge: str,
+    lanes: int,
+    source: str = "",
+    owner: str = "",
 ) -> GenerationRecord:
     """Go on under a new name: what `previous`, the former name's journal topic, holds becomes the past.
 
     The same transaction marks the old topic as moved, so that nothing runs under both names. A topic that
     has a state of its own keeps it, and the other is let be; only one that moved to `previous` takes back.
-    Bridges with and without `previous-name` must not be started for the first time at one moment.
+    Bridges with and without `previous-name` must not be started for the first time at one moment. What a
+    worker that was killed under the old name has left open is ended, as by `set_lanes`.
 
     Args:
         connection: to the cluster that has both.
@@ -171,10 +182,13 @@ async def adopt(
         bridge: the new name.
         lanes: how many it has from now on.
         source: where its messages come from, by this name.
+        owner: whose lanes these are where a node's journal is the source; other nodes end their own.
 
     Raises:
         TargetUnavailable: as `set_lanes`. TargetRefused: also where the old topic has moved elsewhere.
     """
+    if (left := await present(connection, previous)) is not None:
+        await _end_left_open(connection, previous, left, [owner] if owner else range(left.lanes))
     async with JournalLog(connection).writer(decider(previous)) as writer:
         if previous != topic:
             await JournalLog(connection).fence([decider(topic)])

@@ -132,7 +132,13 @@ class JournalTopic:
         if previous and unadopted and await self._setup.find(previous) is not None:
             check_partitions(found, lanes)
             present = await generations.adopt(
-                self._connection, topic, previous, bridge=bridge, lanes=lanes, source=source
+                self._connection,
+                topic,
+                previous,
+                bridge=bridge,
+                lanes=lanes,
+                source=source,
+                owner=self._owner,
             )
         if present is None:
             check_partitions(found, lanes)

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 
 from bridge import logs
 from bridge.lifecycle import Command, State
@@ -34,11 +33,9 @@ MESSAGES = 50
 def log(tmp_path: Path) -> Iterator[Path]:
     """Where this process and its workers write their log."""
     path = tmp_path / "log"
-    before = structlog.get_config()
     with path.open("a", encoding="utf-8") as file:
         logs.configure("info", "json", "node-1", file)
         yield path
-    structlog.configure(**before)
 
 
 @contextlib.contextmanager

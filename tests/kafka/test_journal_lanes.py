@@ -157,6 +157,21 @@ async def test_a_renamed_bridge_that_has_run_keeps_its_own_state(cluster_a: Reac
         assert (await old.take()).next(0) == 50  # let be
 
 
+async def test_what_a_dead_owner_left_open_does_not_hold_up_another_name(
+    cluster_a: Reachable, unique: Names
+) -> None:
+    async with (
+        bridge(cluster_a, unique("old")) as old,
+        bridge(cluster_a, unique("new"), previous_topic=old.journal_topic) as new,
+    ):
+        dead = await old.take()
+        await dead.cover(0, 5)
+        change = dead.remembered.change()
+        change.cover(stream(0), covered(9))
+        await dead.write(change)  # and never commits
+        assert (await new.take()).next(0) == 5
+
+
 async def test_a_bridge_that_was_started_without_its_former_name_adopts_it_later(
     cluster_a: Reachable, unique: Names
 ) -> None:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
 import pytest
+from structlog.testing import LogCapture
 
 from bridge import hops
 from bridge.block import FreshBlock
@@ -90,15 +91,13 @@ async def test_a_journals_message_without_a_timestamp_gets_that_of_its_storing(
     assert [record.timestamp for record in await arrived(bridge.cluster, topic)] == [NOW - 77, NOW]
 
 
-async def test_a_topic_that_sets_its_own_times_says_so(
-    bridge: Rig, unique: Unique, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_a_topic_that_sets_its_own_times_says_so(bridge: Rig, unique: Unique, log: LogCapture) -> None:
     topic = unique("append")
     bridge.cluster.create_topic(topic, config={"message.timestamp.type": "LogAppendTime"})
     stream = kafka_stream(topic)
     target = bridge.target()
     await opened(target, stream)
-    assert "LogAppendTime" in capsys.readouterr().out
+    assert any("LogAppendTime" in str(entry) for entry in log.entries), log.entries
     # Limits on timestamps do not count there.
     (receipt,) = await deliver(target, batch(stream, [Message(b"x", None, (), NOW * 2)]))
     assert receipt.verdict is Verdict.STORED

@@ -1,10 +1,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
-import structlog
 from structlog.testing import LogCapture
 
 from bridge.backoff import Backoff
@@ -17,16 +15,6 @@ from tests.fakes.virtual_time import in_virtual_time, now_ms
 
 START, STOP, PAUSE, RESUME = Command.START, Command.STOP, Command.PAUSE, Command.RESUME
 GONE = TargetUnavailable("group g: timed out")
-
-
-@pytest.fixture
-def log() -> Iterator[LogCapture]:
-    """What is logged while the test runs."""
-    capture = LogCapture()
-    before = structlog.get_config()
-    structlog.configure(processors=[capture], cache_logger_on_first_use=False)
-    yield capture
-    structlog.configure(**before)
 
 
 # -- lanes come and go -----------------------------------------------------------------------------------

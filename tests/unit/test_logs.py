@@ -9,13 +9,12 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 
 from bridge import logs
 
@@ -23,14 +22,6 @@ from bridge import logs
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
-
-
-@pytest.fixture(autouse=True)
-def _as_it_was() -> Iterator[None]:
-    handlers = list(logging.getLogger().handlers)
-    yield
-    structlog.reset_defaults()
-    logging.getLogger().handlers[:] = handlers
 
 
 @pytest.fixture

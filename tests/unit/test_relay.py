@@ -1,11 +1,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
-import structlog
 from structlog.testing import LogCapture
 
 from bridge.backoff import Backoff
@@ -26,16 +25,6 @@ START, STOP, PAUSE, RESUME = Command.START, Command.STOP, Command.PAUSE, Command
 
 def bodies(first: int, end: int) -> list[bytes]:
     return [b"m%d" % number for number in range(first, end)]
-
-
-@pytest.fixture
-def log() -> Iterator[LogCapture]:
-    """What is logged while the test runs."""
-    capture = LogCapture()
-    before = structlog.get_config()
-    structlog.configure(processors=[capture], cache_logger_on_first_use=False)
-    yield capture
-    structlog.configure(**before)
 
 
 class Bridge:

@@ -2,13 +2,12 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from typing import Any
 
 import pytest
-import structlog
 from structlog.testing import LogCapture
 
 from bridge.lifecycle import Command, State
@@ -26,16 +25,6 @@ from tests.fakes.workers import PlayedProcess, PlayedStart, report
 
 DRAIN_MS = 5_000
 RUN, STOPPED = Wanted.RUNNING, Wanted.STOPPED
-
-
-@pytest.fixture
-def log() -> Iterator[LogCapture]:
-    """What is logged while the test runs."""
-    capture = LogCapture()
-    before = structlog.get_config()
-    structlog.configure(processors=[capture], cache_logger_on_first_use=False)
-    yield capture
-    structlog.configure(**before)
 
 
 def events(log: LogCapture, name: str) -> list[dict[str, Any]]:

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import pytest
-import structlog
 from structlog.testing import LogCapture
 
 from bridge.errors import TargetRefused
@@ -26,19 +25,11 @@ from bridge.workers.channel import (
 )
 from tests.fakes.workers import ObedientBridge, channels
 
+pytestmark = pytest.mark.usefixtures("log")
+
 START, STOP, PAUSE = Command.START, Command.STOP, Command.PAUSE
 #: Longest wait for anything, in seconds.
 PATIENCE_S = 10
-
-
-@pytest.fixture(autouse=True)
-def log() -> Iterator[LogCapture]:
-    """What is logged while the test runs; the worker's own settings of it end with the test."""
-    capture = LogCapture()
-    before = structlog.get_config()
-    structlog.configure(processors=[capture], cache_logger_on_first_use=False)
-    yield capture
-    structlog.configure(**before)
 
 
 @dataclass
