@@ -2,6 +2,10 @@
 
 Everything that keeps the guarantee is set here and cannot be configured away: read_committed, no automatic
 commits, no automatic resets (kafka.md, trap 8), idempotent transactional producers with ``acks=all``.
+
+A broker that has just come up, or was suspended, may name no broker at all, itself included, until its
+controller takes it back. aiokafka connects to it all the same, and then stumbles over an assertion at the
+first request (`AIOKafkaClient.coordinator_lookup`) or never begins. Here that is no connection.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ import aiokafka
 import aiokafka.conn
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import KafkaConnectionError
 
 #: Bytes a connection reads ahead: with aiokafka's 64 KiB a fetch of 1 MiB wakes the loop sixteen times.
 READER_LIMIT: Final = 16 * 1024 * 1024
@@ -61,7 +66,9 @@ class KafkaConnection:
             "auto_offset_reset": "none",
             **own,
         }
-        return aiokafka.AIOKafkaConsumer(**options)
+        consumer = aiokafka.AIOKafkaConsumer(**options)
+        _expect_brokers(consumer._client)  # noqa: SLF001
+        return consumer
 
     async def started_consumer(self, **own: Any) -> aiokafka.AIOKafkaConsumer:
         """A consumer, connected. Raises: KafkaError; nothing is left of it then."""
@@ -93,11 +100,15 @@ class KafkaConnection:
             "acks": "all",
             **own,
         }
-        return aiokafka.AIOKafkaProducer(**options)
+        producer = aiokafka.AIOKafkaProducer(**options)
+        _expect_brokers(producer.client)
+        return producer
 
     def admin(self) -> AIOKafkaAdminClient:
         """An admin client."""
-        return AIOKafkaAdminClient(**self._common())
+        admin = AIOKafkaAdminClient(**self._common())
+        _expect_brokers(admin._client)  # noqa: SLF001
+        return admin
 
     @asynccontextmanager
     async def administering(self) -> AsyncIterator[Any]:
@@ -111,7 +122,9 @@ class KafkaConnection:
 
     def client(self) -> AIOKafkaClient:
         """A bare client, for requests that the others do not offer; `connected` begins it."""
-        return AIOKafkaClient(**self._common())
+        client = AIOKafkaClient(**self._common())
+        _expect_brokers(client)
+        return client
 
     async def connected(self) -> AIOKafkaClient:
         """A bare client, connected. Raises: KafkaError; nothing is left of it then."""
@@ -122,3 +135,15 @@ class KafkaConnection:
             await client.close()
             raise
         return client
+
+
+def _expect_brokers(client: AIOKafkaClient) -> None:
+    """Have `client` fail to connect, and ask the next time anew, where nobody names a broker."""
+    bootstrap = client.bootstrap
+
+    async def bootstrapped() -> None:
+        await bootstrap()
+        if not client.cluster.brokers():
+            raise KafkaConnectionError("the cluster names no broker yet: it is starting, or comes back")
+
+    client.bootstrap = bootstrapped

@@ -303,6 +303,7 @@ async def test_lanes_are_given_up_when_the_session_is_lost_and_taken_back_by_ano
         with pytest.raises(TargetUnavailable):
             await member.confirmed(0)
         cluster.broker(1).resume()
+        await asyncio.to_thread(cluster.await_brokers, 1)
         async with asyncio.timeout(LONGEST_S):
             await member.open()
         await owns(member, 0, 1, 2, 3)

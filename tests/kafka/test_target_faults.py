@@ -278,6 +278,7 @@ async def test_a_broker_that_stands_still_is_given_up_and_what_it_did_is_learnt_
                 await target.close()
         finally:
             cluster.broker(1).resume()
+        await asyncio.to_thread(cluster.await_brokers, 1)
         await resumed(target, stream, 15)
         assert await values(cluster, stream.target_address) == [b"m%d" % n for n in range(15)]
 
