@@ -25,10 +25,13 @@ class Covered:
     #: Producers' IDs that were accepted, each with its position, and those that were known.
     ids: list[tuple[int | None, bytes]] = field(default_factory=list)
     rejected: list[bytes] = field(default_factory=list)
+    #: How many messages the target had.
+    known: int = 0
     events: tuple[int, int] = (0, 0)
 
     def add(self, fresh: Batch, rejected: Collection[int]) -> None:
-        """The next batch: begins where this ends. `rejected`: indices of messages whose ID was known."""
+        """The next batch: begins where this ends. `rejected`: indices of messages that were known."""
+        self.known += len(rejected)
         if fresh.block is not None:
             first = self.events[0] if self.runs else fresh.events[0]
             self.events = (first, fresh.events[1])

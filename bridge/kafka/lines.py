@@ -56,7 +56,7 @@ def _received(covered: Covered, writer: LineWriter, now_ms: int, *, ids: bool = 
         stream=stream.identity, address=stream.target_address, target=writer.target, store=writer.store,
         from_=covered.from_, upto=covered.upto, runs=run_arithmetic.join(covered.runs),
         refused=covered.refused, ids=covered.ids if ids else (), events=covered.events, committed=now_ms,
-        duplicates=len(covered.rejected), recovered=False,
+        duplicates=covered.known, recovered=False,
     ).decode()  # fmt: skip
 
 

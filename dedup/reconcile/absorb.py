@@ -17,6 +17,7 @@ from dedup.reconcile.carried import Carried
 from dedup.reconcile.events import events as events_of
 from dedup.reconcile.files import OPEN, LogFile
 from dedup.reconcile.flows import flows as flows_of
+from dedup.reconcile.flows import without_plans
 from dedup.reconcile.ids import ids as ids_of
 from dedup.reconcile.lines import Read
 from dedup.reconcile.local import table
@@ -202,7 +203,7 @@ class _Work:
         self.kept += [aged, flows]
         known = carried or carrying.nothing(self._spark)
         return collapse.collapsed(aged), known.with_lines(
-            aged.where("is_old"), flows, late_after_ms=late_after_ms
+            aged.where("is_old"), without_plans(flows), late_after_ms=late_after_ms
         )
 
 

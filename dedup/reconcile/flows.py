@@ -66,6 +66,11 @@ def flows(events: DataFrame) -> DataFrame:
     return named.transform(_with_ranges).localCheckpoint()
 
 
+def without_plans(flows: DataFrame) -> DataFrame:
+    """The flows but for those of replay plans, which count in the streams that they stand for."""
+    return flows.where("with_replays = 0")
+
+
 def few(flows: DataFrame, number: int) -> DataFrame:
     """`flows` to join with, sent to every task unless their `number` is too large for that."""
     return F.broadcast(flows) if number <= MAX_BROADCAST else flows

@@ -68,8 +68,12 @@ def none(spark: SparkSession) -> Ids:
 
 
 def is_checked() -> Column:
-    """Whether a line's IDs are checked: those of clients' sends and of Kafka's streams (design rule 4)."""
-    return F.col("bridge").isNull() | F.col("stream").startswith("kafka:")
+    """Whether a line's IDs are checked: those of clients' sends and of Kafka's streams (design rule 4).
+
+    Not those that a replay plan brings: it has asked the target for them.
+    """
+    of_kafka = F.col("stream").startswith("kafka:") & F.col("replays").isNull()
+    return F.col("bridge").isNull() | of_kafka
 
 
 def entries(ids: Column) -> Column:

@@ -12,7 +12,7 @@ from dedup.reconcile import chains, pieces, times
 from dedup.reconcile import lines as log_lines
 from dedup.reconcile.carried import Carried
 from dedup.reconcile.events import events as events_of
-from dedup.reconcile.flows import few
+from dedup.reconcile.flows import few, without_plans
 from dedup.reconcile.flows import flows as flows_of
 from dedup.reconcile.ids import Ids, none
 from dedup.reconcile.ids import ids as ids_of
@@ -66,6 +66,8 @@ def compare(
     every_flow = flows_of(events)
     totals = (F.count("*"), F.max("newest_ms"), F.sum("with_ids"), F.sum("with_replays"))
     number, now_ms, with_ids, with_replays = every_flow.agg(*totals).collect()[0]
+    if with_replays:
+        every_flow = without_plans(every_flow)
     flows = few(every_flow, number)
     # What no line asks for is not even planned.
     ids = ids_of(events) if with_ids else none(lines.sparkSession)

@@ -63,12 +63,16 @@ def of_lines(events: DataFrame, flows: DataFrame, *, late_after_ms: int, now_ms:
 def of_replays(events: DataFrame) -> DataFrame:
     """What replay plans brought, as pieces of the streams that they stand for.
 
-    A plan's lines are a flow of their own, whose positions are the first stream's.
+    A plan's lines have a stream of their own, whose positions are the first stream's, and no sent lines. The
+    target had been asked, so what the first stream's lines say was received is not doubled: it had lost that
+    again. It had not been asked where the plan was forced.
     """
     brought = events.where(is_received() & F.col("replays").isNotNull())
+    forced = F.when(F.col("stream").endswith(":force"), _of_runs(F.col("runs"), F.lit(int(Of.RECEIVED))))
+    mended = _of_runs(F.col("runs"), F.lit(int(Of.MENDED)))
     return brought.select(
         flow(F.col("bridge"), F.col("replays"), F.col("store")),
-        F.inline(_of_runs(F.col("runs"), F.lit(int(Of.MENDED)))),
+        F.inline(F.concat(mended, F.coalesce(forced, F.array().cast(_PIECES)))),
     )
 
 

@@ -15,6 +15,7 @@ def rejected(events: DataFrame) -> DataFrame:
 
     A verdict line with IDs names each; one without IDs is a batch that came again, and has a row a run. In a
     line of other messages only their number is known: the row has the line's positions, and that count.
+    What a replay plan found to be there is no replay.
     """
     of_ids = F.transform(
         id_text.cells(F.col("ids")),
@@ -33,7 +34,8 @@ def rejected(events: DataFrame) -> DataFrame:
     )
     is_verdict = F.col("verdict").isNotNull()
     rows = F.when(is_verdict & F.col("ids").isNotNull(), of_ids).when(is_verdict, of_runs).otherwise(of_line)
-    found = events.where((F.col("side") == "received") & (is_verdict | (F.col("duplicates") > 0)))
+    knows = (F.col("side") == "received") & F.col("replays").isNull()
+    found = events.where(knows & (is_verdict | (F.col("duplicates") > 0)))
     return found.select(
         F.lit("rejected").alias("kind"), "bridge", "stream", "store", "address", F.inline(rows)
     )

@@ -69,7 +69,7 @@ SENT = [
     sent("coverage", 0, 0), sent("coverage", 0, 10, runs=[]), sent("coverage", 10, 20),
     sent("reach", 0, 100),
     sent("stores", 0, 10, store="us/1"), sent("stores", 10, 20, store="us/2"),
-    sent("mended", 0, 100), sent("mended:replay:0123", 7, 8, replays="mended"),
+    sent("mended", 0, 100), sent("kafka:c:m:0", 0, 10), sent("forced", 0, 10),
 ]  # fmt: skip
 RECEIVED = [
     received("clean", 0, 50), received("clean", 50, 100),
@@ -92,7 +92,15 @@ RECEIVED = [
     received("reach", 0, 10), received("reach", 50, 50),
     received("stores", 0, 10, store="us/1"), received("stores", 10, 20, store="us/2"),
     received("mended", 0, 100, runs=[[0, 6], [8, 99]]),
-    received("mended:replay:0123", 7, 8, replays="mended"),
+    # A plan covers more than it brings.
+    received("mended:replay:0123", 0, 8, runs=[[7, 7]], replays="mended"),
+    # The target had lost again what it had confirmed, and knew a part of what the plan names.
+    received("kafka:c:m:0", 0, 10, address="replayed", ids=[[3, "m"], [4, "n"]]),
+    received("kafka:c:m:0:replay:0123", 3, 6, address="replayed", ids=[[3, "m"]], duplicates=2,
+             replays="kafka:c:m:0"),
+    received("kafka:c:m:0:replay:0123", 3, 6, address="replayed", verdict="duplicate", duplicates=1, runs=[],
+             ids=[[None, "n"]], replays="kafka:c:m:0"),
+    received("forced", 0, 10), received("forced:replay:0123:force", 2, 5, replays="forced"),
     # A batch that came again, and IDs.
     received("clean", 0, 50, verdict="duplicate", duplicates=50, committed=EVENT + 300),
     received("kafka:c:t:0", 0, 10, address="checked", duplicates=1,
@@ -207,7 +215,23 @@ def test_each_incarnation_of_a_target_is_compared_by_itself(found: Found) -> Non
 
 def test_what_a_replay_plan_brought_is_not_lost_any_more(found: Found) -> None:
     assert found.of("mended") == {}
-    assert found.flow("mended").received == 100
+    assert (found.flow("mended").sent, found.flow("mended").received) == (100, 100)
+
+
+def test_what_a_replay_plan_asked_for_is_no_double(found: Found) -> None:
+    assert found.of("kafka:c:m:0") == {}
+    assert found.flow("kafka:c:m:0").received == 10
+    assert not any(row.id in {"m", "n"} for row in found.findings)
+
+
+def test_what_a_forced_plan_sent_again_is_doubled(found: Found) -> None:
+    assert found.of("forced") == {"doubled": [(2, 4)]}
+    assert found.flow("forced").received == 10
+
+
+def test_a_replay_plan_has_no_row_of_its_own(found: Found) -> None:
+    streams = {stream for _, stream, _ in found.flows} | {row.stream for row in found.findings}
+    assert not any(":replay:" in stream for stream in (*streams, *found.latency))
 
 
 def test_clients_sends_are_compared_with_nothing(found: Found) -> None:
