@@ -23,11 +23,10 @@ class Report:
     summary: dict[str, Any]
 
     @classmethod
-    def of(cls, directory: Path, logs: Iterable[Path]) -> Self:
+    def of(cls, directory: Path, logs: Iterable[Path], *options: str) -> Self:
         """Reconcile these delivery logs into `directory`."""
-        ended = command(
-            "reconcile", "--logs", *map(str, logs), "--output", str(directory), timeout_s=RECONCILE_S
-        )
+        arguments = ("--logs", *map(str, logs), "--output", str(directory), *options)
+        ended = command("reconcile", *arguments, timeout_s=RECONCILE_S)
         summary = json.loads((directory / "summary.json").read_text())
         return cls(ended, directory, summary)
 
@@ -44,10 +43,11 @@ class Report:
         """All of these messages were received once; not one finding, not even a doubtful one.
 
         Args:
-            rejected: how many more were sent with IDs that others had before: rightly not stored again.
+            rejected: how many more came with IDs that others had before: rightly received and not stored.
         """
         assert (self.ended.code, self.summary["verdict"]) == (0, "clean"), self.ended
         wrong = [found for found in self.summary["findings"] if found["kind"] != "rejected"]
         assert wrong == [], wrong[:3]
         told = {key: self.total(key, bridge) for key in ("sent", "received", "rejected")}
-        assert told == {"sent": messages + rejected, "received": messages, "rejected": rejected}
+        reached = messages + rejected
+        assert told == {"sent": reached, "received": reached, "rejected": rejected}
