@@ -22,6 +22,7 @@ from bridge.kafka.connection import KafkaConnection
 from bridge.kafka.errors import explaining
 from bridge.kafka.fetch_limits import FETCH_MAX_WAIT_MS, fetch_options
 from bridge.kafka.patience import Patience
+from bridge.kafka.raw_records import RAW
 from bridge.kafka.records_in import Record
 
 #: After a record could not be decoded partitions are read one by one for this long, to find it.
@@ -125,7 +126,7 @@ class Reading:
             return
         options = fetch_options(self.batch_bytes, self.connection.consumer_options)
         with explaining(self.connection.name, "Read", "cluster"):
-            self._consumer = await self.connection.started_consumer(**options)
+            self._consumer = await self.connection.started_consumer(**options, **RAW)
 
     def _seek(self) -> None:
         """A new assignment: what is on its way for an older one is dropped by aiokafka."""

@@ -28,15 +28,12 @@ _STAMP_BYTES: Final = 36
 
 
 class Record(Protocol):
-    """What is used of `aiokafka.ConsumerRecord`."""
+    """What is used of a record, be it decoded only (`bridge.kafka.raw_records`) or aiokafka's own."""
 
     offset: int
     timestamp: int
     key: bytes | None
     value: bytes | None
-    #: -1 where there is none.
-    serialized_key_size: int
-    serialized_value_size: int
     headers: Sequence[Header]
 
 
@@ -132,10 +129,11 @@ def _read(
     passed: dict[int, bytes] = {}
     refusals: list[tuple[int, str]] = []
     for record in records:
-        size = record.serialized_value_size + record.serialized_key_size + MESSAGE_BYTES
+        value, key, given = record.value, record.key, record.headers
+        size = MESSAGE_BYTES + (0 if value is None else len(value)) + (0 if key is None else len(key))
         carried: tuple[Header, ...] = ()
-        if record.headers:
-            headers = _look_through(rules, record.headers)
+        if given:
+            headers = _look_through(rules, given)
             carried = headers.carried
             size += headers.size
             if headers.passed:
@@ -144,7 +142,7 @@ def _read(
                 refusals.append((record.offset, headers.problem))
             elif headers.producer_id is not None:
                 ids.append((len(messages), headers.producer_id))
-        messages.append(Message(record.value, record.key, carried, record.timestamp))
+        messages.append(Message(value, key, carried, record.timestamp))
         sizes.append(size)
     return messages, sizes, ids, _hops(rules, passed, len(records)), refusals
 

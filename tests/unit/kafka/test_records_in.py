@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,13 +32,6 @@ class Record:
     key: bytes | None = None
     headers: Sequence[Header] = ()
     timestamp: int = 7
-
-    serialized_key_size: int = field(init=False)
-    serialized_value_size: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.serialized_key_size = -1 if self.key is None else len(self.key)
-        self.serialized_value_size = -1 if self.value is None else len(self.value)
 
 
 def made(*records: Record, rules: Rules = RULES, upto: int | None = None) -> list[Batch]:
