@@ -2,8 +2,9 @@
 
 A plugin of `make test`: ``pytest -p tests.sharing -n 3``. Tests of one file share its fixtures, so they stay
 together; those of Spark share a session, which takes a process some 10 s to start. What takes long begins
-first: else the last process works alone at the end. Two Kafka clusters serve all of them: a broker that does
-nothing takes 3 % of a core, and each process would start six.
+first: else the last process works alone at the end. Files that wait and those that compute take turns. Two
+Kafka clusters serve all of them: a broker that does nothing takes 3 % of a core, and each process would start
+six.
 """
 
 from __future__ import annotations
@@ -22,15 +23,12 @@ from tests.kafka.exactly_once.conftest import QUICK_SESSIONS
 
 #: One process runs all of these, with one Spark.
 _SPARK: Final = ("tests/reconcile/", "tests/kafka/test_audit.py")
-#: Files that wait for brokers, Spark or processes, the dearest first; all others come after them.
-_DEAR: Final = (
-    *_SPARK,
-    "tests/kafka/exactly_once/",
-    "tests/fault/",
-    "tests/acceptance/kafka/",
-    "tests/kafka/",
-    "tests/acceptance/",
-)
+#: Files that take long whoever runs them: they begin first, in this order.
+_DEAR: Final = (*_SPARK, "tests/kafka/exactly_once/", "tests/fault/")
+#: Files that wait for brokers and processes. Most of those that only compute come in between...
+_WAITING: Final = ("tests/acceptance/kafka/", "tests/kafka/", "tests/acceptance/")
+#: ...and the rest at the end, where short ones let all processes end together.
+_BETWEEN: Final = 2 / 3
 
 
 #: Nodes of these tests are not measured: other tests run the same code, SIGKILL leaves no result of most of
@@ -74,12 +72,31 @@ def coverage_of_nodes(request: pytest.FixtureRequest, monkeypatch: pytest.Monkey
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sort them as `_DEAR` says; what is equal stays in its order."""
+    """Sort them by file as `_DEAR`, `_WAITING` and `_BETWEEN` say; what is equal stays in its order."""
+    files: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.nodeid.partition("::")[0], []).append(item)
 
-    def place(item: pytest.Item) -> int:
-        return next((at for at, begin in enumerate(_DEAR) if item.nodeid.startswith(begin)), len(_DEAR))
+    def place(name: str, of: tuple[str, ...]) -> int:
+        return next(at for at, begin in enumerate(of) if name.startswith(begin))
 
-    items.sort(key=place)
+    dear = sorted((name for name in files if name.startswith(_DEAR)), key=lambda name: place(name, _DEAR))
+    others = [name for name in files if not name.startswith(_DEAR)]
+    waiting = [name for name in others if name.startswith(_WAITING)]
+    waiting.sort(key=lambda name: place(name, _WAITING))
+    computing = [name for name in others if not name.startswith(_WAITING)]
+    items[:] = [item for name in (*dear, *_mixed(waiting, computing)) for item in files[name]]
+
+
+def _mixed(waiting: list[str], computing: list[str]) -> list[str]:
+    """All of both in their order, `_BETWEEN` of the second spread evenly between the first."""
+    found: list[str] = []
+    taken = 0
+    for number, name in enumerate(waiting, start=1):
+        upto = int(len(computing) * _BETWEEN * number / len(waiting))
+        found += [name, *computing[taken:upto]]
+        taken = upto
+    return found + computing[taken:]
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
