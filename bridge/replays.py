@@ -14,10 +14,14 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from dedup.replay_plan import FORCED, NAME_DIGITS
+
 #: Begins the name of every such address. A slash is in no bridge's and no address's name.
 PREFIX: Final = "$replay/"
 
-_PLANNED: Final = re.compile(r"(?P<stream>.+):replay:[0-9a-f]{16}(?P<force>:force)?", re.DOTALL)
+_PLANNED: Final = re.compile(
+    rf"(?P<stream>.+):replay:[0-9a-f]{{{NAME_DIGITS}}}(?P<force>{FORCED})?", re.DOTALL
+)
 
 
 def replay_address(bridge: str, address: str) -> str:
@@ -40,7 +44,7 @@ def plan_stream(stream: str, plan: str, *, force: bool) -> str:
 
     `plan`: its name, 16 digits (`dedup.replay_plan.Plan.name`).
     """
-    return f"{stream}:replay:{plan}{':force' if force else ''}"
+    return f"{stream}:replay:{plan}{FORCED if force else ''}"
 
 
 def planned_stream(identity: str) -> str | None:

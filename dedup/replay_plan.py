@@ -24,6 +24,8 @@ from dedup.ids import MAX_POSITION
 VERSION: Final = 1
 #: Digits of the hash that name the plan's streams.
 NAME_DIGITS: Final = 16
+#: Ends the names of the streams of a plan that does not ask the target first.
+FORCED: Final = ":force"
 
 _TEXTS: Final = ("bridge", "stream", "address", "target", "store")
 _ENTRY_KEYS: Final = frozenset((*_TEXTS, "positions"))

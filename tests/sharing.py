@@ -76,16 +76,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     files: dict[str, list[pytest.Item]] = {}
     for item in items:
         files.setdefault(item.nodeid.partition("::")[0], []).append(item)
-
-    def place(name: str, of: tuple[str, ...]) -> int:
-        return next(at for at, begin in enumerate(of) if name.startswith(begin))
-
-    dear = sorted((name for name in files if name.startswith(_DEAR)), key=lambda name: place(name, _DEAR))
-    others = [name for name in files if not name.startswith(_DEAR)]
-    waiting = [name for name in others if name.startswith(_WAITING)]
-    waiting.sort(key=lambda name: place(name, _WAITING))
-    computing = [name for name in others if not name.startswith(_WAITING)]
-    items[:] = [item for name in (*dear, *_mixed(waiting, computing)) for item in files[name]]
+    named = [name for begin in (*_DEAR, *_WAITING) for name in files if name.startswith(begin)]
+    dear = dict.fromkeys(name for name in named if name.startswith(_DEAR))
+    waiting = dict.fromkeys(name for name in named if name not in dear)
+    computing = [name for name in files if name not in dear | waiting]
+    items[:] = [item for name in (*dear, *_mixed([*waiting], computing)) for item in files[name]]
 
 
 def _mixed(waiting: list[str], computing: list[str]) -> list[str]:

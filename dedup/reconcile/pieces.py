@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from dedup.reconcile.events import is_received, is_sent
 from dedup.reconcile.line_format import flow
+from dedup.replay_plan import FORCED
 
 
 class Of(IntEnum):
@@ -56,8 +57,7 @@ def of_lines(events: DataFrame, flows: DataFrame, *, late_after_ms: int, now_ms:
         _of_runs(late_runs, F.when(sent, Of.OLD).otherwise(Of.LATE)),
         F.transform("refused", lambda position: _piece(F.lit(int(Of.REFUSED)), position, position + 1)),
     ]
-    none = F.array().cast(_PIECES)
-    return own.select("flow", F.inline(F.concat(*(F.coalesce(part, none) for part in parts))))
+    return own.select("flow", _inline(*parts))
 
 
 def of_replays(events: DataFrame) -> DataFrame:
@@ -68,11 +68,11 @@ def of_replays(events: DataFrame) -> DataFrame:
     again. It had not been asked where the plan was forced.
     """
     brought = events.where(is_received() & F.col("replays").isNotNull())
-    forced = F.when(F.col("stream").endswith(":force"), _of_runs(F.col("runs"), F.lit(int(Of.RECEIVED))))
+    forced = F.when(F.col("stream").endswith(FORCED), _of_runs(F.col("runs"), F.lit(int(Of.RECEIVED))))
     mended = _of_runs(F.col("runs"), F.lit(int(Of.MENDED)))
     return brought.select(
         flow(F.col("bridge"), F.col("replays"), F.col("store")),
-        F.inline(F.concat(mended, F.coalesce(forced, F.array().cast(_PIECES)))),
+        _inline(mended, forced),
     )
 
 
@@ -83,6 +83,12 @@ def of_disorder(lines: DataFrame) -> DataFrame:
 
 def _piece(of: Column, first: Column, end: Column) -> Column:
     return F.struct(of.cast("int").alias("of"), first.alias("first"), end.alias("end"))
+
+
+def _inline(*parts: Column) -> Column:
+    """A row a piece of all these arrays, of which some may be null."""
+    none = F.array().cast(_PIECES)
+    return F.inline(F.concat(*(F.coalesce(part, none) for part in parts)))
 
 
 def _of_runs(runs: Column, of: Column) -> Column:

@@ -45,8 +45,8 @@ class Tables:
     """The result of a run. The frames are lazy; what they share is kept until `release`.
 
     A flow is (bridge, stream, store), but for the streams of replay plans. Clients' sends are flows with a
-    null bridge and a received side only. A flow's `address` and `target` are those of its
-    newest sent line; of its newest received line where it has no sent line.
+    null bridge and a received side only. A flow's `address` and `target` are those of its newest sent line,
+    or of its newest received line where it has no sent line.
     """
 
     #: `INPUTS`: a row a file. `lines`: read; `unreadable`: torn or not JSON, not in `lines`;

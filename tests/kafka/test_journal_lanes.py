@@ -10,8 +10,16 @@ from aiokafka.errors import KafkaError
 from bridge.errors import TargetRefused
 from bridge.kafka import identity
 from bridge.kafka.generations import set_lanes
-from tests.kafka.journal_rig import Names, bridge, covered, lane_of, stream
+from tests.kafka.journal_rig import Names, Owner, bridge, covered, lane_of, stream
 from tests.kafka.reachable import Reachable
+
+
+async def leave_open(owner: Owner, partition: int) -> None:
+    """Write in a transaction that nobody commits: the owner is dead."""
+    change = owner.remembered.change()
+    change.cover(stream(partition), covered(9))
+    await owner.write(change)
+
 
 # -- other lanes ---------------------------------------------------------------------------------------
 
@@ -48,9 +56,7 @@ async def test_what_a_dead_owner_left_open_does_not_hold_up_the_next_lanes(
         dead = await it.take(1)
         partition = next(number for number in range(20) if lane_of(number, 2) == 1)
         await dead.cover(partition, 5)
-        change = dead.remembered.change()
-        change.cover(stream(partition), covered(9))
-        await dead.write(change)  # and never commits
+        await leave_open(dead, partition)
         before, after = await set_lanes(it.connection, bridge=it.name, topic=it.journal_topic, lanes=1)
         assert (before.lanes, after.lanes) == (2, 1)
         it.lanes = 1
@@ -166,9 +172,7 @@ async def test_what_a_dead_owner_left_open_does_not_hold_up_another_name(
     ):
         dead = await old.take()
         await dead.cover(0, 5)
-        change = dead.remembered.change()
-        change.cover(stream(0), covered(9))
-        await dead.write(change)  # and never commits
+        await leave_open(dead, 0)
         assert (await new.take()).next(0) == 5
 
 
