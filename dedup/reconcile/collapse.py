@@ -15,8 +15,9 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from dedup.reconcile.ids import entries, is_checked
+from dedup.reconcile.ids import is_checked
 from dedup.reconcile.lines import COLUMNS
+from dedup.reconcile.rejected import known_already
 from dedup.reconcile.times import HOUR_MS
 
 #: Most runs that a line made of others has, in which one more batch is begun: a row must fit a task.
@@ -143,13 +144,12 @@ def _id_lines(old: DataFrame) -> DataFrame:
 
 def _verdicts(old: DataFrame) -> DataFrame:
     """How many messages old verdict lines rejected: one line a log, without their IDs and positions."""
-    rejected = F.greatest("duplicates", F.size(entries(F.col("ids"))).cast("long"))
     keys = (*_LOG, *_SHARED, "verdict")
     return (
         old.groupBy(*keys)
         .agg(
             F.max("upto").alias("upto"),
-            F.sum(rejected).alias("duplicates"),
+            F.sum(known_already()).alias("duplicates"),
             F.max("committed").alias("committed"),
             F.array(F.min(F.array_min("events")), F.max(F.array_max("events"))).alias("events"),
             F.max(F.struct("file_number", "path", "line_number")).alias("place"),

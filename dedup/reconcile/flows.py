@@ -8,6 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from dedup.reconcile.events import MAX_BROADCAST, is_received, is_sent
+from dedup.reconcile.rejected import known_already
 
 #: Lines of a flow that one task compares. A flow with more is split by position.
 LINES_PER_RANGE: Final = 50_000
@@ -32,7 +33,7 @@ def flows(events: DataFrame) -> DataFrame:
         F.count("*").alias("lines"),
         F.sum((F.col("upto") - F.col("from")).cast("double")).alias("span"),
         F.max("upto").alias("newest"),
-        F.sum(F.when(F.col("side") == "received", _rejected()).otherwise(0)).alias("rejected"),
+        F.sum(F.when(F.col("side") == "received", known_already()).otherwise(0)).alias("rejected"),
         F.min(_time(F.least(_event(0), _event(1)))).alias("first_ms"),
         F.max(_time(F.greatest(_event(0), _event(1)))).alias("last_ms"),
         F.max(_time(F.col("committed") - F.coalesce("clock_offset", F.lit(0)))).alias("committed_ms"),
@@ -104,14 +105,6 @@ def _latest(name: str, side: str) -> Column:
     """The name that the side's line with the greatest upto has."""
     belongs = F.col("side") == side
     return F.max_by(F.when(belongs, F.col(name)), F.when(belongs, F.col("newest"))).alias(f"{side}_{name}")
-
-
-def _rejected() -> Column:
-    """Messages of a received line that the target knew already."""
-    named = F.coalesce(F.size(F.from_json("ids", "array<array<string>>")), F.lit(0))
-    return F.when(F.col("verdict").isNotNull(), F.greatest("duplicates", named)).otherwise(
-        F.col("duplicates")
-    )
 
 
 def _event(which: int) -> Column:

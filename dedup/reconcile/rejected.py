@@ -41,6 +41,17 @@ def rejected(events: DataFrame) -> DataFrame:
     )
 
 
+def known_already() -> Column:
+    """How many messages a received line says the target knew, each message in one line of its flow.
+
+    A Kafka target names known IDs in a line of its own beside the batch's, which has counted them.
+    """
+    is_verdict, has_ids = F.col("verdict").isNotNull(), F.col("ids").isNotNull()
+    counted_before = is_verdict & has_ids & F.col("bridge").isNotNull()
+    named = F.when(is_verdict & has_ids, id_text.number(F.col("ids"))).otherwise(0)
+    return F.when(counted_before, 0).otherwise(F.greatest("duplicates", named))
+
+
 def _row(first: Column, last: Column, count: Column, id_: Column, detail: Column) -> Column:
     values = {"first": first, "last": last, "count": count, "id": id_, "detail": detail}
     return F.struct(*(value.alias(name) for name, value in values.items())).cast(_RUN)

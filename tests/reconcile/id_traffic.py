@@ -45,6 +45,8 @@ class IdSpec:
     #: Capacity of the address's ring of IDs; 0: none is remembered.
     cache: int
     node: str = "hub-1"
+    #: Whether the store is a Kafka cluster: known IDs are named in the flow that brought them.
+    is_kafka: bool = False
 
 
 def simulate(spec: IdSpec) -> tuple[list[Entry], dict[Flow, FlowTruth], IdTruth]:
@@ -115,28 +117,34 @@ class _Run:
     def _reject(self, value: bytes) -> None:
         """A known ID: its position is covered all the same, unless a client sent it."""
         if self.by:
-            self._write_received(1, rejected=1)
+            span = self._write_received(1, rejected=1)
+            if self.spec.is_kafka:
+                self._write(self._flow(), span, ids=[(None, value)], duplicates=1, verdict="duplicate")
+                return
         clients = self._flow(0)
         self.flows[clients].rejected += 1
         self._write(clients, (0, 0), ids=[(None, value)], duplicates=1, verdict="duplicate")
 
-    def _write_received(self, count: int, *, rejected: int) -> None:
+    def _write_received(self, count: int, *, rejected: int) -> tuple[int, int]:
         found = self.flows[self._flow()]
         from_ = found.received_upto or 0
-        found.received_upto = from_ + count
-        found.received.update(range(from_, from_ + count))
+        span = (from_, from_ + count)
+        found.received_upto = span[1]
+        found.received.update(range(*span))
         found.rejected += rejected
-        self._write(self._flow(), (from_, from_ + count), ids=self.ids, duplicates=rejected, verdict=None)
+        self._write(self._flow(), span, ids=self.ids, duplicates=rejected, verdict=None)
+        return span
 
     def _write(
         self, flow: Flow, span: tuple[int, int], *, ids: list[tuple[int | None, bytes]], duplicates: int,
         verdict: str | None,
     ) -> None:  # fmt: skip
         spec, number = self.spec, len(self.entries)
+        is_covered = verdict is None and span[0] < span[1]
         text = delivery_log.line(
             side="received", node=spec.node, node_id=f"id-of-{spec.node}", bridge=flow.bridge, lane=0,
             stream=flow.stream, address=spec.address, target=spec.node, store=flow.store, from_=span[0],
-            upto=span[1], runs=((span[0], span[1] - 1),) if span[0] < span[1] else (), refused=(), ids=ids,
+            upto=span[1], runs=((span[0], span[1] - 1),) if is_covered else (), refused=(), ids=ids,
             events=(BEGAN_MS + number, BEGAN_MS + number), committed=BEGAN_MS + number + USUAL_MS,
             duplicates=duplicates, recovered=False, verdict=verdict,
         )  # fmt: skip

@@ -209,7 +209,7 @@ def _compare(flow: Flow, events: list[Event], late: _Late) -> FlowTruth:
     found.refused = sender.refused() | receiver.refused()
     found.doubled = {p for p, times in found.received.items() if times > 1}
     found.out_of_order = _out_of_order(accepted)
-    found.rejected = sum(e.line["duplicates"] for e in events if e.line["side"] == "received")
+    found.rejected = sum(e.line["duplicates"] for e in events if _counts_rejected(e.line))
     found.sent_upto = sender.upto() if sender.lines else None
     found.received_upto = receiver.upto() if receiver.lines else None
     found.unknown = _gaps(sender) | _gaps(receiver)
@@ -218,6 +218,12 @@ def _compare(flow: Flow, events: list[Event], late: _Late) -> FlowTruth:
         found.late = found.sent & receiver.messages_where(late.is_delivered_late)
         found.overdue = found.open & sender.messages_where(late.is_overdue)
     return found
+
+
+def _counts_rejected(line: dict[str, Any]) -> bool:
+    """A bridge's line that names known IDs stands beside the one that counted them."""
+    names = line.get("verdict") is not None and bool(line["ids"])
+    return line["side"] == "received" and not (names and line["bridge"] is not None)
 
 
 def _compare_sides(found: FlowTruth, sender: _Side, receiver: _Side) -> None:

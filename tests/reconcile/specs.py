@@ -51,6 +51,7 @@ id_runs = st.builds(
     address=st.just(""),
     sends=st.lists(_sends, max_size=14).map(tuple),
     cache=st.integers(0, 5),
+    is_kafka=st.booleans(),
 )
 
 layouts = st.builds(

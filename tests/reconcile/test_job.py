@@ -254,6 +254,11 @@ def test_rejected_ids_are_named_and_bytes_are_no_text(found: Found) -> None:
     assert rejected == {('{"base64":"gP8="}', 1), (None, 1)}
 
 
+def test_an_id_that_a_kafka_target_names_is_rejected_once(found: Found) -> None:
+    # By its batch's line, which counts it, and by the line that names it.
+    assert found.flow("kafka:c:t:0").rejected == 1
+
+
 def test_an_id_cache_must_reach_back_to_the_first_copy(found: Found) -> None:
     # Accepted, in log order: a b <gP8=> "gP8=" q | b c | c. From the first b to the second are 4 others.
     cache = found.id_caches["checked"]

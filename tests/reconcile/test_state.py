@@ -61,7 +61,8 @@ def made_logs(rng: random.Random, directory: Path) -> list[Path]:
             Send(rng.randrange(len(id_traffic.IDS)), rng.choice([0, 0, 1]), rng.random() < 0.3)
             for _ in range(14)
         )
-        entries += id_traffic.simulate(IdSpec(f"store-{number}", "address", sends, cache=3))[0]
+        spec = IdSpec(f"store-{number}", "address", sends, cache=3, is_kafka=number == 1)
+        entries += id_traffic.simulate(spec)[0]
     log_files.write(entries, directory, Layout(lines_per_file=14, open_and_torn=True, copied=3, moved=2))
     files = sorted(directory.rglob("*.jsonl*"))
     rng.shuffle(files)
