@@ -7,15 +7,16 @@ certificates must be there on every machine, and no secret travels in a job.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from bridge.cli.client import Connection, NodeClient, Problem, Unreachable, address_path
-from bridge.errors import BridgeError
+from bridge.errors import BridgeError, NotFound
 from bridge.kafka.connection import KafkaConnection
+from bridge.kafka.errors import explained
 from bridge.kafka.options import kafka_connection
 from bridge.settings import load
 from bridge.settings.connectors import JOURNAL
@@ -36,14 +37,33 @@ def access(settings: Settings, path: Path, connector: str) -> Access:
     return Access(NODE, where, connector, "node")
 
 
-def kafka(settings: str, connector: str) -> KafkaConnection:
-    """The cluster of a connector. Raises: SettingsInvalid, SecurityUnusable."""
-    return kafka_connection(connector, load(Path(settings), os.environ).connectors[connector])
+def kafka(settings: str, connector: str) -> KafkaEnd:
+    """The cluster of a connector. Raises: ReadFailed: the settings, or a certificate, are of no use here."""
+    with _of_use(connector):
+        return KafkaEnd(kafka_connection(connector, _settings(settings, connector).connectors[connector]))
 
 
 def node(settings: str, connector: str) -> NodeEnd:
-    """The node of a connector, or ``journal``'s own. Raises: SettingsInvalid."""
-    return node_end(load(Path(settings), os.environ), connector)
+    """The node of a connector, or ``journal``'s own. Raises: ReadFailed: as `kafka`."""
+    with _of_use(connector):
+        return node_end(_settings(settings, connector), connector)
+
+
+def _settings(path: str, connector: str) -> Settings:
+    """What this machine has at the path. Raises: SettingsInvalid, NotFound: it has another file there."""
+    found = load(Path(path), os.environ)
+    if connector not in found.connectors and connector != JOURNAL:
+        raise NotFound(f"{path}: no connector of this name", key="connectors", found=connector)
+    return found
+
+
+@contextmanager
+def _of_use(connector: str) -> Iterator[None]:
+    """Whatever is wrong with an end's settings, as a task says it: in one line."""
+    try:
+        yield
+    except BridgeError as error:
+        raise ReadFailed(f"connector {connector}: {'; '.join(str(error).splitlines())}") from error
 
 
 def node_end(settings: Settings, connector: str) -> NodeEnd:
@@ -60,6 +80,28 @@ def node_end(settings: Settings, connector: str) -> NodeEnd:
         raise BridgeError("an audit of this node's journal needs an [acceptor] to ask", key="acceptor")
     token = settings.acceptor.tokens[0] if settings.acceptor.tokens else ""
     return NodeEnd(connector, Connection(settings.acceptor.url, token))
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaEnd:
+    """A cluster, as `dedup.reconcile.audit.kafka_source` reads it."""
+
+    connection: KafkaConnection
+
+    @property
+    def name(self) -> str:
+        """The connector's name: what errors call it."""
+        return self.connection.name
+
+    def consumer(self, **own: Any) -> Any:
+        """As `KafkaConnection.consumer`."""
+        return self.connection.consumer(**own)
+
+    def told(self, error: Exception, topic: str) -> str:
+        """What an error at reading a topic means, and which right or setting mends it."""
+        resource = f"topic {topic}"
+        text = explained(error, side="source", connector=self.name, operation="Read", resource=resource)
+        return str(text).removeprefix(f"connector {self.name}: Read {resource}: ")
 
 
 @dataclass(frozen=True, slots=True)

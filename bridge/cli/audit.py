@@ -73,16 +73,18 @@ def _run(arguments: argparse.Namespace) -> int:
         return _unusable(reason)
     from dedup.reconcile.audit.command import run
     from dedup.reconcile.audit.errors import ReadFailed
+    from dedup.reconcile.audit.kafka_source import clients_silenced
 
     try:
         planner = _planner(arguments)
-        plan = asyncio.run(planner.plan())
-        summary = run(
-            plan,
-            lambda read: asyncio.run(planner.renewed(read)),
-            master=arguments.master,
-            output=arguments.output,
-        )
+        with clients_silenced():
+            plan = asyncio.run(planner.plan())
+            summary = run(
+                plan,
+                lambda read: asyncio.run(planner.renewed(read)),
+                master=arguments.master,
+                output=arguments.output,
+            )
     except SettingsInvalid as invalid:
         warn("\n".join(invalid.lines()))
         return Exit.USAGE

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import subprocess
+import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,19 +17,35 @@ import confluent_kafka
 import pytest
 from pyspark.sql import SparkSession
 
+from bridge.audit.access import KafkaEnd
+from bridge.audit.planning import Pair, Planner, of_bridge, of_names
 from bridge.cli import main
+from bridge.kafka.connection import KafkaConnection
+from bridge.offline import find_bridge, read_settings
+from bridge.settings.model import Settings
 from dedup.ids import Stamp
+from dedup.reconcile.audit import bounds, kafka_source, source
+from dedup.reconcile.audit.command import run
+from dedup.reconcile.audit.errors import ReadFailed
 from dedup.reconcile.audit.kafka_source import read
 from dedup.reconcile.audit.plan import Range
+from tests.acceptance.nodes import eventually
+from tests.kafka.brokers import Cluster
 from tests.kafka.check import Arrived
 from tests.kafka.check import read as arrived
 from tests.kafka.conftest import Clusters
 from tests.kafka.nodes import KafkaNode, await_progress, bridge_table, connector_tables, kafka_bridge
-from tests.kafka.reachable import Reachable
+from tests.kafka.poison import send_poison
+from tests.kafka.reachable import CALL_TIMEOUT_S, Reachable
+from tests.kafka.secured import PASSWORD, USER, allowed, secured_cluster
+from tests.kafka.test_source_starts import expire
 from tests.kafka.traffic import Traffic, produce
 from tests.reconcile.conftest import quick_session
 
 ID_HEADER: Final = "_AMQ_DUPL_ID"
+WRONG_PASSWORD: Final = "wr0ng-s3cret"
+#: Longest that the command may take in a process of its own, which starts a Spark of its own, in seconds.
+COMMAND_TIMEOUT_S: Final = 180.0
 Unique = Callable[[str], str]
 MakeNode = Callable[..., KafkaNode]
 
@@ -77,6 +99,26 @@ def write(cluster: Reachable, topic: str, records: Iterable[Arrived], *, abort: 
         producer.abort_transaction(30)
     else:
         producer.commit_transaction(30)
+
+
+def headed(*headers: tuple[str, bytes]) -> Arrived:
+    """A record of partition 0, to `write`."""
+    return Arrived(0, 0, b"body", None, headers, 0)
+
+
+def produce_plain(cluster: Reachable, topic: str, count: int, partition: int = 0) -> None:
+    """Records of 1 KB without headers, each a batch, and no transaction: offsets leave nothing out."""
+    each = {"linger.ms": 0, "batch.num.messages": 1}
+    producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap, **each})
+    for _ in range(count):
+        producer.produce(topic, b"x" * 1_000, partition=partition)
+    assert producer.flush(30) == 0
+
+
+def planner(settings: Path, pair: Callable[[Settings], Pair]) -> Planner:
+    """What the command plans with."""
+    read_there = read_settings(settings)
+    return Planner(read_there, settings, pair(read_there))
 
 
 def found(summary: dict[str, Any], kind: str) -> set[tuple[int, int, int]]:
@@ -172,11 +214,8 @@ url = "{hub.url}"
 async def test_a_partition_that_brings_nothing_ends_its_task_with_a_reason(
     clusters: Clusters, topic: str
 ) -> None:
-    from bridge.kafka.connection import KafkaConnection
-    from dedup.reconcile.audit.errors import ReadFailed
-
     produce(clusters.a, topic, Traffic(8, 20, partitions=1).records())
-    connection = KafkaConnection("a", clusters.a.bootstrap)
+    connection = KafkaEnd(KafkaConnection("a", clusters.a.bootstrap))
     beyond = Range("source", topic, 0, 5, 1_000, 0, 0, "s")
     reading = read(connection, beyond, stalled_after_ms=300)
     read_there: list[int] = []
@@ -188,3 +227,255 @@ async def test_a_partition_that_brings_nothing_ends_its_task_with_a_reason(
     with pytest.raises(ReadFailed, match=rf"{topic}/0 could not be read beyond offset 20 of 1000: nothing"):
         await read_all()
     assert read_there == list(range(5, 20))
+
+
+# -- headers whose names are no text -----------------------------------------------------------------------
+
+
+def poison(cluster: Reachable, topic: str, partition: int = 0) -> None:
+    """A record that aiokafka cannot decode."""
+    asyncio.run(send_poison(cluster.bootstrap, topic, partition))
+
+
+def test_a_record_that_parks_its_partition_is_open_and_so_is_what_is_behind_it(
+    clusters: Clusters, topic: str, unique: Unique, make_node: MakeNode, audit: Audit, tmp_path: Path
+) -> None:
+    bridge = unique("a-to-b")
+    node = make_node("node-1", kafka_bridge(clusters._asdict(), bridge, queue_name=topic))
+    traffic = Traffic(9, 60, partitions=2, ids=0)
+    produce(clusters.a, topic, traffic.records())
+    parked_at = clusters.a.offsets(topic)[0]
+    poison(clusters.a, topic)
+    produce(clusters.a, topic, traffic.records())
+    ends = clusters.a.offsets(topic)
+    node.start()
+    parked = node.event("partition-parked")
+    assert (parked["partition"], parked["offset"]) == (0, parked_at)
+    await_arrivals(clusters.b, topic, {0: parked_at, 1: ends[1]})
+    assert node.stop() == 0
+
+    code, summary = audit(node.file, bridge, "--output", str(tmp_path / "audit"))
+    assert (code, summary["verdict"]) == (0, "clean"), summary["findings"]
+    assert found(summary, "open") == {(0, parked_at, ends[0] - 1)}
+    assert [one["source"] for one in summary["streams"]] == [ends[0], ends[1]]
+    assert [one["arrived"] for one in summary["streams"]] == [parked_at, ends[1]]
+
+
+def test_poison_that_is_covered_is_refused_with_its_dead_letter_and_lost_without(
+    clusters: Clusters, topic: str, unique: Unique, audit: Audit, tmp_path: Path
+) -> None:
+    """No bridge runs: what its target holds is written by hand, others' poison included."""
+    target, letters, bridge = unique("there"), unique("letters"), unique("a-to-b")
+    ends = {"forwarding_address": target, "dead_letter_address": letters}
+    settings = tmp_path / "settings.toml"
+    settings.write_text(kafka_bridge(clusters._asdict(), bridge, queue_name=topic, **ends))
+    for name in (target, letters):
+        clusters.b.create_topic(name)
+    produce_plain(clusters.a, topic, 2)
+    poison(clusters.a, topic)  # at 2
+    produce_plain(clusters.a, topic, 1)
+    poison(clusters.a, topic)  # at 4
+    produce_plain(clusters.a, topic, 2)
+    made = planner(settings, lambda read_there: of_bridge(find_bridge(read_there, bridge)))
+    planned = asyncio.run(made.plan())
+    identity = next(one.identity for one in planned.streams if one.partition == 0)
+    told = {"bridge": bridge.encode(), "stream": identity.encode(), "position": b"2"}
+    poison(clusters.b, letters)
+    write(clusters.b, letters, [headed(*((f"core-bridge-{name}", value) for name, value in told.items()))])
+    poison(clusters.b, target)
+    stamp = Stamp(identity)
+    write(clusters.b, target, [headed((ID_HEADER, stamp.text(at).encode())) for at in (0, 1, 3, 5)])
+    poison(clusters.b, target)
+    write(clusters.b, target, [headed((ID_HEADER, stamp.text(6).encode()))])
+
+    code, summary = audit(settings, bridge, "--output", str(tmp_path / "audit"))
+    assert (code, summary["verdict"]) == (3, "lost"), summary["findings"]
+    assert found(summary, "refused") == {(0, 2, 2)}
+    assert found(summary, "lost") == {(0, 4, 4)}
+    assert len(summary["findings"]) == 2, summary["findings"]
+    counts = summary["streams"][0]
+    assert (counts["source"], counts["arrived"], summary["others"]) == (7, 5, 2)
+
+
+def await_arrivals(cluster: Reachable, topic: str, counts: dict[int, int]) -> None:
+    """Return when the partitions of a topic have at least so many committed records."""
+
+    def there() -> bool:
+        numbers = Counter(one.partition for one in arrived(cluster, topic))
+        return all(numbers[partition] >= count for partition, count in counts.items())
+
+    eventually(there, f"{counts} records by partition are in {topic}")
+
+
+# -- retention while an audit runs -------------------------------------------------------------------------
+
+
+def test_what_is_deleted_between_planning_and_reading_is_not_lost(
+    clusters: Clusters, topic: str, unique: Unique, spark: SparkSession, tmp_path: Path
+) -> None:
+    target = unique("there")
+    clusters.b.create_topic(target)
+    produce_plain(clusters.a, topic, 30)
+    produce_plain(clusters.a, topic, 10, partition=1)
+    settings = tmp_path / "settings.toml"
+    settings.write_text(connector_tables(clusters._asdict()))
+    made = planner(settings, lambda read_there: of_names(read_there, ("a", topic), ("b", target)))
+    identities = {one.partition: one.identity for one in asyncio.run(made.plan()).streams}
+    zero, one = Stamp(identities[0]), Stamp(identities[1])
+    # Of partition 0 the first 12 have never arrived, of partition 1 but the last one has.
+    ids = [zero.text(at) for at in range(12, 30)] + [one.text(9)]
+    write(clusters.b, target, [headed((ID_HEADER, text.encode())) for text in ids])
+
+    plan = asyncio.run(made.plan())
+    assert [(each.start, each.end) for each in plan.streams] == [(0, 30), (0, 10)]
+    expire(clusters.a, topic, 12)
+    expire(clusters.a, topic, 10, partition=1)  # all of it
+    expire(clusters.b, target, 3)
+    summary = run(
+        plan,
+        lambda planned: asyncio.run(made.renewed(planned)),
+        master=None,
+        output=str(tmp_path / "audit"),
+    )
+    assert len(summary.findings) == 1, summary.findings
+    (told,) = summary.findings
+    assert (told.kind, told.stream, told.first, told.last) == ("unknown", identities[0], 12, 14)
+    assert told.detail == bounds.BY_DELETION
+    assert [(each.first, each.source, each.arrived) for each in summary.streams] == [(12, 18, 15), (10, 0, 0)]
+    assert (summary.verdict, summary.others) == ("unknown", 1), summary
+
+
+async def test_what_is_deleted_under_a_reader_is_left_out_and_it_goes_on_behind(
+    clusters: Clusters, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce_plain(clusters.a, topic, 40)
+    monkeypatch.setattr(kafka_source, "FETCH_BYTES", 2_000)
+    end = KafkaEnd(KafkaConnection("a", clusters.a.bootstrap))
+    piece = Range("source", topic, 0, 0, 40, 0, 0, "s")
+    offsets_read: list[int] = []
+    async with asyncio.timeout(CALL_TIMEOUT_S):
+        async for records in read(end, piece):
+            if not offsets_read:
+                expire(clusters.a, topic, 30)
+            offsets_read += [offset for offset, _, _ in records]
+    assert offsets_read == [*range(len(offsets_read) - 10), *range(30, 40)]
+    assert len(offsets_read) < 40, "what was deleted had been read before"
+    expire(clusters.a, topic, 40)
+    async with asyncio.timeout(CALL_TIMEOUT_S):
+        assert [records async for records in read(end, piece) if records] == []
+
+
+# -- secured clusters --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Secured:
+    """Two topics of a cluster that wants TLS and a password, and settings that lead there."""
+
+    cluster: Cluster
+    settings: Path
+    #: Holds the password, and is read whenever the settings are.
+    password: Path
+    topic: str
+    target: str
+
+    @property
+    def arguments(self) -> list[str]:
+        return ["--source", "eu", self.topic, "--target", "us", self.target]
+
+
+@pytest.fixture(scope="module")
+def secured_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, Path]]:
+    """With the directory of its certificates."""
+    directory = tmp_path_factory.mktemp("secured")
+    with secured_cluster(directory) as cluster:
+        yield cluster, directory
+
+
+@pytest.fixture
+def secured(secured_broker: tuple[Cluster, Path], unique: Unique, tmp_path: Path) -> Iterator[Secured]:
+    """Alice may audit, and nothing else."""
+    cluster, directory = secured_broker
+    password = tmp_path / "password"
+    password.write_text(PASSWORD)
+    topic, target = unique("orders"), unique("there")
+    login = {
+        "security-protocol": "SASL_SSL",
+        "sasl-mechanism": "SCRAM-SHA-512",
+        "sasl-plain-username": USER,
+        "sasl-plain-password": f"${{file:{password}}}",
+        "ssl-cafile": str(directory / "authority.pem"),
+    }
+    brokers = cluster.bootstrap_of("SASL_SSL")
+    settings = tmp_path / "settings.toml"
+    settings.write_text(connector_tables({"eu": brokers, "us": brokers}, {"eu": login, "us": login}))
+    for name in (topic, target):
+        cluster.create_topic(name)
+    rights = [("topic", name, right) for name in (topic, target) for right in ("Read", "DescribeConfigs")]
+    with allowed(cluster, *rights):
+        yield Secured(cluster, settings, password, topic, target)
+
+
+def in_a_process(secured: Secured, output: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """The command, with what it and the processes that it starts print."""
+    command = [sys.executable, "-m", "bridge", "audit", *secured.arguments, "--master", "local[1]"]
+    return subprocess.run(
+        [*command, "--settings", str(secured.settings), "--output", str(output)],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_TIMEOUT_S,
+        check=False,
+    )
+
+
+def test_an_audit_reads_over_tls_with_a_password_that_no_plan_has(
+    secured: Secured, audit: Audit, spark: SparkSession, tmp_path: Path
+) -> None:
+    produce_plain(secured.cluster, secured.topic, 5)
+    made = planner(
+        secured.settings,
+        lambda read_there: of_names(read_there, ("eu", secured.topic), ("us", secured.target)),
+    )
+    plan = asyncio.run(made.plan())
+    stamp = Stamp(plan.streams[0].identity)
+    ids = [stamp.text(at).encode() for at in (0, 1, 3)]
+    write(secured.cluster, secured.target, [headed((ID_HEADER, one)) for one in ids])
+
+    code, summary = audit(secured.settings, *secured.arguments, "--output", str(tmp_path / "audit"))
+    assert (code, found(summary, "lost"), found(summary, "open")) == (3, {(0, 2, 2)}, {(0, 4, 4)}), summary
+    frame = source.read(spark, plan, "source")
+    texts = [str(frame._jdf.queryExecution().toString()), str(frame.schema), repr(plan)]
+    assert str(secured.settings) in repr(plan), "tasks find the password by the settings"
+    assert not [text for text in texts if PASSWORD in text]
+
+
+def test_a_wrong_password_is_one_line_that_names_the_setting(secured: Secured, tmp_path: Path) -> None:
+    secured.password.write_text(WRONG_PASSWORD)
+    ended = in_a_process(secured, tmp_path / "audit")
+    assert (ended.returncode, ended.stdout) == (1, ""), ended
+    assert ended.stderr.count("\n") == 1, ended.stderr
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("core-bridge: SOURCE_REFUSED: connector eu: Describe cluster: 127.0.0.1:"), line
+    assert "SASL_AUTHENTICATION_FAILED (58)" in line
+    assert line.endswith("see sasl-mechanism, sasl-plain-username and sasl-plain-password")
+    assert WRONG_PASSWORD not in line
+
+
+def test_a_password_that_is_wrong_where_tasks_run_is_one_line_too(secured: Secured, tmp_path: Path) -> None:
+    """Who plans has the right one: it is changed, or another one on Spark's machines."""
+    produce_plain(secured.cluster, secured.topic, 5)
+    python = tmp_path / "python-elsewhere"
+    changed = f"printf %s {WRONG_PASSWORD} > '{secured.password}'"
+    python.write_text(f"#!/bin/sh\n{changed}\nexec '{sys.executable}' \"$@\"\n")
+    python.chmod(0o700)
+    ended = in_a_process(secured, tmp_path / "audit", PYSPARK_PYTHON=str(python))
+    assert (ended.returncode, ended.stdout) == (1, ""), ended
+    said = [line for line in ended.stderr.splitlines() if not line.startswith("WARNING: Using incubator")]
+    assert len(said) == 1, ended.stderr
+    (line,) = said
+    where = f"{secured.topic}/0 could not be read beyond offset 0 of 5"
+    assert line.startswith(f"core-bridge: connector eu: {where}: 127.0.0.1:"), line
+    assert "SASL_AUTHENTICATION_FAILED (58)" in line
+    assert line.endswith("see sasl-mechanism, sasl-plain-username and sasl-plain-password")
+    assert not [secret for secret in (PASSWORD, WRONG_PASSWORD) if secret in ended.stderr]

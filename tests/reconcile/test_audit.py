@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from bridge.audit import access
 from bridge.cli import main
 from dedup.ids import Stamp
 from dedup.reconcile.audit import bounds, compare, errors, job, node_source
@@ -442,6 +443,48 @@ def test_a_task_that_fails_is_quoted_and_not_the_pages_around_it() -> None:
     pages = f"Traceback:\n  File x, line 3\n{raised}\n\n at org.apache"
     assert errors.said(pages) == "connector a: gone"
     assert errors.said("java.lang.OutOfMemoryError") is None
+
+
+UNUSABLE = """
+[connectors.a]
+url = "kafka://127.0.0.1:1"
+[connectors.a.kafka]
+security-protocol = "SSL"
+ssl-cafile = "settings.toml"
+"""
+
+
+@pytest.mark.parametrize(
+    ("factory", "content", "why"),
+    [
+        (
+            access.kafka,
+            None,
+            "settings.toml: must be a file that can be read; found no such file",
+        ),
+        (
+            access.node,
+            None,
+            "settings.toml: must be a file that can be read; found no such file",
+        ),
+        (access.kafka, "[node]", "settings.toml: no connector of this name"),
+        (access.node, "[node]", "settings.toml: no connector of this name"),
+        (access.kafka, UNUSABLE, "connectors.a.kafka.ssl-cafile: "),
+        (access.node, "[node]\nnme = 1\n[nde]", "did you mean name?; "),
+    ],
+)
+def test_settings_that_are_of_no_use_where_a_task_runs_are_said_in_a_line(
+    factory: Callable[[str, str], object], content: str | None, why: str, tmp_path: Path
+) -> None:
+    settings = tmp_path / "settings.toml"
+    if content is not None:
+        settings.write_text(content)
+    with pytest.raises(errors.ReadFailed) as raised:
+        factory(str(settings), "a")
+    told = str(raised.value)
+    assert told.startswith("connector a: "), told
+    assert why in told
+    assert "\n" not in told
 
 
 def test_json_says_the_same_in_kebab_case() -> None:

@@ -22,6 +22,8 @@ from dedup.reconcile.storage import place
 SUMMARY: Final = "summary.json"
 #: Set to 1, a failure shows its traceback instead of one line; the same variable as for every command.
 _TRACEBACK: Final = "CORE_BRIDGE_TRACEBACK"
+#: Set where spark-submit runs this: what is logged is its user's to say.
+_SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 
 
 def run(plan: Plan, renewed: Renewed, *, master: str | None, output: str) -> Summary:
@@ -39,13 +41,17 @@ def run(plan: Plan, renewed: Renewed, *, master: str | None, output: str) -> Sum
     """
     began = SparkSession.getActiveSession() is None
     spark = session(master, "core-bridge audit")
+    traceback = os.environ.get(_TRACEBACK) == "1"
+    if began and not traceback and _SUBMITTED not in os.environ:
+        # Spark logs the traceback of a task that fails, and then raises it: below, that becomes one line.
+        spark.sparkContext.setLogLevel("FATAL")
     try:
         storage, path = place(f"{output.rstrip('/')}/{SUMMARY}", spark)
         storage.delete(path)
         summary = audit(spark, plan, renewed, output.rstrip("/"))
         storage.write(path, json.dumps(summary.as_json(), indent=1).encode())
     except (PySparkException, Py4JError) as error:
-        if os.environ.get(_TRACEBACK) == "1":
+        if traceback:
             raise
         raise ReadFailed(said(str(error)) or reason(error)) from None
     finally:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
+import logging
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from typing import Any, Final, Protocol
 
-from aiokafka.errors import KafkaError, OffsetOutOfRangeError
+from aiokafka.errors import CorruptRecordException, KafkaError, OffsetOutOfRangeError
 from aiokafka.structs import TopicPartition
 
+from dedup.reconcile.audit import loose_records
 from dedup.reconcile.audit.errors import ReadFailed
 from dedup.reconcile.audit.plan import STALLED_AFTER_MS, Range
 from dedup.reconcile.audit.records import Record
@@ -23,7 +25,7 @@ POLL_MS: Final = 500
 
 
 class Connection(Protocol):
-    """One cluster, its security included. `bridge.kafka.connection.KafkaConnection` is one."""
+    """One cluster, its security included. `bridge.audit.access.KafkaEnd` is one."""
 
     @property
     def name(self) -> str:
@@ -33,6 +35,22 @@ class Connection(Protocol):
     def consumer(self, **own: Any) -> Any:
         """An aiokafka consumer, not started, that reads what is committed and resets no offset by itself."""
 
+    def told(self, error: Exception, topic: str) -> str:
+        """What an error of it at reading a topic means, in one line, without a secret."""
+        ...
+
+
+@contextmanager
+def clients_silenced() -> Iterator[None]:
+    """Within, aiokafka logs nothing: what it cannot do it also raises, and that is told once."""
+    logger = logging.getLogger("aiokafka")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
 
 async def read(
     connection: Connection, piece: Range, *, stalled_after_ms: int = STALLED_AFTER_MS
@@ -40,8 +58,7 @@ async def read(
     """The records of a range, in order, a fetch at a time; those that retention takes meanwhile are left out.
 
     Raises:
-        ReadFailed: not reached, no right, a record that cannot be decoded, or no progress for
-            `stalled_after_ms`.
+        ReadFailed: not reached, no right, a damaged record, or no progress for `stalled_after_ms`.
     """
     tp = TopicPartition(piece.topic, piece.partition)
     options: Mapping[str, Any] = {
@@ -57,10 +74,8 @@ async def read(
             async for position, records in fetches:
                 at = position
                 yield records
-    except (KafkaError, OSError, TimeoutError, UnicodeDecodeError, _Stalled) as error:
-        reason = str(error) or type(error).__name__
-        if isinstance(error, UnicodeDecodeError):
-            reason = f"a record that cannot be decoded: {error}"
+    except (KafkaError, OSError, TimeoutError, _Stalled) as error:
+        reason = str(error) if isinstance(error, _Stalled) else connection.told(error, piece.topic)
         raise ReadFailed(
             f"connector {connection.name}: {piece.topic}/{piece.partition} could not be read beyond offset"
             f" {at} of {piece.end}: {reason}"
@@ -90,6 +105,8 @@ async def _fetches(
                 raise
             consumer.seek(tp, start)
             found = ()
+        except (UnicodeDecodeError, CorruptRecordException):
+            found = await _loosely(consumer, tp, at)
         # A position, not an offset of a record: markers and what compaction took are behind it too.
         position = await consumer.position(tp)
         yield position, [(one.offset, one.headers, None) for one in found if one.offset < piece.end]
@@ -97,3 +114,16 @@ async def _fetches(
             at, moved_s = position, clock()
         elif clock() - moved_s > stalled_after_ms / 1000:
             raise _Stalled(f"nothing came for {stalled_after_ms} ms: an open transaction, or the broker")
+
+
+async def _loosely(consumer: Any, tp: TopicPartition, at: int) -> Sequence[Any]:
+    """What comes next where aiokafka cannot decode it; the consumer goes on behind.
+
+    Raises: CorruptRecordException: nobody can.
+    """
+    client = consumer._client  # noqa: SLF001 - a consumer has no fetch that leaves the decoding to others
+    found, behind = await loose_records.fetch(
+        client, tp, at, max_bytes=FETCH_BYTES, max_wait_ms=FETCH_MAX_WAIT_MS
+    )
+    consumer.seek(tp, behind)
+    return found

@@ -23,7 +23,8 @@ Role = Literal["source", "target", "letters"]
 class Access(msgspec.Struct, frozen=True):
     """How an executor reaches one end. It reads the settings itself: no secret is part of a Spark plan."""
 
-    #: ``module:function``; called with `settings` and `connector`, it returns what `kind` says.
+    #: ``module:function``; called with `settings` and `connector`, it returns what `kind` says, or raises
+    #: ReadFailed where the settings are of no use there.
     factory: str
     #: Path of the settings file, the same on every executor.
     settings: str

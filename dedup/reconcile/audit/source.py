@@ -83,11 +83,12 @@ class _Reader(DataSourceReader):
         """The records of one range. Raises: ReadFailed."""
         piece = msgspec.json.decode(partition.value, type=Range)
         access = _access.decode(self._options["access"])
-        end = _made(access)
-        reading = kafka_source.read(end, piece) if access.kind == "kafka" else node_source.read(end, piece)
         rows = self._rows(piece)
-        for found in _driven(reading):
-            yield from records.batches(rows(piece, found))
+        with kafka_source.clients_silenced():
+            end = _made(access)
+            reader = kafka_source.read if access.kind == "kafka" else node_source.read
+            for found in _driven(reader(end, piece)):
+                yield from records.batches(rows(piece, found))
 
     def _rows(self, piece: Range) -> Callable[[Range, Iterable[Record]], Iterator[Row]]:
         if piece.role == "source":
@@ -99,7 +100,7 @@ class _Reader(DataSourceReader):
 
 
 def _made(access: Access) -> Any:
-    """What the factory makes of the settings, in this process."""
+    """What the factory makes of the settings, in this process. Raises: ReadFailed."""
     module, _, function = access.factory.partition(":")
     return getattr(importlib.import_module(module), function)(access.settings, access.connector)
 
