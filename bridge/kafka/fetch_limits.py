@@ -8,9 +8,11 @@ from typing import Any, Final
 #: How long a broker keeps a fetch that finds nothing. New data ends it at once; a partition that is not part
 #: of it waits for its end, so it is short.
 FETCH_MAX_WAIT_MS: Final = 100
-#: A fetch of all partitions brings at most this many batches' bytes from each broker...
+#: A fetch of one partition brings at most this many batches' bytes: while one is stored another is there...
+PARTITION_BATCHES: Final = 2
+#: ...one of all partitions this many from each broker...
 FETCH_BATCHES: Final = 4
-#: ...but no batch size makes it less than this, for one small fetch costs what a large one does.
+#: ...but a batch counts for this at least, for a small fetch costs what a large one does.
 MIN_FETCH_BYTES: Final = 64 * 1024
 
 
@@ -24,7 +26,7 @@ def fetch_options(batch_bytes: int, chosen: Mapping[str, Any]) -> dict[str, Any]
     fetch_bytes = max(batch_bytes, MIN_FETCH_BYTES)
     options = {
         "fetch_max_wait_ms": FETCH_MAX_WAIT_MS,
-        "max_partition_fetch_bytes": fetch_bytes,
+        "max_partition_fetch_bytes": fetch_bytes * PARTITION_BATCHES,
         "fetch_max_bytes": fetch_bytes * FETCH_BATCHES,
     }
     return {name: value for name, value in options.items() if name not in chosen}

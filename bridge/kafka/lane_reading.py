@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -26,6 +28,9 @@ WATCH_INTERVAL_MS: Final = 1_000
 KEEP_INTERVAL_MS: Final = 30 * 60_000
 #: Reading looks up at least this often: markers at a log's end wake nobody.
 POLL_MS: Final = 250
+#: Longest that nothing is fetched at the log's end because the target works: other streams wait that long for
+#: one of which a batch is held there.
+MORE_COMES_MS: Final = 100
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,6 +48,7 @@ class LaneReading:
     #: How batches are made; set when the streams are opened, for it needs the cluster's id.
     rules: Rules | None = None
     _by_partition: dict[TopicPartition, Place] = field(default_factory=dict)
+    _settled: asyncio.Event = field(default_factory=asyncio.Event)
     #: What was fetched, and whether it counts is not known yet.
     _unchecked: dict[TopicPartition, Fetched] = field(default_factory=dict)
     #: Identities that were ever opened. One of these that comes back is no new stream to those above.
@@ -105,7 +111,30 @@ class LaneReading:
                 if any(batch.count for batch in batches):
                     self._behind_since_ms = None  # from here on the messages say how old they are
                 return batches
+            await self._let_more_come()
             await self._fetch()
+
+    async def _let_more_come(self) -> None:
+        """At the log's end, wait until what was handed out is settled: at most `MORE_COMES_MS`.
+
+        What comes while the target works would only wait there, message by message: one fetch has all of it.
+        """
+        if self.reading.has_all and self._is_unsettled():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(MORE_COMES_MS / 1000):
+                    while self._is_unsettled():
+                        self._settled.clear()
+                        await self._settled.wait()
+
+    def _is_unsettled(self) -> bool:
+        return any(
+            place.is_unsettled for identity, place in self.places.items() if identity not in self._put_off
+        )
+
+    def settle(self, place: Place, upto: int) -> None:
+        """The target covers everything below `upto` of one of the streams."""
+        place.settle(upto)
+        self._settled.set()
 
     async def _tell_recovered(self) -> None:
         for place in self._by_partition.values():

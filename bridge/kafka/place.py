@@ -89,6 +89,11 @@ class Place:
             self._unsettled.popleft()
 
     @property
+    def is_unsettled(self) -> bool:
+        """Whether messages are with the target."""
+        return bool(self._unsettled)
+
+    @property
     def oldest_ms(self) -> int | None:
         """When the oldest message that was fetched and is not settled was stored."""
         if self._unsettled:

@@ -78,6 +78,8 @@ class Reading:
     _patience: Patience = field(default_factory=Patience)
     #: Until then (seconds, monotonic) partitions are read one by one.
     _careful_until: float = 0.0
+    #: The last fetch brought all that there was. Nothing is fetched until the next call.
+    has_all: bool = False
     _log: Any = field(default_factory=structlog.get_logger)
 
     @property
@@ -130,7 +132,8 @@ class Reading:
 
     def _seek(self) -> None:
         """A new assignment: what is on its way for an older one is dropped by aiokafka."""
-        self._consumer.assign(list(self._watches))
+        self._consumer.assign(list(self._watches))  # and nothing is paused any more
+        self.has_all = False
         for tp, watch in self._watches.items():
             self._consumer.seek(tp, watch.at)
             if watch.at_rest:
@@ -151,6 +154,7 @@ class Reading:
             if self._consumer is None:  # the one who replaced it was cancelled
                 await self._start()
                 self._seek()
+            self._resume()
             if began < self._careful_until:
                 return await self._fetch_carefully(wait_ms)
             try:
@@ -160,9 +164,23 @@ class Reading:
                 self._pass_on(error)
                 self._careful_until = time.monotonic() + CAREFUL_MS / 1000
                 return {}
-            return await self._moved(records)
+            found = await self._moved(records)
+            self._pause_at_ends()
+            return found
         finally:
             self._patience.waited_ms += (time.monotonic() - began) * 1000
+
+    def _pause_at_ends(self) -> None:
+        """Have nothing fetched ahead where there was no more: the next call is to bring all that comes."""
+        ends = {tp: self.end(tp) for tp in self.partitions}
+        self.has_all = all(end is not None and end <= self._watches[tp].at for tp, end in ends.items())
+        if self.has_all:
+            self._consumer.pause(*ends)
+
+    def _resume(self) -> None:
+        if self.has_all:
+            self.has_all = False
+            self._consumer.resume(*self.partitions)
 
     async def _moved(self, records: Mapping[TopicPartition, list[Any]]) -> dict[TopicPartition, Fetched]:
         """What was taken, with the consumer's next read offset as its end. Does not suspend."""

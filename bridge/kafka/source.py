@@ -217,7 +217,7 @@ class KafkaSource:
         place = self._lane.places.get(batch.stream)
         upto = batch.upto
         if place is not None:
-            place.settle(upto)
+            self._lane.settle(place, upto)
             upto = place.settled
         await self._record(batch, receipt, upto)
 

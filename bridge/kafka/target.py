@@ -8,7 +8,6 @@ arrives while a transaction runs goes into the next.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, replace
 from typing import Final
@@ -22,6 +21,7 @@ from bridge.delivery_log import WriteLines
 from bridge.errors import Fenced, OutOfSequence, TargetRefused, TargetUnavailable
 from bridge.kafka.connection import KafkaConnection
 from bridge.kafka.identity import partition_of, store_identity
+from bridge.kafka.in_line import InLine
 from bridge.kafka.journal_topic import JournalTopic
 from bridge.kafka.letters import Letters, letter_of
 from bridge.kafka.losses import losses
@@ -38,8 +38,6 @@ from bridge.ports import Opened, Receipt, Stream, StreamState
 
 __all__ = ["KafkaTarget", "KafkaTargetOptions", "WriteLines"]
 
-#: Batches that one transaction takes at most, however small they are.
-MOST_BATCHES: Final = 1_000
 #: Longest that closing waits for the transaction that runs; then it is in doubt, and the next taker decides.
 CLOSE_TIMEOUT_MS: Final = 2_000
 #: How often an idle target asks whether the cluster is there.
@@ -99,10 +97,7 @@ class KafkaTarget:
         #: The lane's work and its watch; and the task that ends both.
         self._tasks: tuple[asyncio.Task[None], ...] = ()
         self._going: asyncio.Task[None] | None = None
-        #: In line, and all that have no answer yet. The sender's window bounds both.
-        self._queue: deque[Delivery] = deque()
-        self._waiting: set[Delivery] = set()
-        self._arrived = asyncio.Event()
+        self._in_line = InLine()
         self._stopping = False
         #: Set while no lane is held; then `_failure` says why.
         self._ended = asyncio.Event()
@@ -154,7 +149,7 @@ class KafkaTarget:
             TargetRefused: a right or a setting is missing; says which.
         """
         opened = [self._opened(batch) for batch in batches]
-        futures = [self._put_in_line(batch, one) for batch, one in zip(batches, opened, strict=True)]
+        futures = [self._in_line.put(batch, one) for batch, one in zip(batches, opened, strict=True)]
         answers = await asyncio.gather(*futures, return_exceptions=True)
         receipts: list[Receipt] = []
         for answer in answers:
@@ -194,7 +189,7 @@ class KafkaTarget:
     async def close(self) -> None:
         """Let the running transaction end, and go. What is in line fails. Never raises."""
         self._stopping = True
-        self._arrived.set()
+        self._in_line.look()
         if self._tasks:
             working, *_ = self._tasks
             await asyncio.wait((working,), timeout=CLOSE_TIMEOUT_MS / 1000)
@@ -258,10 +253,7 @@ class KafkaTarget:
             return
         self._failure = error
         self._open.clear()
-        self._queue.clear()
-        for delivery in self._waiting:
-            if not delivery.future.done():
-                delivery.future.set_exception(error)
+        self._in_line.fail(error)
         self._ended.set()
         self._going = asyncio.create_task(_let_go(lane, self._tasks))
         self._tasks = ()
@@ -281,38 +273,17 @@ class KafkaTarget:
             raise TargetUnavailable(f"{batch.stream} is not open", key="stream", found=batch.stream)
         return opened
 
-    def _put_in_line(self, batch: Batch, opened: OpenStream) -> asyncio.Future[Receipt]:
-        future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-        delivery = Delivery(batch, opened, future)
-        self._queue.append(delivery)
-        self._waiting.add(delivery)
-        future.add_done_callback(lambda _: self._waiting.discard(delivery))
-        self._arrived.set()
-        return future
-
-    def _next_in_line(self) -> list[Delivery]:
-        """What the next transaction takes: at least one batch where there is one."""
-        taken: list[Delivery] = []
-        size = 0
-        while self._queue and size < self._options.transaction_bytes and len(taken) < MOST_BATCHES:
-            delivery = self._queue.popleft()
-            if not delivery.future.done():  # nobody waits for it any more
-                taken.append(delivery)
-                size += delivery.batch.size
-        return taken
-
     async def _work(self, lane: TargetLane) -> None:
         """Transaction after transaction, until one fails or the target is closed."""
         self._received_log.restart()
         try:
             await self._received_log.catch_up(lane.state)
             while not self._stopping:
-                deliveries = self._next_in_line()
+                deliveries = self._in_line.take()
                 if deliveries:
                     await self._settle(lane, deliveries)
                 else:
-                    self._arrived.clear()
-                    await self._arrived.wait()
+                    await self._in_line.more()
             await self._received_log.written()
         except SendFailed as failed:
             self._fail(send_failure(failed, self._connection.name, self._rules))

@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from bridge.batch import Batch
-from bridge.kafka.piles import RECORD_BATCH_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,5 +34,3 @@ class KafkaTargetOptions:
     dead_letter_address: str = ""
     #: Positions of a batch whose messages the target has: left out (`bridge.kafka.replaying`).
     held: Callable[[Batch], Collection[int]] = lambda _batch: ()
-    #: What one transaction carries, unless a single batch is larger (kafka.md, 'Speed').
-    transaction_bytes: int = RECORD_BATCH_BYTES

@@ -8,13 +8,18 @@ from pathlib import Path
 
 import pytest
 import structlog
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.protocol.admin import DescribeConfigsRequest
 
 from bridge.errors import TargetRefused
 from tests.kafka.brokers import Cluster
 from tests.kafka.journal_rig import Names, bridge
+from tests.kafka.reachable import ASK_AGAIN_S, CALL_TIMEOUT_S
 from tests.kafka.target_rig import configure
 from tests.kafka.test_journal_topic import topic_config
 
+#: Kafka's number for resources that are topics.
+TOPIC = 2
 COMPACT = {"cleanup.policy": "compact"}
 
 
@@ -30,6 +35,30 @@ def replicas(cluster: Cluster, topic: str) -> list[int]:
     return [len(partition.replicas) for partition in found.partitions.values()]
 
 
+async def in_sync_for_all(cluster: Cluster, topic: str, least: str) -> None:
+    """Set min.insync.replicas, and return when every broker has heard of it.
+
+    The controller answers first: until then what is read depends on which broker is asked.
+    """
+    await asyncio.to_thread(configure, cluster, topic, min_insync_replicas=least)
+    request = DescribeConfigsRequest([(TOPIC, topic, ["min.insync.replicas"])])
+    admin = AIOKafkaAdminClient(bootstrap_servers=cluster.bootstrap)
+    async with asyncio.timeout(CALL_TIMEOUT_S):
+        await admin.start()
+        try:
+            for broker in cluster.brokers:
+                while await said(admin, request, broker.id) != least:  # noqa: ASYNC110 - no event tells
+                    await asyncio.sleep(ASK_AGAIN_S)
+        finally:
+            await admin.close()
+
+
+async def said(admin: AIOKafkaAdminClient, request: DescribeConfigsRequest, broker: int) -> str:
+    answer = await admin._send_request(request, broker)
+    ((*_, ((_, value, *_),)),) = answer.resources
+    return str(value)
+
+
 async def test_it_is_made_with_three_replicas_of_which_two_must_be_in_sync(
     three: Cluster, unique: Names
 ) -> None:
@@ -43,11 +72,11 @@ async def test_one_replica_in_sync_of_three_is_refused_at_every_taking(three: Cl
     async with bridge(three, unique("b"), replication_factor=-1) as it:
         journal = it.journal()
         await journal.prepare()
-        await asyncio.to_thread(configure, three, it.journal_topic, min_insync_replicas="1")
+        await in_sync_for_all(three, it.journal_topic, "1")
         with pytest.raises(TargetRefused, match=r"3 replicas and min\.insync\.replicas=1") as refused:
             await journal.prepare()
         assert (refused.value.limit, refused.value.found) == (2, 1)
-        await asyncio.to_thread(configure, three, it.journal_topic, min_insync_replicas="2")
+        await in_sync_for_all(three, it.journal_topic, "2")
         assert await journal.prepare() == 1
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 
 import pytest
 
 from bridge import hops
-from bridge.ports import StreamState
+from bridge.kafka import lane_reading
+from bridge.ports import Receipt, StreamState
+from dedup.verdict import Verdict
 from tests.kafka.reachable import Reachable
 from tests.kafka.source_rig import (
+    WITHIN_S,
     Rig,
     bodies,
     numbered,
@@ -172,3 +176,46 @@ async def test_many_partitions_are_read_in_order_each(rig: Rig, unique: Callable
     for stream in await source.streams():
         number = stream.identity.rpartition(":")[2]
         assert bodies(batches, stream.identity) == numbered(300, f"p{number}-")
+
+
+async def test_what_comes_while_the_target_works_is_read_at_once(
+    rig: Rig, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane_reading, "MORE_COMES_MS", 60_000)
+    produce(rig.cluster, topic, numbered(1))
+    source = await rig.start(topic)
+    *_, first = await read_messages(source, 1)
+    reading = asyncio.create_task(source.read())
+    for number in range(5):
+        await asyncio.to_thread(produce, rig.cluster, topic, [b"more-%d" % number])
+    assert not reading.done()
+    await source.settled(first, Receipt(first.stream, Verdict.STORED, first.upto))
+    async with asyncio.timeout(WITHIN_S):
+        (batch,) = await reading
+    assert bodies([batch], first.stream) == [b"more-%d" % number for number in range(5)]
+
+
+async def test_a_target_that_holds_a_batch_does_not_stop_reading(
+    rig: Rig, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane_reading, "MORE_COMES_MS", 1)
+    source = await rig.start(topic)
+    for number in range(3):
+        produce(rig.cluster, topic, [b"%d" % number])
+        batches = await read_messages(source, 1)
+        assert bodies(batches, batches[-1].stream) == [b"%d" % number]
+
+
+async def test_what_is_put_off_is_not_waited_for(
+    rig: Rig, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane_reading, "MORE_COMES_MS", 60_000)
+    name = unique("orders")
+    rig.cluster.create_topic(name, 2)
+    produce(rig.cluster, name, [b"held"])
+    source = await rig.start(name)
+    *_, held = await read_messages(source, 1)
+    source.put_off([held.stream])
+    produce(rig.cluster, name, [b"other"], partition=1)
+    *_, other = await read_messages(source, 1)
+    assert bodies([other], other.stream) == [b"other"]
