@@ -60,8 +60,8 @@ class Tables:
     #: `FINDINGS`: ranges of positions, inclusive and as long as can be, or one row an ID. Of `rejected`
     #: and `repeated-id` the address is the one where the ID was checked.
     findings: DataFrame
-    #: `HOURS`: messages by lines (a range that was logged twice counts twice), a batch in the hour of its
-    #: first event (`sent`) or commit (`received`).
+    #: `HOURS`: messages by lines, those of replay plans too (a range that was logged twice counts twice): a
+    #: batch in the hour of its first event (`sent`) or commit (`received`).
     hours: DataFrame
     #: `LATENCY`: from event to commit, of bridges' messages, clocks corrected where a line says how far they
     #: were apart. Approximate: steps of 1 %, a batch's messages spread evenly between its two event times.

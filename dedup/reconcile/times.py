@@ -8,6 +8,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from dedup.reconcile.events import is_received, is_sent
+from dedup.reconcile.line_format import flow
 
 HOUR_MS: Final = 3_600_000
 #: Into how many parts a batch's messages are put, evenly between its event times.
@@ -19,17 +20,20 @@ _NAMES: Final = ("bridge", "stream", "address")
 
 
 def hours(events: DataFrame, flows: DataFrame) -> DataFrame:
-    """`tables.HOURS`: a sent batch in the hour of its first event, a received one in that of its commit."""
+    """`tables.HOURS`: a sent batch in the hour of its first event, a received one in that of its commit.
+
+    What a replay plan brought counts in the stream that it stands for.
+    """
     sent, received = is_sent(), is_received()
     moment = F.when(sent, F.get("events", F.lit(0))).when(received, F.col("committed"))
     offset = F.when(received, F.coalesce("clock_offset", "offset_ms")).otherwise(0)
-    timed = events.where((sent | received) & (F.col("count") > 0) & (moment > 0)).join(
-        flows.select("flow", "offset_ms", F.col("address").alias("source_address")), "flow"
-    )
+    is_plan = F.col("replays").isNotNull()
+    mended = F.when(is_plan, flow(F.col("bridge"), F.col("replays"), F.col("store"))).otherwise(F.col("flow"))
+    timed = events.where((sent | received) & (F.col("count") > 0) & (moment > 0))
+    timed = timed.withColumn("flow", mended).drop("stream", "address")
+    timed = timed.join(flows.select("flow", "stream", "address", "offset_ms"), "flow")
     hour = F.floor((moment - offset) / HOUR_MS) * HOUR_MS
-    return timed.groupBy(
-        "bridge", "stream", F.col("source_address").alias("address"), hour.alias("hour_ms")
-    ).agg(
+    return timed.groupBy("bridge", "stream", "address", hour.alias("hour_ms")).agg(
         *(
             F.sum(F.when(F.col("side") == side, F.col("count")).otherwise(0)).alias(side)
             for side in ("sent", "received")

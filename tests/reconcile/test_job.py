@@ -270,6 +270,11 @@ def test_ids_that_look_alike_are_not_alike(found: Found) -> None:
     assert (cache.accepted, cache.repeated, cache.needed) == (5, 0, 0)
 
 
+def test_what_a_replay_plan_brought_counts_in_its_hour(found: Found) -> None:
+    hours = [(row.stream, row.sent, row.received) for row in found.hours if "mended" in row.stream]
+    assert hours == [("mended", 100, 100)]
+
+
 def test_hours_and_percentiles_count_messages(found: Found) -> None:
     hours = [row for row in found.hours if row.stream == "lost"]
     assert [(row.hour_ms, row.sent, row.received) for row in hours] == [(EVENT - EVENT % 3_600_000, 90, 78)]
