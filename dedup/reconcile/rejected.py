@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from dedup.reconcile import id_text
@@ -14,8 +14,8 @@ def rejected(events: DataFrame) -> DataFrame:
     """As `tables.FINDINGS`, one or more a line.
 
     A verdict line with IDs names each; one without IDs is a batch that came again, and has a row a run. In a
-    line of other messages only their number is known: the row has the line's positions, and that count.
-    What a replay plan found to be there is no replay.
+    line of other messages only their number is known: the row has the line's positions, and that count,
+    unless a Kafka target names their IDs in a line beside it. What a replay plan found is no replay.
     """
     of_ids = F.transform(
         id_text.cells(F.col("ids")),
@@ -32,10 +32,14 @@ def rejected(events: DataFrame) -> DataFrame:
     of_line = F.array(
         _row(F.col("from"), F.col("upto") - 1, F.col("duplicates"), F.lit(None), F.lit("known among these"))
     )
-    is_verdict = F.col("verdict").isNotNull()
-    rows = F.when(is_verdict & F.col("ids").isNotNull(), of_ids).when(is_verdict, of_runs).otherwise(of_line)
+    is_verdict, names = F.col("verdict").isNotNull(), _names()
+    rows = F.when(names, of_ids).when(is_verdict, of_runs).otherwise(of_line)
     knows = (F.col("side") == "received") & F.col("replays").isNull()
     found = events.where(knows & (is_verdict | (F.col("duplicates") > 0)))
+    # Lines that cover nothing, of which there may be many, stand beside none.
+    alone = F.when(F.col("from") == F.col("upto"), F.col("line_number"))
+    of_batch = Window.partitionBy("flow", "from", "upto", alone)
+    found = found.withColumn("is_named", F.max(names).over(of_batch)).where(is_verdict | ~F.col("is_named"))
     return found.select(
         F.lit("rejected").alias("kind"), "bridge", "stream", "store", "address", F.inline(rows)
     )
@@ -46,10 +50,14 @@ def known_already() -> Column:
 
     A Kafka target names known IDs in a line of its own beside the batch's, which has counted them.
     """
-    is_verdict, has_ids = F.col("verdict").isNotNull(), F.col("ids").isNotNull()
-    counted_before = is_verdict & has_ids & F.col("bridge").isNotNull()
-    named = F.when(is_verdict & has_ids, id_text.number(F.col("ids"))).otherwise(0)
+    named = F.when(_names(), id_text.number(F.col("ids"))).otherwise(0)
+    counted_before = _names() & F.col("bridge").isNotNull()
     return F.when(counted_before, 0).otherwise(F.greatest("duplicates", named))
+
+
+def _names() -> Column:
+    """Whether the line names producers' IDs that were known."""
+    return F.col("verdict").isNotNull() & F.col("ids").isNotNull()
 
 
 def _row(first: Column, last: Column, count: Column, id_: Column, detail: Column) -> Column:

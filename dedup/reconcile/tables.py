@@ -55,7 +55,7 @@ class Tables:
     #: `FLOWS`: a row a flow. Counts are positions, each counted once a column: `received` as well if a
     #: replay plan brought them. `doubled` also counts each place beyond the first at which a producer's ID
     #: was accepted, in the flow of that place.
-    #: `rejected` counts messages in received lines, verdict lines included. `first_ms`, `last_ms`: events.
+    #: `rejected` counts messages that the target knew, each in one line. `first_ms`, `last_ms`: events.
     flows: DataFrame
     #: `FINDINGS`: ranges of positions, inclusive and as long as can be, or one row an ID. Of `rejected`
     #: and `repeated-id` the address is the one where the ID was checked.
