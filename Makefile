@@ -26,11 +26,11 @@ APT := DEBIAN_FRONTEND=noninteractive apt-get -qq -y
 define needed
 @command -v $(1) >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
 	{ $(APT) install $(2) >/dev/null 2>&1 || { $(APT) update && $(APT) install $(2); } >/dev/null; }; } || \
-	{ echo "the tests need $(3) (Debian and Ubuntu: apt install $(2))" >&2; exit 1; }
+	{ echo "needed: $(3) (Debian and Ubuntu: apt install $(2))" >&2; exit 1; }
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run serve test lint unit needs test-crash test-kafka-long test-spark-long kafka-up kafka-down demo-kafka bench bench-reconcile format lock clean
+.PHONY: help setup run serve test lint unit needs needs-kafka test-crash test-kafka-long test-spark-long kafka-up kafka-down demo-kafka bench bench-reconcile format lock clean
 
 help: ## says what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 17
@@ -59,11 +59,13 @@ unit: $(DEV) needs ## the tests, with branch coverage and its floor
 	@$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
-needs: ## what the tests take from the system
+needs: needs-kafka ## what the tests take from the system
 	$(call needed,openssl,openssl,the openssl program)
+	$(call needed,chromium,chromium,Chromium to look at the report's page)
+
+needs-kafka: ## what Kafka takes from the system
 	$(call needed,$${JAVA_HOME:+$$JAVA_HOME/bin/}java,default-jre-headless,Java 17 or newer to run Kafka)
 	$(call needed,mvn,maven,Maven to fetch Kafka)
-	$(call needed,chromium,chromium,Chromium to look at the report's page)
 
 test-crash: $(DEV) ## 200 rounds of kills and cuts (`make test` does 6, and each named point)
 	$(BIN)/pytest -m crash $(ARGS)
@@ -75,14 +77,14 @@ test-kafka-long: $(DEV) needs ## Kafka with 200,000 messages through kills, paus
 test-spark-long: $(DEV) needs ## Spark: reports of whole runs, kills while it follows, spark-submit
 	$(BIN)/pytest -m spark_long $(ARGS)
 
-kafka-up: $(DEV) needs ## two Kafka clusters to try things with (make kafka-up ARGS="PORT_A PORT_B" takes other ports)
+kafka-up: $(DEV) needs-kafka ## two Kafka clusters to try things with (make kafka-up ARGS="PORT_A PORT_B" takes other ports)
 	@$(BIN)/python -m tests.kafka.two_clusters up $(ARGS)
 
 kafka-down: $(DEV) ## ends them and takes their data away
 	@$(BIN)/python -m tests.kafka.two_clusters down
 
 # Clusters that ran before go on running. The last line of stdout is the proof.
-demo-kafka: $(DEV) needs ## `make run` between two Kafka clusters, which are started for it
+demo-kafka: $(DEV) needs-kafka ## `make run` between two Kafka clusters, which are started for it
 	@$(BIN)/python -m tests.kafka.two_clusters running && ran=yes; \
 	$(BIN)/python -m tests.kafka.two_clusters up >&2 && $(BIN)/core-bridge demo --kafka $(ARGS); code=$$?; \
 	test "$$ran" || $(BIN)/python -m tests.kafka.two_clusters down >&2; exit $$code

@@ -184,6 +184,7 @@ class KafkaAssembly:
             max_id_bytes=acceptor.max_duplicate_id_size_bytes,
             clock=self._clock,
             sent_log=self._sent_log(bridge, lane),
+            lingers=self._settings.is_kafka(bridge.static_connectors[0]),
         )
 
     def _sent_log(self, bridge: Bridge, lane: int) -> SentLog | None:

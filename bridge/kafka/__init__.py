@@ -1,5 +1,6 @@
-"""Kafka at both ends. aiokafka is imported here and nowhere else (design section 5).
+"""Kafka at both ends. Of `bridge`, only this package imports aiokafka (docs/architecture.md).
 
 `identity` names things, `connection` makes clients, `metadata` asks what the cluster is now; `source` and
-`target` are the two ports; `journal_topic` keeps what a target remembers; `lanes` decides who relays what.
+`target` are the two ports; `journal_topic` keeps what a target remembers; `group_ownership` says which lanes
+are this process's, and `bridge.lanes` runs them.
 """

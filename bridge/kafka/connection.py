@@ -1,7 +1,7 @@
 """One Kafka cluster as clients reach it, and the clients, made the way the bridge needs them.
 
 Everything that keeps the guarantee is set here and cannot be configured away: read_committed, no automatic
-commits, no automatic resets (kafka.md, trap 8), idempotent transactional producers with ``acks=all``.
+commits, no automatic resets (docs/kafka-traps.md 8), idempotent transactional producers with ``acks=all``.
 
 A broker that has just come up, or was suspended, may name no broker at all, itself included, until its
 controller takes it back. aiokafka connects to it all the same, and then stumbles over an assertion at the

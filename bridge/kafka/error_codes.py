@@ -134,7 +134,7 @@ _UNMAPPED: Final[Mapping[int, tuple[str, bool, bool]]] = {
 def teach_aiokafka() -> None:
     """Give the codes that aiokafka maps to `UnknownError` a class each, so that errors keep their names.
 
-    kafka.md, trap 11: OFFSET_NOT_AVAILABLE after a change of leader looked like an error for good.
+    docs/kafka-traps.md 11: OFFSET_NOT_AVAILABLE after a change of leader looked like an error for good.
     """
     for code, (name, retriable, stale) in _UNMAPPED.items():
         body = {"errno": code, "message": name, "retriable": retriable, "invalid_metadata": stale}

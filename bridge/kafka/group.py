@@ -1,7 +1,7 @@
 """One member of a classic consumer group, spoken directly: join, sync, heartbeat, leave (KIP-62, KIP-394).
 
 aiokafka's consumer is a member too, but it reads: it wants topics to subscribe to, asks for their metadata
-in a way that makes them, leaves the group when nobody polls it (kafka.md, "unpolled ownership consumer")
+in a way that makes them, leaves the group when nobody polls it (docs/kafka-traps.md 16)
 and swallows what a rebalance listener raises (trap 9). A member that only holds lanes needs none of it.
 """
 

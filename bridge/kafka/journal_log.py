@@ -42,7 +42,7 @@ class JournalLog:
             topic: must exist.
             partitions: of it.
             settled: read up to the *uncommitted* high watermark of now: every transaction that has
-                written anything is waited for, and counts or does not (kafka.md, trap 15). Without it
+                written anything is waited for, and counts or does not (docs/kafka-traps.md 15). Without it
                 the last stable offset is enough, and nothing is waited for.
 
         Raises:
@@ -146,7 +146,7 @@ class JournalWriter:
 
 
 async def _all(sent: list[asyncio.Future[Any]]) -> None:
-    """Wait for every one: a commit would not notice that one has failed (kafka.md, trap 1)."""
+    """Wait for every one: a commit would not notice that one has failed (docs/kafka-traps.md 1)."""
     answers = await asyncio.gather(*sent, return_exceptions=True)
     sent.clear()
     for answer in answers:

@@ -28,9 +28,9 @@ WATCH_INTERVAL_MS: Final = 1_000
 KEEP_INTERVAL_MS: Final = 30 * 60_000
 #: Reading looks up at least this often: markers at a log's end wake nobody.
 POLL_MS: Final = 250
-#: Longest that nothing is fetched at the log's end because the target works: other streams wait that long for
-#: one of which a batch is held there.
-MORE_COMES_MS: Final = 100
+#: Longest that nothing is fetched at the log's end because a transaction runs: so long other streams wait for
+#: one of which a batch is held at the target.
+LINGER_MS: Final = 100
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,6 +43,8 @@ class LaneReading:
     clock: Clock
     #: Takes what was read for the delivery log alone; waits where that is behind. Raises: SourceUnavailable.
     recovered: Callable[[Batch], Awaitable[None]]
+    #: Whether the target stores in transactions, one after the other: see `_linger`.
+    lingers: bool = False
     #: By stream identity.
     places: dict[str, Place] = field(default_factory=dict)
     #: How batches are made; set when the streams are opened, for it needs the cluster's id.
@@ -111,17 +113,17 @@ class LaneReading:
                 if any(batch.count for batch in batches):
                     self._behind_since_ms = None  # from here on the messages say how old they are
                 return batches
-            await self._let_more_come()
+            await self._linger()
             await self._fetch()
 
-    async def _let_more_come(self) -> None:
-        """At the log's end, wait until what was handed out is settled: at most `MORE_COMES_MS`.
+    async def _linger(self) -> None:
+        """At the log's end, wait until what was handed out is settled: at most `LINGER_MS`.
 
-        What comes while the target works would only wait there, message by message: one fetch has all of it.
+        What comes while a transaction runs would only wait for it, message by message: one fetch has all.
         """
-        if self.reading.has_all and self._is_unsettled():
+        if self.lingers and self.reading.at_end and not self._unchecked and self._is_unsettled():
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(MORE_COMES_MS / 1000):
+                async with asyncio.timeout(LINGER_MS / 1000):
                     while self._is_unsettled():
                         self._settled.clear()
                         await self._settled.wait()

@@ -1,4 +1,4 @@
-"""Tells a consumer that is stuck from one that has nothing to read (kafka.md, trap 10). Pure.
+"""Tells a consumer that is stuck from one that has nothing to read (docs/kafka-traps.md 10). Pure.
 
 A partition of which nothing has come for a while is asked for its end. If the end was beyond what has been
 read, and nothing of it has come after as long a wait again, the consumer is stuck. Only time spent waiting

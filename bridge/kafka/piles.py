@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from bridge.kafka.topic_rules import NO_TIMESTAMP, TopicRules
 from bridge.message import Header, Message
 
-#: Bytes of a record batch, unless one message is larger (kafka.md, 'Speed').
+#: Bytes of a record batch, unless one message is larger (docs/kafka-traps.md).
 RECORD_BATCH_BYTES: Final = 1024 * 1024
 
 
@@ -56,7 +56,7 @@ class RecordBatch:
     builder: Builder
     segments: list[Segment] = field(default_factory=list)
     #: Its records have no timestamp, and it takes none that has: the builder would give all of them that one
-    #: (kafka.md, trap 7).
+    #: (docs/kafka-traps.md 7).
     untimed: bool = False
     #: Nothing more is put in.
     sealed: bool = False

@@ -78,8 +78,8 @@ class Reading:
     _patience: Patience = field(default_factory=Patience)
     #: Until then (seconds, monotonic) partitions are read one by one.
     _careful_until: float = 0.0
-    #: The last fetch brought all that there was. Nothing is fetched until the next call.
-    has_all: bool = False
+    #: Each partition is read up to the end that its leader named last; they are paused until the next fetch.
+    at_end: bool = False
     _log: Any = field(default_factory=structlog.get_logger)
 
     @property
@@ -109,9 +109,10 @@ class Reading:
         for tp, at in positions.items():
             self._patience.begins(tp, at)
         self._careful_until = 0.0
-        if positions:
-            await self._start()
+        if positions and self._consumer is not None:
             self._seek()
+        elif positions:
+            await self._start()
         else:
             self._patience = Patience()
             await self._stop()
@@ -124,16 +125,19 @@ class Reading:
                 self._consumer.pause(tp)
 
     async def _start(self) -> None:
+        """A consumer where there is none, for whatever purpose: it reads on where the one before was."""
         if self._consumer is not None:
             return
         options = fetch_options(self.batch_bytes, self.connection.consumer_options)
         with explaining(self.connection.name, "Read", "cluster"):
             self._consumer = await self.connection.started_consumer(**options, **RAW)
+        if self._watches:
+            self._seek()
 
     def _seek(self) -> None:
         """A new assignment: what is on its way for an older one is dropped by aiokafka."""
         self._consumer.assign(list(self._watches))  # and nothing is paused any more
-        self.has_all = False
+        self.at_end = False
         for tp, watch in self._watches.items():
             self._consumer.seek(tp, watch.at)
             if watch.at_rest:
@@ -151,9 +155,7 @@ class Reading:
             return {}
         began = time.monotonic()
         try:
-            if self._consumer is None:  # the one who replaced it was cancelled
-                await self._start()
-                self._seek()
+            await self._start()  # the one who replaced the consumer may have been cancelled
             self._resume()
             if began < self._careful_until:
                 return await self._fetch_carefully(wait_ms)
@@ -165,21 +167,21 @@ class Reading:
                 self._careful_until = time.monotonic() + CAREFUL_MS / 1000
                 return {}
             found = await self._moved(records)
-            self._pause_at_ends()
+            self._pause_at_end()
             return found
         finally:
             self._patience.waited_ms += (time.monotonic() - began) * 1000
 
-    def _pause_at_ends(self) -> None:
+    def _pause_at_end(self) -> None:
         """Have nothing fetched ahead where there was no more: the next call is to bring all that comes."""
         ends = {tp: self.end(tp) for tp in self.partitions}
-        self.has_all = all(end is not None and end <= self._watches[tp].at for tp, end in ends.items())
-        if self.has_all:
+        self.at_end = all(end is not None and end <= self._watches[tp].at for tp, end in ends.items())
+        if self.at_end:
             self._consumer.pause(*ends)
 
     def _resume(self) -> None:
-        if self.has_all:
-            self.has_all = False
+        if self.at_end:
+            self.at_end = False
             self._consumer.resume(*self.partitions)
 
     async def _moved(self, records: Mapping[TopicPartition, list[Any]]) -> dict[TopicPartition, Fetched]:
@@ -266,7 +268,7 @@ class Reading:
         return found
 
     async def heal(self, there: Collection[TopicPartition]) -> None:
-        """Replace a consumer that brings nothing although there is something (kafka.md, trap 10).
+        """Replace a consumer that brings nothing although there is something (docs/kafka-traps.md 10).
 
         Only partitions that are `there`, with a leader, are asked for: of others nothing can come, and
         nobody answers, which would hold up all that is read.
@@ -286,7 +288,6 @@ class Reading:
                 self._patience.begins(tp, watch.at)
             await self._stop()
             await self._start()
-            self._seek()
 
     async def _stuck(self, silent: Sequence[TopicPartition]) -> Sequence[TopicPartition]:
         try:

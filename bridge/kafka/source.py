@@ -54,6 +54,7 @@ class KafkaSource:
         names: Sequence[str] = (),
         names_only: bool = False,
         sent_log: SentLog | None = None,
+        lingers: bool = False,
     ) -> None:
         """Where and how to read. Sizes in bytes.
 
@@ -76,6 +77,7 @@ class KafkaSource:
             names: topics that the bridge names outright: that one may not be read is an error, not silence.
             names_only: it reads no others: nothing is asked about other topics.
             sent_log: takes what the target confirms, before the group's commit says so; None: there is none.
+            lingers: at the log's end, let what comes while a batch is unconfirmed become one fetch.
         """
         self._bridge = bridge
         self._sizes = (stamp, batch_bytes, large_bytes, max_hops, max_id_bytes)
@@ -109,6 +111,7 @@ class KafkaSource:
             reading=self._reading,
             clock=clock,
             recovered=self._recovered,
+            lingers=lingers,
         )
         self._store = ""
         #: By identity: as `streams` has shown them; a run there is what the target was told.

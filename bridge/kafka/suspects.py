@@ -1,8 +1,9 @@
 """Which record does the broker refuse? Narrowed down from a refused record batch, attempt by attempt. Pure.
 
 A broker refuses a record batch whole. What stood in it is sent in `PIECES` pieces at the next attempt, the
-refused one of them again in as many, until one record is left: that one can never be stored (kafka.md 13).
-Needed only where the broker's rules cannot be read or sizes are not known before (compression).
+refused one of them again in as many, until one record is left: that one can never be stored
+(docs/kafka-traps.md 13). Needed only where the broker's rules cannot be read or sizes are not known before
+(compression).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Kafka as a target: one lane of a bridge, written by one transactional producer (design section 5).
 
-The way of a batch: `deliver` puts it in line, `bridge.kafka.plan` decides about it and fills record batches,
-`bridge.kafka.transaction` stores them with what is remembered of the stream, and the receipt goes out. What
-arrives while a transaction runs goes into the next.
+The way of a batch: `deliver` puts it in the queue, `bridge.kafka.plan` decides about it and fills record
+batches, `bridge.kafka.transaction` stores them with what is remembered of the stream, and the receipt goes
+out. What arrives while a transaction runs goes into the next.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from bridge.dead_letters import DeadLetterFailed
 from bridge.delivery_log import WriteLines
 from bridge.errors import Fenced, OutOfSequence, TargetRefused, TargetUnavailable
 from bridge.kafka.connection import KafkaConnection
+from bridge.kafka.delivery_queue import DeliveryQueue
 from bridge.kafka.identity import partition_of, store_identity
-from bridge.kafka.in_line import InLine
 from bridge.kafka.journal_topic import JournalTopic
 from bridge.kafka.letters import Letters, letter_of
 from bridge.kafka.losses import losses
@@ -97,7 +97,7 @@ class KafkaTarget:
         #: The lane's work and its watch; and the task that ends both.
         self._tasks: tuple[asyncio.Task[None], ...] = ()
         self._going: asyncio.Task[None] | None = None
-        self._in_line = InLine()
+        self._queue = DeliveryQueue()
         self._stopping = False
         #: Set while no lane is held; then `_failure` says why.
         self._ended = asyncio.Event()
@@ -149,7 +149,7 @@ class KafkaTarget:
             TargetRefused: a right or a setting is missing; says which.
         """
         opened = [self._opened(batch) for batch in batches]
-        futures = [self._in_line.put(batch, one) for batch, one in zip(batches, opened, strict=True)]
+        futures = [self._queue.put(batch, one) for batch, one in zip(batches, opened, strict=True)]
         answers = await asyncio.gather(*futures, return_exceptions=True)
         receipts: list[Receipt] = []
         for answer in answers:
@@ -189,7 +189,7 @@ class KafkaTarget:
     async def close(self) -> None:
         """Let the running transaction end, and go. What is in line fails. Never raises."""
         self._stopping = True
-        self._in_line.look()
+        self._queue.wake()
         if self._tasks:
             working, *_ = self._tasks
             await asyncio.wait((working,), timeout=CLOSE_TIMEOUT_MS / 1000)
@@ -253,7 +253,7 @@ class KafkaTarget:
             return
         self._failure = error
         self._open.clear()
-        self._in_line.fail(error)
+        self._queue.fail(error)
         self._ended.set()
         self._going = asyncio.create_task(_let_go(lane, self._tasks))
         self._tasks = ()
@@ -279,11 +279,11 @@ class KafkaTarget:
         try:
             await self._received_log.catch_up(lane.state)
             while not self._stopping:
-                deliveries = self._in_line.take()
+                deliveries = self._queue.take()
                 if deliveries:
                     await self._settle(lane, deliveries)
                 else:
-                    await self._in_line.more()
+                    await self._queue.wait_for_more()
             await self._received_log.written()
         except SendFailed as failed:
             self._fail(send_failure(failed, self._connection.name, self._rules))

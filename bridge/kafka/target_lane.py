@@ -27,7 +27,7 @@ from bridge.kafka.left_open import LeftOpen
 from bridge.kafka.piles import Builder, Offsets, Piles
 from bridge.kafka.transaction import JournalPartition, SendFailed
 
-#: Records a producer may write to one partition: its sequence numbers end at 2^31 (kafka.md, trap 4).
+#: Records a producer may write to one partition: its sequence numbers end at 2^31 (docs/kafka-traps.md 4).
 MOST_RECORDS: Final = 1_500_000_000
 #: Longest that a cluster may take to say that it is there, while nothing is sent.
 REACHABLE_TIMEOUT_MS: Final = 10_000

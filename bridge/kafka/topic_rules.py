@@ -1,4 +1,4 @@
-"""What a target topic takes, by its configuration (kafka.md 12, 13). Pure."""
+"""What a target topic takes, by its configuration (docs/kafka-traps.md 12, 13). Pure."""
 
 from __future__ import annotations
 

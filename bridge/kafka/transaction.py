@@ -1,7 +1,7 @@
 """One Kafka transaction: data, then what the target remembers, then the commit (design section 5, 'Target').
 
 Only what went through all of it has happened. After anything else the producer is of no use any more
-(kafka.md, traps 1 to 3): a batch that failed leaves a gap in its sequence numbers, `commit_transaction`
+(docs/kafka-traps.md 1 to 3): a batch that failed leaves a gap in its sequence numbers, `commit_transaction`
 commits although a batch failed, and a commit that timed out may still take effect.
 """
 

@@ -209,7 +209,7 @@ def _own(
 
 
 def _left_alone(path: KeyPath, topic: str, cluster: Connector, settings: Settings) -> Iterator[Finding]:
-    """Nobody but its bridge reads or writes a journal topic (kafka.md, trap 15)."""
+    """Nobody but its bridge reads or writes a journal topic (docs/kafka-traps.md 15)."""
     for index, bridge in enumerate(settings.bridges):
         source, target = _source(bridge, settings), _target(bridge, settings)
         reads = source is not None and same_cluster(source, cluster) and bridge.selects_topic(topic)

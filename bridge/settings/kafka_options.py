@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from bridge.settings.units import is_whole, whole_number
 
-#: A commit is given up after this long, which must come before the request times out (kafka.md, trap 3).
+#: A commit is given up after this long, which must come before the request times out (docs/kafka-traps.md 3).
 COMMIT_TIMEOUT_MS: Final = 20_000
 #: Codecs that are there: gzip by Python, the others by cramjam.
 COMPRESSION_TYPES: Final = ("gzip", "snappy", "lz4", "zstd")

@@ -16,7 +16,7 @@ from typing import Final
 
 import structlog
 
-from bridge import collector
+from bridge import gc_tuning
 from bridge.errors import BridgeError, Conflict
 from bridge.event_loop import fast_loop
 from bridge.lifecycle import Command, State
@@ -59,7 +59,7 @@ def run(descriptor: int, make: MakeBridges, lines: LinesOut | None = None) -> in
     drains. A Ctrl-C on the terminal reaches this process too, but is the supervisor's to act on.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    collector.tune()
+    gc_tuning.tune()
     with asyncio.Runner(loop_factory=fast_loop()) as runner:
         return runner.run(_run(socket.socket(fileno=descriptor), make, lines))
 

@@ -150,7 +150,12 @@ class Reachable:
             answers = admin.list_offsets(
                 asked, isolation_level=_LEVELS[committed], request_timeout=OFFSETS_TIMEOUT_S
             )
-            found.update((place.partition, _offset(answer)) for place, answer in answers.items())
+            try:
+                found.update((place.partition, _offset(answer)) for place, answer in answers.items())
+            except confluent_kafka.KafkaException:
+                # It asks with the leader epoch that it knows, and a refusal does not teach it another.
+                admin.list_topics(topic, timeout=CALL_TIMEOUT_S)
+                raise
             return True
 
         _until(answered, f"the offsets of {topic} are told")

@@ -165,7 +165,7 @@ async def test_who_is_no_member_confirms_nothing(bridge: Bridge) -> None:
 
 
 async def test_a_member_that_nobody_polls_stays_in_the_group(bridge: Bridge) -> None:
-    """kafka.md, "unpolled ownership consumer": the interval is lowered; a consumer is thrown out by it."""
+    """docs/kafka-traps.md 16: the interval is lowered; a consumer is thrown out by it."""
     member = await bridge.joined(max_poll_interval_ms=1_000)
     consumer = connection(bridge.bootstrap).consumer(
         group_id=f"{bridge.group}-consumer", max_poll_interval_ms=1_000, heartbeat_interval_ms=300
@@ -183,7 +183,7 @@ async def test_a_member_that_nobody_polls_stays_in_the_group(bridge: Bridge) -> 
 
 
 async def test_membership_makes_no_journal_topic(bridge: Bridge, cluster_a: Reachable) -> None:
-    """kafka.md, "auto-created journal topic": this broker makes every topic that a client asks for."""
+    """docs/kafka-traps.md 17: this broker makes every topic that a client asks for."""
     member = await bridge.joined()
     second = await bridge.joined()
     await divided(member, second)

@@ -181,9 +181,9 @@ async def test_many_partitions_are_read_in_order_each(rig: Rig, unique: Callable
 async def test_what_comes_while_the_target_works_is_read_at_once(
     rig: Rig, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lane_reading, "MORE_COMES_MS", 60_000)
+    monkeypatch.setattr(lane_reading, "LINGER_MS", 60_000)
     produce(rig.cluster, topic, numbered(1))
-    source = await rig.start(topic)
+    source = await rig.start(topic, lingers=True)
     *_, first = await read_messages(source, 1)
     reading = asyncio.create_task(source.read())
     for number in range(5):
@@ -198,8 +198,8 @@ async def test_what_comes_while_the_target_works_is_read_at_once(
 async def test_a_target_that_holds_a_batch_does_not_stop_reading(
     rig: Rig, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lane_reading, "MORE_COMES_MS", 1)
-    source = await rig.start(topic)
+    monkeypatch.setattr(lane_reading, "LINGER_MS", 1)
+    source = await rig.start(topic, lingers=True)
     for number in range(3):
         produce(rig.cluster, topic, [b"%d" % number])
         batches = await read_messages(source, 1)
@@ -209,13 +209,24 @@ async def test_a_target_that_holds_a_batch_does_not_stop_reading(
 async def test_what_is_put_off_is_not_waited_for(
     rig: Rig, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lane_reading, "MORE_COMES_MS", 60_000)
+    monkeypatch.setattr(lane_reading, "LINGER_MS", 60_000)
     name = unique("orders")
     rig.cluster.create_topic(name, 2)
     produce(rig.cluster, name, [b"held"])
-    source = await rig.start(name)
+    source = await rig.start(name, lingers=True)
     *_, held = await read_messages(source, 1)
     source.put_off([held.stream])
     produce(rig.cluster, name, [b"other"], partition=1)
     *_, other = await read_messages(source, 1)
     assert bodies([other], other.stream) == [b"other"]
+
+
+async def test_a_consumer_that_was_made_for_a_question_reads_on(rig: Rig, topic: str) -> None:
+    """Whoever replaces a consumer may be cancelled before he has told the new one where it is."""
+    produce(rig.cluster, topic, numbered(1))
+    source = await rig.start(topic)
+    *_, first = await read_messages(source, 1)
+    await source._reading._stop()
+    await source.bounds()
+    produce(rig.cluster, topic, [b"more"])
+    assert bodies(await read_messages(source, 1), first.stream) == [b"more"]

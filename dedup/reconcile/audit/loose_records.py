@@ -1,7 +1,7 @@
 """Fetches what aiokafka cannot decode: record batches in which the name of a header is no text.
 
 Brokers do not look at headers, and some clients take any bytes for a name. aiokafka raises at such a record,
-and again whenever it is fetched (kafka.md, trap 6). Here only the records are read another way; what is
+and again whenever it is fetched (docs/kafka-traps.md 6). Here only the records are read another way; what is
 aborted, what is a marker and where the next fetch begins stays aiokafka's (`PartitionRecords`).
 """
 

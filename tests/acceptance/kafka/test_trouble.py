@@ -191,7 +191,7 @@ def test_the_identity_of_a_connector_names_streams_and_stores(
 def test_a_timestamp_of_the_future_is_refused_alone(
     clusters: Clusters, named: Named, make_node: MakeNode
 ) -> None:
-    """kafka.md, trap 12: Kafka 4 takes at most one hour."""
+    """docs/kafka-traps.md 12: Kafka 4 takes at most one hour."""
     bridge, topic, letters = named("a-to-b"), named("orders"), named("letters")
     clusters.a.create_topic(topic, config={"message.timestamp.after.max.ms": str(10**15)})
     year_3000 = 32_503_680_000_000
@@ -206,7 +206,7 @@ def test_a_timestamp_of_the_future_is_refused_alone(
 def test_a_foreign_open_transaction_is_waited_for(
     clusters: Clusters, named: Named, make_node: MakeNode
 ) -> None:
-    """kafka.md, trap 15: what is behind it waits, what is before it has crossed, and the bridge is well."""
+    """docs/kafka-traps.md 15: what is behind it waits, what is before it has crossed; the bridge is well."""
     bridge, topic = named("a-to-b"), named("orders")
     clusters.a.create_topic(topic)
     node = make_node(kafka_bridge(clusters._asdict(), bridge, queue_name=topic)).start()

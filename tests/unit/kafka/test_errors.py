@@ -72,7 +72,7 @@ def test_kafka_retries_nothing_that_is_for_good() -> None:
 
 @pytest.mark.parametrize("code", sorted({*FOR_GOOD, *HINTS, *RETRIED_BY_KAFKA} - NAMELESS))
 def test_every_code_keeps_its_name(code: int) -> None:
-    """kafka.md, trap 11: aiokafka maps what it does not know to one error without a number."""
+    """docs/kafka-traps.md 11: aiokafka maps what it does not know to one error without a number."""
     error = errors.for_code(code)
     assert error is not errors.UnknownError
     assert code_of(error()) == code
@@ -80,7 +80,7 @@ def test_every_code_keeps_its_name(code: int) -> None:
 
 
 def test_an_unmapped_code_after_a_leader_change_is_retried_by_the_client_too() -> None:
-    """kafka.md, trap 11."""
+    """docs/kafka-traps.md 11."""
     offset_not_available = errors.for_code(78)
     assert (offset_not_available.message, offset_not_available.retriable) == ("OFFSET_NOT_AVAILABLE", True)
 

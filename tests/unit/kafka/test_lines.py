@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from bridge.batch import Batch
 from bridge.block import encode_message, pack
 from bridge.kafka import lines
@@ -53,8 +55,8 @@ def test_a_received_line_names_the_target_and_covers_all_batches() -> None:
     assert (told["runs"], told["ids"], told["committed"]) == ([[0, 2]], [[2, "C"]], 77)
 
 
-def test_a_record_carries_a_long_line_without_its_ids_and_the_log_gets_all_of_it() -> None:
-    value = b"x" * 1_000
+@pytest.mark.parametrize("value", [b"x" * 1_000, b'"' * 1_000, ("\u6f22" * 200).encode()])
+def test_a_record_carries_a_long_line_without_its_ids_and_the_log_gets_all_of_it(value: bytes) -> None:
     count = lines.MOST_CARRIED_BYTES // len(value) + 1
     written, carried = received_lines(covered(batch(0, count, *[value] * count)), WRITER, 77)
     assert len(json.loads(written[0])["ids"]) == count
@@ -63,10 +65,18 @@ def test_a_record_carries_a_long_line_without_its_ids_and_the_log_gets_all_of_it
     assert {**json.loads(written[0]), "ids": []} == told
 
 
+@pytest.mark.parametrize("value", [b"x" * 1_000, b'"' * 1_000, ("\u6f22" * 200).encode()])
+def test_what_is_carried_fits_a_record_however_it_is_written(value: bytes) -> None:
+    """Characters are up to four bytes, and quotes within JSON within JSON too."""
+    for count in range(10, 2_000, 100):
+        _, carried = received_lines(covered(batch(0, count, *[value] * count)), WRITER, 77)
+        assert len(json.dumps(carried, ensure_ascii=False).encode()) <= lines.MOST_CARRIED_BYTES
+
+
 def test_a_record_carries_nothing_of_a_line_that_is_too_long_even_so() -> None:
     made = covered(batch(0, 1))
     made.upto = 10**9
-    made.runs = [(10**6 + 2 * number, 10**6 + 2 * number) for number in range(50_000)]
+    made.runs = [(10**6 + 2 * number, 10**6 + 2 * number) for number in range(60_000)]
     written, carried = received_lines(made, WRITER, 77)
     assert len(written[0]) > lines.MOST_CARRIED_BYTES
     assert carried == ""

@@ -76,7 +76,7 @@ def test_none_is_in_two_tables() -> None:
 
 
 def test_a_request_outlives_a_commit() -> None:
-    """kafka.md, trap 3: an operator's request-timeout-ms is held to the bridge's own limit."""
+    """docs/kafka-traps.md 3: an operator's request-timeout-ms is held to the bridge's own limit."""
     assert connection.END_TRANSACTION_TIMEOUT_MS == COMMIT_TIMEOUT_MS
     assert KAFKA_OPTIONS["request-timeout-ms"].least > COMMIT_TIMEOUT_MS
     assert KAFKA_OPTIONS["request-timeout-ms"].least <= connection.REQUEST_TIMEOUT_MS
