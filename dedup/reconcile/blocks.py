@@ -32,6 +32,8 @@ class Block:
     ends_torn: bool
     #: The first row that is JSON, and yet no line; None: there is none.
     foreign: int | None
+    #: Rows that may be what is left of a line: they begin as one, or with the zeros of a lost page.
+    torn: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,11 @@ class FileBlocks:
         """Rows that are no line; without the last one of a file that is being written."""
         unreadable = sum(block.unreadable for block in self.blocks)
         return unreadable - (self.file.is_open and bool(self.blocks) and self.blocks[-1].ends_torn)
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether it has rows, and none that is a line or was one."""
+        return bool(self.blocks) and not self.lines and not any(block.torn for block in self.blocks)
 
     def with_bases(self) -> Iterator[tuple[Block, int]]:
         """Each block, and what added to a row's number makes it the line's number, from 1."""
@@ -85,6 +92,7 @@ def blocks_of(spark: SparkSession, rows: DataFrame, found: Sequence[LogFile]) ->
             F.count_if(no_line),
             F.max_by(no_line, "row"),
             F.min(F.when(no_line & is_object, F.col("row"))),
+            F.count_if(no_line & F.col("other").rlike(r"^[{\x00]")),
         )
         .collect()
     )

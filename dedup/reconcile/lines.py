@@ -100,8 +100,10 @@ def _parsed(spark: SparkSession, found: Sequence[LogFile]) -> DataFrame:
 
 
 def _refuse_foreign(kept: DataFrame, blocks: Sequence[FileBlocks]) -> None:
-    """Raises: BadInput: a line is JSON, but not a line of a delivery log of this version."""
+    """Raises: BadInput: no line of a file is a delivery log's, or one is JSON and of no known version."""
     for each in blocks:
+        if each.is_foreign:
+            raise BadInput(f"{each.file.shown}: none of its {each.unreadable} lines is one of a delivery log")
         for block, base in each.with_bases():
             if block.foreign is not None:
                 row = kept.where(F.col("row") == block.foreign).select("other").first()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 from pathlib import Path
@@ -119,6 +120,24 @@ def test_a_line_with_bytes_that_are_no_text_is_unreadable(spark: SparkSession, t
     damaged = good.replace(b"journal:", b"jour\xff\xfel:")
     (tmp_path / "log.jsonl").write_bytes(b"\n".join([good, damaged, b""]))
     assert [(row.lines, row.unreadable) for row in read(spark, [str(tmp_path)]).inputs.collect()] == [(1, 1)]
+
+
+@pytest.mark.parametrize("rows", [b"hello\n\nworld\n", gzip.compress(b'{"v":1}\n' * 9)], ids=["text", "gzip"])
+def test_a_file_without_a_line_is_refused(spark: SparkSession, tmp_path: Path, rows: bytes) -> None:
+    write_log(tmp_path, [line("sent", 0, 5)])
+    other = tmp_path / "eu-20130101T000000-000009.jsonl"
+    other.write_bytes(rows)
+    with pytest.raises(BadInput, match=rf"/{other.name}: none of its \d lines is one of a delivery log"):
+        read(spark, [str(tmp_path)])
+
+
+@pytest.mark.parametrize("rows", [b'{"v":1,"si\n', b"\0" * 100 + b"\n", b"{"], ids=["torn", "zeros", "brace"])
+def test_a_file_with_nothing_but_what_a_crash_left_is_read(
+    spark: SparkSession, tmp_path: Path, rows: bytes
+) -> None:
+    other = tmp_path / "eu-20130101T000000-000009.jsonl"
+    other.write_bytes(rows)
+    assert [(row.lines, row.unreadable) for row in read(spark, [str(tmp_path)]).inputs.collect()] == [(0, 1)]
 
 
 def test_without_a_log_there_is_nothing_to_read(spark: SparkSession, tmp_path: Path) -> None:
