@@ -8,11 +8,12 @@ own word, or `Unreachable`, after which nobody knows whether the call took effec
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import quote, urlsplit
@@ -21,6 +22,8 @@ import aiohttp
 import msgspec
 from yarl import URL
 
+from bridge.cli.options import PROGRAM, Exit
+from bridge.cli.progress import warn
 from bridge.errors import BridgeError
 
 #: Most simultaneous connections of one client.
@@ -53,11 +56,11 @@ class Connection:
         Raises:
             ClientError: it is not the URL of a node.
         """
-        parts = urlsplit(self.url)
-        if parts.scheme not in _SCHEMES or not parts.hostname:
-            schemes = "http, https, ws or wss"
-            raise ClientError(f"a node's URL is {schemes}, host and port; found {self.url}")
-        return f"{_SCHEMES[parts.scheme]}://{parts.netloc}{parts.path}".rstrip("/")
+        with contextlib.suppress(ValueError):  # a port that is none, or half a bracket
+            parts = urlsplit(self.url)
+            if parts.scheme in _SCHEMES and parts.hostname and parts.port != 0:
+                return f"{_SCHEMES[parts.scheme]}://{parts.netloc}{parts.path}".rstrip("/")
+        raise ClientError(f"a node's URL is http, https, ws or wss, host and port; found {self.url}")
 
     def tls(self) -> ssl.SSLContext | bool:
         """The TLS context; True: the default one.
@@ -174,13 +177,23 @@ class NodeClient:
 
 
 def node_connection(arguments: argparse.Namespace) -> Connection:
-    """The acceptor that the common options name."""
-    return Connection(arguments.url, arguments.token, arguments.ca, arguments.certificate, arguments.key)
+    """The acceptor that the common options name. Raises: SystemExit: wrong usage, which it has told."""
+    return _connection(arguments, "--url", arguments.url)
 
 
 def operations_connection(arguments: argparse.Namespace) -> Connection:
-    """The operations listener that the common options name."""
-    return replace(node_connection(arguments), url=arguments.operations)
+    """The operations listener that the common options name. Raises: SystemExit, as `node_connection`."""
+    return _connection(arguments, "--operations", arguments.operations)
+
+
+def _connection(arguments: argparse.Namespace, option: str, url: str) -> Connection:
+    connection = Connection(url, arguments.token, arguments.ca, arguments.certificate, arguments.key)
+    try:
+        _ = connection.base
+    except ClientError as error:
+        warn(f"{PROGRAM}: {option}: {error}")
+        raise SystemExit(Exit.USAGE) from None
+    return connection
 
 
 def address_path(address: str, *rest: str) -> str:

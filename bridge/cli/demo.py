@@ -99,7 +99,11 @@ async def _play(arguments: argparse.Namespace) -> int:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     story: Stage | None = None
     try:
-        story = await _stage(arguments)
+        try:
+            story = await _stage(arguments)
+        except OSError as error:
+            warn(f"{PROGRAM}: {arguments.input}: {str(error.strerror).lower()}")
+            return Exit.USAGE
         if arguments.report is not None:
             story.report = Path(arguments.report)
         proof = await story.play()

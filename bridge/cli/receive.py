@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import io
 import sys
 from typing import Any
 
-from bridge.cli.client import NodeClient, node_connection
+from bridge.cli.client import Answer, Connection, NodeClient, node_connection
 from bridge.cli.options import PROGRAM, Exit, at_least, seconds
-from bridge.cli.progress import warn
+from bridge.cli.progress import Progress, warn
 from bridge.cli.readers import Browser, Deadline, Printer, QueueReader
+from bridge.cli.retry import RETRY_FOR_S, is_worth_another_try
+from bridge.errors import BridgeError
 
 _EPILOG = f"""\
 With --queue each message is leased, printed, flushed and then acknowledged; the queue is made, from the
 earliest message on, if it is missing. Without --queue the address is browsed, which changes nothing.
 Text: the body and a newline. JSON: a line with position, body (or body-base64), key, headers,
-duplicate-id and timestamp.
+duplicate-id and timestamp. Without an answer it says so on stderr and asks again. It fails if there is
+none at the end of --timeout, or if none came in the first {RETRY_FOR_S:g} s.
 
 examples:
   {PROGRAM} receive --address orders --queue billing --count 10
   {PROGRAM} receive --address orders --queue billing --timeout 2     all there is, then stop
   {PROGRAM} receive --address orders --format json                   look without taking
 
-exit codes: 0 done, 1 fewer messages than --count or a failure, 2 wrong usage, 130 Ctrl-C
+exit codes: 0 done, 1 fewer messages than --count, no answer or a failure, 2 wrong usage, 130 Ctrl-C
 """
 
 
@@ -52,6 +56,28 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_run)
 
 
+class _WatchedClient(NodeClient):
+    """Says once when the node has no answer, and knows whether it had one at last."""
+
+    def __init__(self, connection: Connection, deadline: Deadline) -> None:
+        super().__init__(connection)
+        self._deadline = deadline
+        #: Why the last call has no answer; None: it has one.
+        self.unanswered: BridgeError | None = None
+
+    async def call(self, method: str, path: str, **how: Any) -> Answer:
+        """As `NodeClient.call`."""
+        try:
+            answer = await super().call(method, path, **how)
+        except BridgeError as error:
+            before, self.unanswered = self.unanswered, error if is_worth_another_try(error) else None
+            if self.unanswered is not None and before is None and not self._deadline.over:
+                warn(f"{PROGRAM}: {error.code}: {error}; trying again")
+            raise
+        self.unanswered = None
+        return answer
+
+
 def _run(arguments: argparse.Namespace) -> int:
     return asyncio.run(_receive(arguments))
 
@@ -60,13 +86,16 @@ async def _receive(arguments: argparse.Namespace) -> int:
     printer = Printer(sys.stdout.buffer, arguments.format, arguments.count)
     timeout_s = arguments.timeout if arguments.timeout is not None or arguments.queue else 0.0
     deadline = Deadline(timeout_s)
-    async with NodeClient(node_connection(arguments)) as client:
+    async with _WatchedClient(node_connection(arguments), deadline) as client:
+        silent = Progress(io.StringIO())  # the client tells it already
         reader = (
-            QueueReader(client, arguments.address, arguments.queue, printer, deadline)
+            QueueReader(client, arguments.address, arguments.queue, printer, deadline, silent)
             if arguments.queue
             else Browser(client, arguments.address, printer, deadline)
         )
         await reader.read()
+    if client.unanswered is not None:  # nobody knows whether there was more to read
+        raise client.unanswered
     if arguments.count is not None and printer.printed < arguments.count:
         warn(f"{PROGRAM}: {printer.printed} of {arguments.count} messages came in time")
         return Exit.FAILED

@@ -10,8 +10,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import errno
 import json
 import os
+import stat
 import sys
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -35,7 +37,8 @@ MAX_BATCH_BYTES: Final = 1024 * 1024
 _EPILOG = f"""\
 A line is a message: its newline is dropped, every other byte is kept. Empty lines are skipped. Memory stays
 bounded, and a partial transaction goes as soon as the input falls silent, so `tail -f FILE | {PROGRAM} send`
-works. A lost answer is asked for again with the same IDs and cannot double a message.
+works. A transaction without an answer is sent again with the same IDs, which cannot double a message; after
+{RETRY_FOR_S:g} s without one `send` gives up with 1. A line on stderr says when it begins to try again.
 
 examples:
   {PROGRAM} send --address orders orders.jsonl
@@ -180,20 +183,25 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    return asyncio.run(_send(arguments))
+    with contextlib.ExitStack() as stack:
+        try:
+            descriptor = stack.enter_context(_opened(arguments.file))
+        except OSError as error:
+            warn(f"{PROGRAM}: {arguments.file}: {str(error.strerror).lower()}")
+            return Exit.USAGE
+        return asyncio.run(_send(arguments, descriptor))
 
 
-async def _send(arguments: argparse.Namespace) -> int:
-    with _opened(arguments.file) as descriptor:
-        async with NodeClient(node_connection(arguments)) as client:
-            sender = Sender(client, arguments.address, arguments.duplicate_id_from, arguments.batch == 1)
-            lines = batches(
-                descriptor,
-                LineSplitter(keep_empty=arguments.keep_empty),
-                most=arguments.batch,
-                most_bytes=MAX_BATCH_BYTES,
-            )
-            await _send_all(sender, lines, arguments.format)
+async def _send(arguments: argparse.Namespace, descriptor: int) -> int:
+    async with NodeClient(node_connection(arguments)) as client:
+        sender = Sender(client, arguments.address, arguments.duplicate_id_from, arguments.batch == 1)
+        lines = batches(
+            descriptor,
+            LineSplitter(keep_empty=arguments.keep_empty),
+            most=arguments.batch,
+            most_bytes=MAX_BATCH_BYTES,
+        )
+        await _send_all(sender, lines, arguments.format)
     return Exit.OK
 
 
@@ -213,12 +221,14 @@ async def _send_all(sender: Sender, lines: AsyncIterator[list[Line]], form: str)
 
 @contextlib.contextmanager
 def _opened(name: str) -> Iterator[int]:
-    """A descriptor to read from; stdin is left open."""
+    """A descriptor to read from; stdin is left open. Raises: OSError: there is no file to read."""
     if name == "-":
         yield sys.stdin.fileno()
         return
     descriptor = os.open(name, os.O_RDONLY)
     try:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
         yield descriptor
     finally:
         os.close(descriptor)

@@ -56,10 +56,11 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 async def _ask(arguments: argparse.Namespace) -> dict[str, Any]:
+    acceptor = node_connection(arguments)
     async with NodeClient(operations_connection(arguments)) as operations:
         status = dict((await operations.call("GET", "/v1/status")).body)
     try:
-        async with NodeClient(node_connection(arguments)) as node:
+        async with NodeClient(acceptor) as node:
             status["addresses"] = (await node.call("GET", "/v1/addresses")).body["addresses"]
     except (Problem, Unreachable) as error:  # a node may have no acceptor, or one for others only
         warn(f"{PROGRAM}: the addresses are not shown: {error.code}: {error}")

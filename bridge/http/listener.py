@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+import socket
 import ssl
 from collections.abc import Awaitable
 from dataclasses import dataclass
@@ -23,6 +26,8 @@ from bridge.http.problems import HeadersTooLarge, problem
 from bridge.http.router import Router
 
 _PORTS: Final = {"ws": 80, "http": 80, "wss": 443, "https": 443}
+#: Whose URL it is: [acceptor] has ws and wss, [operations] http.
+_KEYS: Final = {"ws": "acceptor.url", "wss": "acceptor.url", "http": "operations.url"}
 _BACKLOG: Final = 512
 #: How long connections that are still in use are given once the drain is over, in seconds.
 _CUT_AFTER_S: Final = 0.5
@@ -77,7 +82,7 @@ class Listener:
         self._idle = asyncio.Event()
 
     async def start(self) -> Bound:
-        """Listen. Raises: OSError: the address cannot be had."""
+        """Listen. Raises: OSError: the address cannot be had; it names the key, the rule and the address."""
         self._server = ConnectionServer(
             self._answer,
             connections_max=self._limits.max_connections,
@@ -88,7 +93,11 @@ class Listener:
         self._site = web.TCPSite(
             self._runner, self._host, self._port, ssl_context=self._ssl_context, backlog=_BACKLOG
         )
-        await self._site.start()
+        try:
+            await self._site.start()
+        except OSError as error:
+            key, found = _KEYS.get(self._scheme, "url"), Bound(self._scheme, self._host, self._port)
+            raise OSError(f"{key}: {_broken_rule(error)}; found {found}") from error
         port: int = self._runner.addresses[0][1]
         return Bound(self._scheme, self._host, port)
 
@@ -177,3 +186,16 @@ class Listener:
             return await handling
         finally:
             self._requests += 1
+
+
+def _broken_rule(error: OSError) -> str:
+    """What an address to listen on must be, and what the system says instead."""
+    unknown = isinstance(error, socket.gaierror)
+    reason = str(error.strerror) if unknown else os.strerror(error.errno or 0)
+    if error.errno == errno.EADDRINUSE:
+        rule = "must be free: something listens there"
+    elif unknown or error.errno == errno.EADDRNOTAVAIL:
+        rule = "must be an address of this machine"
+    else:
+        rule = "must be one that this user may listen on"
+    return f"{rule} ({reason.lower()})"

@@ -99,9 +99,16 @@ def test_empty_lines_are_kept_on_request_and_a_file_is_read(node: Node, address:
     assert command("send", *where, "--keep-empty", str(tmp_path / "lines")).out == "stored 3 duplicates 0\n"
     assert titles(node.api.browse(address)) == ["a", "", "b"]
     assert command("send", *where, "-", data=b"c\n").out == "stored 1 duplicates 0\n"
-    missing = command("send", *where, str(tmp_path / "missing"))
-    assert missing.code == 1
-    assert "missing" in missing.err
+
+
+def test_an_input_that_is_no_file_is_wrong_usage_and_named(tmp_path: Path) -> None:
+    nowhere = ("--url", f"http://127.0.0.1:{free_ports(1)[0]}", "--address", "a")
+    missing = tmp_path / "missing"
+    ended = command("send", *nowhere, str(missing))
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err == f"core-bridge: {missing}: no such file or directory\n"
+    ended = command("send", *nowhere, str(tmp_path))
+    assert (ended.code, ended.out, ended.err) == (2, "", f"core-bridge: {tmp_path}: is a directory\n")
 
 
 def test_results_as_json(node: Node, address: str) -> None:
@@ -127,6 +134,43 @@ def test_a_node_that_is_not_there_ends_with_1_and_is_named() -> None:
         ended = command(*arguments)
         assert (ended.code, ended.out) == (1, "")
         assert url.removeprefix("http://") in ended.err
+
+
+@pytest.mark.parametrize("how", [["--queue", "q"], ["--queue", "q", "--count", "1"], []], ids=" ".join)
+def test_a_reader_takes_no_dead_node_for_an_empty_queue(how: list[str]) -> None:
+    url = f"http://127.0.0.1:{free_ports(1)[0]}"
+    ended = command("receive", "--url", url, "--address", "a", "--timeout", "0.5", *how)
+    assert (ended.code, ended.out) == (1, "")
+    first, last = ended.err.splitlines()
+    for line in (first.removesuffix("; trying again"), last):
+        assert line.startswith(f"core-bridge: UNREACHABLE: GET {url}/v1/addresses/a")
+        assert line.endswith(": Connection refused")
+    assert first.endswith("; trying again")
+
+
+@pytest.mark.parametrize("table", ["acceptor", "operations"])
+def test_an_address_that_cannot_be_listened_on_is_named_with_its_key(
+    table: str, make_node: MakeNode, node: Node
+) -> None:
+    tokens = 'tokens = ["a-token-that-is-long-enough-for-it"]'
+    other = make_node("other", acceptor=f"insecure = true\n{tokens}", operations=tokens)
+    settings = other.write().read_text(encoding="utf-8")
+    own, scheme = {
+        "acceptor": (other.port, "ws"),
+        "operations": (other.operations_port, "http"),
+    }[table]
+    for address, rule in (
+        (f"127.0.0.1:{node.port}", "must be free: something listens there (address already in use)"),
+        # TEST-NET-1 is nobody's
+        ("192.0.2.1:61616", "must be an address of this machine (cannot assign requested address)"),
+        ("no-such-host.invalid:61616", "must be an address of this machine ("),
+    ):
+        other.file.write_text(settings.replace(f"127.0.0.1:{own}", address), encoding="utf-8")
+        ended = other.run_to_its_end()
+        assert ended.code == 1, ended.err
+        last = ended.err.splitlines()[-1]
+        assert last.startswith(f"core-bridge: {table}.url: {rule}"), ended.err
+        assert last.endswith(f"; found {scheme}://{address}"), ended.err
 
 
 def test_a_bridge_is_operated_and_seen(make_node: MakeNode) -> None:

@@ -145,6 +145,16 @@ def test_an_interrupted_demo_takes_its_nodes_along(tmp_path: Path, ending: signa
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "reason"), [("absent", "no such file or directory"), ("", "is a directory")]
+)
+def test_an_input_that_cannot_be_read_is_wrong_usage_and_named(
+    tmp_path: Path, name: str, reason: str
+) -> None:
+    code, out, err = finish(start(tmp_path, "--input", str(tmp_path / name)))
+    assert (code, out, err) == (2, "", f"core-bridge: {tmp_path / name}: {reason}\n")
+
+
 def test_an_input_without_rows_is_one_line_and_1(tmp_path: Path) -> None:
     code, out, err = finish(start(tmp_path, "--input", os.devnull))
     assert (code, out) == (1, "")

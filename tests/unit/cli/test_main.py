@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -130,10 +131,27 @@ def test_a_node_that_is_not_there_is_one_line_and_1(capsys: pytest.CaptureFixtur
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:8161", "ftp://127.0.0.1", "http://", "kafka://a:1"])
-def test_a_url_that_is_no_nodes_is_one_line_and_1(url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["status", "--operations", url]) == 1
-    assert url in capsys.readouterr().err
+@pytest.mark.parametrize(
+    "url",
+    ["nonsense", "127.0.0.1:8161", "ftp://127.0.0.1", "http://", "kafka://a:1", "http://a:x", "http://["],
+)
+@pytest.mark.parametrize(
+    ("option", "command"),
+    [
+        ("--operations", ["status"]),
+        ("--operations", ["cache", "show", "a"]),
+        ("--url", ["status"]),
+        ("--url", ["send", "--address", "a", os.devnull]),
+        ("--url", ["receive", "--address", "a"]),
+    ],
+)
+def test_a_url_that_is_no_nodes_is_wrong_usage_in_one_line(
+    option: str, command: list[str], url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command, option, url]) == 2
+    told = capsys.readouterr()
+    rule = "a node's URL is http, https, ws or wss, host and port"
+    assert (told.out, told.err) == ("", f"core-bridge: {option}: {rule}; found {url}\n")
 
 
 def test_whoever_closes_the_pipe_gets_no_complaint() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from bridge.cli import main
 from bridge.cli.client import Connection, NodeClient, Problem, Unreachable
 from bridge.cli.encode import encode_json, encode_text
 from bridge.cli.readers import Browser, Deadline, Printer, QueueReader
@@ -156,6 +157,50 @@ async def test_a_node_that_was_never_there_is_an_error() -> None:
         found, _ = reader(client, timeout_s=0.0)
         with pytest.raises(Unreachable, match="Connection refused"):
             await found.read()
+
+
+def arguments_for(node: FakeNode, *more: str) -> list[str]:
+    return ["receive", "--url", node.url, "--address", "orders", *more]
+
+
+@pytest.mark.parametrize("how", [["--queue", "billing"], ["--timeout", "5"]], ids=["queue", "browse"])
+async def test_a_node_without_an_answer_is_told_once_and_asked_again(
+    how: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with FakeNode() as node:
+        fill(node, b"a")
+        refusals = itertools.chain([(503, "STOPPING")] * 3, itertools.repeat(None))
+        node.before = lambda _: next(refusals)
+        assert await asyncio.to_thread(main, arguments_for(node, "--count", "1", *how)) == 0
+    told = capsys.readouterr()
+    assert told.out == "a\n"
+    assert told.err == "core-bridge: STOPPING: stopping; trying again\n"
+
+
+@pytest.mark.parametrize("how", [["--queue", "billing"], []], ids=["queue", "browse"])
+async def test_a_node_that_is_gone_at_the_end_of_the_timeout_is_no_empty_queue(
+    how: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with FakeNode() as node:
+        fill(node, b"a")
+        # the queue: missing, made, a page, its end; the address: a page
+        answers = itertools.chain(["answer"] * (3 if how else 1), itertools.repeat("lose"))
+        node.after = lambda _: next(answers)
+        assert await asyncio.to_thread(main, arguments_for(node, "--timeout", "0.3", *how)) == 1
+    told = capsys.readouterr()
+    assert told.out == "a\n"
+    assert told.err.splitlines()[-1].startswith("core-bridge: UNREACHABLE: GET ")
+
+
+async def test_a_timeout_on_an_empty_queue_ends_well_after_the_node_was_away(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async with FakeNode() as node:
+        refusals = itertools.chain([(503, "STOPPING")] * 3, itertools.repeat(None))
+        node.before = lambda _: next(refusals)
+        arguments = arguments_for(node, "--queue", "billing", "--timeout", "0.3")
+        assert await asyncio.to_thread(main, arguments) == 0
+    assert capsys.readouterr().out == ""
 
 
 async def test_a_refusal_ends_the_reading() -> None:

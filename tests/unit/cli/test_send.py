@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import pytest
 
+from bridge.cli import main
 from bridge.cli.client import Connection, NodeClient, Problem, Unreachable
 from bridge.cli.line_ids import BadLine, duplicate_id
 from bridge.cli.lines import Line
+from bridge.cli.retry import RETRY_FOR_S
 from bridge.cli.send import Sender
 from tests.fakes.node import FakeNode
 
@@ -89,6 +92,14 @@ async def test_a_node_that_never_answers_is_given_up() -> None:
             await Sender(client, "orders", patience_s=0.02).send(lines(b"a"))
         assert len(node.calls) > 1
         assert node.bodies("orders") == [b"a"]
+
+
+def test_help_and_readme_say_when_the_node_is_given_up(capsys: pytest.CaptureFixture[str]) -> None:
+    limit = f"{RETRY_FOR_S:g} s"
+    assert main(["send", "--help"]) == 0
+    assert f"{limit} without one `send` gives up with 1" in capsys.readouterr().out
+    readme = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
+    assert f"The sender asks again until the node is back, for {limit} at most" in readme
 
 
 async def test_plain_posts_are_retried_safely_too() -> None:
