@@ -18,6 +18,8 @@ from bridge.errors import BridgeError, NotFound
 from bridge.kafka.connection import KafkaConnection
 from bridge.kafka.errors import explained
 from bridge.kafka.options import kafka_connection
+from bridge.link.asking import PATH as HELD_PATH
+from bridge.link.asking import Question
 from bridge.settings import load
 from bridge.settings.connectors import JOURNAL
 from bridge.settings.model import Settings
@@ -125,6 +127,18 @@ class OpenNode:
     def __init__(self, name: str, client: NodeClient) -> None:
         self._name = name
         self._client = client
+
+    async def store(self, bridge: str) -> str:
+        """Store identity of the node: its UUID and its incarnation.
+
+        Asks what the node has of nothing at all: who answers is all that counts.
+
+        Raises:
+            Problem: among others, the token may open no link. Unreachable.
+        """
+        question = Question(bridge=bridge, stream="", address="")
+        answer = await self._client.call("POST", HELD_PATH, packed=question)
+        return str(answer.body["store"])
 
     async def page(self, address: str, after: int, most: int) -> Sequence[Record]:
         """The next messages of an address, without their bodies. Raises: ReadFailed."""

@@ -9,18 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from bridge.audit.access import access, node_end
-from bridge.errors import Malformed, NotFound
+from bridge.clock import SystemClock
+from bridge.errors import Malformed, NotFound, SourceUnavailable, TargetUnavailable
 from bridge.kafka import identity
 from bridge.kafka.connection import KafkaConnection
+from bridge.kafka.metadata import Topic
 from bridge.kafka.options import kafka_connection
+from bridge.kafka.progress import Kind, Progress
 from bridge.kafka.survey import Survey
 from bridge.settings.bridges import Bridge
 from bridge.settings.connectors import JOURNAL
 from bridge.settings.model import Settings
 from dedup.reconcile.audit.plan import Place, Plan, Stream
+
+#: Kafka's code for a topic that may not be described.
+_DENIED: Final = 29
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +40,8 @@ class Pair:
     forward: Callable[[str], str]
     #: Topics that must be there: a name that is written out and missing is a mistake.
     names: tuple[str, ...] = ()
+    #: The target's name likewise; empty: a bridge makes its targets when it needs them.
+    target_name: str = ""
     bridge: Bridge | None = None
 
 
@@ -79,7 +87,12 @@ def of_names(settings: Settings, source: tuple[str, str], target: tuple[str, str
     if not settings.is_kafka(source[0]):
         raise Malformed(f"the source of an audit is Kafka; {source[0]} leads to a node", key="source")
     return Pair(
-        source[0], target[0], lambda topic: topic == source[1], lambda _: target[1], names=(source[1],)
+        source[0],
+        target[0],
+        lambda topic: topic == source[1],
+        lambda _: target[1],
+        names=(source[1],),
+        target_name=target[1],
     )
 
 
@@ -93,12 +106,16 @@ class Planner:
         self._pair = pair
 
     async def plan(self) -> Plan:
-        """What is to be read. Raises: NotFound: no such topic; BridgeError: what the ends say."""
+        """What is to be read. Raises: NotFound: no such topic or address; BridgeError: what the ends say."""
         pair, bridge = self._pair, self._pair.bridge
         streams = await self._confirmed(await self._streams())
         letters = bridge.dead_letter_address if bridge else ""
         topics = {stream.target for stream in streams}
         places = await self._places(topics | {letters} - {""})
+        name = pair.target_name
+        if name and name not in {place.topic for place in places}:
+            what = "topic" if self._to_kafka else "address"
+            raise NotFound(f"connector {pair.target}: no {what} {name}", key=what, found=name)
         return Plan(
             bridge=bridge.name if bridge else "",
             source=access(self._settings, self._path, pair.source),
@@ -143,6 +160,7 @@ class Planner:
         if missing:
             raise NotFound(f"connector {pair.source}: no topic {missing[0]}", key="topic", found=missing[0])
         topics = [topic for name, topic in sorted(cluster.topics.items()) if pair.selects(name)]
+        _check_described(pair.source, topics, SourceUnavailable)
         ids = {topic.name: topic.id for topic in topics}
         asked = [(topic.name, number) for topic in topics for number in sorted(topic.partitions)]
         bounds = await self._source.bounds(asked, settle=False)
@@ -167,7 +185,7 @@ class Planner:
         if self._to_kafka:
             nexts: Mapping[str, int] = await self._survey(pair.target, "target").nexts(bridge.own_topic)
         elif pair.target == JOURNAL:
-            nexts = {}  # each node commits under its own name: what has arrived says it
+            nexts = await self._settled_here(bridge, streams)
         else:
             committed = await self._source.progress(identity.progress_group(bridge.own_group))
             nexts = {
@@ -176,6 +194,31 @@ class Planner:
                 if (key := (one.identity.split(":")[-2], one.partition)) in committed
             }
         return [replace(one, confirmed=nexts.get(one.identity)) for one in streams]
+
+    async def _settled_here(self, bridge: Bridge, streams: list[Stream]) -> dict[str, int]:
+        """By stream, below which offset this node's journal covers everything, as its progress group has it.
+
+        Each node that the bridge runs in commits under its own name, and what another incarnation of this
+        one's journal had settled is not believed.
+        """
+        async with node_end(self._settings, JOURNAL).open() as node:
+            store = await node.store(bridge.name)
+        group = identity.progress_group(bridge.own_group, store.partition(":")[0])
+        progress = Progress(self._connection(self._pair.source), group, SystemClock())
+        try:
+            marks = await progress.marks()
+        finally:
+            await progress.close()
+        settled = {
+            (mark.topic_id, tp.partition): mark.offset
+            for tp, mark in marks.items()
+            if mark.kind is Kind.SETTLED and mark.store == store
+        }
+        return {
+            one.identity: settled[key]
+            for one in streams
+            if (key := (one.identity.split(":")[-2], one.partition)) in settled
+        }
 
     # -- the target --------------------------------------------------------------------------------------
 
@@ -189,6 +232,7 @@ class Planner:
             return await self._addresses(sorted(names))
         survey = self._survey(self._pair.target, "target")
         cluster = await survey.cluster(sorted(names))
+        _check_described(self._pair.target, cluster.topics.values(), TargetUnavailable)
         asked = [(name, number) for name, topic in cluster.topics.items() for number in topic.partitions]
         bounds = await survey.bounds(sorted(asked), settle=True)
         return [
@@ -219,3 +263,20 @@ class Planner:
 
     def _connection(self, connector: str) -> KafkaConnection:
         return kafka_connection(connector, self._settings.connectors[connector])
+
+
+def _check_described(
+    connector: str, topics: Iterable[Topic], kind: type[SourceUnavailable | TargetUnavailable]
+) -> None:
+    """See that Kafka tells what these have: one that may not be described seems to have no partitions.
+
+    Raises: `kind`.
+    """
+    for topic in topics:
+        if topic.error:
+            said = "TOPIC_AUTHORIZATION_FAILED (29)" if topic.error == _DENIED else f"error {topic.error}"
+            raise kind(
+                f"connector {connector}: Describe topic {topic.name}: {said}; it needs the right Describe",
+                key=f"topic {topic.name}",
+                found=topic.error,
+            )

@@ -32,7 +32,7 @@ examples:
   {PROGRAM} audit orders-to-us --output audit-3 --master spark://spark:7077 --format json
 
 exit codes: 0 all accounted for, 3 lost or doubled, 4 nothing lost but parts unknown, 1 failed,
-2 wrong usage, settings, no Java or no extra, 130 Ctrl-C
+2 wrong usage, settings, a name or an output that will not do, no Java or no extra, 130 Ctrl-C
 """
 
 
@@ -58,7 +58,7 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
         "--output",
         required=True,
         metavar="DIR",
-        help="where summary.json and findings.parquet go; an earlier audit there is replaced",
+        help="where summary.json and findings.parquet go: new, empty, or an earlier audit, which is replaced",
     )
     parser.add_argument("--master", help="Spark's master (default: what spark-submit says, else local[*])")
     parser.set_defaults(run=_run)
@@ -74,8 +74,11 @@ def _run(arguments: argparse.Namespace) -> int:
     from dedup.reconcile.audit.command import run
     from dedup.reconcile.audit.errors import ReadFailed
     from dedup.reconcile.audit.kafka_source import clients_silenced
+    from dedup.reconcile.audit.output import check_place
+    from dedup.reconcile.errors import BadInput
 
     try:
+        check_place(arguments.output)
         planner = _planner(arguments)
         with clients_silenced():
             plan = asyncio.run(planner.plan())
@@ -90,6 +93,8 @@ def _run(arguments: argparse.Namespace) -> int:
         return Exit.USAGE
     except (Malformed, NotFound) as error:
         return _unusable(f"{error.code}: {error}")
+    except BadInput as error:
+        return _unusable(str(error))
     except ReadFailed as error:
         warn(f"{PROGRAM}: {error}")
         return Exit.FAILED

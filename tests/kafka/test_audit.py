@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,11 +20,13 @@ from pyspark.sql import SparkSession
 from bridge.audit.access import KafkaEnd
 from bridge.audit.planning import Pair, Planner, of_bridge, of_names
 from bridge.cli import main
+from bridge.clock import SystemClock
 from bridge.kafka.connection import KafkaConnection
+from bridge.kafka.progress import Progress
 from bridge.offline import find_bridge, read_settings
 from bridge.settings.model import Settings
 from dedup.ids import Stamp
-from dedup.reconcile.audit import bounds, kafka_source, source
+from dedup.reconcile.audit import bounds, compare, kafka_source, source
 from dedup.reconcile.audit.command import run
 from dedup.reconcile.audit.errors import ReadFailed
 from dedup.reconcile.audit.kafka_source import read
@@ -209,6 +211,75 @@ url = "{hub.url}"
     assert {one["kind"] for one in summary["findings"]} == {"open"}
     assert sum(one["open"] for one in summary["streams"]) == 10
     assert sum(one["arrived"] for one in summary["streams"]) == len(list(arrived(clusters.a, topic))) - 10
+
+
+def test_a_target_that_is_not_there_is_refused_as_a_source_is(
+    clusters: Clusters,
+    topic: str,
+    unique: Unique,
+    make_node: MakeNode,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    node = make_node("desk", connector_tables(clusters._asdict()))
+    node.start()
+    produce_plain(clusters.a, topic, 3)
+    misspelt, output = unique("misspelt"), tmp_path / "audit"
+    for connector, what in (("b", "topic"), ("journal", "address")):
+        ends = ["--source", "a", topic, "--target", connector, misspelt]
+        assert main(["audit", *ends, "--settings", str(node.file), "--output", str(output)]) == 2
+        told = capsys.readouterr()
+        assert told.out == ""
+        assert told.err == f"core-bridge: NOT_FOUND: connector {connector}: no {what} {misspelt}\n"
+    assert not output.exists()
+
+
+def test_what_this_node_has_deleted_is_unknown_below_what_its_bridge_has_settled(
+    clusters: Clusters, topic: str, unique: Unique, make_node: MakeNode, audit: Audit, tmp_path: Path
+) -> None:
+    bridge = unique("us-to-desk")
+    ends = {"source_connector": "a", "static_connectors": ["journal"], "forwarding_address": "arrived"}
+    node = make_node(
+        "desk", f"{connector_tables({'a': clusters.a})}\n{bridge_table(bridge, queue_name=topic, **ends)}"
+    )
+    node.start()
+    assert node.api.make_queue("arrived", "desk") == 201
+    produce_plain(clusters.a, topic, 30)
+    produce_plain(clusters.a, topic, 20, partition=1)
+    store = node.ops.get("/v1/status").json["store"]
+    group = f"core-bridge.{bridge}.{store.partition(':')[0]}.progress"
+    await_progress(clusters.a, bridge, topic, group=group)
+    code, summary = audit(node.file, bridge, "--output", str(tmp_path / "whole"))
+    assert (code, summary["verdict"], summary["findings"]) == (0, "clean", [])
+    assert [one["covered"] for one in summary["streams"]] == [30, 20]
+
+    # All is read by its only queue, and then gone; nobody relays what comes now.
+    lease, messages = node.api.lease("arrived", "desk", "max=100")
+    assert len(messages) == 50
+    assert node.api.settle("acknowledge", "arrived", "desk", lease=lease).status == 204
+    eventually(lambda: not node.api.browse("arrived"), "the node has deleted what it delivered")
+    assert node.ops.call("POST", f"/v1/bridges/{bridge}/stop").status == 200
+    node.await_state(bridge, "STOPPED")
+    produce_plain(clusters.a, topic, 5)
+    code, summary = audit(node.file, bridge, "--output", str(tmp_path / "emptied"))
+    assert (code, summary["verdict"]) == (4, "unknown")
+    assert found(summary, "unknown") == {(0, 0, 29), (1, 0, 19)}
+    assert {one["detail"] for one in summary["findings"] if one["kind"] == "unknown"} == {bounds.BY_DELETION}
+    assert found(summary, "open") == {(0, 30, 34)}
+
+    # What another incarnation of the journal had settled says nothing of this one.
+    async def settle_elsewhere() -> None:
+        progress = Progress(KafkaConnection("a", clusters.a.bootstrap), group, SystemClock())
+        marks = await progress.marks()
+        await progress.commit({tp: replace(mark, store=f"{store}-before") for tp, mark in marks.items()})
+        await progress.close()
+
+    asyncio.run(settle_elsewhere())
+    code, summary = audit(node.file, bridge, "--output", str(tmp_path / "elsewhere"))
+    assert (code, summary["verdict"]) == (4, "unknown")
+    assert [one["covered"] for one in summary["streams"]] == [None, None]
+    assert found(summary, "open") == {(0, 0, 34), (1, 0, 19)}
+    assert {one["detail"] for one in summary["findings"]} == {compare.UNCONFIRMED}
 
 
 async def test_a_partition_that_brings_nothing_ends_its_task_with_a_reason(
@@ -448,6 +519,22 @@ def test_an_audit_reads_over_tls_with_a_password_that_no_plan_has(
     texts = [str(frame._jdf.queryExecution().toString()), str(frame.schema), repr(plan)]
     assert str(secured.settings) in repr(plan), "tasks find the password by the settings"
     assert not [text for text in texts if PASSWORD in text]
+
+
+@pytest.mark.parametrize("end", ["source", "target"])
+def test_a_topic_that_may_not_be_described_is_no_topic_without_partitions(
+    end: str, secured: Secured, unique: Unique, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = unique("others")
+    secured.cluster.create_topic(other)
+    connector, of = ("eu", secured.topic) if end == "source" else ("us", secured.target)
+    arguments = [other if one == of else one for one in secured.arguments]
+    given = ["--settings", str(secured.settings), "--output", str(tmp_path / "audit")]
+    assert main(["audit", *arguments, *given]) == 1
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert f"connector {connector}: Describe topic {other}: TOPIC_AUTHORIZATION_FAILED (29)" in told.err
+    assert told.err.endswith("it needs the right Describe\n")
 
 
 def test_a_wrong_password_is_one_line_that_names_the_setting(secured: Secured, tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from bridge.audit import access
 from bridge.cli import main
 from dedup.ids import Stamp
-from dedup.reconcile.audit import bounds, compare, errors, job, node_source
+from dedup.reconcile.audit import bounds, compare, errors, job, node_source, output
+from dedup.reconcile.audit.command import run
 from dedup.reconcile.audit.plan import (
     Access,
     Place,
@@ -28,6 +29,7 @@ from dedup.reconcile.audit.plan import (
 )
 from dedup.reconcile.audit.records import ID_HEADER, Record, letter_rows, source_rows, table, target_rows
 from dedup.reconcile.audit.summary import Finding, StreamCounts, Summary
+from dedup.reconcile.errors import BadInput
 
 ACCESS = Access("nowhere:nothing", "settings.toml", "a")
 STREAM = "kafka:cluster:topic:0"
@@ -358,12 +360,25 @@ def test_findings_are_a_parquet_table(spark: SparkSession, tmp_path: Path) -> No
     # What is below the first record that came is not missed in a bridge that began at the end; two copies
     # of an ID that the source has twice are what an unchecked bridge brings, and the third is one too many.
     assert summary.verdict == "lost"
-    (row,) = spark.read.parquet(str(tmp_path / job.FINDINGS)).where("kind = 'doubled'").collect()
+    (row,) = spark.read.parquet(str(tmp_path / output.FINDINGS)).where("kind = 'doubled'").collect()
     assert (row["id"], row["count"], row["stream"]) == ("base64:/w==", 1, STREAM)
-    (row,) = spark.read.parquet(str(tmp_path / job.FINDINGS)).where("kind = 'unknown'").collect()
+    (row,) = spark.read.parquet(str(tmp_path / output.FINDINGS)).where("kind = 'unknown'").collect()
     assert (row["first"], row["last"], row["detail"]) == (0, 0, bounds.BY_START)
     (one,) = summary.streams
     assert (one.source, one.arrived, one.lost, one.doubled, one.unknown) == (3, 2, 0, 1, 1)
+
+
+def test_where_nothing_arrived_and_nothing_is_confirmed_nothing_is_clean(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    made = plan([stream(0, end=3), stream(1, end=3)], [place()])
+    # Of partition 1 something came: it shows how far the bridge is.
+    summary = Ends(spark, made, tmp_path).judged(
+        {0: plain(range(3)), 1: plain(range(3))}, {0: stamps(1, [0, 1])}
+    )
+    assert (summary.verdict, said(summary, "open")) == ("unknown", [(0, 0, 2), (1, 2, 2)])
+    assert [one.detail for one in summary.findings] == [compare.UNCONFIRMED, ""]
+    assert [one.is_untold for one in summary.streams] == [True, False]
 
 
 # -- summary -----------------------------------------------------------------------------------------------
@@ -386,6 +401,26 @@ def counts(**more: int) -> StreamCounts:
 )
 def test_only_what_is_lost_doubled_or_unknown_spoils_the_verdict(more: dict[str, int], verdict: str) -> None:
     assert Summary("a-to-b", [counts(), counts(**more)]).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict"),
+    [
+        ({"covered": None, "arrived": 0, "open": 10}, "unknown"),
+        ({"covered": None, "arrived": 0, "open": 10, "lost": 1}, "lost"),
+        # The bridge says that it has not come to them; one came since the first look; all have a dead letter.
+        ({"covered": 0, "arrived": 0, "open": 10}, "clean"),
+        ({"covered": None, "arrived": 1, "open": 9}, "clean"),
+        ({"covered": None, "arrived": 0, "refused": 10}, "clean"),
+        ({"covered": None, "arrived": 0, "source": 0}, "clean"),
+    ],
+)
+def test_a_stream_of_which_nothing_is_known_spoils_the_verdict(changes: dict[str, Any], verdict: str) -> None:
+    assert Summary("a-to-b", [counts(), replace(counts(), **changes)]).verdict == verdict
+
+
+def test_without_a_partition_nothing_is_proved() -> None:
+    assert Summary("a-to-b", []).verdict == "unknown"
 
 
 def test_the_text_ends_with_verdict_and_totals_and_shows_findings_by_partition() -> None:
@@ -436,6 +471,70 @@ def test_what_cannot_be_audited_ends_with_2_and_says_why_in_a_line(
     assert told.out == ""
     assert why in told.err
     assert told.err.count("\n") == 1
+
+
+# -- where it is written -----------------------------------------------------------------------------------
+
+#: Files of an output directory, and which of them is in the way; None: an audit may be written there.
+THERE: Sequence[tuple[tuple[str, ...], str | None]] = (
+    ((), None),
+    (("summary.json", "findings.parquet/part-0.parquet", "findings.parquet/_SUCCESS"), None),
+    (("findings.parquet/part-0.parquet",), None),  # it was not finished
+    (("audit.md", "summary.json", "findings.parquet/part-0.parquet"), "audit.md"),
+    (("findings.parquet/part-0.parquet", "findings/part-0.parquet"), "findings/part-0.parquet"),
+    (("findings.parquet",), "findings.parquet"),  # a file of somebody's
+    (("summary.json",), "summary.json"),
+)
+
+
+@pytest.mark.parametrize(("there", "found"), THERE)
+def test_an_audit_is_written_where_nothing_is_but_an_earlier_one(
+    there: Sequence[str], found: str | None, tmp_path: Path
+) -> None:
+    directory = tmp_path / "out"
+    for name in there:
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_text("{}")
+    if found is None:
+        output.check_place(str(directory))
+        return
+    with pytest.raises(BadInput) as raised:
+        output.check_place(str(directory))
+    rule = "must be new, empty or an earlier audit"
+    assert str(raised.value) == f"--output {directory}: {rule}; found {found}"
+
+
+@pytest.mark.parametrize("name", ["docs", "docs/audit.md"])
+def test_an_output_that_holds_something_else_is_refused_before_any_cluster_is_asked(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "audit.md").write_text("mine")
+    settings = tmp_path / "settings.toml"
+    settings.write_text('[connectors.a]\nurl = "kafka://127.0.0.1:1"\n')
+    ends = ["--source", "a", "orders", "--target", "a", "orders"]
+    assert main(["audit", *ends, "--output", str(tmp_path / name), "--settings", str(settings)]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith(f"core-bridge: --output {tmp_path / name}: must be "), told.err
+    assert told.err.count("\n") == 1
+    assert [path.name for path in (tmp_path / "docs").iterdir()] == ["audit.md"]
+
+
+def test_where_only_spark_knows_the_output_it_is_looked_at_before_anything_is_read(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    (tmp_path / "summary.json").write_text("mine")
+    (tmp_path / "mine").write_text("mine")
+    output.check_place(str(tmp_path))  # it may be anywhere
+
+    def never(_: Plan) -> Plan:
+        raise AssertionError("read")
+
+    with pytest.raises(BadInput, match="found mine"):
+        run(plan([stream(end=3)], [place()]), never, master=None, output=str(tmp_path))
+    assert (tmp_path / "summary.json").read_text() == "mine"
 
 
 def test_a_task_that_fails_is_quoted_and_not_the_pages_around_it() -> None:

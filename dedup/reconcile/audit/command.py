@@ -12,14 +12,13 @@ from pyspark.sql import SparkSession
 
 from dedup.reconcile.audit.errors import ReadFailed, said
 from dedup.reconcile.audit.job import Renewed, audit
+from dedup.reconcile.audit.output import SUMMARY, check_output
 from dedup.reconcile.audit.plan import Plan
 from dedup.reconcile.audit.summary import Summary
 from dedup.reconcile.files import reason
 from dedup.reconcile.session import session
 from dedup.reconcile.storage import place
 
-#: Written beside the Parquet table.
-SUMMARY: Final = "summary.json"
 #: Set to 1, a failure shows its traceback instead of one line; the same variable as for every command.
 _TRACEBACK: Final = "CORE_BRIDGE_TRACEBACK"
 #: Set where spark-submit runs this: what is logged is its user's to say.
@@ -33,9 +32,10 @@ def run(plan: Plan, renewed: Renewed, *, master: str | None, output: str) -> Sum
         plan: what to read.
         renewed: see `job.audit`.
         master: Spark's; None: what spark-submit says, else all cores of this machine.
-        output: a directory, on any file system that Hadoop knows.
+        output: a directory, on any file system that Hadoop knows: new, empty, or an earlier audit.
 
     Raises:
+        BadInput: `output` holds something else. Nothing was read.
         ReadFailed: in one line, why there is no verdict.
         NoSpark: no Java, or one that is too old.
     """
@@ -46,7 +46,9 @@ def run(plan: Plan, renewed: Renewed, *, master: str | None, output: str) -> Sum
         # Spark logs the traceback of a task that fails, and then raises it: below, that becomes one line.
         spark.sparkContext.setLogLevel("FATAL")
     try:
-        storage, path = place(f"{output.rstrip('/')}/{SUMMARY}", spark)
+        storage, directory = place(output, spark)
+        check_output(storage, directory)
+        path = f"{directory.rstrip('/')}/{SUMMARY}"
         storage.delete(path)
         summary = audit(spark, plan, renewed, output.rstrip("/"))
         storage.write(path, json.dumps(summary.as_json(), indent=1).encode())

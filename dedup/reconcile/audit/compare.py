@@ -15,6 +15,8 @@ from pyspark.sql import functions as F
 
 #: Positions of a place whose order is looked at together: cuts a long partition into many windows.
 ORDER_BUCKET: Final = 1_000_000
+#: Said of what is open because neither the bridge nor any record says how far the target has come.
+UNCONFIRMED: Final = "how far the target has come is not known"
 #: A finding before positions are joined to runs: of which stream, at which source position.
 FOUND: Final = ("kind", "stream", "position", "id", "detail")
 
@@ -70,7 +72,11 @@ def missing(records: DataFrame, bounded: DataFrame, letters: DataFrame) -> DataF
         .otherwise("lost")
     )
     found = absent.withColumn("kind", kind)
-    detail = F.when(F.col("kind") == "unknown", F.col("reason")).otherwise("")
+    detail = (
+        F.when(F.col("kind") == "unknown", F.col("reason"))
+        .when((F.col("kind") == "open") & F.col("covered").isNull(), UNCONFIRMED)
+        .otherwise("")
+    )
     return found.select("kind", "stream", "position", "id", detail.alias("detail"))
 
 

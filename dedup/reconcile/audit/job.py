@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from dedup.reconcile.audit import bounds, compare, source
+from dedup.reconcile.audit.output import FINDINGS
 from dedup.reconcile.audit.plan import Plan
 from dedup.reconcile.audit.summary import KINDS, MAX_FINDINGS, Finding, StreamCounts, Summary
-
-#: What is written below the output directory: every finding.
-FINDINGS: Final = "findings.parquet"
 
 #: Asked when everything has been read: the plan with the ends' beginnings as they are now.
 Renewed = Callable[[Plan], Plan]

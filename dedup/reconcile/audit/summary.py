@@ -41,6 +41,11 @@ class StreamCounts:
     refused: int = 0
     open: int = 0
 
+    @property
+    def is_untold(self) -> bool:
+        """Nothing has arrived and nothing says how far the target has come: perhaps nothing ever will."""
+        return self.covered is None and self.arrived == 0 and self.source > self.refused
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -73,10 +78,13 @@ class Summary:
 
     @property
     def verdict(self) -> Verdict:
-        """Out of order, refused and open records are findings, no verdict."""
+        """Out of order, refused and open records are findings, no verdict; but see `is_untold`."""
         if self.total("lost") or self.total("doubled"):
             return "lost"
-        return "unknown" if self.total("unknown") or self.total("foreign") else "clean"
+        if self.total("unknown") or self.total("foreign"):
+            return "unknown"
+        # Where nothing could be compared, nothing is proved.
+        return "unknown" if not self.streams or any(one.is_untold for one in self.streams) else "clean"
 
     def as_json(self) -> dict[str, Any]:
         """``summary.json``: keys in kebab-case."""

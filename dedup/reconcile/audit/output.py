@@ -1,0 +1,44 @@
+"""Where an audit is written: a directory that holds nothing but an earlier audit."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from dedup.reconcile.errors import BadInput
+from dedup.reconcile.storage import Local, Storage, local
+
+#: Written last: where it is, the audit was finished.
+SUMMARY: Final = "summary.json"
+#: Every finding, as a directory of Parquet files.
+FINDINGS: Final = "findings.parquet"
+#: What says that a path without a scheme may be on another file system.
+_ELSEWHERE: Final = ("HADOOP_CONF_DIR", "SPARK_CONF_DIR", "PYSPARK_GATEWAY_PORT")
+
+
+def check_place(output: str) -> None:
+    """As `check_output`, at once and without Spark, where the path is on this machine for sure."""
+    directory = local(output)
+    if directory is not None and not any(name in os.environ for name in _ELSEWHERE):
+        check_output(Local(), str(directory.resolve()))
+
+
+def check_output(storage: Storage, directory: str) -> None:
+    """See that writing an audit there destroys nothing but an earlier audit.
+
+    An audit that was not finished has no `SUMMARY`, and is one all the same.
+
+    Raises:
+        BadInput: it holds other files, or is a file.
+    """
+    if isinstance(storage, Local) and Path(directory).exists() and not Path(directory).is_dir():
+        raise BadInput(f"--output {directory}: must be a directory; found a file")
+    there = storage.files(directory)
+    rest = [name for name in there if not name.startswith(f"{FINDINGS}/")]
+    if rest == [SUMMARY] and len(there) > 1:
+        return
+    if rest:
+        # What has only a summary was made by somebody else.
+        found = min((name for name in rest if name != SUMMARY), default=SUMMARY)
+        raise BadInput(f"--output {directory}: must be new, empty or an earlier audit; found {found}")
