@@ -166,6 +166,21 @@ async def test_a_partition_with_a_backlog_does_not_keep_others_waiting(
     assert {batch.stream for batch in batches if batch.count} == set(streams)
 
 
+async def test_the_partition_whose_next_record_is_oldest_is_handed_out_first(
+    rig: Rig, unique: Callable[[str], str]
+) -> None:
+    """So a worker that dies after each transaction gets on with all of them (see `LaneReading.read`)."""
+    name = unique("orders")
+    rig.cluster.create_topic(name, 4, config={"retention.ms": "-1"})
+    ages_ms = {0: 2_000, 1: 4_000, 2: 1_000, 3: 3_000}
+    for partition, age_ms in ages_ms.items():
+        produce(rig.cluster, name, numbered(2), partition=partition, timestamp=1_700_000_000_000 - age_ms)
+    streams = [stream.identity for stream in await rig.source(name).streams()]
+    source = await rig.start(name, resume=dict.fromkeys(streams, StreamState(0)))
+    batches = await asyncio.wait_for(source.read(), WITHIN_S)
+    assert [int(batch.stream.rpartition(":")[2]) for batch in batches] == [1, 3, 0, 2]
+
+
 async def test_many_partitions_are_read_in_order_each(rig: Rig, unique: Callable[[str], str]) -> None:
     name = unique("orders")
     rig.cluster.create_topic(name, 8)
