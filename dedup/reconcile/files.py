@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from dedup.reconcile import storage
 from dedup.reconcile.errors import BadInput
 
 #: Endings of the log's files: complete, and still being written.
@@ -21,6 +24,9 @@ OPEN: Final = ".jsonl.open"
 _NAME: Final = re.compile(r"(?P<node>.+)-\d{8}T\d{6}-(?P<number>\d{6,18})\.jsonl(\.open)?", re.DOTALL)
 #: What a call into Java can raise.
 FAILURES: Final = (Py4JJavaError, PySparkException)
+_LOCAL: Final = "file:"
+#: Bytes that are hashed at a time.
+_PART: Final = 1 << 20
 _GLOB: Final = re.compile(r"[{}\[\]*?\\]")
 
 
@@ -86,13 +92,27 @@ def find(spark: SparkSession, paths: Sequence[str], *, may_be_empty: bool = Fals
     return [found[path] for path in sorted(found)]
 
 
+def bytes_here(paths: Sequence[str]) -> int | None:
+    """How large the log files at the paths are; None where one is a pattern, or may be on no local disk."""
+    size = 0
+    for place in map(storage.local, paths):
+        if place is None or not place.exists():
+            return None
+        found = place.rglob("*") if place.is_dir() else (place,)
+        size += sum(path.stat().st_size for path in found if path.name.endswith((CLOSED, OPEN)))
+    return size
+
+
 def sha256(spark: SparkSession, file: LogFile, size: int) -> str:
-    """Of the file's first `size` bytes, in hexadecimal. Read as a stream.
+    """Of the file's first `size` bytes, in hexadecimal. Read as a stream, a local one without Java.
 
     Raises:
         FileNotFoundError: it has another name by now, because its node has completed it, or it is gone.
         BadInput: it cannot be read.
     """
+    here = storage.local(file.path) if file.path.startswith(_LOCAL) else None
+    if here is not None:
+        return _sha256_here(here, size)
     jvm = java(spark)
     path = jvm.org.apache.hadoop.fs.Path(file.path)
     try:
@@ -106,6 +126,21 @@ def sha256(spark: SparkSession, file: LogFile, size: int) -> str:
         if is_missing(error):
             raise FileNotFoundError(file.shown) from error
         raise BadInput(f"{file.shown}: cannot be read: {reason(error)}") from error
+
+
+def _sha256_here(path: Path, size: int) -> str:
+    """Raises: FileNotFoundError, BadInput."""
+    found = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while size > 0 and (part := file.read(min(size, _PART))):
+                found.update(part)
+                size -= len(part)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read: {error.strerror}") from error
+    return found.hexdigest()
 
 
 def from_uri(spark: SparkSession, uri: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -62,8 +63,11 @@ def compare(
         kept: frames that `Tables.release` gives back too.
         carried: what a state keeps beside its lines (`dedup.reconcile.state`).
     """
-    events, of_events = events_of(lines)
-    every_flow = flows_of(events)
+    with ThreadPoolExecutor(1) as aside:
+        # Hardly ever does a line repeat another: what is right then is computed meanwhile.
+        flows_of_lines = aside.submit(flows_of, lines)
+        events, of_events = events_of(lines)
+    every_flow = flows_of_lines.result() if events is lines else flows_of(events)
     totals = (F.count("*"), F.max("newest_ms"), F.sum("with_ids"), F.sum("with_replays"))
     number, now_ms, with_ids, with_replays = every_flow.agg(*totals).collect()[0]
     if with_replays:

@@ -41,10 +41,11 @@ if TYPE_CHECKING:
 
     from dedup.reconcile.tables import Tables
 
-#: Tables that are written at a time: one is planned while the tasks of another run.
-WRITERS: Final = 2
-#: Names of the tables, which are directories of Parquet files.
-TABLES: Final = ("inputs", "flows", "findings", "hours", "latency", "id_caches")
+#: Tables that are written or read at a time: some are planned while the tasks of another run.
+WORKERS: Final = 3
+#: Names of the tables, which are directories of Parquet files, in the order of writing: the longest first,
+#: then what is made of the lines, and then what needs the comparison too, which the first one computes.
+TABLES: Final = ("flows", "latency", "hours", "findings", "id_caches", "inputs")
 PAGE: Final = "report.html"
 PLAN: Final = "replay-plan.json"
 #: Rows of latencies that the page is written from, the slowest first.
@@ -72,7 +73,7 @@ def write(tables: Tables, output: str, made: page.Made) -> Summary:
     check_output(storage, directory)
     staged = beside(directory, "partial")
     try:
-        with ThreadPoolExecutor(WRITERS) as writers:
+        with ThreadPoolExecutor(WORKERS) as writers:
             tasks = [
                 writers.submit(_write, getattr(tables, name), _for_spark(storage, f"{staged}/{name}"))
                 for name in TABLES
@@ -200,18 +201,19 @@ def collect(spark: SparkSession, report: str) -> tuple[Facts, list[Finding]]:
         .agg(F.sum("sent").alias("sent"), F.sum("received").alias("received"))
     )
     slowest = frames["latency"].orderBy(F.desc("p99_ms"), "bridge", "stream").limit(MAX_LATENCIES)
+    asked = (frames["flows"], worst, totals, frames["inputs"], hours, slowest, frames["id_caches"], lost)
+    with ThreadPoolExecutor(WORKERS) as readers:
+        flows, findings_, totals_, inputs, hours_, latency, id_caches, lost_ = readers.map(_rows, asked)
     facts = Facts(
-        flows=sorted(rows_of(Flow, _rows(frames["flows"])), key=_place),
-        findings=rows_of(Finding, _rows(worst)),
-        totals=rows_of(Total, _rows(totals)),
-        inputs=sorted(rows_of(Input, _rows(frames["inputs"])), key=lambda found: found.path),
-        hours=sorted(rows_of(Hour, _rows(hours)), key=lambda hour: (hour.bridge or "", hour.hour_ms)),
-        latency=rows_of(Latency, _rows(slowest)),
-        id_caches=sorted(
-            rows_of(IdCache, _rows(frames["id_caches"])), key=lambda row: (row.store, row.address)
-        ),
+        flows=sorted(rows_of(Flow, flows), key=_place),
+        findings=rows_of(Finding, findings_),
+        totals=rows_of(Total, totals_),
+        inputs=sorted(rows_of(Input, inputs), key=lambda found: found.path),
+        hours=sorted(rows_of(Hour, hours_), key=lambda hour: (hour.bridge or "", hour.hour_ms)),
+        latency=rows_of(Latency, latency),
+        id_caches=sorted(rows_of(IdCache, id_caches), key=lambda row: (row.store, row.address)),
     )
-    return facts, rows_of(Finding, _rows(lost))
+    return facts, rows_of(Finding, lost_)
 
 
 def _rows(frame: DataFrame) -> list[dict[str, Any]]:

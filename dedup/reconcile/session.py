@@ -24,12 +24,20 @@ JAVA_ANSWER_S: Final = 30.0
 DRIVER_MEMORY: Final = "2g"
 #: Shuffle partitions a core of a local master: adaptive execution puts small ones together.
 PARTITIONS_PER_CORE: Final = 4
-#: Of a local session's Java, whose second compiler is told to wait for what is really hot: most of a short
-#: run is code that runs a few times. Processor time, in brackets with the compiler's own thresholds: 56 s
-#: (70) for 100 million messages, 53 s (67) for 8 million IDs.
-JAVA_OPTIONS: Final = (
-    "-XX:+UseParallelGC -XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
-    "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
+#: Logs of fewer bytes make a short run: most of its code runs a few times, and what Java's second compiler
+#: takes for it never comes back. 100 million messages are 70 MiB without producers' IDs.
+SHORT_BYTES: Final = 128 * 2**20
+#: Of a local session's Java: throughput before pauses, and no collection whenever classes need more room than
+#: it begins with.
+_JAVA: Final = "-XX:+UseParallelGC -XX:MetaspaceSize=256m"
+#: The first compiler alone. 100 million messages take 30 s of processor time with it, 37 s with `_JAVA_LONG`.
+_JAVA_SHORT: Final = "-XX:TieredStopAtLevel=1"
+#: The second compiler waits a hundred times as long as it would for what is really hot. A billion messages
+#: take 93 s of processor time with it, 147 s with `_JAVA_SHORT`; 100 million 58 s with a tenth of these
+#: numbers, and with larger ones more again.
+_JAVA_LONG: Final = (
+    "-XX:Tier4InvocationThreshold=500000 -XX:Tier4MinInvocationThreshold=60000 "
+    "-XX:Tier4CompileThreshold=1500000 -XX:Tier4BackEdgeThreshold=4000000"
 )
 _INSTALL: Final = (
     f"install a complete Java {OLDEST_JAVA} runtime or newer (Debian and Ubuntu: "
@@ -73,13 +81,14 @@ def java_missing() -> str | None:
     return None
 
 
-def session(master: str | None, name: str) -> SparkSession:
+def session(master: str | None, name: str, *, short: bool = False) -> SparkSession:
     """The session that is active, the one spark-submit describes, or a new quiet one.
 
     Args:
         master: such as ``local[2]`` or ``spark://host:7077``; None: what spark-submit says, else all cores
             of this machine.
         name: of the application.
+        short: whether a Java that is started for this reads less than `SHORT_BYTES` of logs.
 
     Raises:
         NoSpark: Java is missing or too old; the text says what to install.
@@ -95,10 +104,10 @@ def session(master: str | None, name: str) -> SparkSession:
     missing = java_missing()
     if missing is not None:
         raise NoSpark(missing)
-    return _start(SparkSession.builder, master or "local[*]", name)
+    return _start(SparkSession.builder, master or "local[*]", name, short=short)
 
 
-def _start(builder: SparkSession.Builder, master: str, name: str) -> SparkSession:
+def _start(builder: SparkSession.Builder, master: str, name: str, *, short: bool) -> SparkSession:
     # The workers take the same interpreter: `python3` from PATH need not have pyarrow.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = {
@@ -106,6 +115,8 @@ def _start(builder: SparkSession.Builder, master: str, name: str) -> SparkSessio
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.adaptive.enabled": "true",
+        # Where in our code each column was made: half of the time that Python takes, and no user can use it.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
     }
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -117,7 +128,7 @@ def _start(builder: SparkSession.Builder, master: str, name: str) -> SparkSessio
         # Read once, when the Java process starts.
         java = f"-Dlog4j2.configurationFile=file:{log4j.name}"
         if master.startswith("local"):
-            java = f"{JAVA_OPTIONS} {java}"
+            java = f"{_JAVA} {_JAVA_SHORT if short else _JAVA_LONG} {java}"
         settings["spark.driver.extraJavaOptions"] = java
         builder = builder.master(master).appName(name)
         for key, value in settings.items():

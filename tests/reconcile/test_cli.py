@@ -25,6 +25,8 @@ from bridge.cli import reconcile as command
 from dedup.reconcile import __main__ as alone
 from dedup.reconcile import main as reconcile_main
 from dedup.reconcile import report
+from dedup.reconcile.errors import BadInput
+from dedup.reconcile.session import SHORT_BYTES
 from dedup.reconcile.storage import place
 from tests.reconcile.conftest import line, write_log
 from tests.reconcile.facts import MADE, clean
@@ -112,8 +114,8 @@ def test_without_the_extra_it_says_what_to_install(
 
 
 @contextmanager
-def no_spark(_: str | None) -> Iterator[str]:
-    yield "spark"
+def no_spark(_: str | None, *, short: bool) -> Iterator[str]:
+    yield f"spark for {'little' if short else 'much'}"
 
 
 def test_what_fails_in_spark_is_one_line_and_1(
@@ -129,6 +131,35 @@ def test_what_fails_in_spark_is_one_line_and_1(
     monkeypatch.setenv("CORE_BRIDGE_TRACEBACK", "1")
     with pytest.raises(PySparkRuntimeError):
         run("--logs", logs, "--output", tmp_path / "report")
+
+
+@pytest.mark.parametrize(
+    ("options", "spark_for"),
+    [
+        (["--logs", "{logs}"], "little"),
+        (["--logs", "{logs}/eu", "{large}"], "much"),
+        (["--logs", "{logs}/*"], "much"),  # nobody looks for what a pattern matches twice
+        (["--logs", "{logs}", "--state", "{logs}/state"], "much"),  # holds lines too
+    ],
+)
+def test_java_is_started_for_what_there_is_to_do(
+    logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], spark_for: str
+) -> None:
+    large = tmp_path / "large"
+    large.mkdir()
+    with (large / "eu-20261121T185800-000001.jsonl").open("wb") as sparse:
+        sparse.truncate(SHORT_BYTES)
+    monkeypatch.setattr(reconcile_main, "_spark", no_spark)
+    asked: list[str] = []
+
+    def stop_here(spark: str, _: object) -> NoReturn:
+        asked.append(spark)
+        raise BadInput("enough")
+
+    monkeypatch.setattr(reconcile_main, "_reconcile", stop_here)
+    given = [option.format(logs=logs, large=large) for option in options]
+    assert run(*given, "--output", tmp_path / "report") == 2
+    assert asked == [f"spark for {spark_for}"]
 
 
 @pytest.mark.parametrize("text", ["0", "2000", "1ms", "60s", "5m", "2h", "7d"])
@@ -156,7 +187,10 @@ def test_follow_keeps_its_place_under_the_state_or_else_the_output(
     assert run("--logs", logs, "--output", tmp_path / "watch", "--late-after", "5m", "--follow", *where) == 0
     expected = tmp_path / (state or "watch") / "follow"
     assert asked == [
-        (("spark", [str(logs)]), {"late_after_ms": 300_000, "checkpoint": str(expected), "out": sys.stdout})
+        (
+            ("spark for much", [str(logs)]),
+            {"late_after_ms": 300_000, "checkpoint": str(expected), "out": sys.stdout},
+        )
     ]
 
 

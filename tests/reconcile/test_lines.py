@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import col
 
-from dedup.reconcile import foreign
+from dedup.reconcile import files, foreign
 from dedup.reconcile.errors import BadInput
 from dedup.reconcile.files import LogFile
 from dedup.reconcile.line_format import is_ours, parse
@@ -72,6 +72,25 @@ def test_each_file_is_an_input_with_its_hash_and_what_was_read(found: Read, logs
     for name, row in inputs.items():
         content = (logs / name).read_bytes()
         assert (row.sha256, row.bytes) == (hashlib.sha256(content).hexdigest(), len(content))
+
+
+@pytest.mark.parametrize("scheme_here", ["file:", "none:"], ids=["without Java", "by Hadoop"])
+def test_a_hash_is_of_the_bytes_that_were_read(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme_here: str
+) -> None:
+    monkeypatch.setattr(files, "_LOCAL", scheme_here)
+    path = tmp_path / "eu-20261121T185800-000001.jsonl.open"
+    path.write_bytes(b"read" * 300_000 + b"appended since")
+    file = LogFile(f"file:{path}", 1_200_000)
+    assert files.sha256(spark, file, 1_200_000) == hashlib.sha256(b"read" * 300_000).hexdigest()
+    path.rename(tmp_path / "eu-20261121T185800-000001.jsonl")
+    with pytest.raises(FileNotFoundError):
+        files.sha256(spark, file, 1_200_000)
+
+
+def test_what_cannot_be_hashed_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=rf"^{tmp_path}: cannot be read: Is a directory$"):
+        files.sha256(spark, LogFile(f"file:{tmp_path}", 10), 10)
 
 
 def test_each_line_is_told_where_it_stands(found: Read, logs: Path) -> None:
