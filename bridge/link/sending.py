@@ -59,10 +59,10 @@ class OwnAnswer:
 
 def error_of(ending: Ending) -> BridgeError:
     """A link's end as what the port `Target` raises."""
-    if ending.permanent:
-        return TargetRefused(f"{ending.code}: {ending.detail}")
-    if ending.code == CloseCode.OUT_OF_SEQUENCE:
+    if not ending.permanent and ending.code == CloseCode.OUT_OF_SEQUENCE:
         return OutOfSequence(ending.detail)
-    if ending.code == CloseCode.FENCED:
+    if not ending.permanent and ending.code == CloseCode.FENCED:
         return Fenced(ending.detail)
-    return TargetUnavailable(f"{ending.code}: {ending.detail}")
+    kind = TargetRefused if ending.permanent else TargetUnavailable
+    # An error is shown with its own code before it.
+    return kind(ending.detail if ending.code == kind.code else f"{ending.code}: {ending.detail}")
