@@ -66,16 +66,22 @@ class Connection:
         """The TLS context; True: the default one.
 
         Raises:
-            ClientError: a file cannot be read.
+            ClientError: a file cannot be read; its key is the option that named it.
         """
         if not (self.ca or self.certificate):
             return True
         try:
             context = ssl.create_default_context(cafile=self.ca or None)
-            if self.certificate:
-                context.load_cert_chain(self.certificate, self.key or None)
         except OSError as error:  # ssl.SSLError is one
-            raise ClientError(f"cannot load {self.ca} {self.certificate} {self.key}: {error}") from error
+            rule = "must be a PEM file with certificates"
+            raise ClientError(f"{rule}; found {self.ca}: {error.strerror}", key="--ca") from error
+        if self.certificate:
+            try:
+                context.load_cert_chain(self.certificate, self.key or None)
+            except OSError as error:
+                rule = "must be PEM files of a certificate and its key"
+                found = f"{self.certificate} and {self.key or 'no --key'}: {error.strerror}"
+                raise ClientError(f"{rule}; found {found}", key="--certificate") from error
         return context
 
 
@@ -189,9 +195,9 @@ def operations_connection(arguments: argparse.Namespace) -> Connection:
 def _connection(arguments: argparse.Namespace, option: str, url: str) -> Connection:
     connection = Connection(url, arguments.token, arguments.ca, arguments.certificate, arguments.key)
     try:
-        _ = connection.base
+        _ = connection.base, connection.tls()
     except ClientError as error:
-        warn(f"{PROGRAM}: {option}: {error}")
+        warn(f"{PROGRAM}: {error.key or option}: {error}")
         raise SystemExit(Exit.USAGE) from None
     return connection
 

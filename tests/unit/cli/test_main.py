@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -152,6 +153,34 @@ def test_a_url_that_is_no_nodes_is_wrong_usage_in_one_line(
     told = capsys.readouterr()
     rule = "a node's URL is http, https, ws or wss, host and port"
     assert (told.out, told.err) == ("", f"core-bridge: {option}: {rule}; found {url}\n")
+
+
+@pytest.mark.parametrize("command", [["status"], ["send", "--address", "a", os.devnull]])
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--ca", "{gone}"], "--ca: must be a PEM file with certificates; found {gone}: No such file"),
+        (["--ca", "{text}"], "--ca: must be a PEM file with certificates; found {text}: "),
+        (
+            ["--certificate", "{gone}"],
+            "--certificate: must be PEM files of a certificate and its key; found {gone} and no --key: ",
+        ),
+        (
+            ["--certificate", "{text}", "--key", "{gone}"],
+            "--certificate: must be PEM files of a certificate and its key; found {text} and {gone}: ",
+        ),
+    ],
+)
+def test_a_file_that_is_no_pem_is_wrong_usage_in_one_line(
+    command: list[str], options: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    places = {"gone": str(tmp_path / "gone.pem"), "text": str(tmp_path / "text.pem")}
+    (tmp_path / "text.pem").write_text("no PEM")
+    assert main([*command, *(option.format(**places) for option in options)]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(f"core-bridge: {told.format(**places)}")
+    assert said.err.count("\n") == 1
 
 
 def test_whoever_closes_the_pipe_gets_no_complaint() -> None:
