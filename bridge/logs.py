@@ -30,6 +30,10 @@ LogFormat = Literal["auto", "console", "json"]
 
 #: At most one line in this time for what happens often, such as `duplicate-rejected`.
 RATE_LIMIT_S: Final = 1.0
+#: A library's line with the same text is written once in this time...
+LIBRARY_REPEAT_S: Final = 60.0
+#: ...where it is one of this many texts that were written last.
+LIBRARY_TEXTS: Final = 100
 
 _LEVELS: Final[Mapping[Level, int]] = {
     "debug": logging.DEBUG,
@@ -52,6 +56,7 @@ def configure(
     stream: TextIO | None = None,
     *,
     worker: int | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> None:
     """Set up logging for this process; may be called again, the last call holds.
 
@@ -64,6 +69,7 @@ def configure(
         node: this node's name; a key of every line.
         stream: where to; None: stderr as it is now.
         worker: this process's number, where it is a worker; a key of every line.
+        clock: seconds, for what repeats itself.
     """
     target = sys.stderr if stream is None else stream
     terminal = target.isatty()
@@ -80,7 +86,7 @@ def configure(
         logger_factory=lambda *_: _Lines(target),
         cache_logger_on_first_use=False,  # loggers made before this call follow it
     )
-    _forward_library_logs(max(logging.WARNING, _LEVELS[level]))
+    _forward_library_logs(max(logging.WARNING, _LEVELS[level]), clock)
 
 
 def get(*, bridge: str | None = None) -> Logger:
@@ -221,21 +227,41 @@ class _Lines:
 
 
 class _Forward(logging.Handler):
-    """Hands what libraries log to structlog."""
+    """Hands what libraries log to structlog: what says the same as before once in `LIBRARY_REPEAT_S`.
+
+    A client that cannot connect says so at each attempt, of which there may be several a second. An exception
+    is always written.
+    """
+
+    def __init__(self, level: int, clock: Callable[[], float]) -> None:
+        super().__init__(level)
+        self._clock = clock
+        #: By logger and text, the one written last at the end: when that was, and how often it came since.
+        self._said: dict[tuple[str, str], tuple[float, int]] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
         level: Literal["warning", "error"] = "error" if record.levelno >= logging.ERROR else "warning"
+        said, now_s = (record.name, record.getMessage()), self._clock()
+        written_s, kept_back = self._said.get(said, (-LIBRARY_REPEAT_S, 0))
+        if now_s - written_s < LIBRARY_REPEAT_S and record.exc_info is None:
+            self._said[said] = written_s, kept_back + 1
+            return
+        self._said.pop(said, None)
+        self._said[said] = now_s, 0
+        if len(self._said) > LIBRARY_TEXTS:
+            del self._said[next(iter(self._said))]
         get().log(
             _LEVELS[level],
             "library",
             logger=record.name,
             message=record.getMessage(),
             exc_info=record.exc_info or None,
+            **({"repeated": kept_back} if kept_back else {}),
         )
 
 
-def _forward_library_logs(level: int) -> None:
+def _forward_library_logs(level: int, clock: Callable[[], float]) -> None:
     root = logging.getLogger()
     for handler in [handler for handler in root.handlers if isinstance(handler, _Forward)]:
         root.removeHandler(handler)
-    root.addHandler(_Forward(level))
+    root.addHandler(_Forward(level, clock))

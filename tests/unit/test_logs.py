@@ -178,6 +178,43 @@ def test_what_libraries_warn_of_comes_out_the_same_way(stream: io.StringIO) -> N
     assert line["message"] == "Task exception was never retrieved in x"
 
 
+def test_a_library_that_repeats_itself_is_heard_once_a_minute(stream: io.StringIO) -> None:
+    now_s = [0.0]
+    logs.configure("info", "json", "n", stream, clock=lambda: now_s[0])
+    client = logging.getLogger("aiokafka")
+    for _ in range(120):
+        client.error("Unable connect to %s", "a:1")
+        now_s[0] += 0.5
+    client.error("Unable connect to %s", "b:2")
+    client.error("Unable connect to %s", "a:1")
+    logging.getLogger("other").error("Unable connect to a:1")
+    assert [(line["logger"], line["message"], line.get("repeated")) for line in lines(stream)] == [
+        ("aiokafka", "Unable connect to a:1", None),
+        ("aiokafka", "Unable connect to b:2", None),
+        ("aiokafka", "Unable connect to a:1", 119),
+        ("other", "Unable connect to a:1", None),
+    ]
+
+
+def test_exceptions_of_libraries_are_always_written(stream: io.StringIO) -> None:
+    for number in range(3):
+        try:
+            raise RuntimeError(str(number))
+        except RuntimeError:
+            logging.getLogger("asyncio").exception("a task failed")
+    assert [line["exception"].rpartition(" ")[2] for line in lines(stream)] == ["0", "1", "2"]
+
+
+def test_only_so_many_texts_of_libraries_are_remembered(stream: io.StringIO) -> None:
+    logs.configure("info", "json", "n", stream, clock=lambda: 0.0)
+    client = logging.getLogger("aiokafka")
+    for number in (0, 0, *range(1, logs.LIBRARY_TEXTS), 1, 0, logs.LIBRARY_TEXTS, 0):
+        client.error("text %d", number)
+    told = [line["message"] for line in lines(stream)]
+    # The hundred-and-first pushed out the one that was written first.
+    assert told == [f"text {number}" for number in (*range(logs.LIBRARY_TEXTS + 1), 0)]
+
+
 def test_a_stream_that_is_gone_costs_the_line_and_not_the_caller() -> None:
     class Broken(io.StringIO):
         def write(self, _: str) -> int:
