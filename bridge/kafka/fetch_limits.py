@@ -19,7 +19,7 @@ MIN_FETCH_BYTES: Final = 64 * 1024
 def fetch_options(batch_bytes: int, chosen: Mapping[str, Any]) -> dict[str, Any]:
     """The consumer's options for batches of `batch_bytes`, less those that the settings have `chosen`.
 
-    They bound what a consumer holds: one fetch that was taken, and one that waits. A record larger than a
+    They bound what a consumer holds of each broker: one fetch that was taken, and one that waits. A record larger than a
     fetch still comes, for a broker sends the first record batch of the first partition whole (KIP-74), and
     aiokafka shuffles the partitions.
     """
