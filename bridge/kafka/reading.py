@@ -74,6 +74,8 @@ class Reading:
     #: Largest batch, bytes; fetches are sized by it.
     batch_bytes: int
     _consumer: Any = None
+    #: What the consumer was made with.
+    _options: dict[str, Any] = field(default_factory=dict)
     _watches: dict[TopicPartition, _Watch] = field(default_factory=dict)
     _patience: Patience = field(default_factory=Patience)
     #: Until then (seconds, monotonic) partitions are read one by one.
@@ -109,10 +111,12 @@ class Reading:
         for tp, at in positions.items():
             self._patience.begins(tp, at)
         self._careful_until = 0.0
+        if positions and self._options != self._options_for(len(positions)):
+            await self._stop()
         if positions and self._consumer is not None:
             self._seek()
         elif positions:
-            await self._start()
+            await self._start(len(positions))
         else:
             self._patience = Patience()
             await self._stop()
@@ -124,13 +128,17 @@ class Reading:
             if self._consumer is not None:
                 self._consumer.pause(tp)
 
-    async def _start(self) -> None:
+    def _options_for(self, partitions: int) -> dict[str, Any]:
+        return fetch_options(self.batch_bytes, self.connection.consumer_options, partitions)
+
+    async def _start(self, partitions: int) -> None:
         """A consumer where there is none, for whatever purpose: it reads on where the one before was."""
         if self._consumer is not None:
             return
-        options = fetch_options(self.batch_bytes, self.connection.consumer_options)
+        options = self._options_for(partitions)
         with explaining(self.connection.name, "Read", "cluster"):
             self._consumer = await self.connection.started_consumer(**options, **RAW)
+        self._options = options
         if self._watches:
             self._seek()
 
@@ -155,7 +163,7 @@ class Reading:
             return {}
         began = time.monotonic()
         try:
-            await self._start()  # the one who replaced the consumer may have been cancelled
+            await self._start(len(self._watches))  # the one who replaced the consumer may have been cancelled
             self._resume()
             if began < self._careful_until:
                 return await self._fetch_carefully(wait_ms)
@@ -255,7 +263,7 @@ class Reading:
         """
         if not tps:
             return {}, {}
-        await self._start()
+        await self._start(len(tps))
         with explaining(self.connection.name, "Describe", f"topics {sorted({tp.topic for tp in tps})}"):
             async with asyncio.timeout(BOUNDS_TIMEOUT_MS / 1000):
                 return await self._consumer.beginning_offsets(tps), await self._consumer.end_offsets(tps)
@@ -287,7 +295,7 @@ class Reading:
             for tp, watch in self._watches.items():
                 self._patience.begins(tp, watch.at)
             await self._stop()
-            await self._start()
+            await self._start(len(self._watches))
 
     async def _stuck(self, silent: Sequence[TopicPartition]) -> Sequence[TopicPartition]:
         try:

@@ -166,6 +166,28 @@ async def test_a_partition_with_a_backlog_does_not_keep_others_waiting(
     assert {batch.stream for batch in batches if batch.count} == set(streams)
 
 
+async def test_no_partition_waits_for_more_than_a_fetch_of_the_others(
+    rig: Rig, unique: Callable[[str], str]
+) -> None:
+    """Or else, while a bridge catches up, their IDs push those out that its next records repeat."""
+    name = unique("orders")
+    rig.cluster.create_topic(name, 4)
+    for partition in range(4):
+        values = numbered(1_000, size=1_000)
+        produce(rig.cluster, name, values, partition=partition, options={"batch.size": 16_000})
+    source = await rig.start(name, batch_bytes=64 * 1024)
+    waited = dict.fromkeys((stream.identity for stream in await source.streams()), 0)
+    longest, left = 0, 4_000
+    while left:
+        for batch in await asyncio.wait_for(source.read(), WITHIN_S):
+            if batch.count:
+                longest = max(longest, waited[batch.stream])
+                waited = {stream: count + batch.count for stream, count in waited.items()}
+                waited[batch.stream] = 0
+                left -= batch.count
+    assert 64 <= longest <= 3 * 66  # a fetch of one partition has some 64 messages here
+
+
 async def test_the_partition_whose_next_record_is_oldest_is_handed_out_first(
     rig: Rig, unique: Callable[[str], str]
 ) -> None:
