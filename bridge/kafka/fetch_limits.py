@@ -23,7 +23,8 @@ def fetch_options(batch_bytes: int, chosen: Mapping[str, Any], partitions: int =
     larger than a fetch still comes, for a broker sends the first record batch of the first partition whole
     (KIP-74), and aiokafka shuffles the partitions. All the same, each of the `partitions` that are read
     together has room in every fetch: where some of them filled it, the others would come when the dice say
-    so, and while a bridge catches up they fall behind by more than the IDs that its target remembers.
+    so, and while a bridge catches up they fall behind by more than the IDs that its target remembers
+    (docs/kafka-traps.md 21).
     """
     fetch_bytes = max(batch_bytes, MIN_FETCH_BYTES)
     whole = fetch_bytes * FETCH_BATCHES
