@@ -201,19 +201,25 @@ def collect(spark: SparkSession, report: str) -> tuple[Facts, list[Finding]]:
         .agg(F.sum("sent").alias("sent"), F.sum("received").alias("received"))
     )
     slowest = frames["latency"].orderBy(F.desc("p99_ms"), "bridge", "stream").limit(MAX_LATENCIES)
-    asked = (frames["flows"], worst, totals, frames["inputs"], hours, slowest, frames["id_caches"], lost)
+    asked = frames | {
+        "findings": worst,
+        "totals": totals,
+        "hours": hours,
+        "latency": slowest,
+        "lost": lost,
+    }
     with ThreadPoolExecutor(WORKERS) as readers:
-        flows, findings_, totals_, inputs, hours_, latency, id_caches, lost_ = readers.map(_rows, asked)
+        rows = dict(zip(asked, readers.map(_rows, asked.values()), strict=True))
     facts = Facts(
-        flows=sorted(rows_of(Flow, flows), key=_place),
-        findings=rows_of(Finding, findings_),
-        totals=rows_of(Total, totals_),
-        inputs=sorted(rows_of(Input, inputs), key=lambda found: found.path),
-        hours=sorted(rows_of(Hour, hours_), key=lambda hour: (hour.bridge or "", hour.hour_ms)),
-        latency=rows_of(Latency, latency),
-        id_caches=sorted(rows_of(IdCache, id_caches), key=lambda row: (row.store, row.address)),
+        flows=sorted(rows_of(Flow, rows["flows"]), key=_place),
+        findings=rows_of(Finding, rows["findings"]),
+        totals=rows_of(Total, rows["totals"]),
+        inputs=sorted(rows_of(Input, rows["inputs"]), key=lambda found: found.path),
+        hours=sorted(rows_of(Hour, rows["hours"]), key=lambda hour: (hour.bridge or "", hour.hour_ms)),
+        latency=rows_of(Latency, rows["latency"]),
+        id_caches=sorted(rows_of(IdCache, rows["id_caches"]), key=lambda row: (row.store, row.address)),
     )
-    return facts, rows_of(Finding, lost_)
+    return facts, rows_of(Finding, rows["lost"])
 
 
 def _rows(frame: DataFrame) -> list[dict[str, Any]]:
