@@ -181,7 +181,7 @@ def test_what_libraries_warn_of_comes_out_the_same_way(stream: io.StringIO) -> N
 def test_a_library_that_repeats_itself_is_heard_once_a_minute(stream: io.StringIO) -> None:
     now_s = [0.0]
     logs.configure("info", "json", "n", stream, clock=lambda: now_s[0])
-    client = logging.getLogger("aiokafka")
+    client = logging.getLogger("some.client")
     for _ in range(120):
         client.error("Unable connect to %s", "a:1")
         now_s[0] += 0.5
@@ -189,9 +189,9 @@ def test_a_library_that_repeats_itself_is_heard_once_a_minute(stream: io.StringI
     client.error("Unable connect to %s", "a:1")
     logging.getLogger("other").error("Unable connect to a:1")
     assert [(line["logger"], line["message"], line.get("repeated")) for line in lines(stream)] == [
-        ("aiokafka", "Unable connect to a:1", None),
-        ("aiokafka", "Unable connect to b:2", None),
-        ("aiokafka", "Unable connect to a:1", 119),
+        ("some.client", "Unable connect to a:1", None),
+        ("some.client", "Unable connect to b:2", None),
+        ("some.client", "Unable connect to a:1", 119),
         ("other", "Unable connect to a:1", None),
     ]
 
@@ -207,7 +207,7 @@ def test_exceptions_of_libraries_are_always_written(stream: io.StringIO) -> None
 
 def test_only_so_many_texts_of_libraries_are_remembered(stream: io.StringIO) -> None:
     logs.configure("info", "json", "n", stream, clock=lambda: 0.0)
-    client = logging.getLogger("aiokafka")
+    client = logging.getLogger("some.client")
     for number in (0, 0, *range(1, logs.LIBRARY_TEXTS), 1, 0, logs.LIBRARY_TEXTS, 0):
         client.error("text %d", number)
     told = [line["message"] for line in lines(stream)]
