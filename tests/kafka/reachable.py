@@ -20,6 +20,8 @@ CALL_TIMEOUT_S: Final = 30.0
 _ADMIN: Final[Any] = confluent_kafka.admin
 #: One question for offsets: a client that heard of a dead leader waits for that one until it gives up.
 OFFSETS_TIMEOUT_S: Final = 2.0
+#: One question for the brokers.
+BROKERS_TIMEOUT_S: Final = 5.0
 #: For `list_offsets`.
 EARLIEST: Final = _ADMIN.OffsetSpec.earliest()
 LATEST: Final = _ADMIN.OffsetSpec.latest()
@@ -122,11 +124,13 @@ class Reachable:
         )
 
     def await_brokers(self, number: int) -> None:
-        """Return when a client sees this many brokers and a controller."""
-        admin = self.admin()
+        """Return when a client sees this many brokers and a controller: each question is another client's.
+
+        One whose connection got no answer, from a broker that had just been resumed, asks no second time.
+        """
 
         def seen() -> bool:
-            return len(admin.list_topics(timeout=CALL_TIMEOUT_S).brokers) == number
+            return len(self.admin().list_topics(timeout=BROKERS_TIMEOUT_S).brokers) == number
 
         _until(seen, f"{number} brokers are in the cluster at {self.bootstrap}")
 
