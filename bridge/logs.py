@@ -241,7 +241,8 @@ class _Forward(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         level: Literal["warning", "error"] = "error" if record.levelno >= logging.ERROR else "warning"
-        said, now_s = (record.name, record.getMessage()), self._clock()
+        text, now_s = record.getMessage(), self._clock()
+        said = record.name, text
         written_s, kept_back = self._said.get(said, (-LIBRARY_REPEAT_S, 0))
         if now_s - written_s < LIBRARY_REPEAT_S and record.exc_info is None:
             self._said[said] = written_s, kept_back + 1
@@ -254,7 +255,7 @@ class _Forward(logging.Handler):
             _LEVELS[level],
             "library",
             logger=record.name,
-            message=record.getMessage(),
+            message=text,
             exc_info=record.exc_info or None,
             **({"repeated": kept_back} if kept_back else {}),
         )

@@ -25,13 +25,12 @@ def spark(logs: Path, cores: int) -> dict[str, Any]:
     from dedup.reconcile import files, report
     from dedup.reconcile.job import reconcile
     from dedup.reconcile.page import Made
-    from dedup.reconcile.session import DRIVER_MEMORY, SHORT_BYTES, session
+    from dedup.reconcile.session import DRIVER_MEMORY, session
 
     if DRIVER_MEMORY != MEMORY:
         raise SystemExit(f"the aim is {MEMORY} of driver memory; a session takes {DRIVER_MEMORY}")
     began = time.perf_counter()
-    short = (files.bytes_here([str(logs)]) or SHORT_BYTES) < SHORT_BYTES
-    started = session(f"local[{cores}]", "benchmark", short=short)
+    started = session(f"local[{cores}]", "benchmark", log_bytes=files.bytes_here([str(logs)]))
     jvm: Any = started._jvm  # noqa: SLF001 - nothing public leads to the driver's process
     java = int(jvm.java.lang.ProcessHandle.current().pid())
     ready, cpu = time.perf_counter(), _cpu_seconds(java)

@@ -24,7 +24,6 @@ OPEN: Final = ".jsonl.open"
 _NAME: Final = re.compile(r"(?P<node>.+)-\d{8}T\d{6}-(?P<number>\d{6,18})\.jsonl(\.open)?", re.DOTALL)
 #: What a call into Java can raise.
 FAILURES: Final = (Py4JJavaError, PySparkException)
-_LOCAL: Final = "file:"
 #: Bytes that are hashed at a time.
 _PART: Final = 1 << 20
 _GLOB: Final = re.compile(r"[{}\[\]*?\\]")
@@ -110,7 +109,7 @@ def sha256(spark: SparkSession, file: LogFile, size: int) -> str:
         FileNotFoundError: it has another name by now, because its node has completed it, or it is gone.
         BadInput: it cannot be read.
     """
-    here = storage.local(file.path) if file.path.startswith(_LOCAL) else None
+    here = storage.local(file.path)
     if here is not None:
         return _sha256_here(here, size)
     jvm = java(spark)

@@ -103,7 +103,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if wanted:
         raise BadInput(f"--{wanted[0]} DIR: must be given, unless a report is verified")
     _check_places(arguments)
-    with _spark(arguments.master, short=_is_short(arguments)) as spark:
+    with _spark(arguments.master, _log_bytes(arguments)) as spark:
         if arguments.follow:
             return _follow(spark, arguments)
         outcome = _reconcile(spark, arguments)
@@ -171,19 +171,17 @@ def _check_places(arguments: argparse.Namespace) -> None:
         check_output(Local(), str(directory.resolve()))
 
 
-def _is_short(arguments: argparse.Namespace) -> bool:
-    """Whether little is to be done, and that is known before Spark is there."""
+def _log_bytes(arguments: argparse.Namespace) -> int | None:
+    """How much is to be read, where that is known before Spark is there."""
     if find_spec(_EXTRA) is None or arguments.follow or arguments.state is not None:
-        return False
+        return None
     from dedup.reconcile.files import bytes_here
-    from dedup.reconcile.session import SHORT_BYTES
 
-    size = bytes_here(arguments.logs)
-    return size is not None and size < SHORT_BYTES
+    return bytes_here(arguments.logs)
 
 
 @contextmanager
-def _spark(master: str | None, *, short: bool = False) -> Iterator[SparkSession]:
+def _spark(master: str | None, log_bytes: int | None = None) -> Iterator[SparkSession]:
     """A session, which ends with the command unless somebody else began it."""
     if find_spec(_EXTRA) is None:
         raise NoSpark("PySpark is not installed; reconcile needs it: pip install 'core-bridge[reconcile]'")
@@ -193,7 +191,7 @@ def _spark(master: str | None, *, short: bool = False) -> Iterator[SparkSession]
 
     began = Session.getActiveSession() is None
     _progress("starting Spark")
-    spark = session(master, "core-bridge reconcile", short=short)
+    spark = session(master, "core-bridge reconcile", log_bytes=log_bytes)
     try:
         yield spark
     finally:

@@ -81,14 +81,14 @@ def java_missing() -> str | None:
     return None
 
 
-def session(master: str | None, name: str, *, short: bool = False) -> SparkSession:
+def session(master: str | None, name: str, *, log_bytes: int | None = None) -> SparkSession:
     """The session that is active, the one spark-submit describes, or a new quiet one.
 
     Args:
         master: such as ``local[2]`` or ``spark://host:7077``; None: what spark-submit says, else all cores
             of this machine.
         name: of the application.
-        short: whether a Java that is started for this reads less than `SHORT_BYTES` of logs.
+        log_bytes: how much is to be read, which says how a Java that is started compiles; None: not known.
 
     Raises:
         NoSpark: Java is missing or too old; the text says what to install.
@@ -104,6 +104,7 @@ def session(master: str | None, name: str, *, short: bool = False) -> SparkSessi
     missing = java_missing()
     if missing is not None:
         raise NoSpark(missing)
+    short = log_bytes is not None and log_bytes < SHORT_BYTES
     return _start(SparkSession.builder, master or "local[*]", name, short=short)
 
 

@@ -22,7 +22,7 @@ def spark() -> Iterator[SparkSession]:
 def quick_session() -> Iterator[SparkSession]:
     """The session that runs, or one that is stopped in the end."""
     there = SparkSession.getActiveSession()
-    found = there or session("local[2]", "core-bridge tests", short=True)
+    found = there or session("local[2]", "core-bridge tests", log_bytes=0)
     # Tests reconcile a few hundred lines: further partitions and compiled plans take longer than they save.
     found.conf.set("spark.sql.shuffle.partitions", "2")
     found.conf.set("spark.sql.codegen.wholeStage", "false")

@@ -114,8 +114,8 @@ def test_without_the_extra_it_says_what_to_install(
 
 
 @contextmanager
-def no_spark(_: str | None, *, short: bool) -> Iterator[str]:
-    yield f"spark for {'little' if short else 'much'}"
+def no_spark(_: str | None, log_bytes: int | None) -> Iterator[str]:
+    yield f"spark for {'little' if log_bytes is not None and log_bytes < SHORT_BYTES else 'much'}"
 
 
 def test_what_fails_in_spark_is_one_line_and_1(

@@ -74,11 +74,12 @@ def test_each_file_is_an_input_with_its_hash_and_what_was_read(found: Read, logs
         assert (row.sha256, row.bytes) == (hashlib.sha256(content).hexdigest(), len(content))
 
 
-@pytest.mark.parametrize("scheme_here", ["file:", "none:"], ids=["without Java", "by Hadoop"])
+@pytest.mark.parametrize("by", ["Python", "Hadoop"])
 def test_a_hash_is_of_the_bytes_that_were_read(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme_here: str
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
-    monkeypatch.setattr(files, "_LOCAL", scheme_here)
+    if by == "Hadoop":
+        monkeypatch.setattr("dedup.reconcile.storage.local", lambda _: None)
     path = tmp_path / "eu-20261121T185800-000001.jsonl.open"
     path.write_bytes(b"read" * 300_000 + b"appended since")
     file = LogFile(f"file:{path}", 1_200_000)
