@@ -12,7 +12,7 @@ from typing import Final
 from bridge import gc_tuning, logs
 from bridge.assembly import Assembly
 from bridge.clock import Clock, SystemClock
-from bridge.delivery_log import GatheringWriter, SegmentWriter, Tail, WriteLines
+from bridge.delivery_log import GatheringWriter, SegmentLimits, SegmentWriter, WriteLines
 from bridge.http.acceptor import Acceptor
 from bridge.http.guard import User
 from bridge.http.limits import Limits
@@ -84,6 +84,10 @@ def journal_options(settings: Settings) -> JournalOptions:
 DEAD_LETTERS: Final = "dead-letters"
 
 
+#: In the data directory: number of the delivery log's newest file.
+_LAST_NUMBER: Final = "delivery-log.number"
+
+
 class _Parts(NodeParts):
     """Makes the node's parts from its settings."""
 
@@ -116,7 +120,7 @@ class _Parts(NodeParts):
 
         connection = kafka_connection(name, self.settings.connectors[name])
         topic = self.settings.delivery_log.kafka_topic
-        return LogCopy(connection, topic, Tail(self._segments), node=self.settings.node.name)
+        return LogCopy(connection, topic, self._segments, node=self.settings.node.name)
 
     def _make_segments(self) -> SegmentWriter | None:
         log = self.settings.delivery_log
@@ -125,10 +129,13 @@ class _Parts(NodeParts):
         return SegmentWriter(
             self.settings.delivery_log_directory,
             self.settings.node.name,
-            roll_interval_ms=log.roll_interval_ms,
-            roll_size=log.roll_size_bytes,
-            retention_time_ms=log.retention_time_ms,
-            retention_size=log.retention_size_bytes,
+            SegmentLimits(
+                roll_interval_ms=log.roll_interval_ms,
+                roll_size=log.roll_size_bytes,
+                retention_time_ms=log.retention_time_ms,
+                retention_size=log.retention_size_bytes,
+            ),
+            last_number=self.settings.node.data_directory / _LAST_NUMBER,
             clock=self.clock,
         )
 

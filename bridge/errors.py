@@ -126,6 +126,12 @@ class JournalFailed(BridgeError):
     code = "JOURNAL_FAILED"
 
 
+class DeliveryLogFailed(BridgeError):
+    """The delivery log cannot be opened: its directory cannot be used, or another process writes there."""
+
+    code = "DELIVERY_LOG_FAILED"
+
+
 class SourceGap(BridgeError):
     """The source no longer has (or never had) the position it was asked to resume from."""
 

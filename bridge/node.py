@@ -160,8 +160,9 @@ class Node:
         self._watching = asyncio.create_task(self._watch_journal(journal), name="watch-journal")
         segments = parts.segments()
         if segments is not None:
-            self._outbox = OutboxCopier(journal, segments)
-            await self._outbox.start()
+            outbox = OutboxCopier(journal, segments)
+            await outbox.start()
+            self._outbox = outbox  # not before: a log that another process writes gets nothing at the stop
             self._log_copy = parts.log_copy()
             if self._log_copy is not None:
                 self._log_copy.start()

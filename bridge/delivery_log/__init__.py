@@ -7,7 +7,7 @@ it again: equal lines are one event, so nothing is harmed.
 
 from bridge.delivery_log.gathering import GatheringWriter, WriteLines
 from bridge.delivery_log.lines import VERSION, is_whole, line
-from bridge.delivery_log.segments import CLOSED, OPEN, UNLIMITED, SegmentWriter
+from bridge.delivery_log.segments import CLOSED, OPEN, UNLIMITED, SegmentLimits, SegmentWriter
 from bridge.delivery_log.tail import Tail
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "UNLIMITED",
     "VERSION",
     "GatheringWriter",
+    "SegmentLimits",
     "SegmentWriter",
     "Tail",
     "WriteLines",

@@ -2,80 +2,112 @@
 
 from __future__ import annotations
 
-import os
 import re
 import threading
-from collections import deque
+from bisect import bisect_left
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from operator import attrgetter
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
+from bridge import logs
 from bridge.clock import Clock, SystemClock
 from bridge.crash_points import crash_point
-from bridge.delivery_log import lines as line_format
+from bridge.delivery_log.ageing import AgeClock
+from bridge.delivery_log.last_number import LastNumber, sync_directory
+from bridge.delivery_log.open_segment import OpenSegment, cut_torn_end
+from bridge.errors import DeliveryLogFailed
+from bridge.file_lock import FileLock, LockHeld
 
 #: Ending of a file that is complete, and of the one that is being written.
 CLOSED: Final = ".jsonl"
 OPEN: Final = ".jsonl.open"
-#: For the four limits of a writer: none.
+#: For the limits of a writer: none.
 UNLIMITED: Final = -1
+#: Most files that one `tick` deletes because they are old: a clock may be wrong.
+AGED_PER_TICK: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class _Closed:
-    """A complete file."""
+class SegmentLimits:
+    """When files are completed and deleted; `UNLIMITED` turns a limit off."""
 
+    #: An open file is completed when it is this old, ms.
+    roll_interval_ms: int = UNLIMITED
+    #: A file is completed before a write that would make it larger than this, bytes.
+    roll_size: int = UNLIMITED
+    #: Complete files are deleted this long after their last write, ms.
+    retention_time_ms: int = UNLIMITED
+    #: The oldest complete files are deleted while all together are larger than this, bytes.
+    retention_size: int = UNLIMITED
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """A file of the log, as far as it is on disk."""
+
+    number: int
     path: Path
-    bytes: int
-    #: Of the last write, ms since the epoch.
-    written_ms: int
+    #: Where its last durable line ends, bytes.
+    end: int
+    #: Of the last write, by the clock of then, ms since the epoch; 0: it is being written.
+    written_ms: int = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is being written."""
+        return self.path.name.endswith(OPEN)
+
+    @property
+    def name(self) -> str:
+        """Its name without the ending, which changes when it is completed."""
+        return self.path.name.removesuffix(OPEN).removesuffix(CLOSED)
 
 
 class SegmentWriter:
     """Appends lines to files ``<node>-<yyyymmddThhmmss UTC>-<6 digits>.jsonl``, one open at a time.
 
     All calls block on the disk: make them from threads that may wait. They take turns, because a caller
-    that is cancelled does not stop the thread it waits for. Numbers ascend and are never used again, so
-    the newest complete file is kept whatever its age.
+    that is cancelled does not stop the thread it waits for. Numbers ascend by one and are never used again
+    for other lines, whatever is deleted: readers take them for the order of the log.
     """
 
     def __init__(
         self,
         directory: Path,
         node: str,
+        limits: SegmentLimits,
         *,
-        roll_interval_ms: int,
-        roll_size: int,
-        retention_time_ms: int,
-        retention_size: int,
+        last_number: Path,
         clock: Clock | None = None,
     ) -> None:
-        """Touches nothing yet. Sizes in bytes; `UNLIMITED` turns a limit off.
+        """Touches nothing yet.
 
         Args:
             directory: made if it is missing; may be shared with nodes of other names.
             node: this node's name; what a file name cannot hold is percent-encoded.
-            roll_interval_ms: an open file is completed when it is this old.
-            roll_size: a file is completed before a write that would make it larger than this.
-            retention_time_ms: complete files are deleted this long after their last write.
-            retention_size: the oldest complete files are deleted while all together are larger.
+            limits: when files are completed and deleted.
+            last_number: the file that remembers the newest file's number; outside `directory`, so that it is
+                still there when that has been cleared.
             clock: the machine's, unless a test has its own.
         """
         self._directory = directory
         self._node = quote(node, safe="")
-        self._roll_interval_ms = roll_interval_ms
-        self._roll_size = roll_size
-        self._retention_time_ms = retention_time_ms
-        self._retention_size = retention_size
+        self._limits = limits
+        self._last_number = LastNumber(last_number)
         self._clock = clock or SystemClock()
+        self._lock = FileLock(directory / f".{self._node}.lock")
         self._turn = threading.Lock()
         self._number = 0
-        self._closed: deque[_Closed] = deque()
-        self._segment: _Segment | None = None
+        #: Complete files, by number.
+        self._closed: list[LogFile] = []
+        self._segment: OpenSegment | None = None
+        self._ages = AgeClock(0, 0, None)
+        self._log = logs.get()
 
     @property
     def directory(self) -> Path:
@@ -88,22 +120,52 @@ class SegmentWriter:
         return self._node
 
     @property
-    def durable(self) -> tuple[int, int] | None:
-        """Number of the open file, and where its last durable line ends; None: no file is open."""
-        segment = self._segment
-        return None if segment is None else (segment.number, segment.end)
+    def newest(self) -> int:
+        """Number of the newest file that was begun; 0: there was none."""
+        return self._number
+
+    def following(self, number: int) -> LogFile | None:
+        """The first file with this number or a greater one; None: none that has a line.
+
+        It may have been deleted by hand since it was written.
+        """
+        with self._turn:
+            index = bisect_left(self._closed, number, key=attrgetter("number"))
+            if index < len(self._closed):
+                return self._closed[index]
+            segment = self._segment
+            if segment is None or segment.number < number or segment.end == 0:
+                return None
+            return LogFile(segment.number, segment.path, segment.end)
 
     def open(self) -> None:
         """Take over what is there: complete a file that a crash left open, and apply retention.
 
         Raises:
-            OSError: the directory cannot be made, read or written.
+            DeliveryLogFailed: another process writes this node's log there, or the directory cannot be made,
+                read or written.
         """
-        with self._turn:
-            self._take_over()
+        try:
+            with self._turn:
+                self._own()
+        except LockHeld as held:
+            raise DeliveryLogFailed(
+                f"the delivery log of the node {self._node} in {self._directory} is being written by another"
+                f" process (pid {held.owner}): give one of the two another node.name, or another"
+                " delivery-log.directory",
+                key="delivery-log.directory",
+                found=str(self._directory),
+            ) from held
+        except OSError as error:
+            raise DeliveryLogFailed(
+                f"the directory of the delivery log, {self._directory} (delivery-log.directory), cannot be"
+                f" used: {error.strerror or error}",
+                key="delivery-log.directory",
+                found=str(self._directory),
+            ) from error
 
     def write(self, lines: Sequence[bytes]) -> None:
-        """Append `lines` (without newlines); on return they are on disk.
+        """Append `lines` (without newlines); on return they are on disk, in a file that is there.
 
         Raises:
             OSError: none of the lines counts as written. What reached the file of them is cut off before
@@ -116,8 +178,12 @@ class SegmentWriter:
             crash_point("delivery-log.before-write")
             if self._segment is not None and self._is_full(self._segment, len(data)):
                 self._roll()
-            if self._segment is None:
-                self._segment = self._begin()
+            if self._segment is not None:
+                self._segment.append(data)
+                if self._segment.is_there():
+                    return
+                self._drop()
+            self._segment = self._begin()
             self._segment.append(data)
 
     def tick(self) -> None:
@@ -127,12 +193,15 @@ class SegmentWriter:
             OSError: try again later; nothing is lost.
         """
         with self._turn:
+            self._own()
             if self._segment is not None and self._is_old(self._segment):
                 self._roll()
             self._retire()
 
     def close(self) -> None:
-        """Complete the open file, so that a clean stop leaves none. `write` may be called again.
+        """Complete the open file, so that a clean stop leaves none, and let another process in.
+
+        `write` may be called again.
 
         Raises:
             OSError: the file stays open as after a crash; the next `open` completes it.
@@ -140,162 +209,131 @@ class SegmentWriter:
         with self._turn:
             if self._segment is not None:
                 self._roll()
+            self._lock.release()
+
+    def _own(self) -> None:
+        """Be the only process that writes these files: at first, and when the lock's file was taken away.
+
+        Raises:
+            LockHeld, OSError
+        """
+        if self._lock.is_held():
+            return
+        if self._segment is not None:
+            self._roll()
+        self._directory.mkdir(parents=True, exist_ok=True)
+        self._lock.take()
+        try:
+            self._take_over()
+        except BaseException:
+            self._lock.release()  # what is there is not known: look again before any write
+            raise
 
     def _take_over(self) -> None:
-        self._directory.mkdir(parents=True, exist_ok=True)
         pattern = re.compile(re.escape(self._node) + r"-\d{8}T\d{6}-(\d{6,})\.jsonl(\.open)?")
         found = sorted(
             (int(match[1]), path)
             for path in self._directory.iterdir()
             if (match := pattern.fullmatch(path.name)) is not None
         )
+        self._number = max([self._last_number.read(), *(number for number, _ in found)])
         self._closed.clear()
-        for number, path in found:
-            self._number = max(self._number, number)
-            is_open = path.name.endswith(OPEN)
-            self._remember(_complete(path, _cut_torn_end(path)) if is_open else path)
-        _sync_directory(self._directory)
+        # From the newest on: one without a line gives its number back, and so may the one before it.
+        for number, path in reversed(found):
+            if path.name.endswith(OPEN):
+                self._complete(number, path, cut_torn_end(path))
+            else:
+                self._remember(number, path)
+        self._closed.reverse()
+        sync_directory(self._directory)
+        with suppress(OSError):  # the next file that is begun cannot do without
+            self._last_number.write(self._number)
+        wall_ms = self._clock.wall_ms()
+        known_ms = [file.written_ms for file in self._closed if file.written_ms <= wall_ms]
+        self._ages = AgeClock(wall_ms, self._clock.monotonic_ms(), max(known_ms, default=None))
         self._retire()
 
-    def _is_full(self, segment: _Segment, more: int) -> bool:
-        too_large = self._roll_size != UNLIMITED and 0 < segment.end > self._roll_size - more
+    def _is_full(self, segment: OpenSegment, more: int) -> bool:
+        roll_size = self._limits.roll_size
+        too_large = roll_size != UNLIMITED and 0 < segment.end > roll_size - more
         return too_large or self._is_old(segment)
 
-    def _is_old(self, segment: _Segment) -> bool:
+    def _is_old(self, segment: OpenSegment) -> bool:
         age_ms = self._clock.monotonic_ms() - segment.opened_ms
-        return self._roll_interval_ms != UNLIMITED and age_ms >= self._roll_interval_ms
+        return self._limits.roll_interval_ms != UNLIMITED and age_ms >= self._limits.roll_interval_ms
 
-    def _begin(self) -> _Segment:
-        self._directory.mkdir(parents=True, exist_ok=True)
+    def _begin(self) -> OpenSegment:
+        self._own()
         moment = datetime.fromtimestamp(self._clock.wall_ms() / 1000, UTC)
-        path = self._directory / f"{self._node}-{moment:%Y%m%dT%H%M%S}-{self._number + 1:06}{OPEN}"
-        segment = _Segment(path, self._number + 1, self._clock.monotonic_ms())
-        self._number += 1
+        number = self._number + 1
+        path = self._directory / f"{self._node}-{moment:%Y%m%dT%H%M%S}-{number:06}{OPEN}"
+        segment = OpenSegment(path, number, self._clock.monotonic_ms())
         try:
-            _sync_directory(self._directory)
+            sync_directory(self._directory)
+            self._last_number.write(number)
         except OSError:
             segment.release()
             path.unlink(missing_ok=True)
             raise
+        self._number = number
         return segment
 
     def _roll(self) -> None:
         segment = self._segment
         assert segment is not None
         segment.cut()
-        try:
-            complete = _complete(segment.path, segment.end)
-        except FileNotFoundError:
-            # Somebody took it away: said once, by raising; the next write begins a new file.
-            self._segment = None
-            segment.release()
-            raise
+        if not segment.is_there():
+            self._drop()
+            return
+        self._complete(segment.number, segment.path, segment.end)
         self._segment = None
         segment.release()
-        self._remember(complete)
-        _sync_directory(self._directory)
+        sync_directory(self._directory)
 
-    def _remember(self, complete: Path | None) -> None:
-        if complete is None:
+    def _drop(self) -> None:
+        """Let go of an open file that was deleted or moved away by hand, with its lines, and say so."""
+        segment = self._segment
+        assert segment is not None
+        self._segment = None
+        segment.release()
+        self._log.warning("delivery-log-removed", file=str(segment.path), bytes=segment.end)
+
+    def _complete(self, number: int, path: Path, size: int) -> None:
+        """Give an open file its final name. One that holds nothing goes, and its number is used again."""
+        if size:
+            complete = path.with_name(path.name.removesuffix(OPEN) + CLOSED)
+            crash_point("delivery-log.before-rename")
+            path.rename(complete)
+            crash_point("delivery-log.after-rename")
+            self._remember(number, complete)
             return
-        state = complete.stat()
-        self._closed.append(_Closed(complete, state.st_size, state.st_mtime_ns // 1_000_000))
+        if number == self._number:
+            with suppress(OSError):  # on a full disk the number is lost, and nothing else
+                self._last_number.write(number - 1)
+                self._number = number - 1
+        path.unlink()
+
+    def _remember(self, number: int, path: Path) -> None:
+        state = path.stat()
+        self._closed.append(LogFile(number, path, state.st_size, state.st_mtime_ns // 1_000_000))
 
     def _retire(self) -> None:
         """Delete complete files from the oldest on, as far as the limits ask; never the newest."""
-        total = sum(closed.bytes for closed in self._closed)
-        oldest_ms = self._clock.wall_ms() - self._retention_time_ms
+        limits, wall_ms = self._limits, self._clock.wall_ms()
+        oldest_ms = self._ages.now_ms(wall_ms, self._clock.monotonic_ms()) - limits.retention_time_ms
+        total = sum(file.end for file in self._closed)
+        aged = 0
         while len(self._closed) > 1:
             first = self._closed[0]
-            too_old = self._retention_time_ms != UNLIMITED and first.written_ms < oldest_ms
-            too_much = self._retention_size != UNLIMITED and total > self._retention_size
-            if not (too_old or too_much):
-                return
+            if limits.retention_size == UNLIMITED or total <= limits.retention_size:
+                too_old = limits.retention_time_ms != UNLIMITED and self._first_ms(wall_ms) < oldest_ms
+                if not too_old or aged == AGED_PER_TICK:
+                    return
+                aged += 1
             first.path.unlink(missing_ok=True)
-            self._closed.popleft()
-            total -= first.bytes
+            del self._closed[0]
+            total -= first.end
 
-
-class _Segment:
-    """The open file. `end` is where its last durable line ends; nothing behind it counts."""
-
-    def __init__(self, path: Path, number: int, opened_ms: int) -> None:
-        self.path = path
-        self.number = number
-        self.opened_ms = opened_ms
-        self.end = 0
-        #: Whether bytes of a write that failed may lie behind `end`.
-        self._torn = False
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
-
-    def append(self, data: bytes) -> None:
-        """Write and sync; on an error the file is cut back at once, or else before the next write."""
-        self.cut()
-        self._torn = True
-        try:
-            self._write(data)
-            crash_point("delivery-log.before-fsync")
-            os.fsync(self._file)
-        except OSError:
-            with suppress(OSError):
-                self.cut()
-            raise
-        crash_point("delivery-log.after-fsync")
-        self.end += len(data)
-        self._torn = False
-
-    def cut(self) -> None:
-        """Take away what a failed write left behind `end`."""
-        if self._torn:
-            os.ftruncate(self._file, self.end)
-            os.fsync(self._file)
-            self._torn = False
-
-    def release(self) -> None:
-        """Close the file descriptor."""
-        os.close(self._file)
-
-    def _write(self, data: bytes) -> None:
-        rest, place = memoryview(data), self.end
-        while rest:  # a full disk takes a part before it says no
-            written = os.pwrite(self._file, rest, place)
-            rest, place = rest[written:], place + written
-
-
-def _complete(path: Path, size: int) -> Path | None:
-    """Give an open file its final name; None and no file where it holds nothing."""
-    if size == 0:
-        path.unlink()
-        return None
-    complete = path.with_name(path.name.removesuffix(OPEN) + CLOSED)
-    crash_point("delivery-log.before-rename")
-    path.rename(complete)
-    crash_point("delivery-log.after-rename")
-    return complete
-
-
-def _cut_torn_end(path: Path) -> int:
-    """Cut a file that a crash left behind its last good line; returns its size then.
-
-    Only the last write can be torn, and its lines are still in the outbox, in the journal topic, or behind a
-    group's commit. After a loss of power its pages may have reached the disk in any order: everything from
-    the first bad line on goes. A line is good that is a whole JSON object and begins as ours do.
-    """
-    end = 0
-    with path.open("r+b") as file:
-        for text in file:
-            if not line_format.is_whole(text):
-                break
-            end += len(text)
-        file.truncate(end)
-        os.fsync(file.fileno())
-    return end
-
-
-def _sync_directory(directory: Path) -> None:
-    """Make names in a directory durable: a file's own fsync does not."""
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    def _first_ms(self, wall_ms: int) -> int:
+        """When the oldest file was written; where the clock was ahead then, it is as old as the next one."""
+        return next((file.written_ms for file in self._closed if file.written_ms <= wall_ms), wall_ms)

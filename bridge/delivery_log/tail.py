@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from bridge.delivery_log.segments import SegmentWriter
+from bridge.delivery_log.segments import LogFile, SegmentWriter
 
 #: Bytes read at once; one line may be longer.
 READ_BYTES: Final = 256 * 1024
@@ -17,24 +17,29 @@ READ_BYTES: Final = 256 * 1024
 class Place(msgspec.Struct, frozen=True):
     """Everything before this has been copied."""
 
-    #: The file's, in its name.
+    #: The file's, in its name; 0: nothing was copied yet.
     number: int = 0
     #: In the file, in bytes.
     offset: int = 0
+    #: The file's name without its ending, where a part of it was copied: the number leads to another file
+    #: where the log was cleared together with what remembers its numbers.
+    name: str = ""
 
 
 class Tail:
     """The lines of one node, in order. All calls block on the disk: make them from threads that may wait.
 
-    What waits is in the files: memory holds one reading of them. A line is read once it is durable. A file
-    that is deleted before it was read is passed over.
+    What waits is in the files: memory holds one reading of them. A line is read once it is durable. What was
+    deleted before it was read is passed over, and told.
     """
 
-    def __init__(self, segments: SegmentWriter) -> None:
+    def __init__(self, segments: SegmentWriter, passed_over: Callable[[str], None]) -> None:
+        """`passed_over` is told, in the thread that reads, which files are gone that were not copied."""
         self._segments = segments
+        self._passed_over = passed_over
         self._memory = segments.directory / f".{segments.label}.copied"
-        self._name = re.compile(re.escape(segments.label) + r"-\d{8}T\d{6}-(\d{6,})\.jsonl(\.open)?")
-        self._copied: Place | None = None
+        self._is_loaded = False
+        self._copied = Place()
         self._read = Place()
 
     def read(self) -> list[bytes]:
@@ -43,32 +48,66 @@ class Tail:
         Raises:
             OSError: try again later.
         """
-        if self._copied is None:
-            self._copied = self._remembered()
-        place = self._copied
-        being_written = self._segments.durable
-        files = self._files()
-        for number in sorted(number for number in files if number >= place.number):
-            if number > place.number:
-                place = Place(number)
-            path = files[number]
-            if being_written is not None and number == being_written[0]:
-                end = being_written[1]
-            elif path.suffix == ".open":
-                break  # begun since, or renamed by now: the next call knows
-            else:
-                end = path.stat().st_size
-            lines = _lines(path, place.offset, end)
+        if not self._is_loaded:
+            self._copied, self._is_loaded = self._remembered(), True
+        while (file := self._next()) is not None:
+            try:
+                lines = _lines(file.path, self._copied.offset, file.end)
+            except FileNotFoundError:
+                if self._segments.following(file.number) == file:  # else it has got its final name meanwhile
+                    self._skip_to(file.number + 1)
+                continue
             if lines:
-                self._read = Place(number, place.offset + sum(map(len, lines)) + len(lines))
+                end = self._copied.offset + sum(map(len, lines)) + len(lines)
+                self._read = Place(file.number, end, file.name)
                 return lines
+            if file.is_open:
+                break
+            # Kept, for once the file is deleted it cannot be known that all of it was copied.
+            self._keep(Place(file.number + 1))
         return []
 
     def advance(self) -> None:
         """What was read last has been copied. Raises: OSError: it will be read again after a restart."""
-        self._copied = self._read
+        self._keep(self._read)
+
+    def _next(self) -> LogFile | None:
+        """The file in which the next lines are, if there are any; the place is in it then."""
+        place = self._copied
+        file = self._segments.following(place.number)
+        if self._is_of_another_log(place, file):
+            self._passed_over(
+                f"file {place.number}, up to which lines were copied, is of a log that was cleared: what was"
+                " not copied of that log is gone, and the one that is there is copied from its beginning"
+            )
+            self._copied = Place()
+            file = self._segments.following(0)
+        if file is not None and file.number > self._copied.number:
+            self._skip_to(file.number)
+        return file
+
+    def _is_of_another_log(self, place: Place, file: LogFile | None) -> bool:
+        newest = self._segments.newest
+        if place.number > newest + 1 or (place.number > newest and place.offset):
+            return True
+        if file is None or file.number != place.number or not place.offset:
+            return False
+        return place.offset > file.end or place.name not in ("", file.name)
+
+    def _skip_to(self, number: int) -> None:
+        """Go on with this file, and tell which ones are gone since the place; before the first none is."""
+        place, self._copied = self._copied, Place(number)
+        rest = f"; of file {place.number} all before byte {place.offset} was" if place.offset else ""
+        if 0 < place.number == number - 1:
+            self._passed_over(f"file {place.number} was deleted before it was copied{rest}")
+        elif place.number:
+            files = f"{place.number} to {number - 1}"
+            self._passed_over(f"files {files} were deleted before they were copied{rest}")
+
+    def _keep(self, place: Place) -> None:
+        self._copied = place
         partial = self._memory.with_suffix(".new")
-        partial.write_bytes(msgspec.json.encode(self._read))
+        partial.write_bytes(msgspec.json.encode(place))
         partial.rename(self._memory)
 
     def _remembered(self) -> Place:
@@ -76,13 +115,6 @@ class Tail:
             return msgspec.json.decode(self._memory.read_bytes(), type=Place)
         except (FileNotFoundError, msgspec.DecodeError):
             return Place()  # from the first file there is: lines may be copied twice
-
-    def _files(self) -> dict[int, Path]:
-        found = {}
-        for path in self._segments.directory.iterdir():
-            if (match := self._name.fullmatch(path.name)) is not None:
-                found[int(match[1])] = path
-        return found
 
 
 def _lines(path: Path, start: int, end: int) -> list[bytes]:

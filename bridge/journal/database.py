@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sqlite3
 from enum import Enum
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from bridge.errors import JournalFailed
+from bridge.file_lock import FileLock, LockHeld
 
 #: Raised by one with every change of schema.sql; `_MIGRATIONS` leads from each to the next.
 SCHEMA_VERSION: Final = 3
@@ -63,32 +63,26 @@ class DirectoryLock:
 
     def __init__(self, directory: Path) -> None:
         """Raises: JournalFailed if another process holds it, or the directory cannot be written."""
-        self._path = directory / LOCK_NAME
+        self._lock = FileLock(directory / LOCK_NAME)
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            self._descriptor = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            self._lock.take()
+        except LockHeld as held:
+            raise JournalFailed(
+                f"the data directory {directory} is in use by another process (pid {held.owner})",
+                key="node.data-directory",
+                found=str(directory),
+            ) from held
         except OSError as error:
             raise JournalFailed(
                 f"cannot write in the data directory {directory}: {error.strerror}",
                 key="node.data-directory",
                 found=str(directory),
             ) from error
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            owner = os.pread(self._descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
-            os.close(self._descriptor)
-            raise JournalFailed(
-                f"the data directory {directory} is in use by another process (pid {owner})",
-                key="node.data-directory",
-                found=str(directory),
-            ) from error
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, str(os.getpid()).encode(), 0)
 
     def release(self) -> None:
         """Let another process in."""
-        os.close(self._descriptor)
+        self._lock.release()
 
 
 def connect_writer(path: Path, *, create: bool) -> sqlite3.Connection:

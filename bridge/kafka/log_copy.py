@@ -15,7 +15,7 @@ from typing import Any, Final
 import structlog
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError, UnknownTopicOrPartitionError, for_code
 
-from bridge.delivery_log import Tail
+from bridge.delivery_log import SegmentWriter, Tail
 from bridge.kafka import producers
 from bridge.kafka.connection import KafkaConnection
 from bridge.kafka.metadata import ClusterClient
@@ -29,14 +29,18 @@ SEND_TIMEOUT_MS: Final = 30_000
 #: Longest that stopping waits for the last lines.
 STOP_TIMEOUT_MS: Final = 2_000
 
+_TOO_LARGE: Final = "MESSAGE_TOO_LARGE: the topic takes no such line"
+
 
 class LogCopy:
     """One task: reads, sends, remembers. Records: the node's name as key, a line as value, one partition."""
 
-    def __init__(self, connection: KafkaConnection, topic: str, tail: Tail, *, node: str) -> None:
+    def __init__(
+        self, connection: KafkaConnection, topic: str, segments: SegmentWriter, *, node: str
+    ) -> None:
         self._connection = connection
         self._topic = topic
-        self._tail = tail
+        self._tail = Tail(segments, self._lacks)
         self._key = node.encode()
         self._producer: Any = None
         self._stop = asyncio.Event()
@@ -92,7 +96,7 @@ class LogCopy:
         answers = await asyncio.gather(*filter(None, sent), return_exceptions=True)
         for answer in answers:
             if isinstance(answer, MessageSizeTooLargeError):
-                self._too_large()
+                self._lacks(_TOO_LARGE)
             elif isinstance(answer, BaseException):
                 raise answer
 
@@ -110,12 +114,12 @@ class LogCopy:
         try:
             sent: asyncio.Future[Any] = await self._producer.send(self._topic, line, self._key)
         except MessageSizeTooLargeError:
-            self._too_large()
+            self._lacks(_TOO_LARGE)
             return None
         return sent
 
-    def _too_large(self) -> None:
-        self._log.warning("delivery-log-copy-lacks", reason="MESSAGE_TOO_LARGE: the topic takes no such line")
+    def _lacks(self, reason: str) -> None:
+        self._log.warning("delivery-log-copy-lacks", reason=reason)
 
     async def _disconnect(self) -> None:
         producer, self._producer = self._producer, None

@@ -389,7 +389,7 @@ class Node:
         return [json.loads(line) for path in self.segments() for line in path.read_text().splitlines()]
 
     def segments(self) -> list[Path]:
-        return sorted((self.data / "delivery-log").glob("*"))
+        return sorted((self.data / "delivery-log").glob("*.jsonl*"))
 
     def lag(self, address: str) -> int:
         """Messages that bridges have still to hand over."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import shutil
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from tests.acceptance.conftest import MakeNode
@@ -178,6 +180,59 @@ def test_a_refused_message_is_a_refused_position_on_both_sides(make_node: MakeNo
         assert [position for line in lines for position in line["refused"]] == [1]
         assert sum(line["count"] for line in lines) == 2
         assert max(line["upto"] for line in lines) == 3
+
+
+def test_numbers_go_on_after_the_directory_was_cleared(make_node: MakeNode) -> None:
+    """While the node runs, and between two runs."""
+    node = make_node().start()
+    node.api.send("orders", b"x")
+    eventually(node.delivery_lines, "the line is in a file")
+    shutil.rmtree(node.data / "delivery-log")
+    node.api.send("orders", b"y")
+    (path,) = eventually(node.segments, "a new file is begun")
+    assert path.name.endswith("-000002.jsonl.open")
+    assert node.event("delivery-log-removed")["file"].endswith("-000001.jsonl.open")
+    eventually(node.delivery_lines, "the line is in it")
+    assert node.stop() == 0
+    assert [line["from"] for line in node.delivery_lines()] == [1]
+    shutil.rmtree(node.data / "delivery-log")
+    node.start()
+    node.api.send("orders", b"z")
+    assert node.stop() == 0
+    assert [path.name[-12:] for path in node.segments()] == ["000003.jsonl"]
+    assert [line["from"] for line in node.delivery_lines()] == [2]
+
+
+def test_two_nodes_of_one_name_do_not_write_into_one_directory(make_node: MakeNode, tmp_path: Path) -> None:
+    """But two of different names do, and a lock that a killed process has left holds up nothing."""
+    shared = tmp_path / "shared"
+    table = f'[delivery-log]\ndirectory = "{shared}"\n'
+    first = make_node("edge", rest=table)
+    other = make_node("hub", rest=table)
+    start_together(first, other)
+    (tmp_path / "elsewhere").mkdir()
+    second = Node("edge", tmp_path / "elsewhere", rest=table)
+    second.write()
+    refused = second.run_to_its_end()
+    assert refused.code == 1
+    told = refused.err.splitlines()[-1]
+    assert told.startswith("core-bridge: DELIVERY_LOG_FAILED: ")
+    assert first.process is not None
+    for part in (str(shared), f"pid {first.process.pid}", "node.name", "delivery-log.directory"):
+        assert part in told
+    for node in (first, other):
+        node.api.send("orders", b"x")
+    eventually(lambda: len(list(shared.glob("*.open"))) == 2, "both have begun a file")
+    first.kill()
+    try:
+        second.start().api.send("orders", b"x")
+        assert second.stop() == 0
+    finally:
+        second.destroy()
+    assert other.stop() == 0
+    names = sorted(path.name for path in shared.glob("*.jsonl"))
+    assert [name.partition("-")[0] for name in names] == ["edge", "edge", "hub"]
+    assert [name[-12:] for name in names] == ["000001.jsonl", "000002.jsonl", "000001.jsonl"]
 
 
 def test_a_node_without_a_delivery_log_writes_none(make_node: MakeNode) -> None:

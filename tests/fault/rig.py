@@ -186,7 +186,7 @@ class NodeProcess:
     def delivery_lines(self) -> list[dict[str, Any]]:
         """Every line of its delivery log, equal ones once."""
         found: dict[str, dict[str, Any]] = {}
-        for path in sorted((self.directory / "data" / "delivery-log").iterdir()):
+        for path in sorted((self.directory / "data" / "delivery-log").glob("*.jsonl*")):
             for line in path.read_text(encoding="utf-8").splitlines():
                 found.setdefault(line, json.loads(line))
         return list(found.values())

@@ -244,6 +244,46 @@ def test_a_copy_goes_to_a_topic_which_holds_up_nothing_while_it_is_not_there(
     assert {record.key for record in records(cluster_a, topic)} == {b"node-1"}
 
 
+@pytest.mark.parametrize("numbers", ["remembered", "lost"])
+def test_a_copy_goes_on_after_the_files_were_deleted_by_hand(
+    cluster_a: Reachable, unique: Unique, make_node: MakeNode, numbers: str
+) -> None:
+    """While the node runs and between two runs; also where what remembers the numbers is gone, too."""
+    topic = unique("log")
+    cluster_a.create_topic(topic)
+    table = f'[delivery-log]\nkafka-connector = "a"\nkafka-topic = "{topic}"\n'
+    node = make_node("node-1", connector_tables({"a": cluster_a}) + table).start()
+
+    def send_and_await(count: int) -> None:
+        assert node.api.send("orders", b"x").status == 200
+        eventually(
+            lambda: sum(map(_count, records(cluster_a, topic))) == count, f"{count} are copied", PATIENCE_S
+        )
+
+    def clear() -> None:
+        eventually(node.segments, "there are files")
+        for path in node.segments():
+            path.unlink()
+
+    for count in range(1, 6):
+        send_and_await(count)
+    clear()
+    send_and_await(6)
+    node.kill()
+    clear()
+    if numbers == "lost":
+        (node.data / "delivery-log.number").unlink()
+    node.start()
+    send_and_await(7)
+    assert node.stop() == 0
+    told = [event["reason"] for event in node.events("delivery-log-copy-lacks")]
+    assert len(told) == 2
+    assert told[0].startswith("file 1 was deleted before it was copied; of file 1 all before byte ")
+    assert ("is of a log that was cleared" if numbers == "lost" else "file 2 was deleted") in told[1]
+    copied = [json.loads(record.value or b"") for record in records(cluster_a, topic)]
+    assert [line["from"] for line in copied] == list(range(7)), "each once, and in order"
+
+
 def records(cluster: Reachable, topic: str) -> list[Arrived]:
     return sorted(read(cluster, topic), key=lambda record: (record.partition, record.offset))
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import random
 import resource
+import shutil
 import stat
 import subprocess
 import sys
@@ -16,12 +18,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 import pytest
 
-from bridge import crash_points, delivery_log
-from bridge.delivery_log import SegmentWriter
+from bridge import crash_points, delivery_log, logs
+from bridge.delivery_log import SegmentLimits, SegmentWriter
+from bridge.delivery_log.segments import AGED_PER_TICK
+from bridge.errors import DeliveryLogFailed
+from bridge.file_lock import LockHeld
 
 #: 2013-01-01T05:17:00Z.
 START_MS = 1_357_017_420_000
@@ -98,9 +104,11 @@ class FakeClock:
 
     def __init__(self) -> None:
         self.ms = START_MS
+        #: What the wall clock is ahead of the truth.
+        self.wrong_ms = 0
 
     def wall_ms(self) -> int:
-        return self.ms
+        return self.ms + self.wrong_ms
 
     def monotonic_ms(self) -> int:
         return self.ms - START_MS + 5
@@ -114,15 +122,24 @@ def clock() -> FakeClock:
 def writer(
     directory: Path, clock: FakeClock | None = None, node: str = "edge", **limits: int
 ) -> SegmentWriter:
-    defaults = {
-        "roll_interval_ms": 60_000,
-        "roll_size": 1_000_000,
-        "retention_time_ms": delivery_log.UNLIMITED,
-        "retention_size": delivery_log.UNLIMITED,
-    }
-    opened = SegmentWriter(directory, node, clock=clock, **(defaults | limits))
+    opened = SegmentWriter(
+        directory,
+        node,
+        SegmentLimits(**({"roll_interval_ms": 60_000, "roll_size": 1_000_000} | limits)),
+        last_number=last_number(directory, node),
+        clock=clock,
+    )
     opened.open()
     return opened
+
+
+def last_number(directory: Path, node: str = "edge") -> Path:
+    return directory.parent / f"{directory.name}.{quote(node, safe='')}.number"
+
+
+def crash(log: SegmentWriter) -> None:
+    """What the end of its process does."""
+    log._lock.release()
 
 
 def numbered(first: int, last: int, padding: int = 0) -> list[bytes]:
@@ -134,7 +151,7 @@ def written_at(path: Path, ms: int) -> None:
 
 
 def files(directory: Path) -> list[str]:
-    return sorted(path.name for path in directory.iterdir())
+    return sorted(path.name for path in directory.iterdir() if path.suffix != ".lock")
 
 
 def numbers(directory: Path) -> list[int]:
@@ -182,7 +199,8 @@ def test_lines_are_on_disk_when_write_returns(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(os, "fsync", fsync)
     log.write(numbered(0, 10))
     size = (tmp_path / files(tmp_path)[0]).stat().st_size
-    assert [is_directory for is_directory, _ in synced] == [True, False]
+    # The file's name, what remembers its number and that one's name, the lines.
+    assert [is_directory for is_directory, _ in synced] == [True, False, True, False]
     assert synced[-1] == (False, size)
     log.close()
     assert synced[-1][0], "the new name has to be durable too"
@@ -250,6 +268,7 @@ def test_a_file_that_a_crash_left_open_loses_its_torn_end_and_nothing_else(
     crashed.write(numbered(0, 5))
     with (tmp_path / files(tmp_path)[0]).open("ab") as file:
         file.write(torn)
+    crash(crashed)
     again = writer(tmp_path)
     assert [name.endswith(".jsonl") for name in files(tmp_path)] == [True]
     assert numbers(tmp_path) == list(range(5))
@@ -278,6 +297,7 @@ def test_a_page_that_was_lost_in_the_middle_of_the_last_write_is_never_read_as_l
     assert len(data) > start + PAGE
     data[start : start + PAGE] = filler * PAGE
     path.write_bytes(data)
+    crash(crashed)
     writer(tmp_path)
     found = numbers(tmp_path)
     whole = data[:start].count(b"\n")
@@ -294,12 +314,24 @@ def test_a_line_with_a_part_cut_out_of_it_is_not_whole() -> None:
         assert not delivery_log.is_whole(line[:end])
 
 
-def test_an_open_file_without_a_whole_line_goes(tmp_path: Path) -> None:
+def test_an_open_file_without_a_whole_line_goes_and_gives_its_number_back(tmp_path: Path) -> None:
     (tmp_path / "edge-20130101T051700-000007.jsonl.open").write_bytes(b'{"v":1,')
     log = writer(tmp_path)
     assert files(tmp_path) == []
     log.write(numbered(0, 1))
-    assert files(tmp_path)[0].endswith("-000008.jsonl.open")
+    assert files(tmp_path)[0].endswith("-000007.jsonl.open")
+
+
+def test_a_number_is_missing_only_where_a_file_was_removed(tmp_path: Path) -> None:
+    log = writer(tmp_path)
+    with file_size_limit(10), pytest.raises(OSError, match=os.strerror(errno.EFBIG)):
+        log.write(numbered(0, 1))
+    log.close()
+    for start in range(2):
+        log = writer(tmp_path)
+        log.write(numbered(start, start + 1))
+        log.close()
+    assert [name[-12:] for name in files(tmp_path)] == ["000001.jsonl", "000002.jsonl"]
 
 
 def test_nodes_that_share_a_directory_leave_each_others_files_alone(tmp_path: Path, clock: FakeClock) -> None:
@@ -328,11 +360,90 @@ def test_files_are_deleted_by_age(tmp_path: Path, clock: FakeClock) -> None:
         log.tick()
     assert numbers(tmp_path) == [2, 3, 4]
     clock.ms += 35_000
+    log.close()
     again = writer(tmp_path, clock, retention_time_ms=100_000)
+    assert numbers(tmp_path) == [2, 3, 4], "the time in which no node ran is made up for, not at once"
+    clock.ms += 5_000
+    again.tick()
     assert numbers(tmp_path) == [3, 4]
     clock.ms += 10_000_000
     again.tick()
     assert numbers(tmp_path) == [4]
+
+
+DAY_MS = 86_400_000
+HOUR_MS = 3_600_000
+
+
+def a_week(directory: Path, clock: FakeClock) -> SegmentWriter:
+    """A hundred complete files, one an hour and a half, none of them a week old."""
+    log = writer(directory, clock, roll_size=1, retention_time_ms=7 * DAY_MS)
+    for number in range(100):
+        log.write(numbered(number, number + 1))
+        if number:
+            written_at(directory / files(directory)[number - 1], clock.ms)
+        clock.ms += 90 * 60_000
+        log.tick()
+    log.close()
+    written_at(directory / files(directory)[-1], clock.ms)
+    log = writer(directory, clock, retention_time_ms=7 * DAY_MS)
+    assert len(files(directory)) == 100
+    return log
+
+
+@pytest.mark.parametrize("days", [8, -8, 30_000, -15_000])
+def test_a_clock_that_is_wrong_for_a_tick_deletes_nothing(
+    tmp_path: Path, clock: FakeClock, days: int
+) -> None:
+    log = a_week(tmp_path, clock)
+    clock.wrong_ms = days * DAY_MS
+    log.tick()
+    log.write(numbered(100, 101))
+    log.close()
+    clock.wrong_ms = 0
+    for _ in range(60):
+        clock.ms += 1_000
+        log.tick()
+    assert len(files(tmp_path)) == 101
+
+
+@pytest.mark.parametrize("days", [8, 30_000])
+def test_a_clock_that_is_wrong_at_a_start_deletes_nothing(
+    tmp_path: Path, clock: FakeClock, days: int
+) -> None:
+    log = a_week(tmp_path, clock)
+    log.close()
+    clock.wrong_ms = days * DAY_MS
+    log = writer(tmp_path, clock, retention_time_ms=7 * DAY_MS)
+    for _ in range(60):
+        clock.ms += 1_000
+        log.tick()
+    assert len(files(tmp_path)) == 100
+
+
+def test_a_clock_that_was_set_forward_is_believed_within_hours_and_a_few_files_a_tick(
+    tmp_path: Path, clock: FakeClock
+) -> None:
+    log = a_week(tmp_path, clock)
+    clock.wrong_ms = 8 * DAY_MS
+    for _ in range(8):
+        clock.ms += HOUR_MS
+        before = len(files(tmp_path))
+        log.tick()
+        assert before - len(files(tmp_path)) <= AGED_PER_TICK
+    for _ in range(10):
+        log.tick()
+    assert len(files(tmp_path)) == 1
+
+
+def test_a_file_of_the_future_does_not_keep_those_behind_it(tmp_path: Path, clock: FakeClock) -> None:
+    log = a_week(tmp_path, clock)
+    log.close()
+    written_at(tmp_path / files(tmp_path)[0], clock.ms + 40_000 * DAY_MS)
+    log = writer(tmp_path, clock, retention_time_ms=7 * DAY_MS)
+    clock.ms += 2 * DAY_MS
+    log.tick()
+    assert numbers(tmp_path)[0] == AGED_PER_TICK
 
 
 def test_files_are_deleted_by_size_from_the_oldest_on_and_the_open_one_never(tmp_path: Path) -> None:
@@ -354,19 +465,151 @@ def test_a_file_that_somebody_took_away_does_not_stop_retention(tmp_path: Path) 
     assert numbers(tmp_path) == [2, 3]
 
 
-def test_an_open_file_that_somebody_took_away_is_said_once_and_a_new_one_begins(tmp_path: Path) -> None:
+@pytest.fixture
+def logged() -> io.StringIO:
+    """What is logged meanwhile, as JSON."""
+    stream = io.StringIO()
+    logs.configure("info", "json", "edge", stream)
+    return stream
+
+
+def removed(logged: io.StringIO) -> list[str]:
+    """The names of files that were said to have been taken away."""
+    events = [json.loads(line) for line in logged.getvalue().splitlines()]
+    return [Path(event["file"]).name for event in events if event["event"] == "delivery-log-removed"]
+
+
+@pytest.mark.parametrize("how", ["deleted", "moved away"])
+def test_after_the_directory_was_taken_away_no_line_is_written_into_the_void(
+    tmp_path: Path, logged: io.StringIO, how: str
+) -> None:
     directory = tmp_path / "log"
+    away = (tmp_path / f"away-{number}" for number in range(2))
+
+    def take_away() -> None:
+        shutil.rmtree(directory) if how == "deleted" else directory.rename(next(away))
+
     log = writer(directory)
     log.write(numbered(0, 1))
-    for path in directory.iterdir():
-        path.unlink()
-    directory.rmdir()
-    with pytest.raises(FileNotFoundError):
-        log.close()
+    take_away()
     log.write(numbered(1, 2))
-    log.close()
-    assert [name[-12:] for name in files(directory)] == ["000002.jsonl"]
     assert numbers(directory) == [1]
+    assert [name[-17:] for name in removed(logged)] == ["000001.jsonl.open"]
+    log.write(numbered(2, 3))
+    take_away()
+    log.tick()
+    log.write(numbered(3, 4))
+    log.close()
+    assert [name[-12:] for name in files(directory)] == ["000003.jsonl"]
+    assert numbers(directory) == [3]
+    assert len(removed(logged)) == 2
+
+
+def test_numbers_of_a_log_that_was_cleared_are_not_used_again(tmp_path: Path) -> None:
+    directory = tmp_path / "log"
+    for start in range(3):
+        log = writer(directory)
+        log.write(numbered(start, start + 1))
+        log.close()
+        shutil.rmtree(directory)
+    log = writer(directory)
+    log.write(numbered(3, 4))
+    crash(log)
+    shutil.rmtree(directory)
+    log = writer(directory)
+    log.write(numbered(4, 5))
+    log.close()
+    assert [name[-12:] for name in files(directory)] == ["000005.jsonl"]
+
+
+@pytest.mark.parametrize("damage", [b"", b"seven", b"\xff"])
+def test_what_remembers_the_number_may_be_gone_or_damaged(tmp_path: Path, damage: bytes) -> None:
+    """The files still say it, as they did before there was anything else."""
+    log = writer(tmp_path / "log")
+    log.write(numbered(0, 1))
+    log.close()
+    last_number(tmp_path / "log").write_bytes(damage)
+    log = writer(tmp_path / "log")
+    assert last_number(tmp_path / "log").read_bytes() == b"1\n", "from now on it is remembered"
+    log.write(numbered(1, 2))
+    assert [name[-17:-5] for name in files(tmp_path / "log")][1] == "000002.jsonl"
+
+
+def test_a_number_that_cannot_be_remembered_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = writer(tmp_path)
+    with monkeypatch.context() as patch:
+
+        def broken(*_: object) -> None:
+            raise OSError(errno.ENOSPC, "full")
+
+        patch.setattr(Path, "rename", broken)
+        with pytest.raises(OSError, match="full"):
+            log.write(numbered(0, 1))
+        assert files(tmp_path) == []
+    log.write(numbered(0, 1))
+    assert [name[-17:] for name in files(tmp_path)] == ["000001.jsonl.open"]
+
+
+# ------------------------------------------------------------------ one process a log
+
+
+def test_a_second_writer_of_one_nodes_log_is_refused_and_one_of_another_node_is_not(tmp_path: Path) -> None:
+    first = writer(tmp_path)
+    with pytest.raises(DeliveryLogFailed, match=rf"pid {os.getpid()}.*node\.name.*delivery-log\.directory"):
+        writer(tmp_path)
+    writer(tmp_path, node="edge-2")
+    first.close()
+    second = writer(tmp_path)
+    with pytest.raises(LockHeld, match=r"\.edge\.lock is locked"):
+        first.write(numbered(0, 1))
+    second.write(numbered(0, 1))
+    second.close()
+    first.write(numbered(1, 2))
+    assert [name[-17:] for name in files(tmp_path)][-1] == "000002.jsonl.open", (
+        "it looks at what is there now"
+    )
+
+
+def test_a_lock_whose_file_was_removed_is_taken_again(tmp_path: Path) -> None:
+    first = writer(tmp_path)
+    first.write(numbered(0, 1))
+    (tmp_path / ".edge.lock").unlink()
+    first.tick()
+    with pytest.raises(DeliveryLogFailed, match="another process"):
+        writer(tmp_path)
+    (tmp_path / ".edge.lock").unlink()
+    second = writer(tmp_path)
+    for call in (first.tick, lambda: first.write(numbered(1, 2))):
+        with pytest.raises(LockHeld):
+            call()
+    second.write(numbered(2, 3))
+    assert numbers(tmp_path) == [0, 2]
+
+
+def test_a_look_at_the_directory_that_failed_is_made_again_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = writer(tmp_path)
+    log.write(numbered(0, 1))
+    log.close()
+    with monkeypatch.context() as patch:
+
+        def broken(_: Path) -> bytes:
+            raise OSError(errno.EIO, "broken")
+
+        patch.setattr(Path, "read_bytes", broken)
+        with pytest.raises(OSError, match="broken"):
+            log.write(numbered(1, 2))
+    log.write(numbered(1, 2))
+    assert [name[-17:] for name in files(tmp_path)][-1] == "000002.jsonl.open"
+
+
+def test_a_directory_that_cannot_be_used_is_named_with_its_setting(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(DeliveryLogFailed, match=r"file/log \(delivery-log\.directory\), cannot be used"):
+        writer(tmp_path / "file" / "log")
 
 
 def test_a_caller_that_was_cancelled_does_not_get_in_the_way_of_the_next(
@@ -472,9 +715,8 @@ def test_a_roll_that_fails_is_made_again_and_no_line_is_lost(
 PROGRAM = """
 import sys
 from pathlib import Path
-from bridge.delivery_log import SegmentWriter
-limits = {"roll_interval_ms": -1, "roll_size": 200, "retention_time_ms": -1, "retention_size": -1}
-log = SegmentWriter(Path(sys.argv[1]), "edge", **limits)
+from bridge.delivery_log import SegmentLimits, SegmentWriter
+log = SegmentWriter(Path(sys.argv[1]), "edge", SegmentLimits(roll_size=200), last_number=Path(sys.argv[3]))
 log.open()
 for number in range(int(sys.argv[2]), int(sys.argv[2]) + 12):
     log.write([b'{"v":1,"n":%d}' % number] * 3)
@@ -490,7 +732,7 @@ def test_a_kill_at_any_point_loses_no_line_that_was_written(
     times = rng.randint(1, 3)
     print(f"killed the {times}. time at {place}")
     killed = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(tmp_path), "0"],
+        [sys.executable, "-c", PROGRAM, str(tmp_path), "0", str(last_number(tmp_path))],
         env=os.environ | {"CORE_BRIDGE_CRASH_AT": f"{place}:{times}"},
         capture_output=True,
         check=False,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from bridge.delivery_log import SegmentWriter
+from bridge.delivery_log import SegmentLimits, SegmentWriter
 from bridge.outbox import OutboxCopier
 from tests.integration.journal.failing import caught_up, fail_with, once
 from tests.integration.journal.helpers import eventually, opened, send
@@ -13,13 +13,15 @@ from tests.integration.journal.helpers import eventually, opened, send
 
 def segments(directory: Path) -> SegmentWriter:
     return SegmentWriter(
-        directory, "node", roll_interval_ms=60_000, roll_size=1 << 30, retention_time_ms=1 << 40,
-        retention_size=1 << 40,
-    )  # fmt: skip
+        directory,
+        "node",
+        SegmentLimits(roll_interval_ms=60_000),
+        last_number=directory.parent / "delivery-log.number",
+    )
 
 
 def lines(directory: Path) -> list[bytes]:
-    return [line for path in sorted(directory.iterdir()) for line in path.read_bytes().splitlines()]
+    return [line for path in sorted(directory.glob("*.jsonl*")) for line in path.read_bytes().splitlines()]
 
 
 async def test_copier_goes_on_after_the_journal_failed_for_a_moment(tmp_path: Path) -> None:

@@ -1,0 +1,80 @@
+"""The file of the delivery log that is being written, and what a crash leaves of one."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from bridge.crash_points import crash_point
+from bridge.delivery_log import lines as line_format
+
+
+class OpenSegment:
+    """The open file. `end` is where its last durable line ends; nothing behind it counts."""
+
+    def __init__(self, path: Path, number: int, opened_ms: int) -> None:
+        self.path = path
+        self.number = number
+        self.opened_ms = opened_ms
+        self.end = 0
+        #: Whether bytes of a write that failed may lie behind `end`.
+        self._torn = False
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
+
+    def append(self, data: bytes) -> None:
+        """Write and sync; on an error the file is cut back at once, or else before the next write."""
+        self.cut()
+        self._torn = True
+        try:
+            self._write(data)
+            crash_point("delivery-log.before-fsync")
+            os.fsync(self._file)
+        except OSError:
+            with suppress(OSError):
+                self.cut()
+            raise
+        crash_point("delivery-log.after-fsync")
+        self.end += len(data)
+        self._torn = False
+
+    def cut(self) -> None:
+        """Take away what a failed write left behind `end`."""
+        if self._torn:
+            os.ftruncate(self._file, self.end)
+            os.fsync(self._file)
+            self._torn = False
+
+    def is_there(self) -> bool:
+        """Whether its name still leads to it: not after it was deleted or moved away."""
+        with suppress(FileNotFoundError):
+            return os.path.samestat(os.fstat(self._file), self.path.stat())
+        return False
+
+    def release(self) -> None:
+        """Close the file descriptor."""
+        os.close(self._file)
+
+    def _write(self, data: bytes) -> None:
+        rest, place = memoryview(data), self.end
+        while rest:  # a full disk takes a part before it says no
+            written = os.pwrite(self._file, rest, place)
+            rest, place = rest[written:], place + written
+
+
+def cut_torn_end(path: Path) -> int:
+    """Cut a file that a crash left behind its last good line; returns its size then.
+
+    Only the last write can be torn, and its lines are still in the outbox, in the journal topic, or behind a
+    group's commit. After a loss of power its pages may have reached the disk in any order: everything from
+    the first bad line on goes. A line is good that is a whole JSON object and begins as ours do.
+    """
+    end = 0
+    with path.open("r+b") as file:
+        for text in file:
+            if not line_format.is_whole(text):
+                break
+            end += len(text)
+        file.truncate(end)
+        os.fsync(file.fileno())
+    return end
