@@ -23,6 +23,7 @@ from bridge.clock import Clock
 from bridge.delivery_log import WriteLines
 from bridge.kafka import identity
 from bridge.kafka.connection import KafkaConnection
+from bridge.kafka.first_start import RECORDING_LANE
 from bridge.kafka.journal_topic import JournalTopic
 from bridge.kafka.lines import LineWriter
 from bridge.kafka.options import kafka_connection
@@ -185,6 +186,7 @@ class KafkaAssembly:
             clock=self._clock,
             sent_log=self._sent_log(bridge, lane),
             lingers=self._settings.is_kafka(bridge.static_connectors[0]),
+            records_start=lane == RECORDING_LANE,
         )
 
     def _sent_log(self, bridge: Bridge, lane: int) -> SentLog | None:

@@ -29,6 +29,9 @@ class Stream:
     run: str = ""
     #: How many partitions the source's topic has; 0 where the source has none.
     partitions: int = 0
+    #: Nothing ever comes in it, and it needs no address: that the target remembers it is all that it says
+    #: (`bridge.kafka.first_start`).
+    empty: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,7 @@ class StreamState:
     checksum: int = 0
     #: Issued and stored by the target at this opening; a newer one fences this one.
     epoch: int = 0
-    #: Of one never seen: the target remembers others of this bridge, so that this is not its first start.
+    #: Of one never seen: the target remembers others of this bridge and source: this is not its first start.
     has_run: bool = False
 
 

@@ -315,7 +315,7 @@ class Relay:
     async def _look(self) -> Sequence[Stream]:
         """Every stream that the source has now."""
         streams = await self._source.streams()
-        self._there = frozenset(stream.identity for stream in streams)
+        self._there = frozenset(stream.identity for stream in streams if not stream.empty)
         return streams
 
     async def _open_ends(self) -> None:

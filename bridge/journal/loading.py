@@ -7,7 +7,7 @@ import sqlite3
 from bridge.cursor import Cursor
 from bridge.journal.id_rows import load_ids
 from bridge.journal.options import JournalOptions
-from bridge.journal.state import AddressState, PositionState, QueueState, SettledState, State
+from bridge.journal.state import AddressState, PositionState, QueueState, SettledState, State, source_of
 from dedup.cache import IdCache
 
 
@@ -28,7 +28,9 @@ def load_state(connection: sqlite3.Connection, options: JournalOptions) -> State
     for bridge, stream, *rest in connection.execute(
         "SELECT bridge, stream, next, run, checksum, epoch, moved_to FROM positions"
     ):
-        state.positions[bridge, stream] = PositionState(*rest)
+        position = state.positions[bridge, stream] = PositionState(*rest)
+        if position.next is not None:
+            state.brought.add((bridge, source_of(stream)))
     for bridge, stream, *rest in connection.execute(
         "SELECT bridge, stream, upto, checksum, store FROM settled"
     ):

@@ -13,7 +13,7 @@ from bridge.cursor import Cursor
 from bridge.errors import Fenced, JournalUnavailable, Malformed, OutOfSequence, SourceGap, TargetRefused
 from bridge.journal.group import Group, Held
 from bridge.journal.options import bridge_queue_name
-from bridge.journal.state import PositionState, SettledState
+from bridge.journal.state import PositionState, SettledState, source_of
 from bridge.journal.units import BeginUnit, DeliverUnit, OpenUnit, SettleUnit
 from bridge.planted_losses import lose
 from bridge.ports import Receipt, StreamState
@@ -40,7 +40,14 @@ def open_stream(group: Group, unit: OpenUnit) -> None:
         raise _adopted_by_another(unit.bridge, position.moved_to, unit.stream)
     position.epoch += 1
     group.changed_positions[key] = position
-    unit.result = StreamState(position.next, position.run, position.checksum, position.epoch)
+    has_run = position.next is None and _has_run(group, unit)
+    unit.result = StreamState(position.next, position.run, position.checksum, position.epoch, has_run)
+
+
+def _has_run(group: Group, unit: OpenUnit) -> bool:
+    """Whether this bridge, by this name or the one before, has brought anything from the stream's source."""
+    source = source_of(unit.stream)
+    return any((name, source) in group.state.brought for name in (unit.bridge, unit.previous))
 
 
 def _adopted(group: Group, unit: OpenUnit, own: PositionState | None) -> PositionState | None:
@@ -63,6 +70,8 @@ def _adopted(group: Group, unit: OpenUnit, own: PositionState | None) -> Positio
     left = PositionState(None, "", 0, before.epoch + 1, unit.bridge)
     for name, position in ((unit.bridge, moved), (unit.previous, left)):
         positions[name, unit.stream] = group.changed_positions[name, unit.stream] = position
+    if moved.next is not None:
+        group.state.brought.add((unit.bridge, source_of(unit.stream)))
     return moved
 
 
@@ -116,9 +125,12 @@ def deliver(group: Group, unit: DeliverUnit) -> None:
         )
         return
     rejected = _take(group, unit, fresh)
+    if position.next is None:
+        group.state.brought.add((unit.bridge, source_of(batch.stream)))
     position.next, position.run, position.checksum = batch.upto, unit.run, batch.checksum
     group.changed_positions[key] = position
-    group.log.received(unit, fresh, rejected)
+    if fresh.from_ < fresh.upto:
+        group.log.received(unit, fresh, rejected)
     unit.rejected = len(rejected)
     duplicates = batch.count - whole.count + len(rejected)
     unit.result = _receipt(group, batch, Verdict.STORED, batch.upto, duplicates=duplicates)

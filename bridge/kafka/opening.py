@@ -15,7 +15,7 @@ from bridge.kafka.connection import KafkaConnection
 from bridge.kafka.look_back import last_checksums
 from bridge.kafka.partitions import Found, Partitions
 from bridge.kafka.place import Place
-from bridge.kafka.progress import Kind, Mark, Progress
+from bridge.kafka.progress import Kind, Mark, Progress, tell_of_a_start
 from bridge.kafka.reading import Reading
 from bridge.kafka.starts import GapPolicy, Log, Start, find_start, run_epoch
 from bridge.ports import StreamState
@@ -29,6 +29,7 @@ Marks = Mapping[TopicPartition, Mark]
 MOST_RECOVERED: Final = 1_000_000
 #: Partitions whose ends are asked for in one request.
 BOUNDS_AT_ONCE: Final = 1_000
+_NO_RECORD: Final[Mapping[str, StreamState]] = {}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,7 +51,11 @@ class Opening:
     _committed: Marks = field(default_factory=dict)
 
     async def places(
-        self, resume: Mapping[str, StreamState], found: Mapping[str, Found], everything: Sequence[Found]
+        self,
+        resume: Mapping[str, StreamState],
+        found: Mapping[str, Found],
+        everything: Sequence[Found],
+        record: Mapping[str, StreamState] = _NO_RECORD,
     ) -> dict[str, Place]:
         """Where to read each stream; what is gone and covered is counted in `gaps`.
 
@@ -60,33 +65,37 @@ class Opening:
             resume: the target's word.
             found: by identity, the streams' partitions.
             everything: all partitions of the bridge, of every lane.
+            record: the target's word on the first start's own stream, where this lane asked for it.
 
         Raises:
             SourceGap, Diverged: see `bridge.kafka.starts`. SourceUnavailable, SourceRefused.
         """
         await self._confirm(found)
-        marks = self._committed = await self._marks(resume, everything)
+        marks = self._committed = await self._marks({**resume, **record}, everything)
         logs = await self._logs(resume, found)
         await self._confirm(found)
         starts: dict[str, Start] = {}
         for identity, state in resume.items():
             one = found[identity]
-            mark = marks.get(one.tp)
-            counts = mark is not None and mark.topic_id == one.topic_id and mark.kind is not Kind.LINES
-            offset = mark.offset if mark is not None and counts else None
+            mark = _mark_of(one, marks)
+            at = 0 if mark is None else mark.offset
             number = one.tp.partition
-            starts[identity] = find_start(one.stream, number, state, offset, logs[identity], self.gap_policy)
+            starts[identity] = find_start(one.stream, number, state, at, logs[identity], self.gap_policy)
         for identity, start in starts.items():
-            self.gaps.passed(identity, start.at - start.skipped, start.at)
+            self.gaps.passed(identity, start.begins, start.at)
         places = {
             identity: _place(found[identity], start, resume[identity]) for identity, start in starts.items()
         }
         if self.has_log:
-            await self._prepare_log(places, resume, logs)
+            await self._prepare_log(places, resume, logs, starts)
         return places
 
     async def _prepare_log(
-        self, places: Mapping[str, Place], resume: Mapping[str, StreamState], logs: Mapping[str, Log]
+        self,
+        places: Mapping[str, Place],
+        resume: Mapping[str, StreamState],
+        logs: Mapping[str, Log],
+        starts: Mapping[str, Start],
     ) -> None:
         """Have read again what was sent and may not be in the log; mark where that of a new stream begins.
 
@@ -100,7 +109,7 @@ class Opening:
             upto = resume[identity].next
             if upto is None:
                 if not known:
-                    begins[place.found.tp] = Mark(place.at, Kind.LINES, topic_id)
+                    begins[place.found.tp] = Mark(starts[identity].begins, Kind.START, topic_id)
             elif known and max(known) < upto:
                 self._recover(place, max(known), upto, logs[identity].start)
         if begins:
@@ -144,23 +153,41 @@ class Opening:
     # -- marks -----------------------------------------------------------------------------------------
 
     async def _marks(self, resume: Mapping[str, StreamState], everything: Sequence[Found]) -> Marks:
-        """What is committed; at the first start ever, with `start-position = "latest"`, it is made here.
+        """What is committed; at the first start ever it is made here, for all lanes in one request.
 
-        Marks are made for all lanes in one request: so a partition that comes later, which has none, begins
-        at its beginning, whoever opens it. The progress group alone cannot tell a first start: it is empty
-        under a new name too, after its retention, and when all topics were deleted. Nor can a lane without
-        streams, to which the target says nothing: it leaves that to the others.
+        So what comes later has no mark and begins at 0, in whatever lane. The progress group alone cannot
+        tell a first start: it is empty under a new name too, after its retention, when all topics were
+        deleted, and where none was found; then the target tells (`bridge.kafka.first_start`). Nor can a lane
+        to which the target says nothing: it leaves that to the others.
         """
-        marks = await self.progress.marks()
-        unknown = all(state.next is None and not state.has_run for state in resume.values())
-        new = all(mark.kind is Kind.LINES for mark in marks.values())
-        first = not self.started and new and bool(resume) and unknown
-        if first and self.start_position == "latest" and everything:
-            _, ends = await self.bounds(everything)
-            marks = {one.tp: Mark(ends[one.tp], Kind.START, one.topic_id) for one in everything}
-            await self.progress.commit(marks)
-        self.started = self.started or bool(resume) or not everything
+        marks: Marks = await self.progress.marks()
+        known = any(state.next is not None or state.has_run for state in resume.values())
+        if not self.started and resume and not known and not tell_of_a_start(marks.values()):
+            marks = await self._begun(marks, everything)
+        found_nothing = not everything and not self.partitions.leaderless
+        self.started = self.started or bool(resume) or found_nothing
         return marks
+
+    async def _begun(self, marks: Marks, everything: Sequence[Found]) -> Marks:
+        """Marks for all that is there, where `start-position` says; a mark that is there already stays.
+
+        What expired before this is none of the bridge's business, and what expires from now on is.
+        """
+        if self.partitions.leaderless:
+            raise SourceUnavailable(
+                "the bridge's first start decides where every partition begins, and no broker leads "
+                f"{', '.join(self.partitions.leaderless)} now"
+            )
+        if not everything:
+            return marks
+        new = [one for one in everything if _mark_of(one, marks) is None]
+        begins, ends = await self.bounds(new)
+        at = ends if self.start_position == "latest" else begins
+        made = {one.tp: Mark(max(begins[one.tp], at[one.tp]), Kind.START, one.topic_id) for one in new}
+        kept = {one.tp: marks[one.tp] for one in everything if one.tp not in made}
+        both = {tp: replace(mark, of=len(everything)) for tp, mark in (kept | made).items()}
+        await self.progress.commit(both)
+        return {**marks, **both}
 
     # -- logs ------------------------------------------------------------------------------------------
 
@@ -202,6 +229,12 @@ class Opening:
             begins.update(more[0])
             ends.update(more[1])
         return begins, ends
+
+
+def _mark_of(one: Found, marks: Marks) -> Mark | None:
+    """What is committed of this very partition; None: nothing, or it speaks of another topic of that name."""
+    mark = marks.get(one.tp)
+    return mark if mark is not None and mark.topic_id == one.topic_id else None
 
 
 def _place(found: Found, start: Start, state: StreamState) -> Place:

@@ -71,6 +71,8 @@ class Partitions:
         self._lanes = lanes
         #: Of the source, as stream and store identities have it; known once the cluster has answered.
         self.cluster = ""
+        #: Of the selected topics, as `find` saw them last: partitions that no broker leads.
+        self.leaderless: Sequence[str] = ()
 
     async def find(self) -> list[Found]:
         """Every partition of every selected topic that has a leader, whatever its lane.
@@ -83,6 +85,7 @@ class Partitions:
         self._check_rights(by_name)
         self.cluster = self._connection.identity or cluster.id
         found: list[Found] = []
+        leaderless: list[str] = []
         for name, topic in sorted(cluster.topics.items()):
             if not self._selects(name):
                 continue
@@ -95,11 +98,13 @@ class Partitions:
             target = self._forward(name)
             for number, partition in sorted(topic.partitions.items()):
                 if partition.leader < 0:
+                    leaderless.append(f"{name}/{number}")
                     continue  # nobody can say anything about it now
                 identity = stream_identity(self.cluster, topic.id, number)
                 stream = Stream(identity, name, target, str(partition.leader_epoch), len(topic.partitions))
                 tp = TopicPartition(name, number)
                 found.append(Found(stream, tp, topic.id, partition.leader, partition.leader_epoch))
+        self.leaderless = leaderless
         return found
 
     def _check_rights(self, by_name: Cluster) -> None:

@@ -151,11 +151,10 @@ class Plan:
             return self._not_now(
                 opened, next_position, "NOT_NOW: a batch before this one was not taken; open the stream again"
             )
-        absent = self._absent(stream, batch)
+        absent = "" if stream.empty else self._absent(stream, batch)
         if absent:
             reason = f"ADDRESS_NOT_FOUND: there is no topic {absent}, and create-topics is false"
             return self._not_now(opened, next_position, reason)
-        rules = self._setting.topics[stream.target_address]
         judgement = judge(next_position, batch.from_, batch.upto)
         if judgement.outcome is Outcome.OUT_OF_SEQUENCE:
             return OutOfSequence(
@@ -166,6 +165,16 @@ class Plan:
         if judgement.outcome is Outcome.DUPLICATE:
             return Receipt(batch.stream, Verdict.DUPLICATE, judgement.next, duplicates=batch.count)
         whole = batch.after(judgement.start)
+        if stream.empty:
+            self._cover(opened, whole, ())
+            return Receipt(batch.stream, Verdict.STORED, batch.upto)
+        return self._taken(delivery, whole, next_position)
+
+    def _taken(self, delivery: Delivery, whole: Batch, next_position: int | None) -> Receipt:
+        """Store what was not covered before, or refuse it."""
+        batch, opened = delivery.batch, delivery.opened
+        stream = opened.stream
+        rules = self._setting.topics[stream.target_address]
         fresh = lose(stream.target_address, whole)
         columns, refusal = self._read(fresh, stream, rules)
         refusal = delivery.refusal or refusal

@@ -2,7 +2,7 @@
 
 Such a commit never decides where reading goes on where the target knows: that is the target's `next`. It
 frees space, serves monitoring, is the witness that a bridge has run before (design rule 1), and holds the
-marks at which partitions begin for a bridge that was started with ``start-position = "latest"``.
+marks at which the partitions begin that were there at the bridge's first start ever (`start-position`).
 
 The offset's metadata says what it is, as compact JSON: its kind, the topic's id (a re-created topic is
 another) and the target's store identity. An offset without it, as tools set them, is believed in nothing.
@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import defaultdict
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
@@ -39,17 +39,17 @@ COORDINATOR_RETRY_MS: Final = 200
 CLOSING_TIMEOUT_MS: Final = 3_000
 #: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR.
 _COORDINATOR_MOVES: Final = (14, 15, 16)
+#: Kinds that older versions wrote, as what they are read: where a stream began that was not at its mark.
+_FORMER: Final = {"lines": "start"}
 
 
 class Kind(Enum):
     """What a committed offset means."""
 
-    #: The bridge begins here; nothing of it was sent yet.
+    #: The bridge begins here, and the delivery log of its sent side; nothing of it was sent yet.
     START = "start"
     #: The target covers everything below.
     SETTLED = "settled"
-    #: The delivery log of the sent side begins here, and that is all it says: of a stream not delivered yet.
-    LINES = "lines"
     #: Not one of ours.
     FOREIGN = ""
 
@@ -63,10 +63,19 @@ class Mark:
     topic_id: str = ""
     #: Store identity of the target that covers what is settled.
     store: str = ""
+    #: START, of a bridge's first start ever: how many marks it made. 0: any other.
+    of: int = 0
 
     def metadata(self) -> str:
         """As it is committed."""
-        fields = {"v": 1, "kind": self.kind.value, "topic": self.topic_id, "store": self.store}
+        fields: dict[str, Any] = {
+            "v": 1,
+            "kind": self.kind.value,
+            "topic": self.topic_id,
+            "store": self.store,
+        }
+        if self.of:
+            fields["of"] = self.of
         return json.dumps(fields, separators=(",", ":"))
 
 
@@ -75,10 +84,23 @@ def read_mark(offset: int, metadata: str | None) -> Mark:
     try:
         fields = json.loads(metadata or "")
         if fields["v"] == 1:
-            return Mark(offset, Kind(fields["kind"]), str(fields["topic"]), str(fields["store"]))
+            kind = _FORMER.get(fields["kind"], fields["kind"])
+            topic_id, store, of = str(fields["topic"]), str(fields["store"]), int(fields.get("of", 0))
+            return Mark(offset, Kind(kind), topic_id, store, of)
     except (ValueError, KeyError, TypeError):
         pass  # whoever wrote it: it is not ours, and says nothing
     return Mark(offset, Kind.FOREIGN)
+
+
+def tell_of_a_start(marks: Collection[Mark]) -> bool:
+    """Whether what a group has says that its bridge has run before.
+
+    Of a first start that was stopped on the way (a right was missing for one of the topics) only a part of
+    the marks may be there: that one is still to be made. Offsets that tools have set count: they are set for
+    a bridge that has run.
+    """
+    made = Counter(mark.of for mark in marks if mark.kind is Kind.START)
+    return any(mark.kind is not Kind.START or made[mark.of] >= mark.of for mark in marks)
 
 
 class Progress:

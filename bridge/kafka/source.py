@@ -17,6 +17,7 @@ from bridge.clock import Clock
 from bridge.errors import SourceGap, SourceUnavailable
 from bridge.gaps import Gaps
 from bridge.kafka.connection import KafkaConnection
+from bridge.kafka.first_start import FirstStart
 from bridge.kafka.identity import store_identity
 from bridge.kafka.lane_reading import LaneReading
 from bridge.kafka.opening import Opening
@@ -55,6 +56,7 @@ class KafkaSource:
         names_only: bool = False,
         sent_log: SentLog | None = None,
         lingers: bool = False,
+        records_start: bool = False,
     ) -> None:
         """Where and how to read. Sizes in bytes.
 
@@ -78,6 +80,7 @@ class KafkaSource:
             names_only: it reads no others: nothing is asked about other topics.
             sent_log: takes what the target confirms, before the group's commit says so; None: there is none.
             lingers: at the log's end, let what comes while a batch is unconfirmed become one fetch.
+            records_start: have the target record the bridge's first start (`bridge.kafka.first_start`).
         """
         self._bridge = bridge
         self._sizes = (stamp, batch_bytes, large_bytes, max_hops, max_id_bytes)
@@ -113,6 +116,7 @@ class KafkaSource:
             recovered=self._recovered,
             lingers=lingers,
         )
+        self._first_start = FirstStart(records_start)
         self._store = ""
         #: By identity: as `streams` has shown them; a run there is what the target was told.
         self._shown: dict[str, Found] = {}
@@ -123,7 +127,8 @@ class KafkaSource:
         """Every stream of this lane, as of now. Raises: SourceUnavailable, SourceRefused."""
         self._shown = self._partitions.in_lane(await self._partitions.find())
         await self._lane.look_at_ends([found.tp for found in self._shown.values()])
-        return [found.stream for found in self._shown.values()]
+        record = self._first_start.streams(self._partitions.cluster)
+        return [*record, *(found.stream for found in self._shown.values())]
 
     async def remembered(self) -> Mapping[str, Remembered]:
         """By stream identity, what was confirmed before: by the progress group's offsets.
@@ -176,6 +181,8 @@ class KafkaSource:
         everything = await self._partitions.find()
         now = self._partitions.in_lane(everything)
         found: dict[str, Found] = {}
+        record = {one: state for one, state in resume.items() if self._first_start.is_it(one)}
+        resume = {one: state for one, state in resume.items() if one not in record}
         for identity in resume:
             shown = self._shown.get(identity)
             if identity not in now or shown is None or shown.stream.run != now[identity].stream.run:
@@ -185,10 +192,11 @@ class KafkaSource:
         self._lane.rules = self._rules()
         places: dict[str, Place] = {}
         try:
-            places = await self._opening.places(resume, found, everything)
+            places = await self._opening.places(resume, found, everything, record)
             told, held = self._opening.told(places, resume, store)
             self._progress.keep(held)
             await self._progress.settle_now(told)
+            self._first_start.opened(record)
         finally:
             await self._lane.go_on(places, self._shown)
 
@@ -204,10 +212,12 @@ class KafkaSource:
 
         Raises: SourceUnavailable: a leader has changed, or cannot be reached. SourceRefused.
         """
-        return await self._lane.read()
+        record = self._first_start.take()
+        return [record] if record is not None else await self._lane.read()
 
     def put_off(self, streams: Collection[str]) -> None:
         """Read no more of these until they are opened again: their partitions are paused."""
+        self._first_start.put_off(streams)
         self._lane.put_off(streams)
 
     # -- settling --------------------------------------------------------------------------------------
@@ -217,6 +227,9 @@ class KafkaSource:
 
         Raises: SourceUnavailable: the delivery log cannot be written.
         """
+        if self._first_start.is_it(batch.stream):
+            self._first_start.settled()
+            return
         place = self._lane.places.get(batch.stream)
         upto = batch.upto
         if place is not None:
@@ -262,6 +275,7 @@ class KafkaSource:
                 await self._sent_log.close()
             self._lane.clear()
             self._opened.clear()
+            self._first_start.forget()
             await self._progress.close()
         finally:
             try:

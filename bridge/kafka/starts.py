@@ -1,8 +1,9 @@
 """Where reading a partition begins: what the target says, held against what the log has now. Pure.
 
-The target's `next` decides. What the log no longer has is a gap; a log that ends before `next`, or whose past
-is another than the one that was sent, has been cut back (an election outside the in-sync replicas) or was
-replaced by a copy: going on would lose or double messages, so a person decides.
+The target's `next` decides; a stream that it has never seen begins at its mark, or at position 0 where it is
+new to a bridge that has run before. What the log no longer has is a gap; a log that ends before `next`, or
+whose past is another than the one that was sent, has been cut back (an election outside the in-sync replicas)
+or was replaced by a copy: going on would lose or double messages, so a person decides.
 """
 
 from __future__ import annotations
@@ -47,6 +48,11 @@ class Start:
     #: Positions that are gone, and covered by it.
     skipped: int = 0
 
+    @property
+    def begins(self) -> int:
+        """Where the coverage begins; `at` where nothing is gone."""
+        return self.at - self.skipped
+
 
 def run_epoch(state: StreamState) -> int | None:
     """The leader epoch under which the target's next was reached; None: not known."""
@@ -54,7 +60,7 @@ def run_epoch(state: StreamState) -> int | None:
 
 
 def find_start(
-    stream: Stream, number: int, state: StreamState, mark: int | None, log: Log, gap_policy: GapPolicy
+    stream: Stream, number: int, state: StreamState, mark: int, log: Log, gap_policy: GapPolicy
 ) -> Start:
     """Where to begin reading.
 
@@ -62,7 +68,8 @@ def find_start(
         stream: the partition.
         number: the partition's number.
         state: the target's word.
-        mark: where the bridge begins by its own commits, for a stream that the target has never seen.
+        mark: where a stream begins that the target has never seen: what was there at the bridge's first
+            start ever has a mark in the progress group; what has come since begins at 0.
         log: the leader's word.
         gap_policy: what to do where positions are gone.
 
@@ -71,8 +78,6 @@ def find_start(
     """
     name = f"topic {stream.address} partition {number}"
     known = state.next if state.next is not None else mark
-    if known is None:  # never seen: what expired before the bridge came is none of its business
-        return Start(log.start, Batch(stream.identity, log.start, log.start))
     _check_end(name, stream, known, log)
     _check_past(name, stream, state, log)
     if known >= log.start:
@@ -80,8 +85,9 @@ def find_start(
         return Start(known, Batch(stream.identity, known, known) if unseen else None)
     gone = log.start - known
     if gap_policy == "stop":
+        begins = f"next is {known}" if state.next is not None else f"the bridge has not read it yet ({known})"
         raise SourceGap(
-            f"{name}: next is {known} and the log now begins at {log.start}: {gone} positions are gone from "
+            f"{name}: {begins} and the log now begins at {log.start}: {gone} positions are gone from "
             f'the source (gap-policy = "stop"). {ADVICE}; gap-policy = "continue" goes on behind the gap',
             key=stream.identity,
             limit=log.start,

@@ -202,6 +202,8 @@ class KafkaTarget:
         """Make or check the topics, and learn anew what they take."""
         least: dict[str, int] = {}
         for stream in streams:
+            if stream.empty:
+                continue
             keeps = self._options.preserve_partitions and partition_of(stream.identity) is not None
             partitions = stream.partitions if keeps else 0
             least[stream.target_address] = max(partitions, least.get(stream.target_address, 0))

@@ -117,6 +117,8 @@ class StreamOpened(Frame, frozen=True, tag="OPENED"):
     run: str = ""
     checksum: int = 0
     epoch: int = 0
+    #: Of one never seen: others of this bridge and source are remembered.
+    has_run: bool = False
 
 
 class BatchFrame(Frame, frozen=True, tag="BATCH"):

@@ -76,8 +76,9 @@ class Receiver(Machine[Event]):
         stream.opens -= 1
         if stream.opens == 0:
             stream.gate, stream.next = StreamGate.OPEN, state.next or 0
+        run = clipped(state.run, limits.NAME_MOST)
         self._controls.append(
-            StreamOpened(index, state.next, clipped(state.run, limits.NAME_MOST), state.checksum, state.epoch)
+            StreamOpened(index, state.next, run, state.checksum, state.epoch, state.has_run)
         )
 
     def delivered(self, number: int, outcome: Receipt | BridgeError) -> None:

@@ -200,7 +200,7 @@ class Sender(Machine[Answered]):
         ticket = stream.opening.popleft()
         if not stream.opening:
             stream.gate, stream.next, stream.untaken = StreamGate.OPEN, frame.next or 0, False
-        state = StreamState(frame.next, frame.run, frame.checksum, frame.epoch)
+        state = StreamState(frame.next, frame.run, frame.checksum, frame.epoch, frame.has_run)
         self._emit(self._tickets.opened(ticket, stream.identity, state))
         self._measure(now)
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 
 from bridge import runs as run_arithmetic
 from bridge.batch import Batch
@@ -198,6 +198,13 @@ def _send(
         producer.poll(0)
     assert producer.flush(CALL_TIMEOUT_S) == 0
     return offsets
+
+
+def expire(cluster: Reachable, topic: str, below: int, partition: int = 0) -> None:
+    """Delete what lies below a position, as retention does."""
+    admin = cluster.admin()
+    for result in admin.delete_records([TopicPartition(topic, partition, below)]).values():
+        result.result(CALL_TIMEOUT_S)
 
 
 # -- reading ---------------------------------------------------------------------------------------------

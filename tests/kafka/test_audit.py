@@ -40,7 +40,7 @@ from tests.kafka.nodes import KafkaNode, await_progress, bridge_table, connector
 from tests.kafka.poison import send_poison
 from tests.kafka.reachable import CALL_TIMEOUT_S, Reachable
 from tests.kafka.secured import PASSWORD, USER, allowed, secured_cluster
-from tests.kafka.test_source_starts import expire
+from tests.kafka.source_rig import expire
 from tests.kafka.traffic import Traffic, produce
 from tests.reconcile.conftest import quick_session
 

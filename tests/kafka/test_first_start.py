@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from bridge.kafka.generations import set_lanes
 from bridge.kafka.identity import lane_of
@@ -17,7 +18,7 @@ from tests.kafka.assembled import acknowledged, reached, started
 from tests.kafka.conftest import Clusters
 from tests.kafka.journal_rig import Names, bridge, stream
 from tests.kafka.reachable import Reachable
-from tests.kafka.source_rig import STORE, Rig, bodies, numbered, produce, read_messages, rigged
+from tests.kafka.source_rig import STORE, Rig, bodies, expire, numbered, produce, read_messages, rigged
 from tests.kafka.target_rig import Rig as Targets
 
 # -- what the target knows -----------------------------------------------------------------------------
@@ -121,3 +122,44 @@ async def test_topics_made_again_while_the_bridge_was_down_are_no_first_start(
     await asyncio.to_thread(produce, clusters.a, topic, [b"again"])
     async with started(tmp_path / "s.toml", name, clusters.a, clusters.b, latest) as second:
         assert await acknowledged(second, 1) == 1
+
+
+# -- what comes after the first start --------------------------------------------------------------------
+
+
+async def test_a_first_start_that_found_nothing_was_one(clusters: Clusters, tmp_path: Path) -> None:
+    """There was no partition of which the group could have kept anything: the target has the record."""
+    name = f"b{uuid.uuid4().hex[:8]}"
+    topic, latest = f"{name}.orders", 'start-position = "latest"'
+    async with started(tmp_path / "s.toml", name, clusters.a, clusters.b, latest) as first:
+        await reached(first, State.RUNNING)
+    await asyncio.to_thread(clusters.a.create_topic, topic)
+    await asyncio.to_thread(produce, clusters.a, topic, numbered(100))
+    async with started(tmp_path / "s.toml", name, clusters.a, clusters.b, latest) as second:
+        assert await acknowledged(second, 100) == 100
+
+
+async def test_what_expired_of_a_partition_added_while_the_bridge_was_stopped_is_a_gap(
+    clusters: Clusters, tmp_path: Path
+) -> None:
+    name = f"b{uuid.uuid4().hex[:8]}"
+    topic, toml = f"{name}.orders", tmp_path / "s.toml"
+    await asyncio.to_thread(clusters.a.create_topic, topic)
+    await asyncio.to_thread(produce, clusters.a, topic, numbered(5))
+    async with started(toml, name, clusters.a, clusters.b) as first:
+        assert await acknowledged(first, 5) == 5
+    await asyncio.to_thread(clusters.a.add_partitions, topic, 2)
+    await asyncio.to_thread(produce, clusters.a, topic, numbered(100), partition=1)
+    await asyncio.to_thread(expire, clusters.a, topic, 60, 1)
+    more = "preserve-partitions = false"
+    async with started(toml, name, clusters.a, clusters.b, more) as second:
+        await reached(second, State.FAILED)
+        assert "60 positions are gone" in second.reason
+        assert second.counts.acknowledged == 0
+    with capture_logs() as logs:
+        async with started(
+            toml, name, clusters.a, clusters.b, f'{more}\n        gap-policy = "continue"'
+        ) as third:
+            assert await acknowledged(third, 40) == 40
+    gaps = [(log["first"], log["end"], log["positions"]) for log in logs if log["event"] == "source-gap"]
+    assert gaps == [(0, 60, 60)]

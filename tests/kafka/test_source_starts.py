@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 from aiokafka.structs import TopicPartition as Tp
-from confluent_kafka import TopicPartition
 from structlog.testing import capture_logs
 
 from bridge.clock import SystemClock
@@ -16,13 +15,14 @@ from bridge.kafka.identity import lane_of
 from bridge.kafka.progress import Kind, Mark, Progress
 from bridge.ports import Remembered, StreamState
 from bridge.witness import Diverged
-from tests.kafka.reachable import CALL_TIMEOUT_S, Reachable
+from tests.kafka.reachable import Reachable
 from tests.kafka.source_rig import (
     STORE,
     Rig,
     bodies,
     by_place,
     covered,
+    expire,
     numbered,
     open_all,
     open_new,
@@ -47,13 +47,6 @@ def topic(cluster_a: Reachable, unique: Callable[[str], str]) -> str:
     name = unique("orders")
     cluster_a.create_topic(name)
     return name
-
-
-def expire(cluster: Reachable, topic: str, below: int, partition: int = 0) -> None:
-    """Delete what lies below a position, as retention does."""
-    admin = cluster.admin()
-    for result in admin.delete_records([TopicPartition(topic, partition, below)]).values():
-        result.result(CALL_TIMEOUT_S)
 
 
 def recreate(cluster: Reachable, topic: str, partitions: int = 1) -> None:

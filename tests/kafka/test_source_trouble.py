@@ -27,6 +27,7 @@ from tests.kafka.source_rig import (
     bodies,
     by_place,
     covered,
+    expire,
     numbered,
     open_all,
     produce,
@@ -35,7 +36,6 @@ from tests.kafka.source_rig import (
     rigged,
     settle,
 )
-from tests.kafka.test_source_starts import expire
 
 
 @pytest.fixture

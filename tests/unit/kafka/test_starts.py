@@ -17,7 +17,7 @@ STREAM = Stream("kafka:c:t:3", "orders", "orders", "4", 8)
 LOG = Log(start=10, end=100, epoch=4)
 
 
-def found(state: StreamState, *, mark: int | None = None, policy: GapPolicy = "stop", **log: Any) -> Start:
+def found(state: StreamState, *, mark: int = 0, policy: GapPolicy = "stop", **log: Any) -> Start:
     return find_start(STREAM, 3, state, mark, replace(LOG, **log), policy)
 
 
@@ -27,9 +27,16 @@ def test_the_targets_next_decides() -> None:
     assert found(StreamState(100)) == Start(100)
 
 
-def test_a_stream_never_seen_begins_at_its_mark_or_at_its_beginning() -> None:
-    assert found(StreamState(None)) == Start(10, Batch(STREAM.identity, 10, 10))
+def test_a_stream_never_seen_begins_at_its_mark() -> None:
+    assert found(StreamState(None), mark=10) == Start(10, Batch(STREAM.identity, 10, 10))
     assert found(StreamState(None), mark=60) == Start(60, Batch(STREAM.identity, 60, 60))
+
+
+def test_one_without_a_mark_is_new_and_begins_at_0() -> None:
+    assert found(StreamState(None), start=0) == Start(0, Batch(STREAM.identity, 0, 0))
+    with pytest.raises(SourceGap, match=r"has not read it yet .* 10 positions are gone"):
+        found(StreamState(None))
+    assert found(StreamState(None), policy="continue") == Start(10, Batch(STREAM.identity, 0, 10), skipped=10)
 
 
 def test_a_mark_that_has_expired_is_a_gap_too() -> None:
