@@ -151,6 +151,7 @@ class KafkaAssembly:
                 dead_letters=dead_letters,
                 lag=lambda: source.lag,
                 parked=lambda: source.parked,
+                waits=lambda: source.waits,
             )
         assert self._others is not None
         return Relay(
@@ -161,6 +162,7 @@ class KafkaAssembly:
             dead_letters=self._others.dead_letters_at_target(bridge),
             lag=lambda: source.lag,
             parked=lambda: source.parked,
+            waits=lambda: source.waits,
         )
 
     def _source(self, bridge: Bridge, lane: int) -> KafkaSource:
@@ -187,6 +189,7 @@ class KafkaAssembly:
             sent_log=self._sent_log(bridge, lane),
             lingers=self._settings.is_kafka(bridge.static_connectors[0]),
             records_start=lane == RECORDING_LANE,
+            open_transaction_warn_after_ms=bridge.open_transaction_warn_after_ms,
         )
 
     def _sent_log(self, bridge: Bridge, lane: int) -> SentLog | None:

@@ -56,14 +56,15 @@ class LaneRelays:
     def counts(self) -> Counts:
         """The sum over all that ever were; `trouble` is that of the first lane that has one.
 
-        Where none has, it says what the first lane has parked.
+        Where none has, it says what the first lane has parked, or waits for at the source.
         """
         total = replace(self._past)
         for relay in self._all():
             _add(total, relay.counts)
         parked = [(lane, text) for lane, relay in self.lanes.items() for text in relay.parked()]
         total.parked = len(parked)
-        troubles = [(lane, relay.counts.trouble) for lane, relay in self.lanes.items()] + parked
+        waits = [(lane, text) for lane, relay in self.lanes.items() for text in relay.waits()]
+        troubles = [(lane, relay.counts.trouble) for lane, relay in self.lanes.items()] + parked + waits
         total.trouble = next((f"lane {lane}: {trouble}" for lane, trouble in troubles if trouble), "")
         return total
 

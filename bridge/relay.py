@@ -91,7 +91,7 @@ def gave_up(error: tenacity.RetryError) -> str:
 class Relay:
     """One bridge. Commands may come at any time; `state` is what operations show."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its ends, and what is seen of a source, by name
         self,
         options: RelayOptions,
         source: Source,
@@ -101,6 +101,7 @@ class Relay:
         dead_letters: Burier | None,
         lag: Callable[[], tuple[int, int | None]] | None = None,
         parked: Callable[[], Sequence[str]] = tuple,
+        waits: Callable[[], Sequence[str]] = tuple,
     ) -> None:
         self.options = options
         self.state = State.STOPPED
@@ -117,6 +118,8 @@ class Relay:
         self._lag = lag
         #: Where the source stands still, and why, one text a place.
         self.parked = parked
+        #: What the source waits for although all is well with the bridge, one text each.
+        self.waits = waits
         self._streams: dict[str, Stream] = {}
         #: Identities that the source had when it was last asked.
         self._there: frozenset[str] = frozenset()

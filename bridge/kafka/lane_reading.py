@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -13,7 +13,9 @@ from aiokafka.structs import TopicPartition
 
 from bridge.batch import Batch
 from bridge.clock import Clock
-from bridge.errors import SourceUnavailable
+from bridge.errors import BridgeError, SourceUnavailable
+from bridge.kafka.held_back import Held, HeldBack
+from bridge.kafka.missing import MissingTopics
 from bridge.kafka.partitions import Found, Partitions
 from bridge.kafka.place import Place
 from bridge.kafka.progress import Progress
@@ -41,6 +43,9 @@ class LaneReading:
     progress: Progress
     reading: Reading
     clock: Clock
+    held_back: HeldBack
+    missing: MissingTopics
+    bridge: str
     #: Takes what was read for the delivery log alone; waits where that is behind. Raises: SourceUnavailable.
     recovered: Callable[[Batch], Awaitable[None]]
     #: Whether the target stores in transactions, one after the other: see `_linger`.
@@ -197,8 +202,10 @@ class LaneReading:
         """
         self._look_at_ms = self.clock.monotonic_ms() + METADATA_INTERVAL_MS
         now = self.partitions.in_lane(await self.partitions.find())
+        self.missing.look(self.partitions.missing)
         await self.reading.heal({found.tp for found in now.values()})
         self._keep_progress()
+        await self._look_at_transactions()
         at_place = {found.tp: identity for identity, found in now.items()}
         ended = [
             identity
@@ -215,6 +222,28 @@ class LaneReading:
             raise SourceUnavailable(f"{', '.join(back)}: there again", key=back[0])
         return bool(new - self._known)
 
+    async def _look_at_transactions(self) -> None:
+        """Say where open transactions have held back what comes next for too long, and where they ended.
+
+        By what the last fetches said: leaders are asked for the producers of those that are told of.
+        """
+        seen: dict[TopicPartition, tuple[int, int]] = {}
+        for tp in self.reading.partitions & self._by_partition.keys():
+            stable, high = self.reading.end(tp), self.reading.high_watermark(tp)
+            if stable is not None and high is not None and self._by_partition[tp].at >= stable:
+                seen[tp] = stable, high
+        now_ms, wall_ms = self.clock.monotonic_ms(), self.clock.wall_ms()
+        due, ended = self.held_back.look(seen, self._by_partition.keys(), now_ms, wall_ms)
+        for held in due:
+            with contextlib.suppress(BridgeError):
+                held.producers = await self.partitions.open_from(
+                    self._by_partition[held.tp].found, held.stable
+                )
+            keys = {**_told(held), "bridge": self.bridge}
+            self._log.warning("open-transaction", **keys, producers=held.producers, reason=str(held))
+        for held in ended:
+            self._log.info("open-transaction-ended", **_told(held), bridge=self.bridge)
+
     async def _deleted(self, absent: Collection[Found]) -> list[str]:
         """Those of which their leader says that there is no such topic: the client would ask for it for ever.
 
@@ -230,6 +259,7 @@ class LaneReading:
     def lag(self) -> tuple[int, int | None]:
         """Positions behind, and when the oldest that was handed out and is not settled was stored, ms.
 
+        Up to the high watermark: what an open transaction holds back waits too, for as long as that does.
         While nothing is open: as it was last.
         """
         if not self._by_partition:
@@ -237,14 +267,17 @@ class LaneReading:
         behind = 0
         oldest: int | None = None
         for tp, place in self._by_partition.items():
-            end = max(place.at, place.settled, self.reading.end(tp) or 0, self._ends.get(tp, 0))
+            high = self.reading.high_watermark(tp) or 0
+            end = max(place.at, place.settled, high, self._ends.get(tp, 0))
             behind += end - place.settled
             since = place.oldest_ms
             if since is not None and (oldest is None or since < oldest):
                 oldest = since
-        return behind, self._behind_since_ms if behind and oldest is None else oldest
+        if behind and oldest is None:
+            return behind, self._behind_since_ms or self.held_back.since_wall_ms
+        return behind, oldest
 
-    async def look_at_ends(self, there: Collection[TopicPartition]) -> None:
+    async def look_at_ends(self, there: Iterable[Found]) -> None:
         """For `lag` while nothing is read because the target is away: a client fetches only what is taken.
 
         Only partitions that are `there`, with a leader: nobody answers for others, which would hold up all.
@@ -252,12 +285,11 @@ class LaneReading:
         Raises: SourceUnavailable, SourceRefused.
         """
         now_ms = self.clock.monotonic_ms()
-        asked = sorted(self._by_partition.keys() & set(there))
+        asked = [found for found in there if found.tp in self._by_partition]
         if not asked or now_ms < self._watch_at_ms:
             return
         self._watch_at_ms = now_ms + WATCH_INTERVAL_MS
-        _, ends = await self.reading.bounds(asked)
-        self._ends = {**self._ends, **ends}
+        self._ends = {**self._ends, **await self.partitions.high_watermarks(asked)}
         if not self.lag()[0]:
             self._behind_since_ms = None
         elif self._behind_since_ms is None:
@@ -268,6 +300,17 @@ class LaneReading:
         self._last_lag = self.lag()
         self.places, self._by_partition, self._unchecked = {}, {}, {}
         self._put_off.clear()
+
+
+def _told(held: Held) -> dict[str, Any]:
+    """The keys of an event about it."""
+    return {
+        "topic": held.tp.topic,
+        "partition": held.tp.partition,
+        "last_stable_offset": held.stable,
+        "high_watermark": held.high,
+        "since_ms": held.since_wall_ms,
+    }
 
 
 def _oldest_ms(batch: Batch) -> int:

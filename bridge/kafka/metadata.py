@@ -17,6 +17,7 @@ from typing import Any, Final, Self
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaConnectionError, for_code
 from aiokafka.protocol.api import Request, RequestStruct, Response
+from aiokafka.protocol.offset import OffsetRequest
 from aiokafka.protocol.types import (
     Array,
     Boolean,
@@ -29,11 +30,17 @@ from aiokafka.protocol.types import (
     String,
     TaggedFields,
 )
+from aiokafka.structs import TopicPartition
 
 from bridge.kafka.connection import KafkaConnection
+from bridge.kafka.transaction_requests import DescribeProducersRequest, ProducerState, producers_of
 
 #: UNKNOWN_TOPIC_OR_PARTITION, and INVALID_TOPIC_EXCEPTION for a name that no topic can have.
 _ABSENT: Final = (3, 17)
+
+#: Of an offset request: the end of the log, committed or not.
+_LATEST: Final = -1
+_READ_UNCOMMITTED: Final = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +275,32 @@ class ClusterClient:
         if error:
             raise for_code(error)(f"OffsetForLeaderEpoch of {topic}/{partition}")
         return int(end)
+
+    async def high_watermarks(
+        self, places: Sequence[TopicPartition], *, broker: int
+    ) -> dict[TopicPartition, int]:
+        """Of these partitions, as their leader `broker` has them; those it cannot speak for are left out.
+
+        Raises: KafkaError.
+        """
+        asked: dict[str, list[tuple[int, int]]] = {}
+        for place in places:
+            asked.setdefault(place.topic, []).append((place.partition, _LATEST))
+        answer = await self._ask(OffsetRequest(-1, _READ_UNCOMMITTED, list(asked.items())), broker)
+        return {
+            TopicPartition(topic, partition): offset
+            for topic, partitions in answer.topics
+            for partition, error, _timestamp, offset in partitions
+            if not error
+        }
+
+    async def producers(self, topic: str, partition: int, *, broker: int) -> Mapping[int, ProducerState]:
+        """By producer id, who has written to a partition, as the leader `broker` has it. Raises: KafkaError.
+
+        The brokers know no more of one that has not written for `producer.id.expiration.ms`.
+        """
+        answer = await self._ask(DescribeProducersRequest([(topic, partition)]), broker)
+        return producers_of(answer)[topic, partition]
 
     async def _ask(self, request: Request[Any], broker: int | None) -> Any:
         await self.open()

@@ -78,9 +78,9 @@ class Opening:
         for identity, state in resume.items():
             one = found[identity]
             mark = _mark_of(one, marks)
-            at = 0 if mark is None else mark.offset
-            number = one.tp.partition
-            starts[identity] = find_start(one.stream, number, state, at, logs[identity], self.gap_policy)
+            log, number = logs[identity], one.tp.partition
+            at = 0 if mark is None else log.start if mark.kind is Kind.UNSEEN else mark.offset
+            starts[identity] = find_start(one.stream, number, state, at, log, self.gap_policy)
         for identity, start in starts.items():
             self.gaps.passed(identity, start.begins, start.at)
         places = {
@@ -105,7 +105,11 @@ class Opening:
         for identity, place in places.items():
             topic_id = place.found.topic_id
             marks = (self._committed.get(place.found.tp), self.progress.settled(place.found.tp))
-            known = [mark.offset for mark in marks if mark is not None and mark.topic_id == topic_id]
+            known = [
+                mark.offset
+                for mark in marks
+                if mark is not None and mark.topic_id == topic_id and mark.kind is not Kind.UNSEEN
+            ]
             upto = resume[identity].next
             if upto is None:
                 if not known:
@@ -173,21 +177,20 @@ class Opening:
 
         What expired before this is none of the bridge's business, and what expires from now on is.
         """
-        if self.partitions.leaderless:
-            raise SourceUnavailable(
-                "the bridge's first start decides where every partition begins, and no broker leads "
-                f"{', '.join(self.partitions.leaderless)} now"
-            )
-        if not everything:
-            return marks
         new = [one for one in everything if _mark_of(one, marks) is None]
         begins, ends = await self.bounds(new)
         at = ends if self.start_position == "latest" else begins
-        made = {one.tp: Mark(max(begins[one.tp], at[one.tp]), Kind.START, one.topic_id) for one in new}
-        kept = {one.tp: marks[one.tp] for one in everything if one.tp not in made}
-        both = {tp: replace(mark, of=len(everything)) for tp, mark in (kept | made).items()}
-        await self.progress.commit(both)
-        return {**marks, **both}
+        made = {
+            tp: Mark(0, Kind.UNSEEN, topic_id)
+            for tp, topic_id in self.partitions.leaderless.items()
+            if tp not in marks or marks[tp].topic_id != topic_id
+        }
+        made |= {one.tp: Mark(max(begins[one.tp], at[one.tp]), Kind.START, one.topic_id) for one in new}
+        there = self.partitions.leaderless.keys() | {one.tp for one in everything}
+        made = {tp: replace(made.get(tp) or marks[tp], of=len(there)) for tp in there}
+        if made:
+            await self.progress.commit(made)
+        return {**marks, **made}
 
     # -- logs ------------------------------------------------------------------------------------------
 

@@ -71,8 +71,10 @@ class Partitions:
         self._lanes = lanes
         #: Of the source, as stream and store identities have it; known once the cluster has answered.
         self.cluster = ""
-        #: Of the selected topics, as `find` saw them last: partitions that no broker leads.
-        self.leaderless: Sequence[str] = ()
+        #: Of the selected topics, as `find` saw them last: partitions that no broker leads, with topic ids.
+        self.leaderless: Mapping[TopicPartition, str] = {}
+        #: Topics that are named outright and that there are not, as `find` saw it last.
+        self.missing: Sequence[str] = ()
 
     async def find(self) -> list[Found]:
         """Every partition of every selected topic that has a leader, whatever its lane.
@@ -84,8 +86,9 @@ class Partitions:
         by_name = cluster if self._names_only or not absent else await self._ask(absent, None)
         self._check_rights(by_name)
         self.cluster = self._connection.identity or cluster.id
+        self.missing = [name for name in absent if name not in by_name.topics]
         found: list[Found] = []
-        leaderless: list[str] = []
+        leaderless: dict[TopicPartition, str] = {}
         for name, topic in sorted(cluster.topics.items()):
             if not self._selects(name):
                 continue
@@ -97,12 +100,12 @@ class Partitions:
                 )
             target = self._forward(name)
             for number, partition in sorted(topic.partitions.items()):
+                tp = TopicPartition(name, number)
                 if partition.leader < 0:
-                    leaderless.append(f"{name}/{number}")
+                    leaderless[tp] = topic.id
                     continue  # nobody can say anything about it now
                 identity = stream_identity(self.cluster, topic.id, number)
                 stream = Stream(identity, name, target, str(partition.leader_epoch), len(topic.partitions))
-                tp = TopicPartition(name, number)
                 found.append(Found(stream, tp, topic.id, partition.leader, partition.leader_epoch))
         self.leaderless = leaderless
         return found
@@ -140,6 +143,30 @@ class Partitions:
     async def _ended(self, leader: int, opened: Sequence[Found]) -> set[str]:
         cluster = await self._ask(sorted({one.tp.topic for one in opened}), leader)
         return {one.stream.identity for one in opened if _is_replaced(one, cluster)}
+
+    async def high_watermarks(self, opened: Collection[Found]) -> dict[TopicPartition, int]:
+        """In one request a leader; without those of which it is not known now.
+
+        Raises: SourceUnavailable, SourceRefused.
+        """
+        by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
+        for one in opened:
+            by_leader[one.leader].append(one.tp)
+        answers = await _together(self._high_watermarks(*each) for each in by_leader.items())
+        return {tp: high for answer in answers for tp, high in answer.items()}
+
+    async def _high_watermarks(self, leader: int, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        with explaining(self._connection.name, "Describe", f"topics {sorted({tp.topic for tp in tps})}"):
+            return await self._client.high_watermarks(tps, broker=leader)
+
+    async def open_from(self, one: Found, offset: int) -> list[tuple[int, int]]:
+        """Id and epoch of the producers whose open transaction begins at `offset`, the oldest open one's.
+
+        Raises: SourceUnavailable, SourceRefused: also where brokers are too old to say.
+        """
+        with explaining(self._connection.name, "Read", f"topic {one.tp.topic}"):
+            found = await self._client.producers(one.tp.topic, one.tp.partition, broker=one.leader)
+        return [(number, state.epoch) for number, state in found.items() if state.open_from == offset]
 
     async def epoch_ends(self, asked: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, int]:
         """By partition and (leader, epoch): one beyond what was written up to that epoch; -1: not known.

@@ -48,6 +48,9 @@ class Kind(Enum):
 
     #: The bridge begins here, and the delivery log of its sent side; nothing of it was sent yet.
     START = "start"
+    #: It was there at the bridge's first start, and no broker led it: it begins where its log does when it is
+    #: seen. The offset says nothing.
+    UNSEEN = "unseen"
     #: The target covers everything below.
     SETTLED = "settled"
     #: Not one of ours.
@@ -63,7 +66,7 @@ class Mark:
     topic_id: str = ""
     #: Store identity of the target that covers what is settled.
     store: str = ""
-    #: START, of a bridge's first start ever: how many marks it made. 0: any other.
+    #: Of a bridge's first start ever: how many marks it made. 0: any other.
     of: int = 0
 
     def metadata(self) -> str:
@@ -99,8 +102,9 @@ def tell_of_a_start(marks: Collection[Mark]) -> bool:
     the marks may be there: that one is still to be made. Offsets that tools have set count: they are set for
     a bridge that has run.
     """
-    made = Counter(mark.of for mark in marks if mark.kind is Kind.START)
-    return any(mark.kind is not Kind.START or made[mark.of] >= mark.of for mark in marks)
+    begun = [mark for mark in marks if mark.kind in (Kind.START, Kind.UNSEEN)]
+    made = Counter(mark.of for mark in begun)
+    return len(begun) < len(marks) or any(made[mark.of] >= mark.of for mark in begun)
 
 
 class Progress:

@@ -275,6 +275,13 @@ class Reading:
         found: int | None = self._consumer.last_stable_offset(tp)
         return found
 
+    def high_watermark(self, tp: TopicPartition) -> int | None:
+        """As the last fetch had it: beyond `end` while a transaction is open; None: nothing was fetched."""
+        if self._consumer is None or tp not in self._watches:
+            return None
+        found: int | None = self._consumer.highwater(tp)
+        return found
+
     async def heal(self, there: Collection[TopicPartition]) -> None:
         """Replace a consumer that brings nothing although there is something (docs/kafka-traps.md 10).
 

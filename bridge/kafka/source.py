@@ -17,9 +17,11 @@ from bridge.clock import Clock
 from bridge.errors import SourceGap, SourceUnavailable
 from bridge.gaps import Gaps
 from bridge.kafka.connection import KafkaConnection
-from bridge.kafka.first_start import FirstStart
+from bridge.kafka.first_start import RECORDING_LANE, FirstStart
+from bridge.kafka.held_back import HeldBack
 from bridge.kafka.identity import store_identity
 from bridge.kafka.lane_reading import LaneReading
+from bridge.kafka.missing import MissingTopics
 from bridge.kafka.opening import Opening
 from bridge.kafka.partitions import Found, Partitions
 from bridge.kafka.place import Place
@@ -57,6 +59,7 @@ class KafkaSource:
         sent_log: SentLog | None = None,
         lingers: bool = False,
         records_start: bool = False,
+        open_transaction_warn_after_ms: int = 60_000,
     ) -> None:
         """Where and how to read. Sizes in bytes.
 
@@ -81,6 +84,8 @@ class KafkaSource:
             sent_log: takes what the target confirms, before the group's commit says so; None: there is none.
             lingers: at the log's end, let what comes while a batch is unconfirmed become one fetch.
             records_start: have the target record the bridge's first start (`bridge.kafka.first_start`).
+            open_transaction_warn_after_ms: how long an open transaction may hold back what comes next before
+                that is told; -1: it never is.
         """
         self._bridge = bridge
         self._sizes = (stamp, batch_bytes, large_bytes, max_hops, max_id_bytes)
@@ -98,6 +103,7 @@ class KafkaSource:
         self._sent_log = sent_log
         #: What the source no longer had, and what was passed over for it.
         self.gaps = Gaps(bridge)
+        self._missing = MissingTopics(bridge, tells=lane == RECORDING_LANE)
         self._opening = Opening(
             connection=connection,
             partitions=self._partitions,
@@ -115,6 +121,9 @@ class KafkaSource:
             clock=clock,
             recovered=self._recovered,
             lingers=lingers,
+            missing=self._missing,
+            bridge=bridge,
+            held_back=HeldBack(open_transaction_warn_after_ms),
         )
         self._first_start = FirstStart(records_start)
         self._store = ""
@@ -126,7 +135,8 @@ class KafkaSource:
     async def streams(self) -> Sequence[Stream]:
         """Every stream of this lane, as of now. Raises: SourceUnavailable, SourceRefused."""
         self._shown = self._partitions.in_lane(await self._partitions.find())
-        await self._lane.look_at_ends([found.tp for found in self._shown.values()])
+        self._missing.look(self._partitions.missing)
+        await self._lane.look_at_ends(self._shown.values())
         record = self._first_start.streams(self._partitions.cluster)
         return [*record, *(found.stream for found in self._shown.values())]
 
@@ -267,6 +277,11 @@ class KafkaSource:
     def parked(self) -> Sequence[str]:
         """Partitions that stand still, each with the offset and why its record cannot be decoded."""
         return self._reading.parked
+
+    @property
+    def waits(self) -> Sequence[str]:
+        """What is waited for at the source: topics that are not there, and open transactions of others."""
+        return [*self._missing.told, *self._lane.held_back.told]
 
     async def close(self) -> None:
         """Commit what is settled and let go."""

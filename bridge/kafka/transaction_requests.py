@@ -99,7 +99,7 @@ class _DescribeProducersRequestV0(RequestStruct):
     )
 
 
-class _DescribeProducersRequest(Request[_DescribeProducersRequestV0]):
+class DescribeProducersRequest(Request[_DescribeProducersRequestV0]):
     """Only a partition's leader answers for it. Needs the right to read the topic."""
 
     API_KEY = 61
@@ -108,6 +108,7 @@ class _DescribeProducersRequest(Request[_DescribeProducersRequestV0]):
         self._topics = _by_topic(places)
 
     def build(self, request_struct_class: type[_DescribeProducersRequestV0]) -> _DescribeProducersRequestV0:
+        """As aiokafka asks for it."""
         tags: dict[int, bytes] = {}
         asked = [(topic, partitions, tags) for topic, partitions in self._topics.items()]
         return request_struct_class(asked, {})
@@ -137,6 +138,20 @@ class Fetched:
     batches: Sequence[Any]
 
 
+def producers_of(answer: Any) -> Mapping[Place, Mapping[int, ProducerState]]:
+    """What a leader says of producers, by partition and producer id. Raises: KafkaError, names the topic."""
+    found: dict[Place, Mapping[int, ProducerState]] = {}
+    for topic, partitions, _ in answer.topics:
+        for partition, error, _message, active, _tags in partitions:
+            if error:
+                raise for_code(error)(topic)
+            found[topic, partition] = {
+                producer_id: ProducerState(epoch, last_sequence, open_from)
+                for producer_id, epoch, last_sequence, _time, _coordinator, open_from, _tags in active
+            }
+    return found
+
+
 class TransactionRequests:
     """Asks on behalf of a started producer, by its connections."""
 
@@ -150,17 +165,7 @@ class TransactionRequests:
         self, places: Iterable[Place], *, leader: int
     ) -> Mapping[Place, Mapping[int, ProducerState]]:
         """By partition and producer id, who has written there. Raises: KafkaError, names the topic."""
-        answer = await self._client.send(leader, _DescribeProducersRequest(places))
-        found: dict[Place, Mapping[int, ProducerState]] = {}
-        for topic, partitions, _ in answer.topics:
-            for partition, error, _message, active, _tags in partitions:
-                if error:
-                    raise for_code(error)(topic)
-                found[topic, partition] = {
-                    producer_id: ProducerState(epoch, last_sequence, open_from)
-                    for producer_id, epoch, last_sequence, _time, _coordinator, open_from, _tags in active
-                }
-        return found
+        return producers_of(await self._client.send(leader, DescribeProducersRequest(places)))
 
     async def fetch(self, place: Place, offset: int, *, leader: int, committed: bool) -> Fetched | None:
         """What stands there from `offset` on; None: it begins behind, or ends before. Raises: KafkaError."""

@@ -121,6 +121,9 @@ class Bridge(Table):
     gap_policy: Literal["stop", "continue"] = setting(
         "What the source no longer has: stop (FAILED, with the numbers) or continue (counted).", "stop"
     )
+    open_transaction_warn_after_ms: PositiveTimeOrNeverMs = setting(
+        "Kafka: an open transaction that holds back what comes next for longer is named; -1 never.", 60_000
+    )
     preserve_partitions: Flag = setting(
         "Kafka to Kafka: the same partition at the target; false, and from a journal: by key.", True
     )

@@ -90,7 +90,7 @@ class Told:
     def error(self, event: str, **fields: Any) -> None:
         self.events.put_nowait((event, fields))
 
-    warning = error
+    warning = info = error
 
     async def next(self, event: str) -> dict[str, Any]:
         """The fields of the next event of that name."""

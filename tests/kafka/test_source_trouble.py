@@ -19,7 +19,7 @@ from bridge.kafka.connection import KafkaConnection
 from bridge.kafka.progress import Kind, Mark, Progress
 from bridge.ports import Remembered, StreamState
 from tests.kafka.poison import send_poison
-from tests.kafka.reachable import Reachable
+from tests.kafka.reachable import CALL_TIMEOUT_S, Reachable
 from tests.kafka.source_rig import (
     STORE,
     Rig,
@@ -30,6 +30,7 @@ from tests.kafka.source_rig import (
     expire,
     numbered,
     open_all,
+    open_transaction,
     produce,
     produce_in_transaction,
     read_messages,
@@ -267,6 +268,67 @@ async def test_lag_stays_as_it_was_while_a_source_is_closed(rig: Rig, topic: str
     await open_all(source, {at_first: StreamState(10)})
     nothing: tuple[int, int | None] = (0, None)
     assert source.lag == nothing
+
+
+async def test_what_waits_behind_an_open_transaction_is_lag_and_its_producer_is_named(
+    rig: Rig, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a read_committed reader's own end there is nothing to see: it has read up to it."""
+    monkeypatch.setattr("bridge.kafka.lane_reading.METADATA_INTERVAL_MS", 50)
+    produce(rig.cluster, topic, numbered(3))
+    source = await rig.start(topic, open_transaction_warn_after_ms=100)
+    identity = by_place(await source.streams())[topic, 0].identity
+    await settle(source, await read_messages(source, 3))
+    foreign = open_transaction(rig.cluster, f"{topic}-foreign")
+    foreign.produce(topic, b"open")
+    assert foreign.flush(CALL_TIMEOUT_S) == 0
+    produce(rig.cluster, topic, numbered(5000))
+    told = source._lane._log = Told()
+    reading = asyncio.create_task(read_messages(source, 5001))
+    event = await told.next("open-transaction")
+    assert (event["topic"], event["partition"], event["last_stable_offset"]) == (topic, 0, 3)
+    ((producer, epoch),) = event["producers"]
+    behind, since = source.lag
+    assert behind == 5001
+    assert since is not None
+    (text,) = source.waits
+    assert f"{topic}/0 can be read up to offset 3 of 5004" in text
+    assert f"producer id {producer} (epoch {epoch})" in text
+    foreign.commit_transaction(CALL_TIMEOUT_S)
+    ended = await told.next("open-transaction-ended")
+    assert ended["last_stable_offset"] == 3
+    assert not source.waits
+    assert len(bodies(await reading, identity)) == 5001
+
+
+async def test_lag_counts_up_to_the_high_watermark_while_the_target_is_away(rig: Rig, topic: str) -> None:
+    source = await rig.start(topic)
+    foreign = open_transaction(rig.cluster, f"{topic}-foreign")
+    foreign.produce(topic, b"open")
+    assert foreign.flush(CALL_TIMEOUT_S) == 0
+    produce(rig.cluster, topic, numbered(10))
+    await source.streams()  # as a relay does at every attempt to connect
+    assert source.lag[0] == 11
+    foreign.abort_transaction(CALL_TIMEOUT_S)
+
+
+async def test_a_topic_that_is_not_there_is_said_and_may_come(
+    rig: Rig, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bridge.kafka.lane_reading.METADATA_INTERVAL_MS", 50)
+    name = unique("orders")
+    for names_only in (True, False):
+        with capture_logs() as logs:
+            source = await rig.start(name, names=[name], names_only=names_only)
+            await open_all(source)
+        assert source.waits == [f"there is no topic {name} (queue-name)"]
+        assert [log["topic"] for log in logs if log["event"] == "topic-missing"] == [name]
+    rig.cluster.create_topic(name)
+    produce(rig.cluster, name, numbered(2))
+    with capture_logs() as logs:
+        await read_messages(source, 2)
+    assert not source.waits
+    assert [log["topic"] for log in logs if log["event"] == "topic-found"] == [name]
 
 
 async def test_a_cluster_that_is_away_is_unavailable_and_not_an_error_of_the_client() -> None:

@@ -1,0 +1,92 @@
+"""Partitions that cannot be read to their end: a transaction of another producer is open in them. Pure.
+
+A read_committed reader gets what lies below the *last stable offset*, the first offset of the oldest open
+transaction. Each transaction holds it up for as long as it runs. One that stands still below the high
+watermark for longer is worth a word: its producer runs a very long transaction, or nobody ends it any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from aiokafka.structs import TopicPartition
+
+
+@dataclass(slots=True)
+class Held:
+    """A last stable offset that stands still below the high watermark. Times in milliseconds."""
+
+    tp: TopicPartition
+    stable: int
+    high: int
+    #: When it was first seen there: monotonic, and by the wall clock.
+    since_ms: int
+    since_wall_ms: int
+    #: How long it has been there.
+    for_ms: int = 0
+    #: It has been told of, as it has been there for too long.
+    is_told: bool = False
+    #: Of the producers whose transaction begins there: id and epoch; None: the brokers have not said.
+    producers: Sequence[tuple[int, int]] | None = None
+
+    def __str__(self) -> str:
+        """For a person."""
+        who = ", ".join(f"producer id {number} (epoch {epoch})" for number, epoch in self.producers or ())
+        return (
+            f"{self.tp.topic}/{self.tp.partition} can be read up to offset {self.stable} of {self.high}: a"
+            f" transaction has been open there for {self.for_ms // 1000} s, of {who or 'an unknown producer'}"
+        )
+
+
+@dataclass(slots=True)
+class HeldBack:
+    """What is seen of a lane's partitions now and again."""
+
+    #: Longer than this is told, ms; -1: never.
+    after_ms: int
+    _held: dict[TopicPartition, Held] = field(default_factory=dict)
+
+    def look(
+        self,
+        seen: Mapping[TopicPartition, tuple[int, int]],
+        opened: Collection[TopicPartition],
+        now_ms: int,
+        wall_ms: int,
+    ) -> tuple[list[Held], list[Held]]:
+        """Those that have now been held for too long, and those that were and are no more.
+
+        Args:
+            seen: last stable offset and high watermark of partitions of which everything readable was read.
+            opened: all that are open. Of those not seen now what is known holds.
+            now_ms: monotonic.
+            wall_ms: the same moment by the wall clock.
+        """
+        ended: list[Held] = []
+        for tp, (stable, high) in seen.items():
+            known = self._held.get(tp)
+            if known is not None and known.stable != stable:
+                if known.is_told:
+                    ended.append(known)
+                del self._held[tp]
+                known = None
+            if stable >= high:
+                continue
+            if known is None:
+                known = self._held[tp] = Held(tp, stable, high, now_ms, wall_ms)
+            known.high, known.for_ms = high, now_ms - known.since_ms
+        self._held = {tp: held for tp, held in self._held.items() if tp in opened}
+        due = [held for held in self._held.values() if not held.is_told and 0 <= self.after_ms <= held.for_ms]
+        for held in due:
+            held.is_told = True
+        return due, ended
+
+    @property
+    def told(self) -> list[str]:
+        """Those that have been told of and still stand there, as texts."""
+        return [str(held) for held in self._held.values() if held.is_told]
+
+    @property
+    def since_wall_ms(self) -> int | None:
+        """Since when the first of all stands there; None: none does."""
+        return min((held.since_wall_ms for held in self._held.values()), default=None)

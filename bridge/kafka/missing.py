@@ -1,0 +1,34 @@
+"""Topics that a bridge names outright and that there are not: no failure, for they may come."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+import structlog
+
+
+@dataclass(slots=True)
+class MissingTopics:
+    """Said once when one is found missing, and once when it has come."""
+
+    bridge: str
+    #: Whether this lane says so: the others see the same.
+    tells: bool
+    _missing: frozenset[str] = field(default_factory=frozenset)
+
+    def look(self, missing: Collection[str]) -> None:
+        """Take what is missing now."""
+        if not self.tells:
+            return
+        log = structlog.get_logger().bind(bridge=self.bridge)
+        for topic in sorted(self._missing - set(missing)):
+            log.info("topic-found", topic=topic)
+        for topic in sorted(set(missing) - self._missing):
+            log.warning("topic-missing", topic=topic)
+        self._missing = frozenset(missing)
+
+    @property
+    def told(self) -> list[str]:
+        """Those that are missing now, as texts."""
+        return [f"there is no topic {topic} (queue-name)" for topic in sorted(self._missing)]
