@@ -49,7 +49,7 @@ class Assembly:
         self._journal = journal
 
     def summary(self, bridge: Bridge) -> BridgeSummary:
-        """What the log says of it when it starts."""
+        """What is known of it besides its life."""
         settings = self._settings
         sizes = [settings.for_address(address).id_cache_size for address in bridge.plain_addresses]
         return BridgeSummary(
@@ -59,6 +59,7 @@ class Assembly:
             check_producer_ids=bridge.checks_producer_ids,
             id_cache_size=min(sizes, default=settings.duplicate_detection.id_cache_size),
             readers=READERS if self._settings.is_kafka(bridge.static_connectors[0]) else "",
+            division=self.kafka().division(bridge) if self._has_kafka(bridge) else None,
         )
 
     def operated(self, bridge: Bridge) -> Operated:

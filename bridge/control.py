@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bridge.errors import NotFound
+from bridge.errors import BridgeError, NotFound, described
 from bridge.journal.journal import Journal
 from bridge.letter_desk import LetterDesk
 from bridge.lifecycle import Command, State
+from bridge.operated import Operated
+from bridge.ownership import Member
 from bridge.replay_desk import ReplayDesk
 
 if TYPE_CHECKING:
-    from bridge.node import Node
+    from bridge.node import BridgeSummary, Node
 
 
 class Control:
@@ -64,8 +67,10 @@ class Control:
             reasons.append("the disk is full")
         return not reasons, reasons, states
 
-    def status(self) -> Mapping[str, Any]:
-        """``GET /v1/status``."""
+    async def status(self) -> Mapping[str, Any]:
+        """``GET /v1/status``. Groups that share lanes are asked all at once, each for a bounded time."""
+        bridges = self._node.bridges
+        lanes = await asyncio.gather(*[_lanes(relay, summary) for relay, summary in bridges.values()])
         ready, reasons, _ = self.ready()
         journal = self._node.journal
         return {
@@ -88,8 +93,9 @@ class Control:
                     "refused": relay.counts.refused,
                     "in-flight": relay.in_flight,
                     "reconnects": relay.counts.reconnects,
+                    "lanes": held,
                 }
-                for name, (relay, summary) in self._node.bridges.items()
+                for (name, (relay, summary)), held in zip(bridges.items(), lanes, strict=True)
             ],
         }
 
@@ -120,3 +126,30 @@ class Control:
         relay, _ = known
         await relay.command(command)
         return relay.state.value
+
+
+async def _lanes(relay: Operated, summary: BridgeSummary) -> Mapping[str, Any] | None:
+    """Who has which lane: here as this node knows it, elsewhere as the group says."""
+    if relay.held is None:
+        return None
+    division, trouble = None, None
+    if summary.division is not None:
+        try:
+            division = await summary.division()
+        except BridgeError as error:
+            trouble = described(error)
+    return {
+        "here": list(relay.held),
+        "members": None if division is None else [_member(member) for member in division.members],
+        "nobody": None if division is None else sorted(division.nobody),
+        "trouble": trouble,
+    }
+
+
+def _member(member: Member) -> Mapping[str, Any]:
+    return {
+        "name": member.name,
+        "host": member.host,
+        "lanes": sorted(member.lanes),
+        "failed": sorted(member.failed),
+    }

@@ -25,6 +25,7 @@ from bridge.kafka import identity
 from bridge.kafka.connection import KafkaConnection
 from bridge.kafka.first_start import RECORDING_LANE
 from bridge.kafka.journal_topic import JournalTopic
+from bridge.kafka.lane_holders import LaneHolders
 from bridge.kafka.lines import LineWriter
 from bridge.kafka.options import kafka_connection
 from bridge.kafka.origin import Origin, cluster_origin, journal_origin
@@ -34,7 +35,7 @@ from bridge.kafka.source import KafkaSource
 from bridge.kafka.target import KafkaTarget, KafkaTargetOptions
 from bridge.lanes import LanedRelay
 from bridge.operated import Operated
-from bridge.ownership import AllLanes, Ownership
+from bridge.ownership import AllLanes, AskDivision, Ownership
 from bridge.ports import Source, Target
 from bridge.relay import Relay
 from bridge.relay_settings import relay_options
@@ -60,12 +61,15 @@ class KafkaAssembly:
         journal: Journal | None = None,
         write_lines: WriteLines | None = None,
         node_id: str = "",
+        worker: int | None = None,
     ) -> None:
         """Without `others` and `journal` only bridges from Kafka to Kafka can be made: in a worker.
 
         `write_lines` makes delivery-log lines durable; without it none are written. `node_id` is the node's
-        UUID where there is no journal to say it.
+        UUID where there is no journal to say it; `worker` the number of a worker process.
         """
+        #: What other nodes call this process.
+        self._member_name = settings.node.name + ("" if worker is None else f" worker {worker}")
         self._write_lines = write_lines
         #: What the log has been told of journal topics: once for all lanes.
         self._warned: set[str] = set()
@@ -109,13 +113,14 @@ class KafkaAssembly:
         target = bridge.static_connectors[0]
         if target == JOURNAL:
             return AllLanes(bridge.concurrency)
-        group = bridge.own_group
+        group, name = bridge.own_group, self._member_name
         if self._settings.is_kafka(target):
             return JournalTopicOwnership(
                 self.connection(target),
                 group=group,
                 topic=bridge.own_topic,
                 lanes=bridge.concurrency,
+                name=name,
                 prepare=self._journal_topic(bridge).prepare,
             )
         return SourceOwnership(
@@ -123,7 +128,22 @@ class KafkaAssembly:
             group=group,
             lanes=bridge.concurrency,
             bridge=bridge.name,
+            name=name,
         )
+
+    def division(self, bridge: Bridge) -> AskDivision | None:
+        """Asks who has which lane of the bridge; None where it shares lanes with no other process."""
+        source, target = bridge.source_connector, bridge.static_connectors[0]
+        if JOURNAL in (source, target):
+            return None
+        at_target = self._settings.is_kafka(target)
+        return LaneHolders(
+            self.connection(target if at_target else source),
+            group=bridge.own_group,
+            lanes=bridge.concurrency,
+            side="target" if at_target else "source",
+            clock=self._clock,
+        ).ask
 
     # -- relays ------------------------------------------------------------------------------------------
 

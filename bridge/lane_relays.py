@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 
 import structlog
 
@@ -19,9 +20,13 @@ class LaneRelays:
     A lane that is lost and gained again gets a new relay, which begins when the old one has stopped.
     """
 
-    def __init__(self, bridge: str, make: Callable[[int], Relay]) -> None:
+    def __init__(self, bridge: str, make: Callable[[int], Relay], on_failed: Callable[[int], None]) -> None:
+        """`on_failed` is called with each lane that has FAILED, once its ends are closed."""
         self._make = make
+        self._on_failed = on_failed
         self._lanes: dict[int, Relay] = {}
+        #: Why each lane has FAILED here, until `forgive`: also those that have been given up since.
+        self._failed: dict[int, str] = {}
         #: Relays of lanes that are no longer ours, until they have stopped.
         self._leaving: list[Relay] = []
         #: What relays that are gone have done.
@@ -40,17 +45,26 @@ class LaneRelays:
 
     @property
     def state(self) -> State:
-        """FAILED where a lane is, else RUNNING where all are, else CONNECTING."""
+        """FAILED where a lane has FAILED, else RUNNING where all are, else CONNECTING."""
         states = {relay.state for relay in self._lanes.values()}
-        if State.FAILED in states:
+        if self._failed or State.FAILED in states:
             return State.FAILED
         return State.RUNNING if states <= {State.RUNNING} else State.CONNECTING
 
     @property
     def reason(self) -> str:
-        """Why the first lane that is FAILED is; empty: none is."""
-        reasons = (f"lane {lane}: {relay.reason}" for lane, relay in self.lanes.items() if relay.reason)
-        return next(reasons, "")
+        """Why the first lane that has FAILED has, and which others; empty: none has."""
+        failing = {lane: relay.reason for lane, relay in self._lanes.items() if relay.reason}
+        reasons = sorted((self._failed | failing).items())
+        if not reasons:
+            return ""
+        (first, reason), others = reasons[0], [str(lane) for lane, _ in reasons[1:]]
+        return f"lane {first}: {reason}" + (f" (FAILED too: lane {', '.join(others)})" if others else "")
+
+    @property
+    def given_up(self) -> bool:
+        """Whether a lane has FAILED and none is left."""
+        return bool(self._failed) and not self._lanes
 
     @property
     def counts(self) -> Counts:
@@ -105,8 +119,18 @@ class LaneRelays:
             self._order(lane, relay, Command.STOP)
         for lane in gained:
             self._lanes[lane] = relay = self._make(lane)
+            relay.on_failed = partial(self._fail, lane, relay)
             if start:
                 self._order(lane, relay, Command.START)
+
+    def forgive(self) -> None:
+        """Nothing has FAILED, as far as is known."""
+        self._failed.clear()
+
+    def _fail(self, lane: int, relay: Relay) -> None:
+        if self._lanes.get(lane) is relay:
+            self._failed[lane] = relay.reason
+            self._on_failed(lane)
 
     async def order_all(self, command: Command) -> None:
         """Command every lane of ours; returns when all have done so (start: begun)."""

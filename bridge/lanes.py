@@ -7,7 +7,7 @@ lanes that are lost are stopped, each by itself, while the others go on undistur
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 import tenacity
@@ -28,11 +28,11 @@ STANDBY = "standby: no lane is mine"
 class LanedRelay:
     """`bridge.operated.Operated` over the relays of the lanes that this process owns.
 
-    A lane that FAILED makes the bridge show FAILED with the lane's number and reason, and the other lanes
-    go on: what makes a lane fail for good lies in its streams (a gap, a divergence) or in its part of the
-    target, and what lies in all of them each lane meets by itself. The lane stays owned: another worker
-    would fail with it as well. `start` tries what has failed again. Only a failure to own anything ends
-    the whole.
+    A lane that FAILED makes the bridge show FAILED with the lane's number and reason, and is given up: what
+    failed it may lie in this node (a right, a certificate, a setting), and another one moves it. Where it
+    lies in the lane's streams (a gap, a divergence), it fails on each worker in turn, and is nobody's in the
+    end. The other lanes go on here. Left with none, the bridge ends and leaves the group. `start` forgets
+    what has failed and takes part again. A process that shares with nobody keeps its lanes.
 
     `pause` stops the lanes and keeps their ownership: what somebody paused does not go on in another
     worker (but one that joins gets its share, here as ever). `stop` gives the lanes back, and other workers
@@ -42,7 +42,7 @@ class LanedRelay:
     def __init__(self, options: RelayOptions, ownership: Ownership, make: Callable[[int], Relay]) -> None:
         self.options = options
         self._ownership = ownership
-        self._relays = LaneRelays(options.name, make)
+        self._relays = LaneRelays(options.name, make, self._give_up)
         #: STARTING stands for every active state: which one it is follows from `_reached` and the lanes.
         self._asked = State.STOPPED
         #: How far the ownership has come: STARTING, CONNECTING, RUNNING.
@@ -64,6 +64,11 @@ class LanedRelay:
     def lanes(self) -> Mapping[int, Relay]:
         """The relays of the lanes that are ours, by lane."""
         return self._relays.lanes
+
+    @property
+    def held(self) -> Sequence[int]:
+        """Their numbers, in order."""
+        return [*self._relays.lanes]
 
     @property
     def state(self) -> State:
@@ -133,7 +138,9 @@ class LanedRelay:
 
     async def _begin(self) -> None:
         self._reason = ""
+        self._relays.forgive()
         if self._life is not None and not self._ending:
+            self._ownership.take_again()
             await self._relays.order_all(Command.START)
             return
         await self._last_life()
@@ -144,6 +151,7 @@ class LanedRelay:
 
     async def _end(self) -> None:
         self._reason = self._trouble = ""
+        self._relays.forgive()
         if self._life is not None and not self._ending:
             self._ending = True
             self._life.cancel()
@@ -162,6 +170,7 @@ class LanedRelay:
     async def _live(self) -> None:
         try:
             await self._own_lanes()
+            self._fail(self._relays.reason)
         except tenacity.RetryError as error:
             self._fail(gave_up(error))
         except BridgeError as error:
@@ -185,7 +194,14 @@ class LanedRelay:
             self._reason, self._trouble = reason, ""
             self._asked = State.FAILED
 
+    def _give_up(self, lane: int) -> None:
+        self._ownership.give_up(lane)
+        owned = self._ownership.owned
+        if lane not in owned:
+            self._log.warning("lane-given-up", lane=lane, owned=sorted(owned))
+
     async def _own_lanes(self) -> None:
+        """Relay what is ours; returns when all of it has FAILED."""
         lost = False
         while True:
             await self._connect(lost=lost)
@@ -194,6 +210,8 @@ class LanedRelay:
                 while True:
                     self._relays.own(owned, start=self._asked is State.STARTING)
                     self._reached = State.RUNNING
+                    if self._relays.given_up:
+                        return
                     owned = await self._ownership.changed(owned)
             except TRANSIENT as error:
                 self._disconnected(error, self.options.backoff.delay_ms(1))

@@ -27,6 +27,7 @@ from bridge.lifecycle import Command, State
 from bridge.metering import Metering
 from bridge.operated import Operated
 from bridge.outbox import OutboxCopier
+from bridge.ownership import AskDivision
 from bridge.replay_desk import ReplayDesk
 from bridge.workers.supervisor import Supervisor
 
@@ -36,7 +37,7 @@ _LOOK_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class BridgeSummary:
-    """What the log says of a bridge when it starts."""
+    """What is known of a bridge besides its life: what the log says when it starts, and whom to ask."""
 
     source: str
     target: str
@@ -45,6 +46,8 @@ class BridgeSummary:
     id_cache_size: int
     #: What readers of the target must set for the guarantee to hold; empty: nothing.
     readers: str = ""
+    #: Asks who has which of its lanes; None: it shares lanes with no other process.
+    division: AskDivision | None = None
 
 
 class Copier(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from bridge.lifecycle import Command, State
@@ -41,6 +42,10 @@ class Operated(Protocol):
 
         None where this node's journal is the source: the journal knows.
         """
+
+    @property
+    def held(self) -> Sequence[int] | None:
+        """The lanes that this node has now, in order; None where the bridge has no lanes."""
 
     async def command(self, command: Command) -> None:
         """Do as asked; returns when it is done (start and resume: begun).

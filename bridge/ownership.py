@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 
@@ -34,8 +36,44 @@ class Ownership(Protocol):
             As `open`, also where the lane is not ours.
         """
 
+    def give_up(self, lane: int) -> None:
+        """The lane has FAILED here: give it to another process, and take it no more before `take_again`.
+
+        A process that shares with nobody keeps it.
+        """
+
+    def take_again(self) -> None:
+        """Forget what was given up: it may be ours again."""
+
     async def close(self) -> None:
-        """Give every lane back at once. Never raises."""
+        """Give every lane back at once, and forget what was given up. Never raises."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A process that shares a bridge's lanes, as the others see it."""
+
+    #: Node, and worker where there are several in it.
+    name: str
+    #: Where its connection comes from.
+    host: str
+    #: What it has now.
+    lanes: frozenset[int]
+    #: What has FAILED on it since it was started, and is not given to it any more.
+    failed: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """Who has which lane, over all nodes."""
+
+    members: tuple[Member, ...] = ()
+    #: Lanes that no member has.
+    nobody: frozenset[int] = frozenset()
+
+
+#: Asks how the lanes are divided. Raises: BridgeError: that cannot be known now.
+AskDivision = Callable[[], Awaitable[Division]]
 
 
 class AllLanes:
@@ -55,6 +93,12 @@ class AllLanes:
 
     async def confirmed(self, lane: int) -> None:
         """Ours it is."""
+
+    def give_up(self, lane: int) -> None:
+        """There is no other process."""
+
+    def take_again(self) -> None:
+        """Nothing was given up."""
 
     async def close(self) -> None:
         """Nothing to give back."""

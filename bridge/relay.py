@@ -109,6 +109,8 @@ class Relay:
         self.window = Window(options.confirmation_window_size)
         #: Why it is FAILED; empty otherwise.
         self.reason = ""
+        #: Called when it has FAILED, and its ends are closed.
+        self.on_failed: Callable[[], None] = lambda: None
         #: Of the target, once it has answered.
         self.store = ""
         self._source = source
@@ -146,6 +148,10 @@ class Relay:
     def lag(self) -> tuple[int, int | None] | None:
         """As `bridge.operated.Operated.lag`."""
         return None if self._lag is None else self._lag()
+
+    @property
+    def held(self) -> None:
+        """As `bridge.operated.Operated.held`: it is one lane at most, and does not know which."""
 
     # -- commands --------------------------------------------------------------------------------------
 
@@ -206,6 +212,8 @@ class Relay:
                 await self._source.close()
             finally:
                 await self._target.close()
+        if self.state is State.FAILED:
+            self.on_failed()
 
     def _fail(self, reason: str, bug: Exception | None = None) -> None:
         trace = {} if bug is None else {"exc_info": bug}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from bridge.cli.client import NodeClient, Problem, Unreachable, node_connection, operations_connection
@@ -14,10 +14,13 @@ from bridge.cli.progress import warn
 
 _EPILOG = f"""\
 Asks --operations for the node and its bridges, and --url for the addresses. Text: a line for the node, and
-a line each for a bridge, an address and a queue:
+a line each for a bridge, an address and a queue; of a bridge from Kafka, who has which lane:
 
   node node-1 ready
   bridge orders-to-hub RUNNING journal:orders -> hub sent 812 acknowledged 800 in-flight 12
+  bridge eu-to-us RUNNING eu:trades -> us sent 90 acknowledged 90 in-flight 0
+  lanes eu-to-us 0,1 node-1 127.0.0.1
+  lanes eu-to-us 2,3 node-2 127.0.0.2
   address orders messages 12 bytes 10744 next 812
   queue orders/billing next 800 lag 12 leased 0
 
@@ -76,10 +79,29 @@ def describe(status: Mapping[str, Any]) -> Iterator[str]:
         route = f"{bridge.get('source')} -> {bridge.get('target')}"
         counts = _pairs(bridge, "sent", "acknowledged", "in-flight")
         yield f"bridge {bridge['name']} {bridge['state']} {route} {counts}{reason}"
+        if bridge.get("lanes"):
+            yield from _lanes(bridge["name"], bridge["lanes"])
     for address in status.get("addresses", ()):
         yield f"address {address['address']} {_pairs(address, 'messages', 'bytes', 'next')}"
         for queue in address["queues"]:
             yield f"queue {address['address']}/{queue['name']} {_pairs(queue, 'next', 'lag', 'leased')}"
+
+
+def _lanes(bridge: str, lanes: Mapping[str, Any]) -> Iterator[str]:
+    """Who has which lane of a bridge, over all nodes as far as is known."""
+    if lanes["members"] is None:
+        trouble = f" (of other nodes nothing is known: {lanes['trouble']})" if lanes["trouble"] else ""
+        yield f"lanes {bridge} {_numbers(lanes['here'])} here{trouble}"
+        return
+    for member in lanes["members"]:
+        failed = f" (failed there: {_numbers(member['failed'])})" if member["failed"] else ""
+        yield f"lanes {bridge} {_numbers(member['lanes'])} {member['name']} {member['host']}{failed}"
+    if lanes["nobody"]:
+        yield f"lanes {bridge} {_numbers(lanes['nobody'])} nobody"
+
+
+def _numbers(lanes: Iterable[int]) -> str:
+    return ",".join(map(str, lanes)) or "none"
 
 
 def _pairs(values: Mapping[str, Any], *names: str) -> str:

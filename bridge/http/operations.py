@@ -64,7 +64,7 @@ class NodeControl(Protocol):
         """Whether the node takes messages, why not, and each bridge's state by name."""
         ...
 
-    def status(self) -> Mapping[str, Any]:
+    async def status(self) -> Mapping[str, Any]:
         """``GET /v1/status``."""
         ...
 
@@ -156,7 +156,7 @@ class _Management:
         return self._control.store
 
     async def status(self, request: web.Request, _principal: Principal) -> Answer:
-        return answer(self._control.status(), msgpack=wants_msgpack(request))
+        return answer(await self._control.status(), msgpack=wants_msgpack(request))
 
     async def operate(self, request: web.Request, _principal: Principal, name: str, verb: str) -> Answer:
         control = self._control

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,11 +18,16 @@ VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a member was given last."""
+    """What a member says of itself when it joins."""
 
+    #: What it was given last.
     lanes: frozenset[int] = frozenset()
     #: The group's generation that gave it; -1: none. Of two claims the newer one counts.
     generation: int = -1
+    #: Lanes that have FAILED at this member: it is given none of them.
+    failed: frozenset[int] = frozenset()
+    #: What status calls the member.
+    name: str = ""
 
 
 def protocol_name(lanes: int, whose: str = "") -> str:
@@ -36,7 +41,14 @@ def protocol_name(lanes: int, whose: str = "") -> str:
 
 def encode(claim: Claim) -> bytes:
     """What a member says when it joins, and what the leader answers."""
-    return json.dumps({"v": VERSION, "generation": claim.generation, "lanes": sorted(claim.lanes)}).encode()
+    said = {
+        "v": VERSION,
+        "generation": claim.generation,
+        "lanes": sorted(claim.lanes),
+        "failed": sorted(claim.failed),
+        "name": claim.name,
+    }
+    return json.dumps(said).encode()
 
 
 def decode(data: bytes) -> Claim:
@@ -45,7 +57,13 @@ def decode(data: bytes) -> Claim:
         said = json.loads(data)
         if said["v"] != VERSION:
             return Claim()
-        return Claim(frozenset(int(lane) for lane in said["lanes"]), int(said["generation"]))
+        return Claim(
+            frozenset(int(lane) for lane in said["lanes"]),
+            int(said["generation"]),
+            # Members of a version that gave no lane up say neither.
+            frozenset(int(lane) for lane in said.get("failed", ())),
+            str(said.get("name", "")),
+        )
     except (ValueError, TypeError, KeyError):
         return Claim()
 
@@ -53,21 +71,42 @@ def decode(data: bytes) -> Claim:
 def assign(lanes: int, claims: Mapping[str, Claim]) -> dict[str, frozenset[int]]:
     """Lanes ``0..lanes-1`` over the members of a group, given what each claims.
 
-    No two members differ by more than one lane, and no other division that is as even moves fewer lanes.
+    Where no lane has failed, no two members differ by more than one lane, and no other division that is as
+    even moves fewer lanes. A member on which a lane has failed keeps the others that it has, up to an even
+    share, and takes a new one only where every member has failed on some lane: what failed on it may lie in
+    the node, and then the next lane fails on it too. A lane that has failed on every member that could take
+    it is given to none.
+
     Depends on nothing but its arguments, and not on their order.
     """
     assert claims, "a group without members has nobody to own its lanes"
-    held = _undisputed(lanes, claims)
-    each, more = divmod(lanes, len(claims))
-    # One lane more goes to those that hold most: it need not be taken from them.
-    eager = sorted(claims, key=lambda member: (-len(held[member]), member))
-    room = {member: each + (place < more) for place, member in enumerate(eager)}
-    given = {member: set(sorted(held[member])[: room[member]]) for member in eager}
-    free = iter(sorted(set(range(lanes)).difference(*given.values())))
-    for member in eager:
-        for _ in range(room[member] - len(given[member])):
-            given[member].add(next(free))
+    given = _undisputed(lanes, claims)
+    takers = sorted(member for member in claims if not claims[member].failed) or sorted(claims)
+    for lane in sorted(set(range(lanes)).difference(*given.values())):
+        able = [member for member in takers if lane not in claims[member].failed]
+        if able:
+            given[min(able, key=lambda member: len(given[member]))].add(lane)
+    while (move := _uneven(given, takers, claims)) is not None:
+        giver, lane, taker = move
+        given[giver].remove(lane)
+        given[taker].add(lane)
     return {member: frozenset(owned) for member, owned in given.items()}
+
+
+def _uneven(
+    given: Mapping[str, Set[int]], takers: Sequence[str], claims: Mapping[str, Claim]
+) -> tuple[str, int, str] | None:
+    """A lane that makes the division more even where it moves: from, lane, to; None: there is none.
+
+    So what comes out is a division that stands when it goes in again.
+    """
+    for giver in sorted(given, key=lambda member: (-len(given[member]), member)):
+        poorer = [member for member in takers if len(given[giver]) - len(given[member]) > 1]
+        for lane in sorted(given[giver], reverse=True) if poorer else ():
+            able = [member for member in poorer if lane not in claims[member].failed]
+            if able:
+                return giver, lane, min(able, key=lambda member: len(given[member]))
+    return None
 
 
 def _undisputed(lanes: int, claims: Mapping[str, Claim]) -> dict[str, set[int]]:
@@ -75,7 +114,7 @@ def _undisputed(lanes: int, claims: Mapping[str, Claim]) -> dict[str, set[int]]:
     held: dict[str, set[int]] = {member: set() for member in claims}
     taken: set[int] = set()
     for member, claim in _newest_first(claims.items()):
-        held[member] = {lane for lane in claim.lanes if 0 <= lane < lanes} - taken
+        held[member] = {lane for lane in claim.lanes - claim.failed if 0 <= lane < lanes} - taken
         taken |= held[member]
     return held
 

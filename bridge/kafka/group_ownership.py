@@ -2,14 +2,16 @@
 
 Every member tells what it was given last, the leader divides the lanes (`bridge.kafka.assignor`), the
 coordinator sees who is alive. A rebalance takes nothing away by itself: lanes go when the new division says
-so, or when the membership is known to be lost. Two owners of a lane are possible for a moment in any such
-scheme; transactional ids and positions make that harmless, so nothing here is about safety but `confirmed`.
+so, when they are given up, or when the membership is known to be lost. Two owners of a lane are possible for
+a moment in any such scheme; transactional ids and positions make that harmless, so nothing here is about
+safety but `confirmed`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 import structlog
@@ -48,8 +50,12 @@ class GroupOwnership:
         side: Side,
         topic: str = "",
         bridge: str = "",
+        name: str = "",
     ) -> None:
-        """`topic`: the one that Kafka's tools show; it, or the name `bridge`, says whose lanes they are."""
+        """`topic`: the one that Kafka's tools show; it, or the name `bridge`, says whose lanes they are.
+
+        `name` is what status calls this member.
+        """
         times = GroupTimes.of(connection.consumer_options)
         self._session_s, self._interval_s = times.session_ms / 1000, times.heartbeat_ms / 1000
         self._join_s = (times.session_ms + times.rebalance_ms) / 1000
@@ -59,7 +65,10 @@ class GroupOwnership:
         self._side = side
         self._member = GroupMember(connection, group, times, topic=topic)
         #: What was given last, also when it has been lost: whoever leads gives it back where nobody has it.
-        self._claim = Claim()
+        #: And what has been given up.
+        self._claim = Claim(name=name)
+        #: Lanes given up, as this member has said at its last joining.
+        self._said_failed: frozenset[int] = frozenset()
         self._owned: frozenset[int] = frozenset()
         self._keeper: asyncio.Task[None] | None = None
         #: Numbers of the last heartbeat that was sent, and of the last one that the coordinator affirmed.
@@ -126,9 +135,22 @@ class GroupOwnership:
         if lane not in self._owned:
             raise self._unavailable(f"has given lane {lane} to another member", found=lane)
 
+    def give_up(self, lane: int) -> None:
+        """Own the lane no more, and have the group divide its lanes anew, knowing why."""
+        failed = self._claim.failed | {lane}
+        self._claim = replace(self._claim, failed=failed, lanes=self._claim.lanes - failed)
+        self._own(self._owned - failed)
+        self._hurry.set()
+
+    def take_again(self) -> None:
+        """Have the group divide its lanes anew, with nothing given up."""
+        self._claim = replace(self._claim, failed=frozenset())
+        self._hurry.set()
+
     async def close(self) -> None:
         """Leave the group, so that its lanes move at once. Never raises."""
         await self._stop_keeping()
+        self._claim = replace(self._claim, failed=frozenset())
         self._own(frozenset())
         try:
             async with asyncio.timeout(LEAVE_TIMEOUT_MS / 1000):
@@ -152,13 +174,15 @@ class GroupOwnership:
             self._own(frozenset())
 
     async def _beat(self) -> None:
-        """Heartbeats until the group wants its members to join again.
+        """Heartbeats until the group wants its members to join again, or this one has something to say.
 
         Raises: KafkaError, TimeoutError: for a whole session the coordinator could not be asked.
         """
         heard_s = _now_s()
         while True:
             await self._pause()
+            if self._claim.failed != self._said_failed:
+                return
             self._sent += 1
             number, sent_s = self._sent, _now_s()
             try:
@@ -190,8 +214,9 @@ class GroupOwnership:
         """Join until the lanes are divided. Raises: KafkaError, TimeoutError; TargetUnavailable."""
         async with asyncio.timeout(self._join_s):
             while True:
+                said = self._claim
                 try:
-                    given = await self._member.join(self._protocol, encode(self._claim), self._share)
+                    given = await self._member.join(self._protocol, encode(said), self._share)
                 except UnknownMemberIdError:
                     self._own(frozenset())
                 except InconsistentGroupProtocolError as error:
@@ -206,8 +231,11 @@ class GroupOwnership:
                     if is_for_good(error):
                         raise
                 else:
-                    self._claim = Claim(decode(given).lanes, self._member.generation)
-                    self._own(self._claim.lanes)
+                    self._said_failed = said.failed
+                    # What has failed meanwhile is said at the next joining, and is not taken until then.
+                    lanes = decode(given).lanes - self._claim.failed
+                    self._claim = replace(self._claim, lanes=lanes, generation=self._member.generation)
+                    self._own(lanes)
                     return
                 await asyncio.sleep(RETRY_BACKOFF_MS / 1000)
 

@@ -22,9 +22,10 @@ class JournalTopicOwnership(GroupOwnership):
         group: str,
         topic: str,
         lanes: int,
+        name: str = "",
         prepare: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
-        super().__init__(connection, group=group, lanes=lanes, side="target", topic=topic)
+        super().__init__(connection, group=group, lanes=lanes, side="target", topic=topic, name=name)
         self._prepare = prepare
 
     async def open(self) -> None:
@@ -37,5 +38,7 @@ class JournalTopicOwnership(GroupOwnership):
 class SourceOwnership(GroupOwnership):
     """Kafka to node: a group at the source. Lanes are shared by number, whatever topics there are now."""
 
-    def __init__(self, connection: KafkaConnection, *, group: str, lanes: int, bridge: str = "") -> None:
-        super().__init__(connection, group=group, lanes=lanes, side="source", bridge=bridge)
+    def __init__(
+        self, connection: KafkaConnection, *, group: str, lanes: int, bridge: str = "", name: str = ""
+    ) -> None:
+        super().__init__(connection, group=group, lanes=lanes, side="source", bridge=bridge, name=name)

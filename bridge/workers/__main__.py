@@ -49,7 +49,9 @@ def _bridges(path: Path, begin: Begin, lines: LinesOut) -> Mapping[str, Operated
     node = settings.node
     logs.configure(node.log_level, node.log_format, node.name, worker=begin.worker)
     write = lines.write if settings.delivery_log.enabled else None
-    assembly = KafkaAssembly(settings, SystemClock(), write_lines=write, node_id=begin.node_id)
+    assembly = KafkaAssembly(
+        settings, SystemClock(), write_lines=write, node_id=begin.node_id, worker=begin.worker
+    )
     return {bridge.name: assembly.operated(bridge) for bridge in bridges_in_workers(settings)}
 
 

@@ -22,6 +22,8 @@ from bridge.pump import Counts
 MOST_LINE_BYTES: Final = 64 * 1024
 #: Longest reason or trouble that a report carries; what is beyond is cut off.
 MOST_TEXT_CHARS: Final = 2_000
+#: Most lanes that a report names.
+MOST_LANES_NAMED: Final = 1_000
 
 
 class Wanted(Enum):
@@ -88,6 +90,8 @@ class Report(msgspec.Struct, tag="report", frozen=True, kw_only=True):
     lag: tuple[int, int | None] | None
     #: Since this worker started.
     counts: Counts
+    #: As many as `MOST_LANES_NAMED`.
+    held: tuple[int, ...] = ()
 
 
 class Lines(msgspec.Struct, tag="lines", frozen=True):

@@ -8,7 +8,7 @@ report from before an order is never taken for an answer to it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 
 from bridge.lanes import STANDBY
@@ -105,6 +105,11 @@ class RemoteBridge:
         lags = [report.lag for report in self._known() if report.lag is not None]
         oldest_ms = min((oldest_ms for _, oldest_ms in lags if oldest_ms is not None), default=None)
         return sum(messages for messages, _ in lags), oldest_ms
+
+    @property
+    def held(self) -> Sequence[int]:
+        """The lanes that the workers have now, in order."""
+        return sorted(lane for report in self._known() for lane in report.held)
 
     @property
     def store(self) -> str:

@@ -22,6 +22,7 @@ from bridge.event_loop import fast_loop
 from bridge.lifecycle import Command, State
 from bridge.operated import Operated
 from bridge.workers.channel import (
+    MOST_LANES_NAMED,
     Begin,
     Channel,
     Failed,
@@ -210,6 +211,7 @@ class _Worker:
                 in_flight=bridge.in_flight,
                 lag=bridge.lag,
                 counts=dataclasses.replace(counts, trouble=shortened(counts.trouble)),
+                held=tuple(bridge.held or ())[:MOST_LANES_NAMED],
             )
         )
 

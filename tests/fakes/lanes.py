@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from bridge.errors import SourceRefused
+from bridge.kafka.assignor import Claim, assign
 from bridge.lanes import LanedRelay
 from bridge.lifecycle import Command, State
 from bridge.message import Message
@@ -27,7 +29,11 @@ class FakeOwnership:
         self.refuses: Exception | None = None
         self.is_open = False
         self.opens: list[int] = []
+        #: Lanes that were given up, and are not owned until they are taken again.
+        self.given_up: set[int] = set()
         self.closes: list[int] = []
+        #: Called with each lane that is given up.
+        self.on_given_up: Callable[[int], object] = lambda lane: None
         self._lost: Exception | None = None
         self._news = asyncio.Event()
 
@@ -46,7 +52,7 @@ class FakeOwnership:
 
     @property
     def owned(self) -> frozenset[int]:
-        return self.given if self.is_open else frozenset()
+        return self.given - self.given_up if self.is_open else frozenset()
 
     async def open(self) -> None:
         self.opens.append(now_ms())
@@ -59,16 +65,78 @@ class FakeOwnership:
         while True:
             if self._lost is not None:
                 raise self._lost
-            if self.given != known:
-                return self.given
+            if self.owned != known:
+                return self.owned
             await self._news.wait()
 
     async def confirmed(self, lane: int) -> None:
         """Nobody asks here."""
 
+    def give_up(self, lane: int) -> None:
+        self.given_up.add(lane)
+        self.on_given_up(lane)
+        self._tell()
+
+    def take_again(self) -> None:
+        self.given_up.clear()
+        self._tell()
+
     async def close(self) -> None:
+        self.given_up.clear()
         self.closes.append(now_ms())
         self.is_open = False
+
+
+class FakeGroup:
+    """Members that share lanes, divided as `bridge.kafka.assignor` does, at once and without a broker."""
+
+    def __init__(self, lanes: int) -> None:
+        self.lanes = lanes
+        #: In the order of their joining.
+        self.members: list[GroupedOwnership] = []
+        self.divisions = 0
+
+    def member(self) -> GroupedOwnership:
+        """One that has not joined."""
+        return GroupedOwnership(self)
+
+    def divide(self) -> None:
+        """As when a member has come, gone or said something new."""
+        if self.members:
+            said = {str(place): member.claim for place, member in enumerate(self.members)}
+            shares = assign(self.lanes, said)
+            self.divisions += 1
+            for place, member in enumerate(self.members):
+                member.give(*shares[str(place)])
+
+
+class GroupedOwnership(FakeOwnership):
+    """`Ownership` of one member of a `FakeGroup`."""
+
+    def __init__(self, group: FakeGroup) -> None:
+        super().__init__()
+        self.group = group
+        self.on_given_up = lambda lane: group.divide()
+
+    @property
+    def claim(self) -> Claim:
+        return Claim(self.given, self.group.divisions, frozenset(self.given_up))
+
+    async def open(self) -> None:
+        await super().open()
+        self.group.members.append(self)
+        self.group.divide()
+
+    def take_again(self) -> None:
+        super().take_again()
+        self.group.divide()
+
+    async def close(self) -> None:
+        await super().close()
+        self.give()
+        if self in self.group.members:
+            self.group.members.remove(self)
+            self.group.divide()
 
 
 class Bridge:
@@ -77,6 +145,8 @@ class Bridge:
     def __init__(self, ownership: Ownership, **options: object) -> None:
         self.store = FakeStore()
         self.journals: dict[int, FakeJournal] = {}
+        #: The latest of each lane.
+        self.sources: dict[int, FakeSource] = {}
         #: By lane, every relay that was made.
         self.made: dict[int, list[Relay]] = {}
         #: Called with each source that is made.
@@ -85,6 +155,7 @@ class Bridge:
 
     def make(self, lane: int) -> Relay:
         source = FakeSource(self.journal(lane), f"{BRIDGE}-{lane}")
+        self.sources[lane] = source
         self.prepare(lane, source)
         relay = Relay(
             self.relay.options,
@@ -105,6 +176,17 @@ class Bridge:
 
     def put(self, lane: int, *bodies: bytes) -> None:
         self.journal(lane).put(f"orders-{lane}", *(Message(body) for body in bodies))
+
+    def share_with(self, other: Bridge) -> None:
+        """Relay between the other one's journals and store: another worker of the same bridge."""
+        self.store, self.journals = other.store, other.journals
+
+    def fail(self, *lanes: int) -> None:
+        """Have those of these lanes that are relayed here fail at a message, for good."""
+        for lane in lanes:
+            if lane in self.relay.lanes:
+                self.sources[lane].read_fails = SourceRefused(f"lane {lane} is refused here")
+                self.put(lane, b"refused")
 
     async def start(self) -> None:
         await self.relay.command(Command.START)

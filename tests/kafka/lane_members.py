@@ -13,7 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from bridge.clock import SystemClock
 from bridge.kafka.group_ownership import GroupOwnership
+from bridge.kafka.lane_holders import LaneHolders
 from bridge.kafka.ownership import JournalTopicOwnership, SourceOwnership
 from tests.kafka.lane_worker import connection
 
@@ -35,15 +37,22 @@ class Bridge:
         self.members: list[GroupOwnership] = []
         self.workers: list[Worker] = []
 
-    def member(self, *, lanes: int | None = None, **options: Any) -> JournalTopicOwnership:
+    def member(self, *, lanes: int | None = None, name: str = "", **options: Any) -> JournalTopicOwnership:
         made = JournalTopicOwnership(
             connection(self.bootstrap, **options),
             group=self.group,
             topic=self.topic,
             lanes=lanes or self.lanes,
+            name=name,
         )
         self.members.append(made)
         return made
+
+    def holders(self) -> LaneHolders:
+        """One that has asked nothing yet."""
+        return LaneHolders(
+            connection(self.bootstrap), group=self.group, lanes=self.lanes, side="target", clock=SystemClock()
+        )
 
     def on_source(self) -> SourceOwnership:
         made = SourceOwnership(connection(self.bootstrap), group=self.group, lanes=self.lanes)

@@ -11,10 +11,12 @@ import confluent_kafka
 import pytest
 import pytest_asyncio
 
+from bridge.demo.ports import free_ports
 from bridge.errors import SourceUnavailable, TargetRefused, TargetUnavailable
 from bridge.kafka.group_ownership import LEAVE_TIMEOUT_MS
 from bridge.kafka.identity import lane_of
 from bridge.kafka.ownership import JournalTopicOwnership
+from bridge.ownership import Division
 from tests.kafka.brokers import Cluster
 from tests.kafka.lane_members import LONGEST_S, MOVED_WITHIN_S, Bridge, divided, owns, until
 from tests.kafka.lane_worker import SESSION_TIMEOUT_MS, connection
@@ -159,6 +161,92 @@ async def test_who_is_no_member_confirms_nothing(bridge: Bridge) -> None:
         await member.confirmed(0)
     await member.open()
     await member.confirmed(0)
+
+
+# -- lanes that have failed ------------------------------------------------------------------------------
+
+
+async def test_a_lane_that_is_given_up_moves_within_3_s_and_comes_back_when_it_may(bridge: Bridge) -> None:
+    first, second = await bridge.joined(), await bridge.joined()
+    await divided(first, second)
+    lane, kept = sorted(first.owned)
+    first.give_up(lane)
+    assert first.owned == {kept}, "at once"
+    began = asyncio.get_running_loop().time()
+    await until(second, lambda owned: len(owned) == 3)
+    assert asyncio.get_running_loop().time() - began < MOVED_WITHIN_S
+    await second.confirmed(lane)
+    with pytest.raises(TargetUnavailable, match="another member"):
+        await first.confirmed(lane)
+    await second.close()
+    assert await owns(first, *sorted({0, 1, 2, 3} - {lane})) < MOVED_WITHIN_S
+    first.take_again()
+    await owns(first, 0, 1, 2, 3)
+
+
+async def test_a_lane_that_every_member_has_given_up_is_nobodys_until_one_joins(bridge: Bridge) -> None:
+    first, second = await bridge.joined(), await bridge.joined()
+    await divided(first, second)
+    first.give_up(0)
+    second.give_up(0)
+    await until(first, lambda owned: bool(owned) and 0 not in owned)
+    await until(second, lambda owned: bool(owned) and 0 not in owned)
+    assert (await bridge.holders().ask()).nobody == {0}
+    third = await bridge.joined()
+    await until(third, lambda owned: 0 in owned)
+
+
+async def test_a_member_that_comes_back_takes_what_it_had_given_up(bridge: Bridge) -> None:
+    member = await bridge.joined()
+    member.give_up(3)
+    await owns(member, 0, 1, 2)
+    await member.close()
+    await member.open()
+    await owns(member, 0, 1, 2, 3)
+
+
+# -- who holds which lane, as it is shown ----------------------------------------------------------------
+
+
+async def test_the_holders_of_all_lanes_are_told_to_members_and_others(bridge: Bridge) -> None:
+    await (await bridge.joined()).close()
+    holders = bridge.holders()
+    assert await holders.ask() == Division((), frozenset({0, 1, 2, 3}))
+    first, second = await bridge.joined(name="node-1"), await bridge.joined(name="node-2")
+    await divided(first, second)
+    failed = min(first.owned)
+    first.give_up(failed)
+    await until(second, lambda owned: failed in owned)
+    assert (await holders.ask()).members == (), "an answer holds for a while"
+    found = await bridge.holders().ask()
+    assert found.nobody == frozenset()
+    assert [(one.name, one.lanes, one.failed) for one in found.members] == [
+        ("node-1", first.owned, {failed}),
+        ("node-2", second.owned, frozenset()),
+    ]
+    assert {one.host for one in found.members} == {"127.0.0.1"}
+
+
+async def test_while_the_lanes_are_being_divided_their_holders_are_not_known(bridge: Bridge) -> None:
+    worker = await bridge.worker()
+    await worker.says(owned=[0, 1, 2, 3])
+    worker.send(signal.SIGSTOP)
+    joining = asyncio.create_task(bridge.member().open())
+    async with asyncio.timeout(LONGEST_S):
+        while True:
+            try:
+                await bridge.holders().ask()
+            except TargetUnavailable as error:
+                assert "is dividing its lanes" in str(error)  # noqa: PT017 - until it is
+                break
+    joining.cancel()
+    await asyncio.gather(joining, return_exceptions=True)
+
+
+async def test_a_cluster_that_cannot_be_asked_for_the_holders_is_named() -> None:
+    (port,) = free_ports(1)
+    with pytest.raises(TargetUnavailable, match="connector cluster: Describe group "):
+        await Bridge(f"127.0.0.1:{port}").holders().ask()
 
 
 # -- traps -----------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import uuid
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -25,8 +25,12 @@ from bridge.message import Message
 from bridge.operated import Operated
 from bridge.settings import load
 from bridge.store import Submission, Transaction
+from tests.acceptance.nodes import HOST, command, eventually
 from tests.kafka.brokers import Cluster
+from tests.kafka.check import Report, check, stamps_of
+from tests.kafka.nodes import KafkaNode, bridge_table, connector_tables
 from tests.kafka.secured import PASSWORD, USER, Right, allowed, secured_cluster
+from tests.kafka.traffic import Traffic, produce
 
 DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "kafka.md"
 #: The user of the target's connector; `USER` is the source's.
@@ -237,3 +241,122 @@ async def test_a_wrong_password_fails_the_bridge_and_is_not_tried_for_ever(rig: 
     assert "SASL_AUTHENTICATION_FAILED (58)" in reason
     assert reason.endswith("see sasl-mechanism, sasl-plain-username and sasl-plain-password")
     assert rig.password not in reason
+
+
+# -- one node of two loses a right -----------------------------------------------------------------------
+
+LANES: Final = 4
+
+
+class Pair:
+    """Two nodes that share a bridge; only the first one's user needs rights. The second has two workers."""
+
+    def __init__(self, cluster: Cluster, make_node: Callable[..., KafkaNode]) -> None:
+        self.cluster = cluster
+        self.bridge = f"b{uuid.uuid4().hex[:8]}"
+        self.topic = f"t{uuid.uuid4().hex[:8]}"
+        self.traffic = Traffic(seed=13, count=4_000, partitions=LANES)
+        self._records = self.traffic.records()
+        cluster.create_topic(self.topic, LANES)
+        user = {
+            "security-protocol": "SASL_PLAINTEXT",
+            "sasl-plain-username": USER,
+            "sasl-plain-password": PASSWORD,
+        }
+        listener = cluster.bootstrap_of("SASL_PLAINTEXT")
+        self.first = make_node("node-1", self._settings(listener, user))
+        self.second = make_node("node-2", self._settings(cluster.bootstrap, {}), node="workers = 2")
+
+    def _settings(self, listener: str, options: dict[str, str]) -> str:
+        connectors = {"eu": listener, "us": self.cluster.bootstrap}
+        bridge = bridge_table(
+            self.bridge,
+            queue_name=self.topic,
+            forwarding_address="us.{address}",
+            source_connector="eu",
+            static_connectors=["us"],
+            concurrency=LANES,
+        )
+        return connector_tables(connectors, {"eu": options}) + "\n" + bridge
+
+    def rights(self) -> list[Right]:
+        return [row.right(self.bridge, self.topic) for row in needed("source", "Kafka to Kafka")]
+
+    def send(self, count: int) -> None:
+        produce(self.cluster, self.topic, [next(self._records) for _ in range(count)])
+
+    def arrived(self) -> Report:
+        stamps = stamps_of(self.cluster, self.topic, self.traffic)
+        return check(self.cluster, f"us.{self.topic}", self.traffic, stamps=stamps)
+
+    def await_arrived(self, count: int) -> None:
+        def all_there() -> bool:
+            found[0] = self.arrived().read
+            return found[0] >= count
+
+        found = [0]
+        eventually(all_there, f"{count} have arrived", WITHIN_S)
+
+    def await_shared(self) -> None:
+        """Return when both nodes say of themselves that they have lanes, together all."""
+
+        def shared() -> bool:
+            first, second = (node.status(self.bridge)["lanes"]["here"] for node in (self.first, self.second))
+            return bool(first and second) and sorted([*first, *second]) == [*range(LANES)]
+
+        eventually(shared, "the nodes share the lanes", WITHIN_S)
+
+    def divided(self, node: KafkaNode) -> dict[str, list[int]]:
+        """Which member has which lanes, as one of the nodes shows it."""
+
+        def known() -> dict[str, list[int]] | None:
+            lanes = node.status(self.bridge)["lanes"]
+            return lanes["members"] and {member["name"]: member["lanes"] for member in lanes["members"]}
+
+        return eventually(known, f"{node.name} knows who has which lane", WITHIN_S)
+
+    def await_left(self, name: str, node: KafkaNode) -> None:
+        """Return when one of the nodes shows no member of this name."""
+        eventually(lambda: name not in self.divided(node), f"{name} has left", WITHIN_S)
+
+    def shown(self, node: KafkaNode) -> list[str]:
+        """The lines of lanes of ``core-bridge status``."""
+        ended = command("status", "--operations", f"http://{HOST}:{node.operations_port}", "--url", node.url)
+        return [line for line in ended.out.splitlines() if line.startswith("lanes ")]
+
+
+def test_a_node_whose_rights_are_taken_leaves_its_lanes_to_the_other(
+    secured: Cluster, make_node: Callable[..., KafkaNode]
+) -> None:
+    pair = Pair(secured, make_node)
+    with allowed(secured, *pair.rights()):
+        pair.first.start()
+        pair.second.start()
+        pair.await_shared()
+        pair.send(2_000)
+        pair.await_arrived(2_000)
+        assert pair.divided(pair.first) == pair.divided(pair.second)
+        assert pair.divided(pair.first).keys() == {"node-1", "node-2 worker 1", "node-2 worker 2"}
+    pair.send(1_000)
+    reason = pair.first.await_failed(pair.bridge)
+    assert f"needs the ACL Read on topic {pair.topic}" in reason
+    pair.await_arrived(3_000)
+    for node in (pair.first, pair.second):
+        pair.await_left("node-1", node)
+        assert sorted(lane for lanes in pair.divided(node).values() for lane in lanes) == [*range(LANES)]
+    assert pair.first.status(pair.bridge)["lanes"]["here"] == []
+    assert pair.first.ops.get("/ready").status == 503
+    assert pair.second.ops.get("/ready").status == 200
+    workers = pair.divided(pair.second)
+    assert pair.shown(pair.first) == [
+        f"lanes {pair.bridge} {','.join(map(str, lanes))} {name} 127.0.0.1"
+        for name, lanes in sorted(workers.items())
+    ]
+    with allowed(secured, *pair.rights()):
+        assert pair.first.ops.call("POST", f"/v1/bridges/{pair.bridge}/start").status == 200
+        pair.await_shared()
+        pair.first.await_state(pair.bridge, "RUNNING")
+        pair.send(1_000)
+        pair.await_arrived(4_000)
+        report = pair.arrived()
+        assert report.ok, str(report)

@@ -1,16 +1,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 from structlog.testing import LogCapture
 
 from bridge.backoff import Backoff
-from bridge.errors import Conflict, SourceGap, TargetRefused, TargetUnavailable
+from bridge.errors import Conflict, SourceGap, SourceRefused, TargetRefused, TargetUnavailable
 from bridge.lanes import STANDBY, AllLanes
 from bridge.lifecycle import Command, State
 from tests.fakes.ends import FakeSource
-from tests.fakes.lanes import Bridge, FakeOwnership, until
+from tests.fakes.lanes import Bridge, FakeGroup, FakeOwnership, until
 from tests.fakes.virtual_time import in_virtual_time, now_ms
 
 START, STOP, PAUSE, RESUME = Command.START, Command.STOP, Command.PAUSE, Command.RESUME
@@ -219,6 +220,202 @@ async def test_one_lane_that_failed_shows_and_the_others_go_on_until_start_tries
     await bridge.own(0, 1)
     assert (bridge.relay.reason, bridge.store.opens) == ("", opens + 1)
     await bridge.stop()
+
+
+# -- lanes that FAILED, shared with others ---------------------------------------------------------------
+
+
+def failing(*lanes: int) -> Callable[[int, FakeSource], None]:
+    """Makes the sources of these lanes fail for good at the first read."""
+
+    def prepare(lane: int, source: FakeSource) -> None:
+        if lane in lanes:
+            source.read_fails = SourceRefused(f"needs the ACL Read on topic orders-{lane}")
+
+    return prepare
+
+
+@in_virtual_time
+async def test_a_lane_that_failed_is_given_up_and_the_others_go_on(log: LogCapture) -> None:
+    ownership = FakeOwnership(0, 1, 2)
+    bridge = Bridge(ownership)
+    bridge.prepare = failing(1)
+    await bridge.start()
+    await until(lambda: bridge.relay.held == [0, 2])
+    assert (ownership.given_up, ownership.is_open) == ({1}, True)
+    assert bridge.relay.state is State.FAILED
+    assert bridge.relay.reason == "lane 1: SOURCE_REFUSED: needs the ACL Read on topic orders-1"
+    given_up = [entry for entry in log.entries if entry["event"] == "lane-given-up"]
+    assert [(entry["lane"], entry["owned"]) for entry in given_up] == [(1, [0, 2])]
+    bridge.put(2, b"goes on")
+    await bridge.arrived(2, b"goes on")
+    await bridge.stop()
+    assert (bridge.relay.state, bridge.relay.reason) == (State.STOPPED, "")
+
+
+@in_virtual_time
+async def test_a_lane_is_given_up_when_its_ends_are_closed() -> None:
+    """The next worker need not wait for what this one holds, nor fence it."""
+    ownership = FakeOwnership(0)
+    bridge = Bridge(ownership)
+    done: list[str] = []
+
+    class Closing(FakeSource):
+        async def close(self) -> None:
+            await asyncio.sleep(5)
+            done.append("closed")
+            await super().close()
+
+    def prepare(lane: int, source: FakeSource) -> None:
+        source.__class__ = Closing
+        failing(0)(lane, source)
+
+    bridge.prepare = prepare
+    ownership.on_given_up = lambda lane: done.append(f"lane {lane} given up")
+    await bridge.start()
+    await until(lambda: bool(ownership.closes))
+    assert done == ["closed", "lane 0 given up"]
+    await bridge.stop()
+
+
+@in_virtual_time
+async def test_a_bridge_that_failed_on_every_lane_leaves_and_start_takes_part_again(log: LogCapture) -> None:
+    ownership = FakeOwnership(0, 1)
+    bridge = Bridge(ownership)
+    bridge.prepare = failing(0, 1)
+    await bridge.start()
+    await until(lambda: bool(ownership.closes))
+    assert (bridge.relay.state, ownership.is_open, bridge.relay.held) == (State.FAILED, False, [])
+    reason = "lane 0: SOURCE_REFUSED: needs the ACL Read on topic orders-0 (FAILED too: lane 1)"
+    assert bridge.relay.reason == reason
+    assert [entry["reason"] for entry in log.entries if entry["event"] == "bridge-failed"][-1] == reason
+    bridge.prepare = failing()
+    bridge.put(1, b"m")
+    await bridge.start()
+    await bridge.own(0, 1)
+    await bridge.arrived(1, b"m")
+    assert bridge.relay.reason == ""
+    await bridge.stop()
+
+
+@in_virtual_time
+async def test_start_takes_a_lane_again_that_was_given_up_while_the_others_went_on() -> None:
+    ownership = FakeOwnership(0, 1)
+    bridge = Bridge(ownership)
+    bridge.prepare = failing(1)
+    await bridge.start()
+    await until(lambda: bridge.relay.held == [0])
+    stayed = bridge.relay.lanes[0]
+    bridge.prepare = failing()
+    await bridge.start()
+    await bridge.own(0, 1)
+    assert (bridge.relay.reason, bridge.relay.lanes[0] is stayed) == ("", True)
+    assert len(ownership.opens) == 1
+    await bridge.stop()
+
+
+@in_virtual_time
+async def test_a_bridge_left_without_a_lane_by_the_others_leaves_if_one_has_failed_on_it() -> None:
+    """The last lane that worked here went to another worker: what has failed is all that there is to say."""
+    ownership = FakeOwnership(0, 1)
+    bridge = Bridge(ownership)
+    bridge.prepare = failing(1)
+    await bridge.start()
+    await until(lambda: bridge.relay.held == [0])
+    ownership.give(1)
+    await until(lambda: bool(ownership.closes))
+    assert bridge.relay.state is State.FAILED
+    await bridge.stop()
+
+
+@in_virtual_time
+async def test_a_failed_bridge_does_not_lose_its_reason_with_its_membership() -> None:
+    ownership = FakeOwnership(0, 1)
+    bridge = Bridge(ownership)
+    bridge.prepare = failing(1)
+    await bridge.start()
+    await until(lambda: bridge.relay.held == [0])
+    ownership.lose(GONE)
+    await until(lambda: len(ownership.opens) == 2 and bridge.relay.held == [0])
+    await until(lambda: bridge.relay.lanes[0].state is State.RUNNING)
+    assert (bridge.relay.state, ownership.given_up) == (State.FAILED, {1})
+    await bridge.stop()
+
+
+# -- several workers and a group that divides as a real one does -----------------------------------------
+
+
+@in_virtual_time
+async def test_what_fails_on_one_node_only_is_moved_by_the_others_and_comes_back_with_start() -> None:
+    group = FakeGroup(4)
+    first, second = Bridge(group.member()), Bridge(group.member())
+    second.share_with(first)
+    await first.start()
+    await second.start()
+    await first.own(0, 1)
+    await second.own(2, 3)
+    undisturbed, tried = dict(second.relay.lanes), sum(map(len, first.made.values()))
+    first.prepare = failing(0, 1, 2, 3)
+    first.fail(*range(4))
+    await second.own(0, 1, 2, 3)
+    assert {lane: second.relay.lanes[lane] for lane in undisturbed} == undisturbed
+    assert (first.relay.state, first.relay.held, len(group.members)) == (State.FAILED, [], 1)
+    assert sum(map(len, first.made.values())) == tried, "no lane of the other one's was tried on it"
+    for lane in range(4):
+        second.put(lane, b"m%d" % lane)
+        refused = [b"refused"] if lane in (0, 1) else []
+        await second.arrived(lane, *refused, b"m%d" % lane)
+    first.prepare = failing()
+    await first.start()
+    await until(lambda: len(first.relay.held) == len(second.relay.held) == 2)
+    await first.stop()
+    await second.stop()
+
+
+@in_virtual_time
+async def test_a_lane_that_fails_everywhere_stands_still_alone_and_each_worker_names_it(
+    log: LogCapture,
+) -> None:
+    group = FakeGroup(4)
+    workers = [Bridge(group.member()) for _ in range(3)]
+    for worker in workers:
+        worker.share_with(workers[0])
+        worker.prepare = failing(2)
+    for worker in workers:
+        await worker.start()
+
+    def given_up() -> list[int]:
+        return [entry["lane"] for entry in log.entries if entry["event"] == "lane-given-up"]
+
+    await until(lambda: len(given_up()) == 3)
+    await until(lambda: sorted(lane for worker in workers for lane in worker.relay.held) == [0, 1, 3])
+    assert {worker.relay.state for worker in workers} == {State.FAILED}
+    assert all(worker.relay.reason.startswith("lane 2: ") for worker in workers)
+    divisions = group.divisions
+    await asyncio.sleep(600)
+    assert group.divisions == divisions, "it does not go round and round"
+    assert given_up() == [2, 2, 2]
+    for worker in workers:
+        worker.prepare = failing()
+    await workers[1].start()
+    await until(lambda: 2 in workers[1].relay.held)
+    for worker in workers:
+        await worker.stop()
+
+
+@in_virtual_time
+async def test_the_last_worker_takes_what_the_others_leave_though_a_lane_has_failed_on_it() -> None:
+    group = FakeGroup(3)
+    first, second = Bridge(group.member()), Bridge(group.member())
+    second.share_with(first)
+    first.prepare = failing(0)
+    await first.start()
+    await second.start()
+    await until(lambda: first.relay.state is State.FAILED and len(second.relay.held) == 2)
+    assert sorted([*first.relay.held, *second.relay.held]) == [0, 1, 2]
+    await second.stop()
+    await until(lambda: first.relay.held == [1, 2])
+    await first.stop()
 
 
 # -- ownership comes and goes ----------------------------------------------------------------------------

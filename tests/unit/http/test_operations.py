@@ -28,7 +28,7 @@ class FakeControl:
     def ready(self) -> tuple[bool, Sequence[str], Mapping[str, str]]:
         return not self.reasons, self.reasons, {"orders-to-hub": "RUNNING"}
 
-    def status(self) -> Mapping[str, Any]:
+    async def status(self) -> Mapping[str, Any]:
         return {"node": "edge", "bridges": []}
 
     async def metrics_text(self) -> bytes:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from typing import TypeAlias
 
 import pytest
 from hypothesis import given
@@ -9,6 +11,8 @@ from hypothesis import strategies as st
 from bridge.kafka.assignor import Claim, assign, decode, encode, protocol_name
 
 NOBODY = Claim()
+#: How many lanes, and what each member says.
+Group: TypeAlias = tuple[int, dict[str, Claim]]
 
 
 def claims_of(shares: dict[str, frozenset[int]], generation: int = 1) -> dict[str, Claim]:
@@ -62,6 +66,39 @@ def test_lanes_that_there_are_no_more_are_nobodys() -> None:
     assert assign(2, {"a": Claim(frozenset({1, 5, -1}), 1)}) == {"a": frozenset({0, 1})}
 
 
+def test_a_lane_that_has_failed_on_a_member_goes_to_another_and_no_other_comes_for_it() -> None:
+    """What failed on the first may lie in its node: the next lane would fail on it, too."""
+    said = {
+        "a": Claim(frozenset({1}), 5, frozenset({0})),
+        "b": Claim(frozenset({2, 3}), 5),
+    }
+    assert assign(4, said) == {"a": frozenset({1}), "b": frozenset({0, 2, 3})}
+
+
+def test_a_member_on_which_a_lane_has_failed_keeps_no_more_than_its_share() -> None:
+    said = {"a": Claim(frozenset({1, 2, 3}), 5, frozenset({0})), "b": NOBODY}
+    assert assign(4, said) == {"a": frozenset({1, 2}), "b": frozenset({0, 3})}
+
+
+def test_a_lane_that_has_failed_on_every_member_is_nobodys_and_the_others_are_shared() -> None:
+    failed = frozenset({2})
+    said = {"a": Claim(frozenset({0, 1, 3, 4}), 5, failed), "b": Claim(frozenset(), 5, failed)}
+    shares = assign(5, said)
+    assert shares == {"a": frozenset({0, 1}), "b": frozenset({3, 4})}
+    assert assign(5, {"a": Claim(frozenset({0}), 5, frozenset({0}))}) == {"a": frozenset({1, 2, 3, 4})}
+
+
+def test_members_on_which_different_lanes_have_failed_take_each_others() -> None:
+    said = {"a": Claim(frozenset({1}), 5, frozenset({0})), "b": Claim(frozenset({0}), 5, frozenset({1}))}
+    assert assign(2, said) == {"a": frozenset({1}), "b": frozenset({0})}
+    swapped = {"a": Claim(frozenset({0}), 5, frozenset({0})), "b": Claim(frozenset({1}), 5, frozenset({1}))}
+    assert assign(2, swapped) == {"a": frozenset({1}), "b": frozenset({0})}
+
+
+def test_a_claim_of_a_version_that_gave_no_lane_up_is_read() -> None:
+    assert decode(b'{"v":1,"lanes":[1],"generation":3}') == Claim(frozenset({1}), 3)
+
+
 @pytest.mark.parametrize(
     "data", [b"", b"\xff", b"[]", b"null", b"7", b'{"v":2,"lanes":[1],"generation":1}', b'{"v":1,"lanes":3}']
 )
@@ -74,20 +111,47 @@ def test_members_that_count_lanes_differently_do_not_speak_the_same_protocol() -
 
 
 def claims(lanes: int) -> st.SearchStrategy[Claim]:
-    return st.builds(Claim, st.frozensets(st.integers(-1, lanes + 1)), st.integers(-1, 4))
+    some = st.frozensets(st.integers(-1, lanes + 1))
+    return st.builds(Claim, some, st.integers(-1, 4))
+
+
+def failing_claims(lanes: int) -> st.SearchStrategy[Claim]:
+    some = st.frozensets(st.integers(0, lanes - 1))
+    return st.builds(Claim, some, st.integers(-1, 4), some, st.text(max_size=3))
 
 
 @st.composite
-def groups(draw: st.DrawFn) -> tuple[int, dict[str, Claim]]:
+def groups(draw: st.DrawFn, claims: Callable[[int], st.SearchStrategy[Claim]] = claims) -> Group:
     lanes = draw(st.integers(1, 12))
     members = draw(st.lists(st.text("abcdef", min_size=1, max_size=3), min_size=1, max_size=6, unique=True))
     return lanes, {member: draw(claims(lanes)) for member in members}
 
 
-@given(groups(), st.randoms(use_true_random=False))
-def test_every_lane_has_one_owner_evenly_whoever_leads(
-    group: tuple[int, dict[str, Claim]], chance: random.Random
+@given(groups(failing_claims), st.randoms(use_true_random=False))
+def test_what_failed_on_a_member_is_never_its_own_again_and_all_else_is_somebodys(
+    group: Group, chance: random.Random
 ) -> None:
+    lanes, said = group
+    shares = assign(lanes, said)
+    assert all(not owned & said[member].failed for member, owned in shares.items())
+    nobodys = frozenset.intersection(*[claim.failed for claim in said.values()])
+    assert sorted(lane for owned in shares.values() for lane in owned) == sorted({*range(lanes)} - nobodys)
+    shuffled = list(said.items())
+    chance.shuffle(shuffled)
+    assert assign(lanes, dict(shuffled)) == shares
+
+
+@given(groups(failing_claims))
+def test_a_division_among_members_that_have_failed_on_lanes_stands(group: Group) -> None:
+    """However often they join again with nothing new to say."""
+    lanes, said = group
+    shares = assign(lanes, said)
+    after = {member: Claim(owned, 9, said[member].failed) for member, owned in shares.items()}
+    assert assign(lanes, after) == shares
+
+
+@given(groups(), st.randoms(use_true_random=False))
+def test_every_lane_has_one_owner_evenly_whoever_leads(group: Group, chance: random.Random) -> None:
     lanes, said = group
     shares = assign(lanes, said)
     assert sorted(lane for owned in shares.values() for lane in owned) == list(range(lanes))
@@ -100,7 +164,7 @@ def test_every_lane_has_one_owner_evenly_whoever_leads(
 
 
 @given(groups())
-def test_nothing_moves_while_nobody_comes_or_goes(group: tuple[int, dict[str, Claim]]) -> None:
+def test_nothing_moves_while_nobody_comes_or_goes(group: Group) -> None:
     lanes, said = group
     shares = assign(lanes, said)
     assert assign(lanes, claims_of(shares, 9)) == shares
@@ -118,6 +182,6 @@ def test_no_even_division_moves_fewer_lanes(lanes: int, count: int, data: st.Dat
     assert moved(before, after) == after["new"]
 
 
-@given(claims(8))
+@given(failing_claims(8))
 def test_a_claim_survives_the_way_to_the_leader(claim: Claim) -> None:
     assert decode(encode(claim)) == claim

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from typing import Any
+
+from bridge.cli.status import describe
+
+BRIDGE = {"name": "eu-to-us", "state": "FAILED", "source": "eu:orders", "target": "us"}
+
+
+def lines(**lanes: Any) -> list[str]:
+    """What is shown of the lanes of a bridge."""
+    given = {"here": [], "members": None, "nobody": None, "trouble": None, **lanes}
+    shown = describe({"node": "node-1", "ready": True, "bridges": [{**BRIDGE, "lanes": given}]})
+    return [line.removeprefix("lanes eu-to-us ") for line in shown if line.startswith("lanes ")]
+
+
+def member(name: str, *lanes: int, failed: tuple[int, ...] = ()) -> dict[str, Any]:
+    return {"name": name, "host": "10.0.0.7", "lanes": [*lanes], "failed": [*failed]}
+
+
+def test_a_bridge_without_lanes_has_no_line_of_them() -> None:
+    shown = [*describe({"node": "node-1", "ready": True, "bridges": [{**BRIDGE, "lanes": None}]})]
+    assert shown == ["node node-1 ready", "bridge eu-to-us FAILED eu:orders -> us "]
+
+
+def test_each_member_is_shown_with_its_lanes_and_what_failed_on_it() -> None:
+    members = [member("node-1", 0, failed=(2, 3)), member("node-2", 1, 4), member("node-3")]
+    assert lines(here=[0], members=members, nobody=[2, 3]) == [
+        "0 node-1 10.0.0.7 (failed there: 2,3)",
+        "1,4 node-2 10.0.0.7",
+        "none node-3 10.0.0.7",
+        "2,3 nobody",
+    ]
+
+
+def test_where_the_group_cannot_be_asked_the_lanes_of_this_node_are_shown() -> None:
+    assert lines(here=[0, 1], trouble="TARGET_UNAVAILABLE: timed out") == [
+        "0,1 here (of other nodes nothing is known: TARGET_UNAVAILABLE: timed out)"
+    ]
+
+
+def test_a_bridge_that_shares_with_no_other_process_has_its_lanes_here() -> None:
+    assert lines(here=[0]) == ["0 here"]
