@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from bridge import runs as run_arithmetic
@@ -62,4 +63,21 @@ class Batch:
             block=block,
             refused=tuple(position for position in self.refused if position >= next_position),
             refusals=tuple(refusal for refusal in self.refusals if refusal[0] >= next_position),
+        )
+
+    def without(self, positions: Collection[int]) -> Batch:
+        """The batch with these positions of its messages covered and empty: they have dead letters.
+
+        Itself where it has none of them.
+        """
+        places = list(run_arithmetic.positions(self.runs))
+        dropped = [index for index, place in enumerate(places) if place in positions]
+        if not dropped or self.block is None:
+            return self
+        return replace(
+            self,
+            runs=run_arithmetic.join((place, place) for place in places if place not in positions),
+            block=self.block.without(dropped),
+            refused=tuple(sorted({*self.refused, *(places[index] for index in dropped)})),
+            refusals=tuple(refusal for refusal in self.refusals if refusal[0] not in positions),
         )

@@ -83,7 +83,7 @@ class Control:
                 {
                     "name": name,
                     "state": relay.state.value,
-                    "reason": relay.reason or relay.counts.trouble or None,
+                    "reason": relay.reason or relay.counts.trouble or relay.counts.throttled or None,
                     "source": summary.source,
                     "target": summary.target,
                     "guarantee": summary.guarantee,
@@ -91,6 +91,7 @@ class Control:
                     "sent": relay.counts.sent,
                     "acknowledged": relay.counts.acknowledged,
                     "refused": relay.counts.refused,
+                    "resent": relay.counts.resent,
                     "in-flight": relay.in_flight,
                     "reconnects": relay.counts.reconnects,
                     "lanes": held,

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bridge import logs
@@ -37,6 +38,7 @@ from bridge.lanes import LanedRelay
 from bridge.operated import Operated
 from bridge.ownership import AllLanes, AskDivision, Ownership
 from bridge.ports import Source, Target
+from bridge.pump import Counts
 from bridge.relay import Relay
 from bridge.relay_settings import relay_options
 from bridge.settings.bridges import Bridge
@@ -149,19 +151,22 @@ class KafkaAssembly:
 
     def _from_journal(self, bridge: Bridge) -> Relay:
         assert self._others is not None
+        counts, dead_letters = Counts(), self._others.dead_letters(bridge)
         return Relay(
             relay_options(bridge),
             self._others.source(bridge),
-            self._target(bridge, 0, None),
+            self._target(bridge, 0, None, counts=counts, dead_letters=dead_letters),
             clock=self._clock,
-            dead_letters=self._others.dead_letters(bridge),
+            dead_letters=dead_letters,
+            counts=counts,
         )
 
     def _lane(self, bridge: Bridge, lane: int, ownership: Ownership) -> Relay:
         source = self._source(bridge, lane)
         dead_letters: Burier | None
         if self._settings.is_kafka(bridge.static_connectors[0]):
-            target = self._target(bridge, lane, ownership)
+            counts = Counts()
+            target = self._target(bridge, lane, ownership, counts=counts)
             dead_letters = target if bridge.dead_letter_address else None
             return Relay(
                 relay_options(bridge),
@@ -172,6 +177,7 @@ class KafkaAssembly:
                 lag=lambda: source.lag,
                 parked=lambda: source.parked,
                 waits=lambda: source.waits,
+                counts=counts,
             )
         assert self._others is not None
         return Relay(
@@ -224,16 +230,26 @@ class KafkaAssembly:
         )
         return SentLog(self._write_lines, writer)
 
-    def _target(self, bridge: Bridge, lane: int, ownership: Ownership | None) -> KafkaTarget:
+    def _target(
+        self,
+        bridge: Bridge,
+        lane: int,
+        ownership: Ownership | None,
+        *,
+        counts: Counts | None = None,
+        dead_letters: Burier | None = None,
+    ) -> KafkaTarget:
         return KafkaTarget(
             self.connection(bridge.static_connectors[0]),
             self._journal_topic(bridge),
             lane,
-            self.target_options(bridge),
+            replace(self.target_options(bridge), buries=bool(bridge.dead_letter_address)),
             clock=self._clock,
             confirmed=None if ownership is None else lambda: ownership.confirmed(lane),
             write_lines=self._write_lines,
             on_duplicates=self._duplicates_of(bridge.name).add,
+            counts=counts,
+            dead_letters=dead_letters,
         )
 
     def target_options(self, bridge: Bridge) -> KafkaTargetOptions:

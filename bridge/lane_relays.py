@@ -79,6 +79,7 @@ class LaneRelays:
         total.parked = len(parked)
         waits = [(lane, text) for lane, relay in self.lanes.items() for text in relay.waits()]
         troubles = [(lane, relay.counts.trouble) for lane, relay in self.lanes.items()] + parked + waits
+        troubles += [(lane, relay.counts.throttled) for lane, relay in self.lanes.items()]
         total.trouble = next((f"lane {lane}: {trouble}" for lane, trouble in troubles if trouble), "")
         return total
 
@@ -168,5 +169,7 @@ def _add(total: Counts, part: Counts) -> None:
     total.refused += part.refused
     total.replayed += part.replayed
     total.repeated += part.repeated
+    total.resent += part.resent
+    total.throttled_ms += part.throttled_ms
     total.reconnects += part.reconnects
     total.last_progress_ms = max(total.last_progress_ms, part.last_progress_ms)

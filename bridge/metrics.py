@@ -45,6 +45,11 @@ MESSAGES_ACKNOWLEDGED: Final = _counter(
 MESSAGES_REFUSED: Final = _counter(
     "messages_refused_total", "Messages that the target refused for good; see the dead letters.", _BRIDGE
 )
+MESSAGES_RESENT: Final = _counter(
+    "messages_resent_total",
+    "Messages sent in vain, that were or will be sent again: not taken, or their transaction failed.",
+    _BRIDGE,
+)
 MESSAGES_FILTERED: Final = _counter(
     "messages_filtered_total", "Messages that the bridge's filter passed over.", _BRIDGE
 )
@@ -65,6 +70,9 @@ PARKED_PARTITIONS: Final = _gauge(
 CONNECTED: Final = _gauge("connected", "1 while the bridge has its target, else 0.", _BRIDGE)
 STATE: Final = _gauge(
     "state", "1 for the state that the bridge is in, 0 for the others.", ("bridge", "state")
+)
+THROTTLED_SECONDS: Final = _counter(
+    "throttled_seconds_total", "How long the target's brokers have asked to wait (quotas).", _BRIDGE
 )
 RECONNECTS: Final = _counter("reconnects_total", "Times that the bridge connected again.", _BRIDGE)
 ID_CACHE_ENTRIES: Final = _gauge("id_cache_entries", "Duplicate IDs remembered.", _ADDRESS)

@@ -78,6 +78,9 @@ class Receipt:
     committed: int = 0
     #: Those of them with a known ID, where no receiving node counts them.
     repeated: int = 0
+    #: STORED: positions of the batch that can never be taken and have dead letters, which are durable. The
+    #: batch counts as one without those.
+    buried: tuple[int, ...] = ()
     #: The target's clock less ours, ms; None: not measured, or one clock.
     clock_offset_ms: int | None = None
 

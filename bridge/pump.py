@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from bridge import runs as run_arithmetic
 from bridge.backoff import Backoff
 from bridge.batch import Batch
 from bridge.clock import Clock
@@ -39,6 +38,11 @@ class Counts:
     replayed: int = 0
     #: Those with a producer's ID that it knows, where it is no node, which counts them itself.
     repeated: int = 0
+    #: Messages that were sent in vain: their batch was not taken, or not confirmed when a session ended; or
+    #: the target itself had to write them again.
+    resent: int = 0
+    #: How long the target's brokers have asked to wait (quotas), ms.
+    throttled_ms: int = 0
     reconnects: int = 0
     #: Wall clock, ms, of the last receipt that moved something; 0: none yet.
     last_progress_ms: int = 0
@@ -46,6 +50,8 @@ class Counts:
     parked: int = 0
     #: Why a stream waits for the target, or the connection failed; empty: all is well.
     trouble: str = ""
+    #: How the target's brokers throttle now; empty: they do not.
+    throttled: str = ""
 
 
 @dataclass(slots=True)
@@ -137,6 +143,7 @@ class Pump:
         finally:
             for entry in self._in_flight:
                 self.window.confirmed(entry.batch.size, entry.batch.count)
+                self.counts.resent += entry.batch.count
             deliveries = [entry.delivery for entry in self._in_flight]
             self._in_flight.clear()
             await _cancel(settling, sending, stopping, losing, *deliveries, self._covering)
@@ -229,19 +236,7 @@ class Pump:
     def _without_refused(self, batch: Batch) -> Batch:
         """The batch with positions that have a dead letter covered and empty."""
         refused = self.memory.refused.get(batch.stream)
-        if not refused or batch.block is None:
-            return batch
-        places = list(run_arithmetic.positions(batch.runs))
-        dropped = [index for index, place in enumerate(places) if place in refused]
-        if not dropped:
-            return batch
-        return replace(
-            batch,
-            runs=run_arithmetic.join((place, place) for place in places if place not in refused),
-            block=batch.block.without(dropped),
-            refused=tuple(places[index] for index in dropped),
-            refusals=(),
-        )
+        return batch.without(refused) if refused else batch
 
     # -- coverage without messages ---------------------------------------------------------------------
 
@@ -290,6 +285,9 @@ class Pump:
     async def _take(self, batch: Batch, receipt: Receipt) -> None:
         match receipt.verdict:
             case Verdict.STORED | Verdict.DUPLICATE:
+                if receipt.buried:
+                    batch = batch.without(receipt.buried)
+                    self.counts.refused += len(receipt.buried)
                 assert receipt.next >= batch.upto, f"{receipt} does not cover what it confirms"
                 self.counts.acknowledged += batch.count
                 self.counts.replayed += receipt.duplicates - receipt.repeated
@@ -300,10 +298,13 @@ class Pump:
                 self._forget(batch)
                 await self.source.settled(batch, receipt)
             case Verdict.REFUSED:
+                self.counts.resent += batch.count
                 self._put_off_now(batch.stream)
                 await self._bury(batch, receipt)
-            case Verdict.NOT_NOW if batch.stream not in self._put_off:  # else it is behind the one that was
-                self._wait(batch.stream, receipt.reason)
+            case Verdict.NOT_NOW:
+                self.counts.resent += batch.count
+                if batch.stream not in self._put_off:  # else it is behind the one that was
+                    self._wait(batch.stream, receipt.reason)
 
     def _forget(self, batch: Batch) -> None:
         """What the target's word has made history."""

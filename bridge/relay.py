@@ -102,10 +102,12 @@ class Relay:
         lag: Callable[[], tuple[int, int | None]] | None = None,
         parked: Callable[[], Sequence[str]] = tuple,
         waits: Callable[[], Sequence[str]] = tuple,
+        counts: Counts | None = None,
     ) -> None:
         self.options = options
         self.state = State.STOPPED
-        self.counts = Counts()
+        #: The target's own too, where it was made with them.
+        self.counts = Counts() if counts is None else counts
         self.window = Window(options.confirmation_window_size)
         #: Why it is FAILED; empty otherwise.
         self.reason = ""

@@ -20,6 +20,9 @@ import aiokafka.conn
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaConnectionError
+from aiokafka.protocol.fetch import FetchRequest
+
+from bridge.kafka.throttling import honour
 
 #: Bytes a connection reads ahead: with aiokafka's 64 KiB a fetch of 1 MiB wakes the loop sixteen times.
 READER_LIMIT: Final = 16 * 1024 * 1024
@@ -68,6 +71,7 @@ class KafkaConnection:
         }
         consumer = aiokafka.AIOKafkaConsumer(**options)
         _expect_brokers(consumer._client)  # noqa: SLF001
+        honour(consumer._client, FetchRequest)  # noqa: SLF001
         return consumer
 
     async def started_consumer(self, **own: Any) -> aiokafka.AIOKafkaConsumer:

@@ -38,7 +38,7 @@ class DeliveryQueue:
         self._arrived.set()
         return future
 
-    def take(self) -> list[Delivery]:
+    def take(self, most_bytes: int = TRANSACTION_BYTES) -> list[Delivery]:
         """What the next transaction takes: at least one batch where somebody waits for one."""
         taken: list[Delivery] = []
         size = count = 0
@@ -48,7 +48,7 @@ class DeliveryQueue:
                 continue
             batch = self._queue[0].batch
             size, count = size + batch.size, count + batch.count
-            if taken and (size > TRANSACTION_BYTES or count > TRANSACTION_MESSAGES):
+            if taken and (size > most_bytes or count > TRANSACTION_MESSAGES):
                 break
             taken.append(self._queue.popleft())
         return taken

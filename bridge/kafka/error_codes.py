@@ -62,6 +62,14 @@ HINTS: Final[Mapping[int, str]] = {
     89: "the cluster's quota is used up; tried again",
 }
 
+#: A record that the broker will never take. The record batch with it is refused whole.
+RECORD_ERRORS: Final[Mapping[int, str]] = {
+    10: "MESSAGE_TOO_LARGE",
+    18: "RECORD_LIST_TOO_LARGE",
+    32: "INVALID_TIMESTAMP",
+    87: "INVALID_RECORD",
+}
+
 #: What does not pass by itself: rights, credentials, versions, settings, and records that will not do.
 FOR_GOOD: Final = frozenset(
     {

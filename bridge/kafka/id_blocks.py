@@ -1,7 +1,7 @@
 """The duplicate IDs of one target address in a lane, and the blocks in which Kafka keeps them. Pure.
 
-The cache of an address with room for n IDs is stored as a ring of ``ceil(n / BLOCK_IDS) + 1`` slots. The
-ID with running number r stands in the block ``r // BLOCK_IDS``, which is in slot ``block % slots``. A
+The cache of an address with room for n IDs is stored as a ring of ``ceil(n / b) + 1`` slots, with b IDs to a
+block. The ID with running number r stands in the block ``r // b``, which is in slot ``block % slots``. A
 transaction writes the block being filled anew, and a full one never again until its slot comes round: so
 what is written grows with the IDs added, and what is read at a start with n, whatever was compacted.
 """
@@ -15,16 +15,23 @@ from typing import Final
 from bridge.kafka.journal_records import IdBlock
 from dedup.cache import IdCache, Overlay
 
-#: IDs in a block. A transaction that adds one ID rewrites half of this on average: some 2.5 KB.
+#: IDs in a block, where the journal topic takes so many of the longest. A transaction that adds one ID
+#: rewrites half of this on average: some 2.5 KB.
 BLOCK_IDS: Final = 128
-#: Longest ID that is remembered, bytes: a block of such ones still is a record that the journal topic takes
-#: (1 MiB by Kafka's default, less key and frame).
+#: Longest ID that is remembered, bytes.
 MOST_ID_BYTES: Final = 8_000
+#: What msgpack adds to an ID of that length, bytes.
+_ID_FRAME_BYTES: Final = 8
 
 
-def slots_of(capacity: int) -> int:
+def block_ids(record_bytes: int) -> int:
+    """IDs in a block where a record may have so many bytes, beside key and frame: all may be the longest."""
+    return max(1, min(BLOCK_IDS, record_bytes // (MOST_ID_BYTES + _ID_FRAME_BYTES)))
+
+
+def slots_of(capacity: int, per_block: int) -> int:
     """Slots of a ring for `capacity` IDs: one more than they fill, as the newest block is rarely full."""
-    return -(-capacity // BLOCK_IDS) + 1 if capacity else 0
+    return -(-capacity // per_block) + 1 if capacity else 0
 
 
 def stored_ids(blocks: Mapping[int, IdBlock]) -> tuple[list[bytes], int]:
@@ -66,9 +73,16 @@ class AddressIds:
     `commit` makes it so here once the transaction is committed.
     """
 
-    __slots__ = ("_filling", "_relay", "_slots", "_stored", "_written", "cache")
+    __slots__ = ("_filling", "_per_block", "_relay", "_slots", "_stored", "_written", "cache")
 
-    def __init__(self, cache: IdCache, *, persist: bool, stored: Mapping[int, IdBlock] | None = None) -> None:
+    def __init__(
+        self,
+        cache: IdCache,
+        *,
+        persist: bool,
+        stored: Mapping[int, IdBlock] | None = None,
+        per_block: int | None = None,
+    ) -> None:
         """An address with these slots in the partition.
 
         Args:
@@ -76,16 +90,18 @@ class AddressIds:
                 is to replace what is stored.
             persist: whether IDs are stored at all. If not, those stored are deleted, never loaded (D17).
             stored: what the address's slots hold.
+            per_block: IDs in a block; None: `BLOCK_IDS`.
         """
         stored = stored or {}
         self.cache = cache
         self._written = persist and cache.capacity > 0
-        self._slots = slots_of(cache.capacity)
+        self._per_block = per_block or BLOCK_IDS
+        self._slots = slots_of(cache.capacity, self._per_block)
         #: Slots that hold something.
         self._stored = set(stored)
         #: IDs of the block being filled, which ends with the newest ID.
         self._filling: list[bytes] = []
-        #: Whether all blocks have to be written anew: the ring has, or the cache had, another size.
+        #: Whether all blocks have to be written anew: ring, blocks or cache had another size.
         self._relay = False
         if not self._written:
             self._relay = bool(stored)
@@ -98,8 +114,9 @@ class AddressIds:
         ids, end = stored_ids(stored)
         self.cache.load(ids, accepted=end)
         newest = max(stored.values(), key=lambda block: block.end)
-        self._relay = (newest.slots, newest.capacity) != (self._slots, self.cache.capacity)
-        if not self._relay and end % BLOCK_IDS:
+        found = (newest.slots, newest.capacity, newest.per_block)
+        self._relay = found != (self._slots, self.cache.capacity, self._per_block)
+        if not self._relay and end % self._per_block:
             self._filling = list(newest.ids)
 
     @property
@@ -122,7 +139,7 @@ class AddressIds:
         self._stored = slots if self._relay else self._stored | slots
         if self._written:
             end = first + len(ids)
-            self._filling = ids[max(0, end - end % BLOCK_IDS - first) :]
+            self._filling = ids[max(0, end - end % self._per_block - first) :]
         self._relay = False
         if overlay is not None:
             overlay.commit()
@@ -137,15 +154,15 @@ class AddressIds:
         """The blocks that these IDs fill, less those that they overwrite themselves."""
         if not self._written or not (self._relay or len(ids) > len(self._filling)):
             return
-        end, capacity = first + len(ids), self.cache.capacity
+        end, capacity, per_block = first + len(ids), self.cache.capacity, self._per_block
         start = max(first, end - capacity) if self._relay else first
         while start < end:
-            number = start // BLOCK_IDS
-            upto = min(end, (number + 1) * BLOCK_IDS)
+            number = start // per_block
+            upto = min(end, (number + 1) * per_block)
             if upto > end - capacity:
                 held = ids[start - first : upto - first]
-                yield (
-                    number % self._slots,
-                    IdBlock(slots=self._slots, capacity=capacity, first=start, ids=held),
+                block = IdBlock(
+                    slots=self._slots, capacity=capacity, first=start, ids=held, per_block=per_block
                 )
+                yield number % self._slots, block
             start = upto

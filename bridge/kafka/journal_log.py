@@ -8,13 +8,14 @@ import functools
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+import structlog
 from aiokafka.structs import TopicPartition
 
 from bridge.errors import TargetRefused, TargetUnavailable
 from bridge.kafka import producers
 from bridge.kafka.connection import END_TRANSACTION_TIMEOUT_MS, KafkaConnection
 from bridge.kafka.errors import explaining
-from bridge.kafka.journal_records import Record, Snapshot
+from bridge.kafka.journal_records import Record, Snapshot, foreign
 from bridge.kafka.participants import MARK_HEADER
 
 #: Reading gives up after this long without progress: somebody's open transaction may hold it up until the
@@ -32,6 +33,7 @@ class JournalLog:
     def __init__(self, connection: KafkaConnection, *, stalled_after_ms: int = STALLED_AFTER_MS) -> None:
         self._connection = connection
         self._stalled_after_ms = stalled_after_ms
+        self._log = structlog.get_logger()
 
     async def read(
         self, topic: str, partitions: Collection[int], *, settled: bool = True
@@ -72,16 +74,39 @@ class JournalLog:
             # A position, not an offset of a record: markers and what compaction took are behind it too.
             positions = [await consumer.position(place) for place in ends]
             if all(position >= end for position, end in zip(positions, ends.values(), strict=True)):
+                for place, position in zip(ends, positions, strict=True):
+                    found[place.partition].end = position
                 return found
             if positions != before:
                 before, progress = positions, clock()
             elif clock() - progress > self._stalled_after_ms / 1000:
                 raise _stalled(ends, positions, self._stalled_after_ms)
-            for place, records in (await consumer.getmany(timeout_ms=_POLL_MS)).items():
+            for place, records in (await self._records(consumer, ends, positions)).items():
                 snapshot = found[place.partition]
                 for record in records:
+                    where = f"{place.topic} partition {place.partition} offset {record.offset}"
+                    if record.key is not None and (why := foreign(record.key)):
+                        self._log.warning("journal-foreign-record", where=where, reason=why)
+                        continue
                     mark = next((value for name, value in record.headers if name == MARK_HEADER), None)
-                    snapshot.apply(record.key, record.value, mark)
+                    snapshot.apply(record.key, record.value, mark, where=where)
+
+    @staticmethod
+    async def _records(
+        consumer: Any, ends: Iterable[TopicPartition], positions: Sequence[int]
+    ) -> Mapping[TopicPartition, Sequence[Any]]:
+        """The next ones. Raises: TargetRefused: the client cannot read one of them."""
+        try:
+            found: Mapping[TopicPartition, Sequence[Any]] = await consumer.getmany(timeout_ms=_POLL_MS)
+        except UnicodeDecodeError as error:  # the name of a header (docs/kafka-traps.md 6)
+            topic = next(iter(ends)).topic
+            places = [f"{place.partition} from {at} on" for place, at in zip(ends, positions, strict=True)]
+            raise TargetRefused(
+                f"the journal topic {topic} holds a record that no bridge wrote and that cannot be read: the"
+                f" name of a header is not UTF-8 ({error.reason}). It is in partition {', or '.join(places)}",
+                key="journal-topic",
+            ) from error
+        return found
 
     async def fence(self, transactional_ids: Iterable[str]) -> None:
         """End every open transaction of these ids, and keep who has them from beginning another.
@@ -105,15 +130,8 @@ class JournalLog:
 
     @contextlib.contextmanager
     def _errors(self, operation: str, resource: str) -> Iterator[None]:
-        try:
-            with explaining(self._connection.name, operation, resource, side="target"):
-                yield
-        except UnicodeDecodeError as error:
-            raise TargetRefused(
-                f"connector {self._connection.name}: {resource} holds a record that no bridge wrote and that"
-                f" cannot be read: {error}",
-                key="journal-topic",
-            ) from error
+        with explaining(self._connection.name, operation, resource, side="target"):
+            yield
 
 
 class JournalWriter:

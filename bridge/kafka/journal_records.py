@@ -18,7 +18,7 @@ Where nodes share a partition (journal sources), each writes its node UUID befor
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -31,6 +31,18 @@ GENERATION_KEY: Final = b"generation"
 
 #: A record to write: key, and value or None to delete the key.
 Record = tuple[bytes, bytes | None]
+
+#: Bytes of a record batch that brokers take by default.
+DEFAULT_BATCH_BYTES: Final = 1024 * 1024
+#: What is left of them for all but a delivery-log line and IDs: keys, frames, the offsets of a stream, and
+#: the mark of the transaction (`participants`), which names each partition that it wrote to.
+RESERVED_BYTES: Final = 16 * 1024
+#: The least that a journal topic must take.
+LEAST_BATCH_BYTES: Final = 2 * RESERVED_BYTES
+#: The most of them that the offsets of a stream may have; longer ones are left out.
+_MOST_OFFSETS_BYTES: Final = 4 * 1024
+#: One of them, beside the topic's name.
+_OFFSET_BYTES: Final = 32
 
 
 class Past(msgspec.Struct, frozen=True):
@@ -102,6 +114,8 @@ class IdBlock(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     #: Running number of the first ID: IDs accepted at the address before it.
     first: int
     ids: list[bytes]
+    #: IDs that fill a block, as it was when this was written.
+    per_block: int = 128
 
     @property
     def end(self) -> int:
@@ -130,9 +144,20 @@ def lane_record(owner: str, record: LaneRecord) -> Record:
     return _prefix(owner) + b"lanes", _json(record)
 
 
-def stream_record(owner: str, identity: str, record: StreamRecord) -> Record:
-    """The record of one stream."""
-    return b"%sstream:%s" % (_prefix(owner), identity.encode()), _json(record)
+def stream_record(
+    owner: str, identity: str, record: StreamRecord, most_bytes: int = DEFAULT_BATCH_BYTES
+) -> Record:
+    """The record of one stream, as far as it fits a record batch of so many bytes.
+
+    What is left out where it does not: the line, which is missing in the log if the process dies before it is
+    written, and the offsets, by which a target that has lost what it confirmed is noticed.
+    """
+    if sum(len(topic) + _OFFSET_BYTES for topic, _, _ in record.offsets) > _MOST_OFFSETS_BYTES:
+        record = msgspec.structs.replace(record, offsets=(), target_id="")
+    value = _json(record)
+    if record.line and len(value) > most_bytes - RESERVED_BYTES // 2:
+        value = _json(msgspec.structs.replace(record, line=""))
+    return b"%sstream:%s" % (_prefix(owner), identity.encode()), value
 
 
 def id_record(owner: str, address: str, slot: int, block: IdBlock | None) -> Record:
@@ -151,20 +176,54 @@ def _owner(key: bytes) -> str:
     return owner.decode(errors="replace") if stroke and b":" not in owner else ""
 
 
+class _Stored(NamedTuple):
+    """A record's value, and where it stands."""
+
+    value: bytes
+    #: Topic, partition and offset, for people.
+    where: str
+
+
+def foreign(key: bytes) -> str:
+    """Why no bridge can have written a record with this key although it looks like one's; empty: it can.
+
+    Other keys are others' business, and are not looked at.
+    """
+    owner, stroke, rest = key.partition(b"/")
+    own = rest if stroke and b":" not in owner else key
+    kind, colon, name = own.partition(b":")
+    if kind not in (b"stream", b"ids") or not colon:
+        return ""
+    try:
+        text = name.decode()
+    except UnicodeDecodeError as error:
+        return f"its key is not UTF-8: {error.reason}"
+    if kind == b"ids" and not text.rpartition(":")[2].isdecimal():
+        return "its key names no slot of an ID cache"
+    return ""
+
+
 class Snapshot:
     """What one partition holds: the newest value of every key, however far it has been compacted."""
 
-    __slots__ = ("_latest", "_marks")
+    __slots__ = ("_latest", "_marks", "end")
 
     def __init__(self, records: Iterable[tuple[bytes | None, bytes | None]] = ()) -> None:
-        self._latest: dict[bytes, bytes] = {}
+        self._latest: dict[bytes, _Stored] = {}
         #: By owner, of its last transaction: what is compacted away has its key, and a mark, later again.
         self._marks: dict[str, bytes] = {}
+        #: Offset up to which it was read.
+        self.end = 0
         for key, value in records:
             self.apply(key, value)
 
-    def apply(self, key: bytes | None, value: bytes | None, mark: bytes | None = None) -> None:
-        """Take the next committed record, in the order of the offsets; with the mark that it carries."""
+    def apply(
+        self, key: bytes | None, value: bytes | None, mark: bytes | None = None, *, where: str = ""
+    ) -> None:
+        """Take the next committed record, in the order of the offsets; with the mark that it carries.
+
+        `where` it stands, for errors. No record that is `foreign`.
+        """
         if key is None:
             return
         if mark is not None:
@@ -172,7 +231,7 @@ class Snapshot:
         if value is None:
             self._latest.pop(key, None)
         else:
-            self._latest[key] = value
+            self._latest[key] = _Stored(value, where)
 
     @property
     def generation(self) -> GenerationRecord | None:
@@ -225,7 +284,7 @@ class Snapshot:
         return found
 
 
-def _decoded(key: bytes, value: bytes, decoder: _Decoder[_Value]) -> _Value:
+def _decoded(key: bytes, stored: _Stored, decoder: _Decoder[_Value]) -> _Value:
     """A value under a key that is ours.
 
     Raises:
@@ -233,9 +292,10 @@ def _decoded(key: bytes, value: bytes, decoder: _Decoder[_Value]) -> _Value:
     """
     name = key.decode(errors="replace")
     try:
-        record = decoder.decode(value)
+        record = decoder.decode(stored.value)
     except msgspec.DecodeError as error:
-        detail = f"the journal topic's record {name} cannot be read: {error}"
+        where = f" ({stored.where})" if stored.where else ""
+        detail = f"the journal topic's record {name}{where} cannot be read: {error}"
         raise TargetRefused(detail, key=name) from error
     if record.v > VERSION:
         raise TargetRefused(

@@ -15,6 +15,7 @@ from aiokafka.errors import for_code
 from bridge.errors import TargetRefused, TargetUnavailable
 from bridge.kafka.connection import KafkaConnection
 from bridge.kafka.errors import explaining
+from bridge.kafka.journal_records import DEFAULT_BATCH_BYTES, LEAST_BATCH_BYTES
 from bridge.kafka.metadata import Cluster, ClusterClient, Topic
 
 #: With fewer in-sync replicas than this nothing is written, where there are three.
@@ -32,7 +33,8 @@ _LOOK_PAUSE_MS: Final = 100
 _TOPIC_ALREADY_EXISTS: Final = 36
 _POLICY: Final = "cleanup.policy"
 _IN_SYNC: Final = "min.insync.replicas"
-_CHECKED: Final = (_POLICY, _IN_SYNC)
+_MOST_BYTES: Final = "max.message.bytes"
+_CHECKED: Final = (_POLICY, _IN_SYNC, _MOST_BYTES)
 
 
 def check_partitions(found: Topic, lanes: int) -> None:
@@ -45,6 +47,22 @@ def check_partitions(found: Topic, lanes: int) -> None:
             limit=lanes,
             found=len(found.partitions),
         )
+
+
+def replaced(topic: str, known: str, found: str) -> TargetRefused:
+    """The error where a journal topic is another than the one in which the bridge has kept what it remembers.
+
+    `found`: the id of the other; empty: there is none.
+    """
+    what = f"made again (topic id {known} before, {found} now)" if found else "not made again"
+    return TargetRefused(
+        f"the journal topic {topic} was deleted under the running bridge and {what}: what it remembered in it"
+        " is gone, and nothing is written to another. Stop the bridge's nodes, and decide with `core-bridge"
+        " positions` where it goes on (--from group: behind what was confirmed)",
+        key="journal-topic",
+        limit=known,
+        found=found,
+    )
 
 
 def _check_config(topic: str, config: Mapping[str, str], replicas: int) -> None:
@@ -72,6 +90,24 @@ def _check_config(topic: str, config: Mapping[str, str], replicas: int) -> None:
         )
 
 
+def _most_bytes(topic: str, config: Mapping[str, str]) -> int:
+    """Bytes of a record batch that it takes; the brokers' `message.max.bytes` where it has no own.
+
+    Raises: TargetRefused: too little for any bridge.
+    """
+    text = config.get(_MOST_BYTES, "")
+    found = int(text) if text.isdecimal() else DEFAULT_BATCH_BYTES
+    if found < LEAST_BATCH_BYTES:
+        raise TargetRefused(
+            f"the journal topic {topic} takes record batches of {found} bytes, and a bridge needs"
+            f" {LEAST_BATCH_BYTES}: set max.message.bytes on the topic, or message.max.bytes of the brokers",
+            key="journal-topic",
+            limit=LEAST_BATCH_BYTES,
+            found=found,
+        )
+    return found
+
+
 class JournalSetup:
     """Makes and checks journal topics of one cluster."""
 
@@ -82,6 +118,8 @@ class JournalSetup:
         self._connection = connection
         self._replication_factor = replication_factor
         self._warned = set() if warned is None else warned
+        #: Bytes of a record batch that the topic takes, as of the last `ready`.
+        self.most_bytes = DEFAULT_BATCH_BYTES
 
     async def find(self, topic: str) -> Topic | None:
         """The topic as it is now; None: there is none, and asking does not make it. Raises: as `ready`."""
@@ -96,24 +134,38 @@ class JournalSetup:
                 raise for_code(found.error)(f"topic {topic}")
         return cluster
 
-    async def ready(self, topic: str, lanes: int) -> Topic:
+    async def ready(self, topic: str, lanes: int, *, known: str = "") -> Topic:
         """The journal topic: the one there is, if it can hold a journal, or one made for that many lanes.
 
         One with fewer replicas than it would be made with is warned of: the cluster may have grown.
 
+        Args:
+            topic: its name.
+            lanes: how many partitions one gets that is made.
+            known: the topic's id as this process found it before: no other will do, and none is made.
+
         Raises:
             TargetUnavailable: try again later.
-            TargetRefused: it is not compacted and nothing else, it may lose what was committed, or it cannot
-                be made.
+            TargetRefused: it is not compacted and nothing else, it may lose what was committed, it cannot
+                be made, or it is not the one that it was.
         """
         cluster = await self._look(topic)
         asked = self._replicas(len(cluster.brokers))
         found = cluster.topics.get(topic)
-        if found is None:
+        if found is None and known:
+            try:
+                found = await self._visible(topic, 1)  # a broker that has just started may not know it yet
+            except TargetUnavailable as error:
+                raise replaced(topic, known, "") from error
+        elif found is None:
             await self._make(topic, lanes, asked)
             found = await self._visible(topic, lanes)
+        if known and found.id != known:
+            raise replaced(topic, known, found.id)
         replicas = min((len(partition.replicas) for partition in found.partitions.values()), default=0)
-        _check_config(topic, await self._config(topic), replicas)
+        config = await self._config(topic)
+        _check_config(topic, config, replicas)
+        self.most_bytes = _most_bytes(topic, config)
         if replicas < asked:
             self._warn(
                 topic,

@@ -17,7 +17,7 @@ from bridge.kafka import generations, identity
 from bridge.kafka.connection import KafkaConnection
 from bridge.kafka.journal_log import STALLED_AFTER_MS, JournalLog
 from bridge.kafka.journal_records import GenerationRecord, LaneRecord, Past, Snapshot
-from bridge.kafka.journal_setup import JournalSetup, check_partitions
+from bridge.kafka.journal_setup import JournalSetup, check_partitions, replaced
 from bridge.kafka.lane_state import LaneState
 from bridge.kafka.metadata import Topic
 from bridge.kafka.origin import Origin
@@ -80,6 +80,8 @@ class JournalTopic:
         self._preparing = asyncio.Lock()
         #: As found at the last `prepare`; a lane that finds another one at its taking forgets it.
         self._generation: GenerationRecord | None = None
+        #: Its id as found first: a topic that was made again under its name is another.
+        self._id = ""
         #: Lanes read by this process: their IDs outlive a new taking even where they are not stored.
         self._states: dict[int, LaneState] = {}
 
@@ -87,6 +89,11 @@ class JournalTopic:
     def topic(self) -> str:
         """Its name."""
         return self._topic
+
+    @property
+    def most_bytes(self) -> int:
+        """Of a record batch that it takes, as of the last `prepare`."""
+        return self._setup.most_bytes
 
     def transactional_id(self, generation: int, lane: int) -> str:
         """Under which the lane's one producer writes: messages, state and dead letters alike."""
@@ -105,11 +112,13 @@ class JournalTopic:
             TargetUnavailable: try again later. SourceUnavailable, SourceRefused: who the source is must be
                 known.
             TargetRefused: not compacted; another bridge's, or another source's; cut into other lanes (names
-                `core-bridge lanes`); moved to another name; or a right or replicas are missing.
+                `core-bridge lanes`); deleted since the last time, or made again (names `core-bridge
+                positions`); moved to another name; or a right or replicas are missing.
         """
         async with self._preparing:
             source = "" if self._origin is None else await self._origin()
-            found = await self._setup.ready(self._topic, self._lanes)
+            found = await self._setup.ready(self._topic, self._lanes, known=self._id)
+            self._id = found.id
             if self._generation is None:
                 # For a hint the last stable offset will do: `read` compares with what the lane says.
                 partitions = await self._log.read(self._topic, [0], settled=False)
@@ -189,11 +198,25 @@ class JournalTopic:
                 id_cache_size=self._id_cache_size,
                 persist_ids=self._persist_ids,
                 memory=memory,
+                most_bytes=self.most_bytes,
             )
         else:
             state = await self._taken_over(lane, laid, own, record.past)
+        state.end = own.end
         self._states[lane] = state
         return state
+
+    def lost(self, why: str) -> TargetRefused:
+        """The error where the topic was found to be another by what its partition says."""
+        return replaced(self._topic, self._id, f"another; {why}")
+
+    def check_same(self, found: Topic | None) -> None:
+        """That the topic, as a broker shows it now, is the one that was prepared. None says nothing.
+
+        Raises: TargetRefused: it was deleted and made again.
+        """
+        if found is not None and not found.error and found.id != self._id:
+            raise replaced(self._topic, self._id, found.id)
 
     async def _changed(self, record: GenerationRecord | None) -> None:
         """Forget the generation; where the new one is not for this bridge, say so at once."""
@@ -231,6 +254,7 @@ class JournalTopic:
             owner=self._owner,
             id_cache_size=self._id_cache_size,
             persist_ids=self._persist_ids,
+            most_bytes=self.most_bytes,
         )
 
     async def _whole(self, topic: str, *, settled: bool = True) -> Collection[Snapshot] | None:
@@ -263,5 +287,5 @@ class JournalTopic:
     async def close(self) -> None:
         """Forget what was read. Nothing is held open between calls."""
         async with self._preparing:
-            self._generation = None
+            self._generation, self._id = None, ""
         self._states.clear()

@@ -17,8 +17,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from bridge.kafka.id_blocks import AddressIds
+from bridge.kafka.id_blocks import AddressIds, block_ids
 from bridge.kafka.journal_records import (
+    DEFAULT_BATCH_BYTES,
+    RESERVED_BYTES,
     LaneRecord,
     Record,
     Snapshot,
@@ -30,13 +32,18 @@ from bridge.kafka.journal_records import (
 from bridge.kafka.participants import Mark, marked
 from dedup.cache import IdCache, Overlay
 
-__all__ = ["LaneChange", "LaneState", "StreamRecord"]
+__all__ = ["LaneChange", "LaneState", "StreamRecord", "ids_in_block"]
+
+
+def ids_in_block(most_bytes: int) -> int:
+    """Duplicate IDs that a record holds where the journal topic takes record batches of so many bytes."""
+    return block_ids(most_bytes - RESERVED_BYTES)
 
 
 class LaneState:
     """The committed state of one lane."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the settings that concern it, by name
         self,
         lane: LaneRecord,
         *,
@@ -46,6 +53,7 @@ class LaneState:
         streams: Mapping[str, StreamRecord] | None = None,
         ids: Mapping[str, AddressIds] | None = None,
         laid: bool = False,
+        most_bytes: int = DEFAULT_BATCH_BYTES,
     ) -> None:
         """A lane as it stands; `rebuilt` makes one of records.
 
@@ -57,7 +65,12 @@ class LaneState:
             streams: what is remembered, by identity.
             ids: by target address.
             laid: whether the partition holds all this. If not, the first change writes it.
+            most_bytes: of a record batch that the journal topic takes: records are cut to it.
         """
+        #: Of a record batch that the journal topic takes.
+        self.most_bytes = most_bytes
+        #: Offset up to which its partition was read: what is written next stands there or behind.
+        self.end = 0
         #: Who took part in the lane's last transaction when its partition was read; None: there is none.
         self.last: Mark | None = None
         self._lane = lane
@@ -81,6 +94,7 @@ class LaneState:
         id_cache_size: Callable[[str], int],
         persist_ids: bool,
         memory: Mapping[str, IdCache] | None = None,
+        most_bytes: int = DEFAULT_BATCH_BYTES,
     ) -> LaneState:
         """The state that the lane's partition holds.
 
@@ -91,6 +105,7 @@ class LaneState:
             id_cache_size: see above.
             persist_ids: see above.
             memory: caches of this process that are not stored, by address.
+            most_bytes: see above.
 
         Raises:
             TargetRefused: a record is damaged or of a newer version.
@@ -100,7 +115,9 @@ class LaneState:
         ids = {}
         for address in sorted(stored.keys() | kept.keys()):
             cache = kept[address] if address in kept else IdCache(id_cache_size(address))
-            ids[address] = AddressIds(cache, persist=persist_ids, stored=stored.get(address))
+            ids[address] = AddressIds(
+                cache, persist=persist_ids, stored=stored.get(address), per_block=ids_in_block(most_bytes)
+            )
         made = cls(
             lane,
             owner=owner,
@@ -109,6 +126,7 @@ class LaneState:
             streams=snapshot.streams(owner),
             ids=ids,
             laid=snapshot.lane(owner) == lane,
+            most_bytes=most_bytes,
         )
         mark = snapshot.mark(owner)
         made.last = None if mark is None else marked(mark)
@@ -152,14 +170,15 @@ class LaneState:
         ids = self._ids.get(address)
         if ids is None:
             cache = IdCache(self._id_cache_size(address))
-            ids = self._ids[address] = AddressIds(cache, persist=self._persist_ids)
+            per_block = ids_in_block(self.most_bytes)
+            ids = self._ids[address] = AddressIds(cache, persist=self._persist_ids, per_block=per_block)
         return ids
 
     def writes(self, streams: Mapping[str, StreamRecord], overlays: Mapping[str, Overlay]) -> list[Record]:
         """The records of a transaction that brings these."""
         records = [] if self._laid else [lane_record(self._owner, self._lane)]
         records += [
-            stream_record(self._owner, identity, record)
+            stream_record(self._owner, identity, record, self.most_bytes)
             for identity, record in self._written(streams).items()
         ]
         for address, ids in self._ids.items():

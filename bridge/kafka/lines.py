@@ -12,10 +12,11 @@ from bridge import delivery_log
 from bridge import runs as run_arithmetic
 from bridge.batch import Batch
 from bridge.kafka.covered import Covered
+from bridge.kafka.journal_records import DEFAULT_BATCH_BYTES, RESERVED_BYTES
 from bridge.ports import Receipt, Stream
 
-#: Bytes of lines, as the record of a stream holds them: a text within JSON. The journal topic's records are
-#: kept below 1 MiB, the brokers' default limit. Longer lines go without their IDs.
+#: Most bytes of lines, as the record of a stream holds them: a text within JSON. Longer lines go without
+#: their IDs, so that who takes a lane has less to read.
 MOST_CARRIED_BYTES: Final = 768 * 1024
 
 
@@ -33,27 +34,32 @@ class LineWriter:
     store: str = ""
 
 
-def received_lines(covered: Covered, writer: LineWriter, now_ms: int) -> tuple[Sequence[str], str]:
+def received_lines(
+    covered: Covered, writer: LineWriter, now_ms: int, most_bytes: int = DEFAULT_BATCH_BYTES
+) -> tuple[Sequence[str], str]:
     """The lines of what a transaction covers of one stream; and what of them its record is to carry.
 
     A second line names the producers' IDs that were known, as on a node: the first one has those that were
     accepted, and all positions. A record carries both with a newline between. What would be too long for it
     goes without IDs, or not at all: that is missing in the log if the process dies before it is written.
+    `most_bytes`: of a record batch that the journal topic takes.
     """
+    most = min(MOST_CARRIED_BYTES, most_bytes - RESERVED_BYTES)
     if covered.upto == covered.from_:
         return (), ""
     lines = [_received(covered, writer, now_ms)]
     if covered.rejected:
         lines.append(_rejected(covered, writer, now_ms))
     together = "\n".join(lines)
-    if _fits(together):
+    if _size(together) <= most:
         return lines, together
     bare = _received(covered, writer, now_ms, ids=False)
-    return lines, bare if _fits(bare) else ""
+    return lines, bare if _size(bare) <= most else ""
 
 
-def _fits(text: str) -> bool:
-    return len(msgspec.json.encode(text)) <= MOST_CARRIED_BYTES
+def _size(text: str) -> int:
+    """Bytes of a text within JSON."""
+    return len(msgspec.json.encode(text))
 
 
 def _received(covered: Covered, writer: LineWriter, now_ms: int, *, ids: bool = True) -> str:

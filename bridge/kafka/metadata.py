@@ -215,6 +215,28 @@ class _EpochEndRequest(Request[_EpochEndRequestV3]):
         return request_struct_class(-1, [(topic, [(partition, -1, epoch)])])
 
 
+def _topics(answer: Any) -> dict[str, Topic]:
+    found: dict[str, Topic] = {}
+    for error, name, high, low, _internal, partitions, _operations, _tags in answer.topics:
+        if error in _ABSENT:
+            continue
+        found[name] = Topic(
+            name,
+            str(uuid.UUID(int=(high % 2**64) << 64 | low % 2**64)),
+            {
+                number: Partition(leader, epoch, tuple(replicas))
+                for _error, number, leader, epoch, replicas, _isr, _offline, _t in partitions
+            },
+            error,
+        )
+    return found
+
+
+async def topics_as_seen(client: AIOKafkaClient, topics: Sequence[str], broker: int) -> Mapping[str, Topic]:
+    """These topics as one broker sees them, asked by a client that somebody holds. Raises: KafkaError."""
+    return _topics(await client.send(broker, _MetadataRequest(topics)))
+
+
 class ClusterClient:
     """Asks a cluster what it is; one connection a broker, opened when it is needed."""
 
@@ -250,20 +272,7 @@ class ClusterClient:
         Raises: KafkaError.
         """
         answer = await self._ask(_MetadataRequest(topics), broker)
-        found: dict[str, Topic] = {}
-        for error, name, high, low, _internal, partitions, _operations, _tags in answer.topics:
-            if error in _ABSENT:
-                continue
-            found[name] = Topic(
-                name,
-                str(uuid.UUID(int=(high % 2**64) << 64 | low % 2**64)),
-                {
-                    number: Partition(leader, epoch, tuple(replicas))
-                    for _error, number, leader, epoch, replicas, _isr, _offline, _t in partitions
-                },
-                error,
-            )
-        return Cluster(answer.cluster_id, tuple(broker[0] for broker in answer.brokers), found)
+        return Cluster(answer.cluster_id, tuple(broker[0] for broker in answer.brokers), _topics(answer))
 
     async def epoch_end(self, topic: str, partition: int, epoch: int, *, broker: int) -> int:
         """One beyond the last offset written under `epoch` or an older one, as the leader `broker` has it.

@@ -45,6 +45,14 @@ class Segment:
     place: int
     #: Whether it is a dead letter of that position, not the message.
     is_letter: bool = False
+    #: Of its records, in their order.
+    positions: Sequence[int] = field(default=(), compare=False, repr=False)
+    messages: Sequence[Message] = field(default=(), compare=False, repr=False)
+
+    def at(self, place: int) -> tuple[int, Message]:
+        """Position and message of the record at this place in the record batch, which is this segment's."""
+        index = place - self.place - 1
+        return self.positions[index], self.messages[index]
 
 
 @dataclass(slots=True, eq=False)
@@ -61,20 +69,26 @@ class RecordBatch:
     #: Nothing more is put in.
     sealed: bool = False
 
+    def segment(self, place: int) -> Segment | None:
+        """That of the record at this place; None: there is no such record."""
+        return next((one for one in self.segments if one.place >= place >= 0), None)
+
 
 #: By record batch, the offset of its first record; -1 where the broker no longer knows it.
 Offsets = Mapping[RecordBatch, int]
 
 
 class TooLarge(Exception):
-    """A message that no record batch of its topic can carry; nothing that was poured is of use any more."""
+    """Messages that no record batch of their topic can carry; what was poured is of no use any more."""
 
-    def __init__(self, index: int, size: int) -> None:
-        super().__init__(f"message {index} makes a record batch of {size} bytes")
-        #: Which of the messages poured.
-        self.index = index
-        #: Bytes of a record batch with it alone.
-        self.size = size
+    def __init__(self, sizes: Mapping[int, int]) -> None:
+        super().__init__(
+            ", ".join(
+                f"message {index} makes a record batch of {size} bytes" for index, size in sizes.items()
+            )
+        )
+        #: By index among the messages poured: bytes of a record batch with it alone.
+        self.sizes = sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +100,13 @@ class Pouring:
     messages: Sequence[Message]
     headers: Sequence[list[Header]]
     is_letter: bool = False
+
+    def chosen(self, indices: Sequence[int]) -> Pouring:
+        """Those at these indices."""
+        positions, messages, headers = (
+            [column[index] for index in indices] for column in (self.positions, self.messages, self.headers)
+        )
+        return Pouring(self.stream, positions, messages, headers, self.is_letter)  # type: ignore[arg-type]
 
 
 class Piles:
@@ -104,17 +125,36 @@ class Piles:
         """All of them."""
         return (batch for pile in self.piles.values() for batch in pile)
 
-    def pour(self, rules: TopicRules, partition: int, what: Pouring, *, alone: bool = False) -> None:
+    @property
+    def records(self) -> int:
+        """How many are in them."""
+        return sum(batch.builder.record_count() for batch in self)
+
+    @property
+    def bytes(self) -> int:
+        """Of all of them, before compression."""
+        return sum(batch.builder.size() for batch in self)
+
+    def pour(
+        self,
+        rules: TopicRules,
+        partition: int,
+        what: Pouring,
+        *,
+        alone: bool = False,
+        most_bytes: int = RECORD_BATCH_BYTES,
+    ) -> None:
         """Put messages on a pile, in order. `alone`: in a record batch that holds nothing else, if they fit.
 
         Raises:
-            TooLarge: one can never be stored; drop these piles.
+            TooLarge: some can never be stored; drop these piles.
         """
         pile = self.piles.setdefault((rules.name, partition), [])
         index = 0
+        too_large: dict[int, int] = {}
         while index < len(what.messages):
             if not pile or pile[-1].sealed or alone or index:
-                most = min(RECORD_BATCH_BYTES, rules.max_message_bytes)
+                most = min(RECORD_BATCH_BYTES, most_bytes, rules.max_message_bytes)
                 untimed = what.messages[index].timestamp == NO_TIMESTAMP
                 pile.append(
                     RecordBatch(rules.name, partition, self._make(most), untimed=untimed, sealed=alone)
@@ -124,10 +164,14 @@ class Piles:
             count = batch.builder.record_count()
             if index > start:
                 first, last = what.positions[start], what.positions[index - 1]
-                batch.segments.append(Segment(what.stream, first, last, count - 1, what.is_letter))
+                part = slice(start, index)
+                own = what.positions[part], what.messages[part]
+                batch.segments.append(Segment(what.stream, first, last, count - 1, what.is_letter, *own))
             batch.sealed = batch.sealed or index < len(what.messages)
             if count == 1 and self._exact and batch.builder.size() > rules.max_message_bytes:
-                raise TooLarge(index - 1, batch.builder.size())
+                too_large[index - 1] = batch.builder.size()
+        if too_large:
+            raise TooLarge(too_large)
 
 
 def _fill(batch: RecordBatch, what: Pouring, start: int) -> int:

@@ -3,19 +3,24 @@
 Batches are judged in the order of the calls, each on top of those before it. Where one turns out not to fit
 while its record batches are made, all of it is planned again without it: that is rare, and so what was made
 need not be taken apart.
+
+A broker refuses a record batch whole, and with it the transaction. So where a message is in doubt a plan is
+a *probe* first: it holds those in doubt and nothing else, and is never committed. The broker names the ones
+that it refuses, and what is planned then has none of them: a refusal costs the record itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from bridge import runs as run_arithmetic
 from bridge.batch import Batch
 from bridge.block import Block, IndexedId
 from bridge.errors import OutOfSequence
 from bridge.kafka.covered import Covered, last_offsets
+from bridge.kafka.delivery import Delivery, OpenStream
+from bridge.kafka.doubts import Doubts
 from bridge.kafka.id_blocks import MOST_ID_BYTES
 from bridge.kafka.identity import partition_of
 from bridge.kafka.journal_records import Record
@@ -35,27 +40,7 @@ from bridge.replays import is_replay
 from dedup.coverage import Outcome, judge
 from dedup.verdict import Verdict
 
-
-@dataclass(slots=True, eq=False)
-class OpenStream:
-    """A stream as of its last opening."""
-
-    stream: Stream
-    epoch: int
-    #: A batch was not taken, or it was opened again: nothing more is taken by this opening.
-    blocked: bool = False
-
-
-@dataclass(slots=True, eq=False)
-class Delivery:
-    """One batch that waits for the target's word."""
-
-    batch: Batch
-    opened: OpenStream
-    #: An asyncio.Future of a `Receipt`.
-    future: Any = None
-    #: Found while planning: the position that can never be stored, and the rule.
-    refusal: tuple[int, str] | None = None
+__all__ = ["Delivery", "OpenStream", "Plan", "Setting", "plan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +54,8 @@ class Setting:
     topics: Mapping[str, TopicRules]
     letters: Letters
     suspects: Suspects
+    #: By topic, of all that are in `topics`.
+    doubts: Mapping[str, Doubts]
     #: Starts a record batch of at most so many bytes.
     make_builder: Callable[[int], Builder]
     #: Whether record batches are as large at the broker as here.
@@ -101,18 +88,27 @@ class _PlanAgain(Exception):
     """What has been planned so far is of no use."""
 
 
+class _Doubtful(Exception):
+    """What has been planned so far holds messages that the broker is to judge first."""
+
+
 def plan(deliveries: Sequence[Delivery], state: LaneState, setting: Setting, now_ms: int) -> Plan:
     """The transaction that answers these deliveries.
 
     Raises:
         TargetRefused: a dead letter cannot be stored, however little is left of it.
     """
+    is_probe = False
     while True:
-        made = Plan(state, setting, now_ms)
+        made = Plan(state, setting, now_ms, is_probe=is_probe)
         try:
             for delivery in deliveries:
                 made.add(delivery)
         except _PlanAgain:
+            is_probe = False
+            continue
+        except _Doubtful:
+            is_probe = True
             continue
         return made
 
@@ -120,7 +116,9 @@ def plan(deliveries: Sequence[Delivery], state: LaneState, setting: Setting, now
 class Plan:
     """One transaction in the making; `plan` fills it."""
 
-    def __init__(self, state: LaneState, setting: Setting, now_ms: int) -> None:
+    def __init__(self, state: LaneState, setting: Setting, now_ms: int, *, is_probe: bool = False) -> None:
+        #: It holds what is in doubt and nothing else, and must not be committed.
+        self.is_probe = is_probe
         self._state = state
         self._setting = setting
         self._now_ms = now_ms
@@ -176,18 +174,23 @@ class Plan:
         stream = opened.stream
         rules = self._setting.topics[stream.target_address]
         fresh = lose(stream.target_address, whole)
-        columns, refusal = self._read(fresh, stream, rules)
-        refusal = delivery.refusal or refusal
-        if refusal is not None:
+        columns = self._read(fresh, stream)
+        delivery.refusals = {**self._refusals(fresh, columns, stream, rules), **delivery.too_large}
+        if delivery.refusals:
             self._blocked.add(opened)
-            return Receipt(batch.stream, Verdict.REFUSED, next_position or 0, *refusal)
+            first = min(delivery.refusals)
+            return Receipt(batch.stream, Verdict.REFUSED, next_position or 0, first, delivery.refusals[first])
         rejected = self._reject_known(columns, stream.target_address, fresh)
         self._pour(delivery, columns, rules)
-        self._bury(fresh)
+        if not self.is_probe:
+            self._bury(fresh)
         self._cover(opened, fresh, rejected)
         repeated = len(rejected)
         duplicates = batch.count - whole.count + repeated
-        return Receipt(batch.stream, Verdict.STORED, batch.upto, duplicates=duplicates, repeated=repeated)
+        buried = tuple(sorted(delivery.buried))
+        return Receipt(
+            batch.stream, Verdict.STORED, batch.upto, duplicates=duplicates, repeated=repeated, buried=buried
+        )
 
     def _absent(self, stream: Stream, batch: Batch) -> str:
         """A topic that the batch needs and that is not there; empty: none."""
@@ -203,31 +206,36 @@ class Plan:
 
     # -- the messages ----------------------------------------------------------------------------------
 
-    def _read(
-        self, fresh: Batch, stream: Stream, rules: TopicRules
-    ) -> tuple[Columns, tuple[int, str] | None]:
-        """The batch's messages as they will be stored; and the first that never can be, with the rule."""
+    def _read(self, fresh: Batch, stream: Stream) -> Columns:
+        """The batch's messages as they will be stored."""
         block, options = fresh.block, self._setting.options
         if block is None:
-            return Columns([], [], [], []), None
+            return Columns([], [], [], [])
         positions = list(run_arithmetic.positions(fresh.runs))
         messages: Sequence[Message] = block.messages()
         if partition_of(stream.identity) is None:
             messages = timed(messages, fresh.events[0] or self._now_ms)
-        found = rules.first_refused(messages) or self._id_too_long(block, stream)
         ids = duplicate_ids(block, stamp=options.stamp)
-        columns = Columns(positions, list(messages), ids, hop_headers(block))
-        if found is not None:
-            return columns, (positions[found[0]], found[1])
-        return columns, self._refused_before(stream.identity, columns, rules)
+        return Columns(positions, list(messages), ids, hop_headers(block))
 
-    def _refused_before(self, identity: str, columns: Columns, rules: TopicRules) -> tuple[int, str] | None:
-        """The first message that the broker has refused already, with its word."""
+    def _refusals(self, fresh: Batch, columns: Columns, stream: Stream, rules: TopicRules) -> dict[int, str]:
+        """Positions of messages that can never be stored, as far as it is known, each with the rule."""
+        if fresh.block is None:
+            return {}
+        found = {
+            **self._refused_before(stream.identity, columns, rules),
+            **self._ids_too_long(fresh.block, stream),
+            **rules.all_refused(columns.messages),
+        }
+        return {columns.positions[index]: reason for index, reason in found.items()}
+
+    def _refused_before(self, identity: str, columns: Columns, rules: TopicRules) -> dict[int, str]:
+        """Indices of the messages that the broker has refused already, with its word."""
         found = self._setting.suspects.refused(identity, columns.positions)
-        if found is None or not found[1].startswith(INVALID_TIMESTAMP):
-            return found
-        message = columns.messages[columns.positions.index(found[0])]
-        return found[0], f"{found[1]}; {rules.time_told(message, self._now_ms)}"
+        for index, word in found.items():
+            if word.startswith(INVALID_TIMESTAMP):
+                found[index] = f"{word}; {rules.time_told(columns.messages[index], self._now_ms)}"
+        return found
 
     def _ids_to_check(self, block: Block | None, identity: str) -> Sequence[IndexedId]:
         """The producers' IDs that are held against the cache; none of what is sent again on purpose."""
@@ -235,15 +243,14 @@ class Plan:
             return ()
         return block.ids
 
-    def _id_too_long(self, block: Block, stream: Stream) -> tuple[int, str] | None:
-        """Index and rule of the first message whose ID no journal record could hold with others."""
-        for index, value in self._ids_to_check(block, stream.identity):
-            if len(value) > MOST_ID_BYTES and self._state.id_entries(stream.target_address)[1]:
-                return index, (
-                    f"INVALID_DUPLICATE_ID: an ID of {len(value)} bytes; a Kafka target that checks IDs "
-                    f"(check-producer-ids) remembers up to {MOST_ID_BYTES}"
-                )
-        return None
+    def _ids_too_long(self, block: Block, stream: Stream) -> dict[int, str]:
+        """Index and rule of the messages whose ID no journal record could hold with others."""
+        return {
+            index: f"INVALID_DUPLICATE_ID: an ID of {len(value)} bytes; a Kafka target that checks IDs "
+            f"(check-producer-ids) remembers up to {MOST_ID_BYTES}"
+            for index, value in self._ids_to_check(block, stream.identity)
+            if len(value) > MOST_ID_BYTES and self._state.id_entries(stream.target_address)[1]
+        }
 
     def _reject_known(self, columns: Columns, address: str, fresh: Batch) -> Collection[int]:
         """Leave out messages whose producer's ID is known at the address (rule 4); the indices of those."""
@@ -261,35 +268,35 @@ class Plan:
         return rejected
 
     def _pour(self, delivery: Delivery, columns: Columns, rules: TopicRules) -> None:
-        """Put the messages on the piles of their partitions. Raises: _PlanAgain."""
+        """Put the messages on the piles of their partitions. Raises: _PlanAgain, _Doubtful."""
         identity = delivery.opened.stream.identity
+        pieces = self._pieces(identity, columns, rules)
+        if pieces and not self.is_probe:
+            raise _Doubtful
         headers = headers_of(columns.messages, columns.ids, columns.hops)
-        for partition, indices in self._partitions(identity, columns.messages, rules).items():
-            chosen = (columns.positions, columns.messages, headers)
-            if indices is not None:
-                chosen = tuple([column[index] for index in indices] for column in chosen)  # type: ignore[assignment]
-            positions, messages, own = chosen
-            for start, stop, alone in self._pieces(identity, positions, messages, rules):
-                part = slice(start, stop)
-                what = Pouring(identity, positions[part], messages[part], own[part])
+        doubts = self._setting.doubts[rules.name]
+        for start, stop, alone in pieces if self.is_probe else ((0, len(columns.positions), False),):
+            positions, messages = columns.positions[start:stop], columns.messages[start:stop]
+            for partition, indices in self._partitions(identity, messages, rules).items():
+                what = Pouring(identity, positions, messages, headers[start:stop])
+                what = what if indices is None else what.chosen(indices)
                 try:
-                    self.piles.pour(rules, partition, what, alone=alone)
+                    self.piles.pour(rules, partition, what, alone=alone, most_bytes=doubts.most_bytes)
                 except TooLarge as error:
-                    delivery.refusal = (what.positions[error.index], rules.too_large(error.size))
-                    raise _PlanAgain from error
+                    for index, size in error.sizes.items():
+                        delivery.too_large[what.positions[index]] = rules.too_large(size)
+        if delivery.too_large:
+            raise _PlanAgain
 
-    def _pieces(
-        self, identity: str, positions: Sequence[int], messages: Sequence[Message], rules: TopicRules
-    ) -> Iterator[tuple[int, int, bool]]:
-        """How to cut messages of one partition: (start, stop, whether it goes in a record batch alone)."""
-        refusing = self._setting.suspects.has_found(identity)
-        for start, stop, alone in self._setting.suspects.pieces(identity, positions):
-            if alone:
-                yield start, stop, True
-            else:
-                part = messages if stop - start == len(messages) else messages[start:stop]
-                for from_, upto, doubtful in rules.pieces(part, self._now_ms, refusing=refusing):
-                    yield start + from_, start + upto, doubtful
+    def _pieces(self, identity: str, columns: Columns, rules: TopicRules) -> Sequence[tuple[int, int, bool]]:
+        """The messages that the broker is to judge first: (start, stop, whether in a record batch alone)."""
+        doubts, suspects = self._setting.doubts[rules.name], self._setting.suspects
+        found = [(start, stop, True) for start, stop in suspects.pieces(identity, columns.positions)]
+        unjudged = suspects.unjudged(
+            identity, columns.positions, doubts.of(rules, columns.messages, self._now_ms)
+        )
+        found += [(index, index + 1, doubts.is_large(columns.messages[index])) for index in unjudged]
+        return found
 
     def _partitions(
         self, identity: str, messages: Sequence[Message], rules: TopicRules
@@ -313,7 +320,7 @@ class Plan:
                 # transaction may, at every attempt.
                 self.piles.pour(rules, partition, what, alone=letter.is_suspect)
             except TooLarge as error:
-                self._setting.letters.reduce(fresh.stream, letter.position, rules.too_large(error.size))
+                self._setting.letters.reduce(fresh.stream, letter.position, rules.too_large(error.sizes[0]))
                 raise _PlanAgain from error
 
     # -- what is remembered ----------------------------------------------------------------------------
@@ -344,7 +351,9 @@ class Plan:
             where = self._where(covered.stream, places.get(identity))
             carried = ""
             if self._setting.line_writer is not None:
-                written, carried = received_lines(covered, self._setting.line_writer, now_ms)
+                written, carried = received_lines(
+                    covered, self._setting.line_writer, now_ms, self._state.most_bytes
+                )
                 self.lines += written
             self._change.cover(identity, self._stream_record(covered, where, carried))
         return self._change.records()

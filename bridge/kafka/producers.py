@@ -7,18 +7,22 @@ of its sender stays in a future that nobody asks. What is needed of its inside i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 
 import aiokafka
 import aiokafka.client
+import aiokafka.producer.sender
 from aiokafka.client import ConnectionGroup, CoordinationType
 from aiokafka.errors import KafkaError
 from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.protocol.metadata import MetadataRequest
+from aiokafka.protocol.produce import ProduceRequest, ProduceRequest_v8
 from aiokafka.structs import TopicPartition
 
 from bridge.kafka.connection import KafkaConnection
+from bridge.kafka.error_codes import RECORD_ERRORS
+from bridge.kafka.throttling import Throttle, honour, throttle_of
 
 #: Longest that a producer may take to find its coordinator and fence the one before it.
 START_TIMEOUT_MS: Final = 30_000
@@ -40,6 +44,17 @@ class _Asking(MetadataRequest):
 
 
 aiokafka.client.MetadataRequest = _Asking
+
+
+class _Producing(ProduceRequest):
+    """As aiokafka's, in the version in which the broker names the records that it refuses (KIP-467).
+
+    aiokafka reads that version's answers and does not ask for them. Brokers have had it since 2.4.
+    """
+
+
+_Producing._CLASSES = (ProduceRequest_v8,)  # noqa: SLF001
+aiokafka.producer.sender.ProduceRequest = _Producing
 
 
 async def started(connection: KafkaConnection, transactional_id: str) -> aiokafka.AIOKafkaProducer:
@@ -64,6 +79,7 @@ async def started_without_transactions(connection: KafkaConnection) -> aiokafka.
 
 async def _started(producer: aiokafka.AIOKafkaProducer) -> aiokafka.AIOKafkaProducer:
     _remember_tasks(producer)
+    _hear(producer)
     try:
         async with asyncio.timeout(START_TIMEOUT_MS / 1000):
             await producer.start()
@@ -71,6 +87,47 @@ async def _started(producer: aiokafka.AIOKafkaProducer) -> aiokafka.AIOKafkaProd
         await discard(producer)
         raise
     return producer
+
+
+def _hear(producer: aiokafka.AIOKafkaProducer) -> None:
+    """Wait as long as brokers ask, and keep what they say about records that they refuse.
+
+    What is sent to the partition next takes the sequence numbers of a refused record batch, so that the
+    broker judges that too (docs/kafka-traps.md 2). One of a partition is on its way at a time.
+    """
+    sender, transactions = producer._sender, producer._txn_manager  # noqa: SLF001
+    pending = producer._message_accumulator._pending_batches  # noqa: SLF001
+    sender.refused = {}
+
+    def heard(answer: Any) -> None:
+        for topic, partitions in answer.topics:
+            for partition, error, *_, records, _message in partitions:
+                if error in RECORD_ERRORS:
+                    place = TopicPartition(topic, partition)
+                    batch = next(one for one in pending if one.tp == place)
+                    sender.refused[batch._builder] = dict(records or ())  # noqa: SLF001
+                    transactions._sequence_numbers[place] -= batch.record_count  # noqa: SLF001
+
+    honour(producer.client, ProduceRequest, heard)
+
+
+def throttle(producer: aiokafka.AIOKafkaProducer) -> Throttle:
+    """What the brokers have asked the producer to wait."""
+    return throttle_of(producer.client)
+
+
+def refused_records(producer: aiokafka.AIOKafkaProducer, builder: BatchBuilder) -> Mapping[int, str]:
+    """Why a refused record batch was refused: by the place of a record in it, the broker's word.
+
+    Empty: the broker names none; it may be the whole that it does not take.
+    """
+    found: Mapping[int, str] = producer._sender.refused.get(builder, {})  # noqa: SLF001
+    return found
+
+
+def transaction_timeout_ms(producer: aiokafka.AIOKafkaProducer) -> int:
+    """After how long the coordinator aborts an open transaction."""
+    return int(producer._txn_manager.transaction_timeout_ms)  # noqa: SLF001
 
 
 class CoordinatorLost(KafkaError):
@@ -179,6 +236,16 @@ def fault(producer: aiokafka.AIOKafkaProducer) -> BaseException | None:
         return None
     found: BaseException | None = waiter.exception()
     return found
+
+
+def know(producer: aiokafka.AIOKafkaProducer, topic: str) -> None:
+    """Have the producer ask for this topic's leaders whenever it asks for any.
+
+    At its start it learns those of all topics, and afterwards keeps only those that it was told of: one that
+    it had found by itself is forgotten with the next answer. What is sent there then waits for a leader, and
+    never gets one (docs/kafka-traps.md 23).
+    """
+    producer.client._topics.add(topic)  # noqa: SLF001
 
 
 def announce(producer: aiokafka.AIOKafkaProducer, topic: str, partition: int) -> None:

@@ -18,8 +18,15 @@ import msgspec
 from bridge.errors import TargetRefused
 from bridge.kafka.id_blocks import AddressIds, merged, stored_ids
 from bridge.kafka.identity import LANE_HASH, lane_of, partition_of
-from bridge.kafka.journal_records import GenerationRecord, LaneRecord, Past, Snapshot, StreamRecord
-from bridge.kafka.lane_state import LaneState
+from bridge.kafka.journal_records import (
+    DEFAULT_BATCH_BYTES,
+    GenerationRecord,
+    LaneRecord,
+    Past,
+    Snapshot,
+    StreamRecord,
+)
+from bridge.kafka.lane_state import LaneState, ids_in_block
 from dedup.cache import IdCache
 
 
@@ -174,7 +181,7 @@ def adopted(
     return new, None if renamed else next_generation(former, gone, moved=topic)
 
 
-def taken_over(
+def taken_over(  # noqa: PLR0913 - the settings that concern it, by name
     lane: LaneRecord,
     number: int,
     own: Snapshot,
@@ -183,6 +190,7 @@ def taken_over(
     owner: str = "",
     id_cache_size: Callable[[str], int],
     persist_ids: bool,
+    most_bytes: int = DEFAULT_BATCH_BYTES,
 ) -> LaneState:
     """The state of a lane that is not laid, gathered from wherever its streams were before.
 
@@ -197,6 +205,7 @@ def taken_over(
         owner: the node UUID where nodes share partitions; the lane then is the node's, whatever its number.
         id_cache_size: capacity of an address's ID cache.
         persist_ids: whether IDs are stored.
+        most_bytes: of a record batch that the journal topic takes.
 
     Raises:
         TargetRefused: a record is damaged or of a newer version.
@@ -217,9 +226,16 @@ def taken_over(
         if persist_ids:
             lists = [stored_ids(addresses.get(address, {}))[0] for addresses in found]
             cache.load(merged(lists, cache.capacity))
-        ids[address] = AddressIds(cache, persist=persist_ids, stored=stored.get(address))
+        per_block = ids_in_block(most_bytes)
+        ids[address] = AddressIds(cache, persist=persist_ids, stored=stored.get(address), per_block=per_block)
     return LaneState(
-        lane, owner=owner, id_cache_size=id_cache_size, persist_ids=persist_ids, streams=streams, ids=ids
+        lane,
+        owner=owner,
+        id_cache_size=id_cache_size,
+        persist_ids=persist_ids,
+        streams=streams,
+        ids=ids,
+        most_bytes=most_bytes,
     )
 
 

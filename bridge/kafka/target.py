@@ -8,6 +8,7 @@ out. What arrives while a transaction runs goes into the next.
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, replace
 from typing import Final
@@ -16,25 +17,29 @@ import structlog
 
 from bridge.batch import Batch
 from bridge.clock import Clock
-from bridge.dead_letters import DeadLetterFailed
+from bridge.dead_letters import Burier, DeadLetterFailed
 from bridge.delivery_log import WriteLines
 from bridge.errors import Fenced, OutOfSequence, TargetRefused, TargetUnavailable
+from bridge.kafka.burying import bury_refused
 from bridge.kafka.connection import KafkaConnection
 from bridge.kafka.delivery_queue import DeliveryQueue
+from bridge.kafka.doubts import Doubts
 from bridge.kafka.identity import partition_of, store_identity
 from bridge.kafka.journal_topic import JournalTopic
 from bridge.kafka.letters import Letters, letter_of
 from bridge.kafka.losses import losses
+from bridge.kafka.pace import Pace
 from bridge.kafka.plan import Delivery, OpenStream, Plan, Setting, plan
 from bridge.kafka.received_log import ReceivedLog
 from bridge.kafka.suspects import Suspects
-from bridge.kafka.target_failures import found_alone, refused_records, send_failure
+from bridge.kafka.target_failures import Judgements, send_failure
 from bridge.kafka.target_lane import MOST_RECORDS, MOST_TAKINGS, TargetLane
 from bridge.kafka.target_options import KafkaTargetOptions
 from bridge.kafka.topic_rules import TopicRules
 from bridge.kafka.topics import TargetTopics
 from bridge.kafka.transaction import BatchesRefused, SendFailed
 from bridge.ports import Opened, Receipt, Stream, StreamState
+from bridge.pump import Counts
 
 __all__ = ["KafkaTarget", "KafkaTargetOptions", "WriteLines"]
 
@@ -42,6 +47,8 @@ __all__ = ["KafkaTarget", "KafkaTargetOptions", "WriteLines"]
 CLOSE_TIMEOUT_MS: Final = 2_000
 #: How often an idle target asks whether the cluster is there.
 WATCH_INTERVAL_MS: Final = 1_000
+#: Attempts at a transaction, each of which leaves out what brokers refused at the one before.
+MOST_ATTEMPTS: Final = 100
 
 
 class KafkaTarget:
@@ -58,6 +65,8 @@ class KafkaTarget:
         confirmed: Callable[[], Awaitable[None]] | None = None,
         write_lines: WriteLines | None = None,
         on_duplicates: Callable[[int], None] | None = None,
+        counts: Counts | None = None,
+        dead_letters: Burier | None = None,
         most_records: int = MOST_RECORDS,
     ) -> None:
         """Nothing is touched before `open`.
@@ -72,6 +81,9 @@ class KafkaTarget:
                 confirmed, after the call, that the lane is ours; raises TargetUnavailable where it is not.
             write_lines: makes delivery-log lines durable; the next transaction waits for it.
             on_duplicates: told how many messages were not stored because they were there already.
+            counts: told what was sent again, and how long brokers made it wait.
+            dead_letters: keeps dead letters for `options.buries`; None: they are stored here, with what
+                covers them.
             most_records: a producer writes so many to one partition, then another goes on.
         """
         self._connection = connection
@@ -82,6 +94,8 @@ class KafkaTarget:
         self._confirmed = confirmed
         self._received_log = ReceivedLog(write_lines)
         self._on_duplicates = on_duplicates
+        self._counts = Counts() if counts is None else counts
+        self._dead_letters: Burier = self if dead_letters is None else dead_letters
         self._most_records = most_records
         self._log = structlog.get_logger().bind(bridge=options.bridge)
         self._topics = TargetTopics(connection, options)
@@ -89,6 +103,10 @@ class KafkaTarget:
         self._store = ""
         self._letters = Letters()
         self._suspects = Suspects()
+        #: By topic; they outlive its rules, which are read anew at each opening.
+        self._doubts: defaultdict[str, Doubts] = defaultdict(Doubts)
+        self._judgements = Judgements(self._suspects, self._letters, self._doubts, journal.topic)
+        self._pace = Pace(self._counts, self._log)
         self._opening = asyncio.Lock()
         #: Counts openings of streams.
         self._epoch = 0
@@ -281,7 +299,7 @@ class KafkaTarget:
         try:
             await self._received_log.catch_up(lane.state)
             while not self._stopping:
-                deliveries = self._queue.take()
+                deliveries = self._queue.take(self._pace.most_bytes)
                 if deliveries:
                     await self._settle(lane, deliveries)
                 else:
@@ -293,34 +311,44 @@ class KafkaTarget:
             self._fail(error)
 
     async def _watch(self, lane: TargetLane) -> None:
-        """Notice that the cluster has gone, also while nothing is sent."""
+        """Notice that the cluster has gone, or the journal topic, also while nothing is sent."""
         try:
             while True:
                 await asyncio.sleep(WATCH_INTERVAL_MS / 1000)
                 await lane.refresh()
-        except TargetUnavailable as error:
+                await lane.check_journal()
+        except (TargetUnavailable, TargetRefused) as error:
             self._fail(error)
 
     async def _settle(self, lane: TargetLane, deliveries: Sequence[Delivery]) -> None:
-        """Answer all of them; messages that the broker refused alone are left out at once, and REFUSED."""
-        while True:
-            try:
-                await self._transact(lane, deliveries)
-                return
-            except BatchesRefused as refused:
-                error = refused_records(refused, self._journal.topic, self._suspects, self._letters)
-                if isinstance(error, TargetRefused) or not found_alone(refused):
-                    raise error from refused
-            await lane.retake()
+        """Answer all of them. What brokers refuse is found, left out, and REFUSED or buried."""
+        for _ in range(MOST_ATTEMPTS):
+            made = await self._planned(lane, deliveries)
+            if made.is_probe:
+                with self._pace.measured(lane.throttle, made.piles.bytes):
+                    refused = await lane.probe(made.piles)
+                self._counts.resent += made.piles.records
+                self._judgements.probed(made.piles, refused, self._clock.wall_ms())
+            elif not (self._options.buries and await bury_refused(made.answers, self._dead_letters)):
+                try:
+                    await self._transact(lane, made)
+                    return
+                except BatchesRefused as error:
+                    self._counts.resent += made.piles.records
+                    self._judgements.refused(error.refused, self._clock.wall_ms())
+                await lane.retake()
+        raise TargetUnavailable(
+            f"brokers have refused records at each of {MOST_ATTEMPTS} attempts", limit=MOST_ATTEMPTS
+        )
 
-    async def _transact(self, lane: TargetLane, deliveries: Sequence[Delivery]) -> None:
-        made = await self._planned(lane, deliveries)
+    async def _transact(self, lane: TargetLane, made: Plan) -> None:
         await self._received_log.catch_up(lane.state)
         await self._received_log.written()
         if made.is_empty:
             made.answered()
         else:
-            await lane.commit(made.piles, lambda offsets: made.records(offsets, self._clock.wall_ms()))
+            with self._pace.measured(lane.throttle, made.piles.bytes):
+                await lane.commit(made.piles, lambda offsets: made.records(offsets, self._clock.wall_ms()))
             made.committed()
         committed_ms = self._clock.wall_ms()
         for delivery, answer in made.answers:
@@ -331,6 +359,10 @@ class KafkaTarget:
             else:
                 if answer.duplicates and self._on_duplicates is not None:
                     self._on_duplicates(answer.duplicates)
+                for position, reason in delivery.buried.items():
+                    self._log.warning(
+                        "dead-letter", stream=delivery.batch.stream, position=position, reason=reason
+                    )
                 delivery.future.set_result(replace(answer, committed=committed_ms))
         self._received_log.begin(made.lines)
 
@@ -353,6 +385,7 @@ class KafkaTarget:
             topics=self._rules,
             letters=self._letters,
             suspects=self._suspects,
+            doubts=self._doubts,
             make_builder=lane.make_builder,
             exact=not self._connection.producer_options.get("compression_type"),
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, Self
 
 import aiokafka
@@ -24,8 +24,10 @@ from bridge.kafka.journal_records import Record
 from bridge.kafka.journal_topic import JournalTopic
 from bridge.kafka.lane_state import LaneState
 from bridge.kafka.left_open import LeftOpen
+from bridge.kafka.metadata import topics_as_seen
 from bridge.kafka.piles import Builder, Offsets, Piles
-from bridge.kafka.transaction import JournalPartition, SendFailed
+from bridge.kafka.throttling import Throttle
+from bridge.kafka.transaction import JournalPartition, JournalReplaced, Refusal, SendFailed
 
 #: Records a producer may write to one partition: its sequence numbers end at 2^31 (docs/kafka-traps.md 4).
 MOST_RECORDS: Final = 1_500_000_000
@@ -50,6 +52,8 @@ class TargetLane:
         self._left_open: LeftOpen
         #: Records written by this producer, by topic and partition.
         self._written: Counter[tuple[str, int]] = Counter()
+        #: The least offset that the next record of the journal partition can have.
+        self._journal_end = 0
         #: Held while the producer is asked something besides transactions, or replaced.
         self._changing = asyncio.Lock()
 
@@ -114,6 +118,7 @@ class TargetLane:
             await producers.discard(producer)
             raise
         self.state = state
+        self._journal_end = state.end
         self._left_open = left_open
         self._producer = producer
         self._written.clear()
@@ -141,7 +146,12 @@ class TargetLane:
 
     @property
     def _journal_partition(self) -> JournalPartition:
-        return JournalPartition(self._journal.topic, self._journal.partition(self._lane))
+        return JournalPartition(
+            self._journal.topic,
+            self._journal.partition(self._lane),
+            most_bytes=self._journal.most_bytes,
+            end=self._journal_end,
+        )
 
     def make_builder(self, most_bytes: int) -> Builder:
         """A record batch of at most so many bytes."""
@@ -157,11 +167,32 @@ class TargetLane:
             TargetUnavailable, TargetRefused, Fenced: the transaction could not be begun or committed.
         """
         try:
-            await transaction.commit(self._producer, piles, self._journal_partition, records)
+            self._journal_end = await transaction.commit(
+                self._producer, piles, self._journal_partition, records
+            )
+        except JournalReplaced as error:
+            raise self._journal.lost(str(error)) from error
         except (KafkaError, OSError, TimeoutError) as error:
             raise self._explained(error) from error
         for batch in piles:
             self._written[batch.topic, batch.partition] += batch.builder.record_count()
+
+    async def probe(self, piles: Piles) -> Sequence[Refusal]:
+        """Which of these record batches the brokers refuse; none is stored. The lane is taken anew then.
+
+        Raises: as `commit`, and as `take`.
+        """
+        try:
+            refused = await transaction.probe(self._producer, piles)
+        except (KafkaError, OSError, TimeoutError) as error:
+            raise self._explained(error) from error
+        await self.retake()
+        return refused
+
+    @property
+    def throttle(self) -> Throttle:
+        """What the brokers have asked its producer to wait."""
+        return producers.throttle(self._producer)
 
     async def renew(self) -> None:
         """Go on with another producer where this one's sequence numbers would run out, or its session ended.
@@ -201,6 +232,23 @@ class TargetLane:
         async with self._asking():
             if not await self._producer.client.force_metadata_update():
                 raise TimeoutError
+
+    async def check_journal(self) -> None:
+        """That the journal topic is the one that was taken, as far as its leader tells.
+
+        Raises: TargetRefused: it was deleted and made again.
+        """
+        client = self._producer.client
+        place = TopicPartition(self._journal.topic, self._journal.partition(self._lane))
+        leader = client.cluster.leader_for_partition(place)
+        if leader is None or leader < 0:
+            return
+        try:
+            async with asyncio.timeout(REACHABLE_TIMEOUT_MS / 1000):
+                found = await topics_as_seen(client, [place.topic], leader)
+        except (KafkaError, TimeoutError):  # whether brokers are there, `refresh` tells
+            return
+        self._journal.check_same(found.get(place.topic))
 
     async def ends(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """The end offsets of these partitions, those that are known. Raises: TargetUnavailable."""

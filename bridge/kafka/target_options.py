@@ -32,5 +32,8 @@ class KafkaTargetOptions:
     add_partitions: bool = False
     #: Topic at the target for what it refuses; empty: nothing is buried.
     dead_letter_address: str = ""
+    #: Whether what is refused gets its dead letter in the course of its delivery. If not, whoever delivers is
+    #: told, a message at a time, and delivers the rest again.
+    buries: bool = False
     #: Positions of a batch whose messages the target has: left out (`bridge.kafka.replaying`).
     held: Callable[[Batch], Collection[int]] = lambda _batch: ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,11 +14,6 @@ UNKNOWN_LIMIT: Final = 2**63 - 1
 NO_TIMESTAMP: Final = -1
 #: What begins the reason where a broker refuses a record for its time.
 INVALID_TIMESTAMP: Final = "INVALID_TIMESTAMP"
-#: Behind a record whose time is in doubt, record batches are so many times larger one after the other...
-PIECE_GROWTH: Final = 16
-#: ...and where the broker has refused one, so many records go alone before: others will be refused, too, and
-#: each attempt costs a transaction.
-MOST_ALONE: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +47,7 @@ class TopicRules:
         """The rule, as `CODE: detail`, by which a message can never be stored here; None: by none known.
 
         Its size is not looked at: only the finished record batch has one (`too_large`). Nor is its time:
-        this machine's clock may be wrong, so the broker decides (`pieces`).
+        this machine's clock may be wrong, so the broker decides (`bridge.kafka.doubts`).
         """
         if self.compacted and message.key is None:
             return (
@@ -60,41 +55,12 @@ class TopicRules:
             )
         return None
 
-    def first_refused(self, messages: Sequence[Message]) -> tuple[int, str] | None:
-        """Index and rule of the first message that `refuses` names; None: there is none."""
+    def all_refused(self, messages: Sequence[Message]) -> dict[int, str]:
+        """Index and rule of each message that `refuses` names."""
         if not self.compacted:
-            return None
+            return {}
         reasons = ((index, self.refuses(message)) for index, message in enumerate(messages))
-        return next(((index, reason) for index, reason in reasons if reason is not None), None)
-
-    def pieces(
-        self, messages: Sequence[Message], now_ms: int, *, refusing: bool = False
-    ) -> Iterator[tuple[int, int, bool]]:
-        """How to cut messages by their times: (start, stop, whether it goes in a record batch alone).
-
-        What this machine's clock finds too early or too late is for the broker to judge, and a broker refuses
-        a record batch whole. So the first in doubt goes alone: if the clock is right, that one is refused and
-        nothing with it. What is behind it goes in pieces that grow: if the clock is wrong, all is stored, in
-        a few record batches more. `refusing`: the broker has refused one of these messages already.
-        """
-        first, last = self.timestamp_range(now_ms)
-        count, size, alone = len(messages), 1, MOST_ALONE if refusing else 1
-        start = next(
-            (
-                index
-                for index, message in enumerate(messages)
-                if not first <= message.timestamp <= last and message.timestamp != NO_TIMESTAMP
-            ),
-            count,
-        )
-        if start:
-            yield 0, start, False
-        while start < count:
-            stop = min(count, start + size)
-            yield start, stop, True
-            start, alone = stop, alone - 1
-            if alone <= 0:
-                size *= PIECE_GROWTH
+        return {index: reason for index, reason in reasons if reason is not None}
 
     def time_told(self, message: Message, now_ms: int) -> str:
         """How a message's time and the topic's limits lie, for whoever reads that a broker refused it."""

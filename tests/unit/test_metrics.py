@@ -27,6 +27,8 @@ CONTRACT = {
     "core_bridge_parked_partitions",
     "core_bridge_connected",
     "core_bridge_state",
+    "core_bridge_messages_resent_total",
+    "core_bridge_throttled_seconds_total",
     "core_bridge_reconnects_total",
     "core_bridge_id_cache_entries",
     "core_bridge_id_cache_capacity",

@@ -190,9 +190,9 @@ async def test_who_is_fenced_before_its_first_record_learns_that_it_is(
         await opened(owner, stream)
         send_all = transaction._send_all
 
-        async def late(producer: Any, piles: Any) -> Any:
+        async def late(producer: Any, *args: Any) -> Any:
             await until(lambda: producers.fault(producer) is not None)
-            return await send_all(producer, piles)
+            return await send_all(producer, *args)
 
         monkeypatch.setattr(transaction, "_send_all", late)
         with pytest.raises(Fenced):

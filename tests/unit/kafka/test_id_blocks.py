@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.kafka.id_blocks import BLOCK_IDS, AddressIds, merged, slots_of, stored_ids
-from bridge.kafka.journal_records import IdBlock
+from bridge.kafka.id_blocks import (
+    BLOCK_IDS,
+    MOST_ID_BYTES,
+    AddressIds,
+    block_ids,
+    merged,
+    slots_of,
+    stored_ids,
+)
+from bridge.kafka.journal_records import IdBlock, id_record
 from dedup.cache import IdCache
 
 Slots = dict[int, IdBlock]
@@ -35,7 +43,7 @@ def add(held: AddressIds, slots: Slots, new: list[bytes]) -> list[int]:
 
 @pytest.mark.parametrize(("capacity", "slots"), [(0, 0), (1, 2), (128, 2), (129, 3), (20_000, 158)])
 def test_a_ring_has_one_slot_more_than_it_fills(capacity: int, slots: int) -> None:
-    assert slots_of(capacity) == slots
+    assert slots_of(capacity, BLOCK_IDS) == slots
 
 
 def test_the_block_being_filled_is_written_anew_and_a_full_one_never() -> None:
@@ -65,14 +73,14 @@ def test_d20_rounds_of_the_ring_keep_exactly_the_newest() -> None:
         again = address(300, dict(slots))
         assert list(again.cache) == list(held.cache)
         assert again.cache.accepted == held.cache.accepted
-        assert len(slots) <= slots_of(300)
+        assert len(slots) <= slots_of(300, BLOCK_IDS)
 
 
 def test_a_transaction_with_more_ids_than_the_ring_holds_writes_only_those_that_stay() -> None:
     slots: Slots = {}
     held = address(300)
     add(held, slots, ids(0, 10))
-    assert len(add(held, slots, ids(10, 10_000))) <= slots_of(300)
+    assert len(add(held, slots, ids(10, 10_000))) <= slots_of(300, BLOCK_IDS)
     assert list(address(300, slots).cache) == ids(9_700, 10_000)
 
 
@@ -89,7 +97,7 @@ def test_d18_a_smaller_ring_keeps_the_newest_and_deletes_the_other_slots_at_once
             slots[slot] = block
     held.commit(overlay)
     assert (before, held.unwritten) == (True, False)
-    assert set(slots) <= set(range(slots_of(200)))
+    assert set(slots) <= set(range(slots_of(200, BLOCK_IDS)))
     assert list(address(1_000, slots).cache) == ids(801, 1_001)
 
 
@@ -141,3 +149,33 @@ def test_nothing_is_forgotten_where_all_ids_fit_and_each_is_there_once() -> None
     assert sorted(found) == ids(0, 8)
     assert merged([], 10) == []
     assert merged([ids(0, 5)], 0) == []
+
+
+@pytest.mark.parametrize("most", [1, 16 * 1024, 84_000, 10**6, 10**9])
+def test_a_block_of_the_longest_ids_fits_the_record_whatever_the_topic_takes(most: int) -> None:
+    per_block = block_ids(most)
+    assert 1 <= per_block <= BLOCK_IDS
+    held = AddressIds(IdCache(1_000), persist=True, per_block=per_block)
+    overlay = held.cache.overlay()
+    overlay.add([b"%0*d" % (MOST_ID_BYTES, number) for number in range(300)])
+    values = [id_record("", "a", slot, block)[1] or b"" for slot, block in held.writes(overlay)]
+    assert max(map(len, values)) <= max(most, MOST_ID_BYTES + 20) + 64
+
+
+@pytest.mark.parametrize("capacity", [1, 2, 3, 100, 128, 300])
+@pytest.mark.parametrize(("before", "after"), [(128, 2), (2, 128), (3, 2)])
+def test_blocks_of_another_size_are_laid_anew_and_nothing_is_forgotten(
+    capacity: int, before: int, after: int
+) -> None:
+    """The journal topic takes less than it did, or more."""
+    slots: Slots = {}
+    held = AddressIds(IdCache(capacity), persist=True, per_block=before)
+    for start in range(0, 400, 7):
+        add(held, slots, ids(start, start + 7))
+    again = AddressIds(IdCache(capacity), persist=True, stored=slots, per_block=after)
+    assert again.unwritten
+    for start in range(1_000, 1_050, 3):
+        add(again, slots, ids(start, start + 3))
+        read = AddressIds(IdCache(capacity), persist=True, stored=slots, per_block=after)
+        assert list(read.cache) == list(again.cache)
+        assert not read.unwritten

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from dataclasses import replace
 
 from aiokafka.producer.message_accumulator import BatchBuilder
@@ -11,6 +12,7 @@ from bridge.batch import Batch
 from bridge.block import FreshBlock, IndexedId
 from bridge.errors import OutOfSequence
 from bridge.kafka.covered import last_offsets
+from bridge.kafka.doubts import Doubts
 from bridge.kafka.id_blocks import MOST_ID_BYTES
 from bridge.kafka.journal_records import LaneRecord
 from bridge.kafka.lane_state import LaneState
@@ -50,6 +52,7 @@ def setting(*, letters: Letters | None = None, topics: dict[str, TopicRules] | N
         topics={"to.orders": TopicRules("to.orders", 1, 1_000)} if topics is None else topics,
         letters=letters or Letters(),
         suspects=Suspects(),
+        doubts=defaultdict(Doubts),
         make_builder=lambda most: BatchBuilder(most, 0, is_transactional=True),
         exact=True,
     )
@@ -137,22 +140,57 @@ def counts(made: Plan) -> list[int]:
     return [batch.builder.record_count() for batch in made.piles]
 
 
-def test_a_message_whose_time_is_in_doubt_goes_in_a_record_batch_alone_and_no_other_does() -> None:
+LATE = Message(b"late", None, (), NOW + 7_777)
+
+
+def test_what_is_in_doubt_is_put_to_the_broker_by_itself_and_then_stored_or_refused() -> None:
     """The broker judges it: this machine's clock may be wrong."""
-    topics = {"to.orders": TopicRules("to.orders", 1, 10_000, after_max_ms=1_000)}
+    own = setting(topics={"to.orders": TopicRules("to.orders", 1, 10_000, after_max_ms=1_000)})
     line = Line()
     line.put(OTHER, 0, b"a", b"b")
-    line.put(ORDERS, 0, b"c", Message(b"late", None, (), NOW + 1_001), b"d", b"e")
+    line.put(ORDERS, 0, b"c", LATE, b"d", LATE)
     line.put(OTHER, 2, b"f")
-    made = plan(line.deliveries, fresh_state(), setting(topics=topics), NOW)
-    assert verdicts(made) == [Verdict.STORED] * 3
-    assert counts(made) == [3, 1, 2, 1]
+    made = plan(line.deliveries, fresh_state(), own, NOW)
+    assert (made.is_probe, counts(made)) == (True, [2])
+    (asked,) = made.piles
+    assert [asked.segment(place).at(place)[0] for place in (0, 1)] == [1, 3]  # type: ignore[union-attr]
+    own.suspects.clear(ORDERS.identity, [1])
+    own.suspects.refuse(ORDERS.identity, 3, "INVALID_TIMESTAMP: the broker's word")
+    made = plan(line.deliveries, fresh_state(), own, NOW)
+    assert (made.is_probe, verdicts(made)) == (
+        False,
+        [Verdict.STORED, Verdict.REFUSED, Verdict.STORED],
+    )
+    line.deliveries[1].bury()
+    made = plan(line.deliveries, fresh_state(), own, NOW)
+    assert (made.is_probe, verdicts(made), bodies(made)) == (False, [Verdict.STORED] * 3, 6)
+    receipts = [answer for _, answer in made.answers if isinstance(answer, Receipt)]
+    assert [receipt.buried for receipt in receipts] == [(), (3,), ()]
+
+
+def test_all_that_can_never_be_stored_is_found_at_once() -> None:
+    line = Line()
+    own = setting(topics={"to.orders": TopicRules("to.orders", 1, 1_000, compacted=True)})
+    keyed = Message(b"x", b"k", (), NOW)
+    delivery = line.put(ORDERS, 0, keyed, b"none", replace_body(keyed), keyed, b"none", replace_body(keyed))
+    (answer,) = [answer for _, answer in plan(line.deliveries, fresh_state(), own, NOW).answers]
+    assert isinstance(answer, Receipt)
+    assert (answer.verdict, answer.position) == (Verdict.REFUSED, 1)
+    assert sorted(delivery.refusals) == [1, 4]
+    delivery.bury()
+    plan(line.deliveries, fresh_state(), own, NOW)
+    assert sorted(delivery.refusals) == [2, 5]
+
+
+def replace_body(message: Message) -> Message:
+    """As large as no record batch of the topic."""
+    return Message(b"x" * 2_000, message.key, (), NOW)
 
 
 def test_what_the_broker_has_refused_for_its_time_is_refused_with_its_word_and_the_numbers() -> None:
     line, own = Line(), setting(topics={"to.orders": TopicRules("to.orders", 1, after_max_ms=1_000)})
-    line.put(ORDERS, 0, b"a", Message(b"late", None, (), NOW + 7_777))
-    own.suspects.narrow(ORDERS.identity, 1, 1, 1, "INVALID_TIMESTAMP: the broker's word")
+    line.put(ORDERS, 0, b"a", LATE)
+    own.suspects.refuse(ORDERS.identity, 1, "INVALID_TIMESTAMP: the broker's word")
     ((_, receipt),) = plan(line.deliveries, fresh_state(), own, NOW).answers
     assert isinstance(receipt, Receipt)
     assert (receipt.verdict, receipt.position) == (Verdict.REFUSED, 1)

@@ -5,23 +5,30 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.kafka.suspects import PIECES, Suspects
+from bridge.kafka.suspects import MOST_JUDGED, PIECES, Suspects
 
 STREAM = "kafka:c:t:0"
+WHY = "INVALID_RECORD: why"
 
 
 def attempts(positions: list[int], bad: int) -> int:
     """How many refused attempts it takes until `bad` is found, and nothing else."""
-    suspects, tries = Suspects(), 0
-    while suspects.refused(STREAM, positions) is None:
-        for start, stop, _ in suspects.pieces(STREAM, positions):
-            piece = positions[start:stop]
-            if bad in piece:
-                suspects.narrow(STREAM, piece[0], piece[-1], len(piece), "TOO_LARGE: why")
-                break
+    suspects, tries = Suspects(), 1
+    suspects.narrow(STREAM, positions[0], positions[-1], len(positions))
+    while not suspects.refused(STREAM, positions):
+        pieces = [positions[start:stop] for start, stop in suspects.pieces(STREAM, positions)]
+        suspects.probed()
+        for piece in pieces:
+            if bad not in piece:
+                suspects.clear(STREAM, piece)
+            elif len(piece) == 1:
+                suspects.refuse(STREAM, bad, WHY)
+            else:
+                suspects.narrow(STREAM, piece[0], piece[-1], len(piece))
         tries += 1
         assert tries < 20
-    assert suspects.refused(STREAM, positions) == (bad, "TOO_LARGE: why")
+    assert suspects.refused(STREAM, positions) == {positions.index(bad): WHY}
+    assert list(suspects.pieces(STREAM, positions)) == []
     return tries
 
 
@@ -39,31 +46,47 @@ def test_a_thousand_records_take_four_attempts() -> None:
 @given(
     st.sets(st.integers(0, 500), min_size=1), st.integers(0, 500), st.integers(0, 500), st.integers(2, 300)
 )
-def test_pieces_are_all_of_it_in_order(places: set[int], first: int, last: int, count: int) -> None:
+def test_pieces_are_all_that_is_suspected_in_order(
+    places: set[int], first: int, last: int, count: int
+) -> None:
     suspects, positions = Suspects(), sorted(places)
-    suspects.narrow(STREAM, first, last, count, "why")
-    pieces = list(suspects.pieces(STREAM, positions))
-    assert [position for start, stop, _ in pieces for position in positions[start:stop]] == positions
-    for start, stop, alone in pieces:
-        assert all((first <= position <= last) == alone for position in positions[start:stop])
-        assert not alone or stop - start <= -(-count // PIECES)
+    suspects.narrow(STREAM, first, last, count)
+    pieces = [positions[start:stop] for start, stop in suspects.pieces(STREAM, positions)]
+    assert [place for piece in pieces for place in piece] == [p for p in positions if first <= p <= last]
+    assert all(len(piece) <= -(-count // PIECES) for piece in pieces)
 
 
-def test_another_stream_is_not_cut() -> None:
+def test_another_stream_is_not_suspected() -> None:
     suspects = Suspects()
-    suspects.narrow(STREAM, 0, 99, 100, "why")
-    assert list(suspects.pieces("other", [1, 2, 3])) == [(0, 3, False)]
-    assert suspects.refused("other", [1, 2, 3]) is None
+    suspects.narrow(STREAM, 0, 99, 100)
+    suspects.refuse(STREAM, 1, WHY)
+    assert list(suspects.pieces("other", [1, 2, 3])) == []
+    assert suspects.refused("other", [1, 2, 3]) == {}
+
+
+def test_what_the_broker_has_judged_is_not_put_to_it_again() -> None:
+    suspects = Suspects()
+    suspects.clear(STREAM, [10, 12])
+    suspects.refuse(STREAM, 13, WHY)
+    assert suspects.unjudged(STREAM, [10, 11, 12, 13, 14], [0, 1, 2, 3, 4]) == [1, 4]
 
 
 def test_what_is_covered_is_forgotten_and_only_that() -> None:
     suspects = Suspects()
-    suspects.narrow(STREAM, 5, 5, 1, "why")
-    suspects.narrow(STREAM, 10, 19, 10, "why")
+    suspects.refuse(STREAM, 5, WHY)
+    suspects.narrow(STREAM, 10, 19, 10)
     suspects.covered(STREAM, 5)
-    assert suspects.refused(STREAM, [5]) == (5, "why")
+    assert suspects.refused(STREAM, [5]) == {0: WHY}
     suspects.covered(STREAM, 6)
-    assert suspects.refused(STREAM, [5]) is None
+    assert suspects.refused(STREAM, [5]) == {}
     assert len(list(suspects.pieces(STREAM, list(range(10, 20))))) == 10
     suspects.covered(STREAM, 20)
-    assert len(list(suspects.pieces(STREAM, list(range(10, 20))))) == 1
+    assert list(suspects.pieces(STREAM, list(range(10, 20)))) == []
+
+
+def test_of_too_many_judgements_the_oldest_is_forgotten() -> None:
+    suspects = Suspects()
+    suspects.refuse(STREAM, 0, WHY)
+    suspects.clear(STREAM, range(1, MOST_JUDGED + 1))
+    assert suspects.refused(STREAM, [0]) == {}
+    assert suspects.unjudged(STREAM, [0, 1], [0, 1]) == [0]
