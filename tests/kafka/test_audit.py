@@ -26,7 +26,7 @@ from bridge.kafka.progress import Progress
 from bridge.offline import find_bridge, read_settings
 from bridge.settings.model import Settings
 from dedup.ids import Stamp
-from dedup.reconcile.audit import bounds, compare, kafka_source, source
+from dedup.reconcile.audit import bounds, kafka_source, missing, source
 from dedup.reconcile.audit.command import run
 from dedup.reconcile.audit.errors import ReadFailed
 from dedup.reconcile.audit.kafka_source import read
@@ -279,7 +279,7 @@ def test_what_this_node_has_deleted_is_unknown_below_what_its_bridge_has_settled
     assert (code, summary["verdict"]) == (4, "unknown")
     assert [one["covered"] for one in summary["streams"]] == [None, None]
     assert found(summary, "open") == {(0, 0, 34), (1, 0, 19)}
-    assert {one["detail"] for one in summary["findings"]} == {compare.UNCONFIRMED}
+    assert {one["detail"] for one in summary["findings"]} == {missing.UNCONFIRMED}
 
 
 async def test_a_partition_that_brings_nothing_ends_its_task_with_a_reason(

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from bridge.audit import access
 from bridge.cli import main
 from dedup.ids import Stamp
-from dedup.reconcile.audit import bounds, compare, errors, job, node_source, output
+from dedup.reconcile.audit import bounds, compare, errors, job, missing, node_source, output
 from dedup.reconcile.audit.command import run
 from dedup.reconcile.audit.plan import (
     Access,
@@ -188,7 +188,7 @@ class Ends:
         refused = job.refused(self._frame(told))
         records = compare.beside(*frames).persist()
         try:
-            arrived = job.counted(records)
+            arrived = job.counted(records, checks_ids=made.checks_ids)
             return job.judge(self.spark, made, records, refused, arrived, str(self.output))
         finally:
             records.unpersist()
@@ -377,8 +377,155 @@ def test_where_nothing_arrived_and_nothing_is_confirmed_nothing_is_clean(
         {0: plain(range(3)), 1: plain(range(3))}, {0: stamps(1, [0, 1])}
     )
     assert (summary.verdict, said(summary, "open")) == ("unknown", [(0, 0, 2), (1, 2, 2)])
-    assert [one.detail for one in summary.findings] == [compare.UNCONFIRMED, ""]
+    assert [one.detail for one in summary.findings] == [missing.UNCONFIRMED, ""]
     assert [one.is_untold for one in summary.streams] == [True, False]
+
+
+# -- IDs that several records share ------------------------------------------------------------------------
+
+CARRIED = Stamp("journal:1:orders:0").text(7).encode()
+OTHER = Stamp("journal:1:orders:0").text(8).encode()
+
+
+def ends_of(
+    spark: SparkSession, path: Path, made: Plan, source: Mapping[int, Records], target: Mapping[int, Records]
+) -> Summary:
+    return Ends(spark, made, path).judged(source, target)
+
+
+def test_ten_records_of_one_stamp_of_which_two_came_are_eight_lost(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A stream processor has copied the header; 25 records, 17 of them at the target."""
+    made = plan([stream(end=25, confirmed=25)], [place()])
+    source = plain(range(25)) | dict.fromkeys(range(5, 15), CARRIED)
+    target = stamps(0, [*range(5), *range(15, 25)]) | {20: CARRIED, 21: CARRIED}
+    summary = ends_of(spark, tmp_path, made, {0: source}, {0: target})
+    (one,) = summary.streams
+    assert (summary.verdict, one.source, one.arrived, one.lost) == ("lost", 25, 17, 8)
+    (told,) = summary.findings
+    assert (told.kind, told.count, told.id) == ("lost", 8, CARRIED.decode())
+    assert told.detail == (
+        "the source has the ID 10 times, orders/0@5 to orders/0@14, and the target 2: of which is not known"
+    )
+
+
+def test_a_producers_id_is_counted_where_it_is_not_checked_and_is_once_where_it_is(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Streams of their own: both copies, one, and none of them are at the target."""
+    names = ("both", "one", "none")
+    streams = [stream(n, end=2, confirmed=2, target=name) for n, name in enumerate(names)]
+    made = plan(streams, [place(n, topic=name) for n, name in enumerate(names)])
+    source: dict[int, Records] = {n: {0: b"again", 1: b"again"} for n in range(3)}
+    target: dict[int, Records] = {0: {0: b"again", 1: b"again"}, 1: {0: b"again"}, 2: {}}
+
+    unchecked = ends_of(spark, tmp_path, replace(made, checks_ids=False), source, target)
+    assert [(one.arrived, one.lost, one.doubled) for one in unchecked.streams] == [
+        (2, 0, 0), (1, 1, 0), (0, 2, 0),
+    ]  # fmt: skip
+    checked = ends_of(spark, tmp_path, made, source, target)
+    # The second one would have been rejected: one message is lost, not two.
+    assert [(one.arrived, one.lost, one.doubled) for one in checked.streams] == [
+        (2, 0, 1), (2, 0, 0), (0, 1, 0),
+    ]  # fmt: skip
+    assert said(checked, "lost") == [(2, 0, 0)]
+
+
+#: How the ends of a checked ID's records came to be: where the records are at the source and whether the
+#: source and the target still have their beginnings, and what is then to be said.
+EXPIRED: Sequence[tuple[str, dict[str, Any], dict[str, Any], Records, str]] = (
+    ("rejected", {}, {"start": 3}, {0: b"id", 50: b"id"}, "unknown"),
+    ("first-gone", {"start": 10}, {"start": 3}, {50: b"id"}, "unknown"),
+    ("whole", {}, {}, {0: b"id", 50: b"id"}, "lost"),
+    ("whole-target", {"start": 10}, {}, {50: b"id"}, "lost"),
+    ("whole-source", {}, {"start": 3}, {50: b"id"}, "lost"),
+    ("behind", {}, {"start": 3}, {50: b"id", 60: b"id"}, "lost"),
+)
+
+
+def test_a_rejected_duplicate_whose_first_copy_has_expired_is_not_lost(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Its first copy may have been at the target; where it cannot have been, it is lost, once."""
+    streams = [stream(n, confirmed=100, target=case[0], **case[1]) for n, case in enumerate(EXPIRED)]
+    places = [place(n, topic=case[0], **case[2]) for n, case in enumerate(EXPIRED)]
+    # 40 is the first record that the target still has.
+    source = {n: {**case[3], 40: None} for n, case in enumerate(EXPIRED)}
+    target = {n: stamps(n, [40], first=3) for n in range(len(EXPIRED))}
+    summary = ends_of(spark, tmp_path, plan(streams, places), source, target)
+    found = {(one.stream, one.kind): one for one in summary.findings}
+    assert len(found) == len(EXPIRED)
+    for number, (name, _, _, _, kind) in enumerate(EXPIRED):
+        told = found[f"kafka:cluster:topic:{number}", kind]
+        assert (name, told.count, told.id) == (name, 1, "id")
+    assert found["kafka:cluster:topic:0", "unknown"].detail.startswith(bounds.BY_DELETION)
+    assert found["kafka:cluster:topic:1", "unknown"].detail == missing.BY_EARLIER
+
+
+def test_of_a_shared_id_only_what_cannot_have_been_deleted_is_lost(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """0 may have been at the target. Of 0, 50 and 60 it has one copy: one of the three is lost for sure."""
+    made = plan([stream(confirmed=100)], [place(start=3)])
+    source: Records = {0: CARRIED, 40: None, 50: CARRIED, 60: CARRIED}
+    target = stamps(0, [40], first=3) | {9: CARRIED}
+    (one,) = ends_of(spark, tmp_path, made, {0: source}, {0: target}).streams
+    assert (one.arrived, one.lost, one.unknown) == (2, 1, 1)
+
+
+def test_copies_of_records_that_may_be_on_their_way_are_not_counted_against_those_that_are_due(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """5 is covered and 95 is not, and one copy is there: it may be that of either."""
+    made = plan([stream(confirmed=90)], [place()])
+    source: Records = {5: CARRIED, 95: CARRIED, 6: OTHER, 96: OTHER}
+    summary = ends_of(spark, tmp_path, made, {0: source}, {0: {0: CARRIED}})
+    assert (said(summary, "unknown"), said(summary, "lost"), said(summary, "open")) == (
+        [(0, 95, 95)],
+        [(0, 6, 6)],
+        [(0, 96, 96)],
+    )
+    (detail,) = [one.detail for one in summary.findings if one.kind == "unknown"]
+    assert detail == (
+        f"{missing.BY_OTHERS}; the source has the ID 2 times, orders/0@5 to orders/0@95, and the target 1:"
+        " of which is not known"
+    )
+
+
+def test_an_id_of_two_partitions_proves_nothing_of_how_far_either_has_come(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    made = plan([stream(0), stream(1)], [place()])
+    source: dict[int, Records] = {0: {**plain(range(9)), 9: CARRIED}, 1: {0: CARRIED}}
+    summary = ends_of(spark, tmp_path, made, source, {0: {0: CARRIED}})
+    assert [one.covered for one in summary.streams] == [None, None]
+    assert said(summary, "lost") == []
+
+
+def test_what_the_source_has_no_more_may_have_brought_what_is_there_too_often(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """But a stamp of the record's own place, and a checked ID, are doubled."""
+    streams = [stream(n, start=10, confirmed=100, target=name) for n, name in enumerate(("a", "b"))]
+    made = plan(streams, [place(n, topic=name) for n, name in enumerate(("a", "b"))])
+    source: dict[int, Records] = {0: {20: CARRIED}, 1: {20: None, 21: b"id"}}
+    target: dict[int, Records] = {
+        0: {0: CARRIED, 1: CARRIED},
+        1: {**stamps(1, [20, 20]), 5: b"id", 6: b"id"},
+    }
+    summary = ends_of(spark, tmp_path, made, source, target)
+    assert (said(summary, "unknown"), said(summary, "doubled")) == ([(0, 20, 20)], [(1, 20, 20), (1, 21, 21)])
+
+
+def test_what_a_replay_brought_again_says_nothing_of_what_the_target_has_deleted(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """10 to 39 have been there and are gone; 2 was lost, and came again behind 44."""
+    made = plan([stream(end=50, confirmed=50)], [place(start=30)])
+    target = stamps(0, [*range(40, 45), 2, *range(45, 50)], first=30)
+    summary = ends_of(spark, tmp_path, made, {0: plain(range(50))}, {0: target})
+    assert (said(summary, "lost"), said(summary, "unknown")) == ([], [(0, 0, 1), (0, 3, 39)])
 
 
 # -- summary -----------------------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ _STREAMS: Final = pa.schema(
         "source_partition": pa.int32(),
         "source_compacted": pa.bool_(),
         "identity": pa.string(),
+        "name": pa.string(),
     }
 )
 _PLACES: Final = pa.schema(
@@ -60,6 +61,7 @@ def tables(spark: SparkSession, plan: Plan) -> tuple[DataFrame, DataFrame]:
             "source_partition": one.partition,
             "source_compacted": one.compacted,
             "identity": one.identity,
+            "name": f"{one.topic}/{one.partition}",
         }
         for number, one in enumerate(plan.streams)
     ]
@@ -86,22 +88,29 @@ def reach(records: DataFrame, places: DataFrame) -> DataFrame:
     """For each stream and place, the first source position that arrived there, and how far `settled` proves.
 
     `proved` is one beyond the last source position that was at the place before the ends of all places were
-    looked at for the second time: a bridge covers in order, so all below it had been covered by then.
+    looked at for the second time: a bridge covers in order, so all below it had been covered by then. What
+    arrived is known by IDs of one stream only; of those that several records share, `first_there` takes the
+    last one, and `proved` the first one.
     """
-    arrived = records.where(~F.col("is_source") & (F.col("source_copies") > 0)).join(
+    stream = F.col("source_first.place")
+    is_of_one = (F.col("source_copies") > 0) & (stream == F.col("source_last.place"))
+    arrived = records.where(~F.col("is_source") & is_of_one).join(
         F.broadcast(places.select("place", "settled")), "place"
     )
-    position = F.col("source_first.position")
-    return arrived.groupBy(F.col("source_first.place").alias("stream"), "place").agg(
-        F.min(position).alias("first_there"),
-        F.max(F.when(F.col("position") < F.col("settled"), position + 1)).alias("proved"),
+    first, last = F.col("source_first.position"), F.col("source_last.position")
+    return arrived.groupBy(stream.alias("stream"), "place").agg(
+        # By their order at the place: what a replay brought again stands behind what came in order.
+        F.min_by(last, "position").alias("first_there"),
+        F.max(F.when(F.col("position") < F.col("settled"), first + 1)).alias("proved"),
     )
 
 
 def bounds(streams: DataFrame, places: DataFrame, reached: DataFrame, plan: Plan) -> DataFrame:
     """For each stream, below which position what is missing is `open`, and what is `unknown` for `reason`.
 
-    Adds `covered` (null: nothing is known to be covered), `doubtful` (positions below it) and `reason`.
+    Adds `covered` (null: nothing is known to be covered), `doubtful` (positions below it) and `reason`. And,
+    of the stream's address, `gone`: the source has had records that it no longer has; `earlier`: one of
+    those, or one that came by another way, may have been at the target and be gone.
     """
     here = F.col("target_partition") == F.col("source_partition")
     candidate = here if plan.preserves_partitions else F.lit(True)
@@ -109,9 +118,10 @@ def bounds(streams: DataFrame, places: DataFrame, reached: DataFrame, plan: Plan
     pairs = streams.join(F.broadcast(places), "address", "left").join(reached, ["stream", "place"], "left")
     per_stream = pairs.groupBy("stream").agg(
         F.max("proved").alias("proved"),
-        F.min("first_there").alias("began"),
         F.max(F.when(F.col("begun_late") & candidate, first)).alias("deleted_below"),
+        F.min("first_there").alias("began"),
         F.coalesce(F.bool_or("compacted"), F.lit(False)).alias("compacted"),
+        F.coalesce(F.bool_or(F.col("begun_late") | F.col("compacted")), F.lit(False)).alias("forgetful"),
     )
     started = F.coalesce("began", F.lit(BEYOND)) if plan.from_latest else F.lit(0)
     deleted = F.coalesce("deleted_below", F.lit(0))
@@ -125,5 +135,17 @@ def bounds(streams: DataFrame, places: DataFrame, reached: DataFrame, plan: Plan
         .when(deleted >= started, BY_DELETION)
         .otherwise(BY_START)
     )
-    known = per_stream.select("stream", "proved", doubtful.alias("doubtful"), reason.alias("reason"))
-    return streams.join(known, "stream").withColumn("covered", F.coalesce("confirmed", "proved"))
+    known = per_stream.select(
+        "stream", "forgetful", "proved", doubtful.alias("doubtful"), reason.alias("reason")
+    )
+    of_address = streams.groupBy("address").agg(
+        F.bool_or((F.col("first") > 0) | F.col("source_compacted")).alias("gone")
+    )
+    # A node's cache knows what clients and other bridges have sent to the address, too.
+    others = F.col("gone") | F.lit(plan.target.kind == "node")
+    return (
+        streams.join(known, "stream")
+        .join(of_address, "address")
+        .withColumn("covered", F.coalesce("confirmed", "proved"))
+        .withColumn("earlier", F.col("forgetful") & others)
+    )

@@ -1,7 +1,8 @@
-"""Judges the records of both ends: what is lost, doubled, foreign, out of order. DataFrames to DataFrames.
+"""Judges the records of both ends: what is doubled, foreign, out of order. DataFrames to DataFrames.
 
 Every record stands once beside the others of its duplicate ID (`beside`): one shuffle of both ends. What
-comes after works on counts, or on the few records that something is wrong with.
+comes after works on counts, or on the few records that something is wrong with. What the target has too few
+copies of is `missing`'s.
 
 `streams` and `places` are small tables, a row for each `plan.Stream` and `plan.Place` (`bounds.tables`).
 """
@@ -13,10 +14,12 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from dedup.reconcile.audit.missing import is_checked
+
 #: Positions of a place whose order is looked at together: cuts a long partition into many windows.
 ORDER_BUCKET: Final = 1_000_000
-#: Said of what is open because neither the bridge nor any record says how far the target has come.
-UNCONFIRMED: Final = "how far the target has come is not known"
+#: Why an ID may be at the target oftener than the source has it.
+BY_GONE: Final = "the source no longer has all its records: others with this ID may have been there"
 #: A finding before positions are joined to runs: of which stream, at which source position.
 FOUND: Final = ("kind", "stream", "position", "id", "detail")
 
@@ -24,8 +27,8 @@ FOUND: Final = ("kind", "stream", "position", "id", "detail")
 def beside(source: DataFrame, target: DataFrame) -> DataFrame:
     """Records of both ends (`records.SCHEMA`) with what there is of their ID at their address.
 
-    Adds `is_source`; `source_copies` and `target_copies`; `source_first`, `target_first` and `target_last`,
-    each a place and a position. A record without an ID has no others.
+    Adds `is_source`; `source_copies` and `target_copies`; `source_first`, `source_last`, `target_first` and
+    `target_last`, each a place and a position. A record without an ID has no others.
     """
     both = source.withColumn("is_source", F.lit(True)).unionByName(
         target.withColumn("is_source", F.lit(False))
@@ -38,6 +41,7 @@ def beside(source: DataFrame, target: DataFrame) -> DataFrame:
         F.count(of_source).over(of_id).alias("source_copies"),
         F.count(of_target).over(of_id).alias("target_copies"),
         F.min(of_source).over(of_id).alias("source_first"),
+        F.max(of_source).over(of_id).alias("source_last"),
         F.min(of_target).over(of_id).alias("target_first"),
         F.max(of_target).over(of_id).alias("target_last"),
     )
@@ -46,69 +50,52 @@ def beside(source: DataFrame, target: DataFrame) -> DataFrame:
         F.col("is_source").cast("long").alias("source_copies"),
         (~F.col("is_source")).cast("long").alias("target_copies"),
         of_source.alias("source_first"),
+        of_source.alias("source_last"),
         of_target.alias("target_first"),
         of_target.alias("target_last"),
     )
     return with_others.unionByName(alone)
 
 
-def missing(records: DataFrame, bounded: DataFrame, letters: DataFrame) -> DataFrame:
-    """`FOUND`: source records whose ID the target has not: refused, open, unknown or lost.
-
-    Args:
-        letters: `stream` and `position` of what the bridge has refused.
-    """
-    absent = (
-        records.where(F.col("is_source") & (F.col("target_copies") == 0))
-        .select(F.col("place").alias("stream"), "position", "id")
-        .join(F.broadcast(bounded), "stream")
-        .join(letters.distinct().withColumn("refused", F.lit(1)), ["stream", "position"], "left")
-    )
-    position = F.col("position")
-    kind = (
-        F.when(F.col("refused").isNotNull(), "refused")
-        .when(F.col("covered").isNull() | (position >= F.col("covered")), "open")
-        .when(position < F.col("doubtful"), "unknown")
-        .otherwise("lost")
-    )
-    found = absent.withColumn("kind", kind)
-    detail = (
-        F.when(F.col("kind") == "unknown", F.col("reason"))
-        .when((F.col("kind") == "open") & F.col("covered").isNull(), UNCONFIRMED)
-        .otherwise("")
-    )
-    return found.select("kind", "stream", "position", "id", detail.alias("detail"))
-
-
-def doubled(records: DataFrame, places: DataFrame, *, checks_ids: bool) -> DataFrame:
+def doubled(records: DataFrame, bounded: DataFrame, places: DataFrame, *, checks_ids: bool) -> DataFrame:
     """`FOUND`, and `count`: IDs that the target has more often than it may.
 
-    It may have a producer's ID once where IDs are checked, and else every ID as often as the source has it.
+    It may have a producer's ID once where IDs are checked, and else every ID as often as the source has it. A
+    stamp of the record's own place is on no other record. Of any other ID records may have gone where the
+    source no longer has all of them: what is there too often is `unknown` then.
     """
-    source_copies = F.col("source_copies")
-    allowed = F.when(F.col("stamp").isNull(), 1).otherwise(source_copies) if checks_ids else source_copies
+    source_copies, once = F.col("source_copies"), is_checked(checks_ids=checks_ids)
+    allowed = F.when(once, 1).otherwise(source_copies)
     # One row of each ID: its first copy at the target.
     found = records.where(
         ~F.col("is_source")
         & (source_copies > 0)
         & (F.col("target_copies") > allowed)
         & (F.struct("place", "position") == F.col("target_first"))
-    ).withColumn("count", F.col("target_copies") - allowed)
+    ).select(
+        "*", (F.col("target_copies") - allowed).alias("count"), F.col("source_first.place").alias("stream")
+    )
     names = F.broadcast(places.select("place", "name"))
-    found = found.join(names, "place").join(
-        names.select(F.col("place").alias("last_place"), F.col("name").alias("last_name")),
-        F.col("target_last.place") == F.col("last_place"),
+    found = (
+        found.join(names, "place")
+        .join(
+            names.select(F.col("place").alias("last_place"), F.col("name").alias("last_name")),
+            F.col("target_last.place") == F.col("last_place"),
+        )
+        .join(F.broadcast(bounded.select("stream", "prefix", "gone")), "stream")
     )
     at = F.lit("@")
     detail = F.concat(
         F.lit("at "), "name", at, "position", F.lit(" and "), "last_name", at, F.col("target_last.position")
     )
+    is_own = (F.col("stamp") == F.col("prefix")) & (F.col("stamped") == F.col("source_first.position"))
+    is_doubled = once | F.coalesce(is_own, F.lit(False)) | ~F.col("gone")
     return found.select(
-        F.lit("doubled").alias("kind"),
-        F.col("source_first.place").alias("stream"),
+        F.when(is_doubled, "doubled").otherwise("unknown").alias("kind"),
+        "stream",
         F.col("source_first.position").alias("position"),
         "id",
-        detail.alias("detail"),
+        F.when(is_doubled, detail).otherwise(F.concat(F.lit(f"{BY_GONE}; "), detail)).alias("detail"),
         "count",
     )
 
@@ -184,8 +171,8 @@ def _running_max(column: str, window: object) -> Column:
 def joined(found: DataFrame) -> DataFrame:
     """Findings with their positions as runs: `kind`, `stream`, `first`, `last`, `count`, `id`, `detail`.
 
-    Neighbours of one kind, stream and detail become one finding; only a finding of one record has an `id`,
-    as text, or as ``base64:...`` where it is not UTF-8. `found` has `FOUND`, and `count`.
+    Neighbours of one kind, stream and detail become one finding; only a finding of one ID has an `id`, as
+    text, or as ``base64:...`` where it is not UTF-8. `found` has `FOUND`, and `count`.
     """
     same = ["kind", "stream", "detail"]
     numbered = found.withColumn(
@@ -199,6 +186,6 @@ def joined(found: DataFrame) -> DataFrame:
         F.min("position").alias("first"),
         F.max("position").alias("last"),
         F.sum("count").alias("count"),
-        F.when(F.count("*") == 1, F.min("id")).alias("one"),
+        F.when(F.min("id") == F.max("id"), F.min("id")).alias("one"),
     )
     return runs.select("kind", "stream", "first", "last", "count", readable.alias("id"), "detail")

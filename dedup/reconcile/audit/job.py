@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 
 from dedup.reconcile.audit import bounds, compare, source
+from dedup.reconcile.audit.missing import is_checked, missing
 from dedup.reconcile.audit.output import FINDINGS
 from dedup.reconcile.audit.plan import Plan
 from dedup.reconcile.audit.summary import KINDS, MAX_FINDINGS, Finding, StreamCounts, Summary
@@ -33,7 +34,7 @@ def audit(spark: SparkSession, plan: Plan, renewed: Renewed, output: str) -> Sum
     letters = refused(source.read(spark, plan, "letters"))
     records = compare.beside(*ends).persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        arrived = counted(records)  # the first action: reads everything
+        arrived = counted(records, checks_ids=plan.checks_ids)  # the first action: reads everything
         return judge(spark, renewed(plan), records, letters, arrived, output)
     finally:
         records.unpersist()
@@ -49,11 +50,11 @@ def judge(
     known = bounded.toArrow()
     bounded = spark.createDataFrame(known)
     kinds = (
-        compare.missing(records, bounded, letters),
+        missing(records, bounded, letters, checks_ids=plan.checks_ids),
         compare.foreign(records, streams, places),
         compare.out_of_order(records, places),
     )
-    found = compare.doubled(records, places, checks_ids=plan.checks_ids)
+    found = compare.doubled(records, bounded, places, checks_ids=plan.checks_ids)
     for kind in kinds:
         found = found.unionByName(kind.withColumn("count", F.lit(1).cast("long")))
     identities = F.broadcast(streams.select("stream", "identity"))
@@ -69,13 +70,21 @@ def refused(letters: DataFrame) -> DataFrame:
     return letters.select(F.col("place").alias("stream"), "position")
 
 
-def counted(records: DataFrame) -> list[Row]:
-    """For each stream its records and those that arrived; under null, target records without a source."""
+def counted(records: DataFrame, *, checks_ids: bool) -> list[Row]:
+    """For each stream its records and those that arrived; under null, target records without a source.
+
+    Where the target has too few copies of an ID, as many records count as arrived as it has, the first ones.
+    """
     stream = F.when(F.col("is_source"), F.col("place"))
     rows = records.where(F.col("is_source") | (F.col("source_copies") == 0))
+    there = F.col("target_copies")
+    is_short = (F.col("source_copies") > there) & (there > 0) & ~is_checked(checks_ids=checks_ids)
+    in_order = Window.partitionBy("address", "id").orderBy("place", "position")
+    ranked = rows.where(is_short).withColumn("has_arrived", F.row_number().over(in_order) <= there)
+    rows = rows.where(~is_short).withColumn("has_arrived", there > 0).unionByName(ranked)
     return (
         rows.groupBy(stream.alias("stream"))
-        .agg(F.count("*").alias("records"), F.count_if(F.col("target_copies") > 0).alias("arrived"))
+        .agg(F.count("*").alias("records"), F.count_if("has_arrived").alias("arrived"))
         .collect()
     )
 
