@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from typing import Any
 
 from bridge.cli.options import PROGRAM
@@ -40,10 +41,10 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
 
 
 def duration_ms(text: str) -> int:
-    """An argparse type: a time as the settings write it."""
+    """An argparse type: a time as the settings write it, or -1 for never."""
     from bridge.settings.units import time_ms  # late: the settings are not for --help
 
     try:
-        return time_ms(int(text) if text.isdecimal() and text.isascii() else text)
+        return time_ms(int(text) if re.fullmatch("-?[0-9]{1,18}", text) else text, never=True)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{error}; found {text}") from None

@@ -15,19 +15,25 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from dedup.reconcile.main import EXIT_CODES, add_options, main
+from dedup.reconcile.main import EXIT_CODES, NEVER, add_options, main
 
 _UNITS_MS: Final = {"": 1, "ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_LONGEST_MS: Final = 36_500 * _UNITS_MS["d"]
 
 
 def duration_ms(text: str) -> int:
     """Milliseconds of ``60s``, as the settings write it; they are not asked: this runs without `bridge`."""
+    if text == str(NEVER):
+        return NEVER
     match = re.fullmatch(r"([0-9]{1,15})(|ms|s|m|h|d)", text)
     if match is None:
         raise argparse.ArgumentTypeError(
-            f'must be a time such as 2000 (ms) or "60s" (ms, s, m, h, d); found {text}'
+            f'must be a time such as 2000 (ms) or "60s" (ms, s, m, h, d), or -1 for never; found {text}'
         )
-    return int(match[1]) * _UNITS_MS[match[2]]
+    found = int(match[1]) * _UNITS_MS[match[2]]
+    if found > _LONGEST_MS:
+        raise argparse.ArgumentTypeError(f"must be at most 100 years (36500d); found {text}")
+    return found
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -90,8 +90,13 @@ def _kind(kind: Kind, found: Sequence[Finding], findings: int, messages: int, la
     return (
         f'<details class="card finding {kind.tone}"{opened}><summary><h3>{kind.title}</h3> '
         f'<span class="quiet">{plural(messages, "message")} in {plural(findings, "finding")}</span></summary>'
-        f"<p>{kind.means.format(late=duration(late_after_ms))}</p>{cut}{_table(kind, shown)}</details>"
+        f"<p>{kind.means.format(late=_allowed(late_after_ms))}</p>{cut}{_table(kind, shown)}</details>"
     )
+
+
+def _allowed(late_after_ms: int) -> str:
+    """--late-after; below 0 only an earlier run of the same state can have found something late."""
+    return duration(late_after_ms) if late_after_ms >= 0 else "the time that an earlier run allowed"
 
 
 def _table(kind: Kind, found: Sequence[Finding]) -> str:

@@ -10,8 +10,8 @@ from typing import Any, Final
 VERSION: Final = 1
 #: One beyond the last position that a stream can have (design section 1).
 MOST_UPTO: Final = 2**50
-#: The greatest time in ms, of either sign, that can be reckoned with: some 280,000 years.
-MOST_MS: Final = 2**53
+#: In the year 5138. A time beyond it, of either sign, is none in ms: it counts as not known.
+MOST_MS: Final = 10**14
 #: Most characters of a value that a message shows.
 _SHOWN: Final = 60
 
@@ -71,7 +71,6 @@ def _is_list(value: object, rule: tuple[str, Callable[[Any], bool]]) -> bool:
 _INTEGER: Final = ("a whole number of at most 64 bits", _is_integer)
 _TEXT: Final = ("text", _is_text)
 _POSITION: Final = (f"a whole number in 0..{MOST_UPTO}", lambda value: _is_within(value, 0, MOST_UPTO))
-_TIME: Final = ("a time in ms", lambda value: _is_within(value, -MOST_MS, MOST_MS))
 _RULES: Final[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
     "v": _INTEGER,
     "side": ("sent or received", lambda value: value in ("sent", "received")),
@@ -88,12 +87,12 @@ _RULES: Final[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
     "runs": ("a list of runs", lambda value: isinstance(value, list) and all(map(_is_integers, value))),
     "refused": ("a list of positions", lambda value: _is_list(value, _POSITION)),
     "count": _POSITION,
-    "events": ("two times", lambda value: _is_list(value, _TIME) and len(value) == 2),
-    "committed": _TIME,
+    "events": ("two times", lambda value: _is_list(value, _INTEGER) and len(value) == 2),
+    "committed": _INTEGER,
     "duplicates": _POSITION,
     "recovered": ("true or false", lambda value: isinstance(value, bool)),
     "verdict": _TEXT,
-    "clock-offset": _TIME,
+    "clock-offset": _INTEGER,
     "replays": _TEXT,
 }
 #: Keys without which a line says nothing; the others have a neutral value where they are missing.

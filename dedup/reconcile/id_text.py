@@ -1,7 +1,7 @@
 """The `ids` of a line, JSON text as Spark has written it again (without blanks), taken apart.
 
 Where there are many they are most of a log, so the usual form is cut with string functions. Only a line with
-a backslash or with an ID that is bytes is parsed.
+a backslash, with an ID that is bytes, or with one that may begin like the end of an entry is parsed.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ _BYTES: Final = '{"base64":'
 _BYTES_ENTRY: Final = r'\{"base64":"([^"\\]*)"\}\]'
 #: What comes between the ID of one entry and the position of the next.
 _BETWEEN: Final = r'"\],\['
+#: The quote before an ID, and one that begins with what comes between: cutting there would part the ID. An ID
+#: that ends with a comma looks the same, and is only parsed for nothing.
+_BETWEEN_WITHIN: Final = ',"],['
 
 
 def cells(ids: Column) -> Column:
@@ -65,4 +68,4 @@ def shown(text: Column, base64: Column) -> Column:
 
 
 def _is_plain(ids: Column) -> Column:
-    return ~ids.contains("\\") & ~ids.contains(_BYTES)
+    return ~ids.contains("\\") & ~ids.contains(_BYTES) & ~ids.contains(_BETWEEN_WITHIN)

@@ -36,6 +36,8 @@ _EXTRA: Final = "pyspark"
 _TRACEBACK: Final = "CORE_BRIDGE_TRACEBACK"
 #: Where --follow keeps its place, below --state or --output.
 _CHECKPOINT: Final = "follow"
+#: A value of --late-after: no message is late.
+NEVER: Final = -1
 
 
 def add_options(parser: argparse.ArgumentParser, duration_ms: Callable[[str], int]) -> None:
@@ -43,7 +45,7 @@ def add_options(parser: argparse.ArgumentParser, duration_ms: Callable[[str], in
 
     Args:
         parser: gets them.
-        duration_ms: argparse type of ``60s``; the settings' own where there are settings.
+        duration_ms: argparse type of ``60s`` and of `NEVER`; the settings' own where there are settings.
     """
     parser.add_argument(
         "--logs",
@@ -65,7 +67,7 @@ def add_options(parser: argparse.ArgumentParser, duration_ms: Callable[[str], in
         metavar="TIME",
         type=duration_ms,
         default=60_000,
-        help="a message is late after this time (default: 60s)",
+        help="a message is late after this time (default: 60s; -1: never)",
     )
     parser.add_argument(
         "--follow",

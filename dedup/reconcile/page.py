@@ -135,9 +135,11 @@ def _time_lines(facts: Facts) -> str:
 
 def _footer(made: Made) -> str:
     version = f" {escaped(made.version)}" if made.version else ""
+    is_never = made.late_after_ms < 0
+    late = "No message counts as late." if is_never else f"Late means after {duration(made.late_after_ms)}."
     return (
         f'<footer><div class="wide"><p>Made {moment(made.at_ms)} UTC by core bridge{version}. '
-        f"Late means after {duration(made.late_after_ms)}.</p>"
+        f"{late}</p>"
         "<p>No verdict uses a clock: a message is lost where the receiver’s log covers its position and does "
         "not have it. Times of events are of the clocks that wrote them.</p></div></footer>"
     )

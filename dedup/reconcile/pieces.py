@@ -101,7 +101,7 @@ def _late(late_after_ms: int, now_ms: int) -> Column:
     A received line by its commit; a sent line that reaches beyond the receiver's log by `now_ms`.
     """
     if late_after_ms < 0:
-        return F.lit(0)
+        return F.lit(0).cast("long")
     by_commit = F.col("committed") - F.coalesce("clock_offset", "offset_ms")
     is_open = F.col("upto") > F.col("received_upto")
     seen = F.when(F.col("side") == "sent", F.when(is_open, F.lit(now_ms))).otherwise(

@@ -20,6 +20,10 @@ IDS: Final = (
     b"\x00\x80",
     b" ",
     b"null",
+    # What comes between the IDs of a line.
+    b"],[",
+    b"],[17,",
+    b"[5,",
 )
 
 

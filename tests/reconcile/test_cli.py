@@ -38,10 +38,16 @@ PATIENCE_S = 300
 
 @pytest.fixture
 def logs(tmp_path: Path) -> Path:
-    """Both sides of one bridge; positions 42 to 44 did not arrive, an ID came again 2 messages later."""
+    """Both sides of one bridge; positions 42 to 44 did not arrive, an ID came again 2 messages later.
+
+    A producer has given a part of the messages times in microseconds.
+    """
     ids = [[100, "order-1"], [101, "order-2"]]
-    write_log(tmp_path / "logs" / "eu", [line("sent", 0, 100), line("sent", 100, 200)], node="eu")
-    received = [line("received", 0, 100, runs=[[0, 41], [45, 99]]), line("received", 100, 200)]
+    micros = [1_700_000_000_000_000, 1_700_000_000_000_000]
+    centuries = [10**14, 10**14]
+    sent = [line("sent", 0, 100, events=centuries), line("sent", 100, 200, events=micros)]
+    write_log(tmp_path / "logs" / "eu", sent, node="eu")
+    received = [line("received", 0, 100, runs=[[0, 41], [45, 99]]), line("received", 100, 200, events=micros)]
     client = line("received", 100, 102, bridge=None, stream="journal:us:orders:0", ids=ids)
     again = line("received", 102, 102, bridge=None, stream="journal:us:orders:0", ids=[[None, "order-1"]])
     again |= {"verdict": "duplicate", "duplicates": 1}
@@ -71,7 +77,8 @@ def run(*arguments: object) -> int:
             ["--logs", "{tmp}", "--output", "{tmp}/new", "--late-after", "5x"],
             "must be a time: milliseconds such",
         ),
-        (["--logs", "{tmp}", "--output", "{tmp}/new", "--late-after", "-1"], "argument --late-after"),
+        (["--logs", "{tmp}", "--output", "{tmp}/new", "--late-after", "-2"], "or -1 for never"),
+        (["--logs", "{tmp}", "--output", "{tmp}/new", "--late-after", "36501d"], "at most 100 years"),
     ],
 )
 def test_what_cannot_work_is_said_in_a_line_and_nothing_is_touched(
@@ -162,12 +169,12 @@ def test_java_is_started_for_what_there_is_to_do(
     assert asked == [f"spark for {spark_for}"]
 
 
-@pytest.mark.parametrize("text", ["0", "2000", "1ms", "60s", "5m", "2h", "7d"])
+@pytest.mark.parametrize("text", ["0", "2000", "1ms", "60s", "5m", "2h", "7d", "-1"])
 def test_spark_submit_reads_a_time_as_the_settings_do(text: str) -> None:
     assert alone.duration_ms(text) == command.duration_ms(text)
 
 
-@pytest.mark.parametrize("text", ["", "s", "1.5s", "60 s", "-1", "1w", "٣"])
+@pytest.mark.parametrize("text", ["", "s", "1.5s", "60 s", "-2", "-1s", "36501d", "1w", "٣"])
 def test_spark_submit_refuses_the_times_that_the_settings_refuse(text: str) -> None:
     for parse in (alone.duration_ms, command.duration_ms):
         with pytest.raises(argparse.ArgumentTypeError, match="must be"):
@@ -201,7 +208,8 @@ def test_a_loss_is_reported_verified_and_overwritten(
     spark: SparkSession, logs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "re[p]ort 100%25"
-    assert run("--logs", logs / "eu", "--logs", logs / "us", "--output", output) == 3
+    where = "--logs", logs / "eu", "--logs", logs / "us", "--output", output
+    assert run(*where, "--late-after", "-1") == 3
     verdict, bridge, *rest = capsys.readouterr().out.splitlines()
     assert verdict == "lost: 3 messages are lost"
     assert bridge == "bridge orders-to-us sent 200 received 197 lost 3 doubled 0"
@@ -231,6 +239,7 @@ def test_a_loss_is_reported_verified_and_overwritten(
     page = (output / "report.html").read_text()
     assert "3 messages are lost." in page
     assert "42–44" in page
+    assert "No message counts as late." in page
 
     assert run("--verify", output) == 0
     assert capsys.readouterr().out == f"{output}: ok\n"

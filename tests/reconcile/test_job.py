@@ -66,6 +66,7 @@ SENT = [
     sent("order", 0, 30),
     sent("late", 0, 100), sent("late-by-half", 0, 10, events=[EVENT, EVENT + 90_000]),
     sent("clock", 0, 10, clock_offset=500_000),
+    sent("nanos", 0, 10, events=[EVENT, EVENT * 10**6]), sent("nanos", 10, 20),
     sent("coverage", 0, 0), sent("coverage", 0, 10, runs=[]), sent("coverage", 10, 20),
     sent("reach", 0, 100),
     sent("stores", 0, 10, store="us/1"), sent("stores", 10, 20, store="us/2"),
@@ -88,6 +89,8 @@ RECEIVED = [
     received("late", 0, 100, committed=EVENT + LATE_AFTER_MS + 1),
     received("late-by-half", 0, 10, events=[EVENT, EVENT + 90_000], committed=EVENT + 110_001),
     received("clock", 0, 10, committed=EVENT + 500_100),
+    received("nanos", 0, 10, events=[EVENT, EVENT * 10**6], committed=EVENT * 10**6),
+    received("nanos", 10, 20, events=[EVENT, EVENT], committed=EVENT + 100),
     received("coverage", 0, 10, runs=[]), received("coverage", 10, 20),
     received("reach", 0, 10), received("reach", 50, 50),
     received("stores", 0, 10, store="us/1"), received("stores", 10, 20, store="us/2"),
@@ -191,6 +194,12 @@ def test_what_took_too_long_is_late_and_no_more_than_that(found: Found) -> None:
 
 def test_an_open_message_is_late_by_the_latest_time_in_the_logs(found: Found) -> None:
     assert found.of("open")["late"] == [(100, 119)]
+
+
+def test_a_time_in_nanoseconds_costs_its_line_the_delivery_time_and_nothing_else(found: Found) -> None:
+    flow = found.flow("nanos")
+    assert (flow.sent, flow.received, flow.lost, flow.unknown, flow.late) == (20, 20, 0, 0, 0)
+    assert found.latency["nanos"]["count"] == 10
 
 
 def test_times_are_told_by_one_clock(found: Found) -> None:

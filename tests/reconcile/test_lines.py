@@ -36,7 +36,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"runs": [7]}, "runs: must be a list of runs; found [7]"),
     ({"refused": [-1]}, "refused: must be a list of positions; found [-1]"),
     ({"events": [0]}, "events: must be two times; found [0]"),
-    ({"committed": 2**62}, f"committed: must be a time in ms; found {2**62}"),
+    ({"events": ["2026", 1]}, 'events: must be two times; found ["2026", 1]'),
+    ({"committed": 2**63}, f"committed: must be a whole number of at most 64 bits; found {2**63}"),
     ({"recovered": 1}, "recovered: must be true or false; found 1"),
 ]
 
