@@ -6,7 +6,7 @@ it again: equal lines are one event, so nothing is harmed.
 """
 
 from bridge.delivery_log.gathering import GatheringWriter, WriteLines
-from bridge.delivery_log.lines import VERSION, is_whole, line
+from bridge.delivery_log.lines import VERSION, Session, is_whole, line
 from bridge.delivery_log.segments import CLOSED, OPEN, UNLIMITED, SegmentLimits, SegmentWriter
 from bridge.delivery_log.tail import Tail
 
@@ -18,6 +18,7 @@ __all__ = [
     "GatheringWriter",
     "SegmentLimits",
     "SegmentWriter",
+    "Session",
     "Tail",
     "WriteLines",
     "is_whole",

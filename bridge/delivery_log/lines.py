@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -18,6 +19,20 @@ VERSION: Final = 1
 START: Final = b'{"v":'
 
 _encode = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """An opening of a node's journal, as the received lines of that opening name it.
+
+    A journal that is restored from a backup goes on from an earlier line than its lost copy did. So a reader
+    of both logs can tell which lines speak of one and the same journal.
+    """
+
+    #: New at each opening.
+    id: str
+    #: The opening that wrote the line before this one's first, and that line's number; None: there is none.
+    after: tuple[str, int] | None
 
 
 class _Line(msgspec.Struct):
@@ -64,6 +79,10 @@ def line(
     duplicates: int,
     recovered: bool,
     clock_offset: int | None = None,
+    known: Runs = (),
+    unchecked: bool = False,
+    session: Session | None = None,
+    number: int = 0,
     verdict: str | None = None,
 ) -> bytes:
     """One line as the contract writes it, without the newline.
@@ -92,6 +111,11 @@ def line(
         recovered: True where the target's word at an opening says what no line says.
         clock_offset: on sent lines, the target's clock less this node's in ms, where it was measured; else
             None, and the key is not written.
+        known: positions in `runs` that were left out because the target knew them; the key is not written
+            where there are none.
+        unchecked: True where the target did not look up `ids`; else the key is not written.
+        session: of the journal that received, or None: another store, and the keys are not written.
+        number: of the line in that journal; with `session`.
         verdict: ``duplicate`` for what was rejected as a whole; else None, and the key is not written.
     """
     fields: dict[str, Any] = {
@@ -118,6 +142,15 @@ def line(
     }
     if clock_offset is not None:
         fields["clock-offset"] = clock_offset
+    if known:
+        fields["known"] = known
+    if unchecked:
+        fields["unchecked"] = True
+    if session is not None:
+        fields["session"] = session.id
+        fields["number"] = number
+        if session.after is not None:
+            fields["after"] = session.after
     if verdict is not None:
         fields["verdict"] = verdict
     if (replayed := planned_stream(stream)) is not None:

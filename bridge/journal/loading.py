@@ -18,7 +18,8 @@ def load_state(connection: sqlite3.Connection, options: JournalOptions) -> State
         sqlite3.Error, msgspec.DecodeError: the file is damaged.
     """
     (sequence,) = connection.execute("SELECT next FROM sequence").fetchone()
-    state = State(sequence)
+    written = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'outbox'").fetchone()
+    state = State(sequence, lines=0 if written is None else written[0])
     _load_addresses(connection, options, state)
     for queue_id, address_id, name, bridge, next_position, packed in connection.execute(
         "SELECT queue_id, address_id, name, bridge, next, cursor FROM queues"

@@ -9,6 +9,7 @@ from bridge import delivery_log
 from bridge import runs as run_arithmetic
 from bridge.batch import Batch
 from bridge.block import Block
+from bridge.delivery_log import Session
 from bridge.journal.units import BeginUnit, DeliverUnit, SettleUnit
 from bridge.runs import Runs
 
@@ -22,6 +23,9 @@ class Logbook:
     node_id: str
     store: str
     now_ms: int
+    session: Session
+    #: Lines that the journal has ever written before these.
+    written: int
     lines: list[bytes] = field(default_factory=list)
     #: Producers' IDs that clients sent again, by address: one line each, for the whole group.
     repeated: dict[str, list[bytes]] = field(default_factory=dict)
@@ -46,6 +50,7 @@ class Logbook:
             self._add(
                 side="received", bridge=unit.bridge, address=unit.address, target=self.node, store=self.store,
                 batch=taken, committed=self.now_ms, duplicates=len(rejected), rejected=rejected,
+                unchecked=not unit.check_ids,
             )  # fmt: skip
 
     def replayed(self, unit: DeliverUnit, batch: Batch) -> None:
@@ -87,7 +92,7 @@ class Logbook:
                 side="received", node=self.node, node_id=self.node_id, bridge=None, lane=0, stream=stream,
                 address=address, target=self.node, store=self.store, from_=from_, upto=upto, runs=runs,
                 refused=(), ids=ids, events=(self.now_ms, self.now_ms), committed=self.now_ms,
-                duplicates=0, recovered=False, verdict=None,
+                duplicates=0, recovered=False, verdict=None, session=self.session, number=self._number,
             )
         )  # fmt: skip
 
@@ -100,24 +105,34 @@ class Logbook:
                     stream=streams[address], address=address, target=self.node, store=self.store, from_=0,
                     upto=0, runs=(), refused=(), ids=[(None, value) for value in ids],
                     events=(self.now_ms, self.now_ms), committed=self.now_ms, duplicates=len(ids),
-                    recovered=False, verdict="duplicate",
+                    recovered=False, verdict="duplicate", session=self.session, number=self._number,
                 )
             )  # fmt: skip
+
+    @property
+    def _number(self) -> int:
+        """Of the line that is added next: the row's in the outbox."""
+        return self.written + len(self.lines) + 1
 
     def _add(  # noqa: PLR0913 - a line's keys, each by its name
         self, *, side: str, bridge: str, address: str, target: str, store: str, batch: Batch,
         committed: int, duplicates: int, recovered: bool = False, clock_offset: int | None = None,
-        verdict: str | None = None, rejected: Collection[int] = (),
+        verdict: str | None = None, rejected: Collection[int] = (), unchecked: bool = False,
     ) -> None:  # fmt: skip
         ids: list[tuple[int | None, bytes]] = []
-        if batch.block is not None and batch.block.ids:
+        known: Runs = ()
+        if rejected or (batch.block is not None and batch.block.ids):
             places = list(run_arithmetic.positions(batch.runs))
-            ids = [(places[index], value) for index, value in batch.block.ids if index not in rejected]
+            own = batch.block.ids if batch.block is not None else ()
+            ids = [(places[index], value) for index, value in own if index not in rejected]
+            known = run_arithmetic.join((places[index], places[index]) for index in sorted(rejected))
         self.lines.append(
             delivery_log.line(
                 side=side, node=self.node, node_id=self.node_id, bridge=bridge, lane=0, stream=batch.stream,
                 address=address, target=target, store=store, from_=batch.from_, upto=batch.upto,
                 runs=batch.runs, refused=batch.refused, ids=ids, events=batch.events, committed=committed,
-                duplicates=duplicates, recovered=recovered, clock_offset=clock_offset, verdict=verdict,
+                duplicates=duplicates, recovered=recovered, clock_offset=clock_offset, known=known,
+                unchecked=unchecked and bool(ids), session=self.session if side == "received" else None,
+                number=self._number, verdict=verdict,
             )
         )  # fmt: skip

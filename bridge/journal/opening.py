@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from bridge.clock import Clock
+from bridge.delivery_log import Session
 from bridge.errors import JournalFailed
 from bridge.journal.database import connect_writer, damage, open_failure
 from bridge.journal.group import Group
@@ -26,6 +29,12 @@ _ADD_RUN = (
 )
 
 
+#: The row of `meta` in which an opening keeps its session, the lines there were, and what it went on from.
+_SESSION: Final = "log-session"
+#: Hexadecimal digits of a run that name it in the delivery log.
+_SESSION_DIGITS: Final = 16
+
+
 @dataclass(frozen=True, slots=True)
 class Identity:
     """Who this journal is."""
@@ -35,6 +44,8 @@ class Identity:
     incarnation: str
     #: New at each opening.
     run: str
+    #: The same for readers of the delivery log: with where this opening went on from.
+    session: Session
     #: IDs dropped because a cache is smaller than it was, by address.
     ids_dropped: dict[str, int] = field(default_factory=dict)
 
@@ -117,18 +128,36 @@ def _identify(connection: sqlite3.Connection, state: State, clock: Clock) -> Ide
     node_id = meta.get("node-id") or str(uuid.uuid4())
     incarnation = meta.get("incarnation") or uuid.uuid4().hex[:16]
     run = str(uuid.uuid4())
+    session = Session(run.replace("-", "")[:_SESSION_DIGITS], _last_line(meta.get(_SESSION), state.lines))
     connection.execute("BEGIN IMMEDIATE")
     connection.execute("INSERT OR IGNORE INTO meta VALUES ('node-id', ?)", (node_id,))
     connection.execute("INSERT OR IGNORE INTO meta VALUES ('incarnation', ?)", (incarnation,))
     connection.execute(_ADD_RUN, {"run": run, "first": state.sequence, "now": clock.wall_ms()})
+    opened = json.dumps([session.id, state.lines, session.after])
+    connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (_SESSION, opened))
     connection.execute("COMMIT")
-    return Identity(node_id, incarnation, run, state.ids_dropped)
+    return Identity(node_id, incarnation, run, session, state.ids_dropped)
+
+
+def _last_line(opened: str | None, lines: int) -> tuple[str, int] | None:
+    """The opening that wrote the newest of all lines, and its number; None: not known, or there is none.
+
+    `opened`: what the opening before this one has kept of itself; one that wrote no line hands on what it
+    found.
+    """
+    if opened is None:
+        return None
+    session, before, after = json.loads(opened)
+    if lines > before:
+        return session, lines
+    return None if after is None else (after[0], after[1])
 
 
 def _make_configured(state: State, options: JournalOptions, identity: Identity, clock: Clock) -> Group:
     """Declared addresses and queues, and the queues of configured bridges, as far as they are missing."""
     now_ms = clock.wall_ms()
-    log = Logbook(False, options.node, identity.node_id, identity.store, now_ms)
+    session, written = identity.session, state.lines
+    log = Logbook(False, options.node, identity.node_id, identity.store, now_ms, session, written)
     group = Group(state, options, identity.incarnation, now_ms, log)
     for name, queues in options.addresses.items():
         address = state.addresses.get(name) or group.make_address(name)

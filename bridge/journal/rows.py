@@ -180,3 +180,4 @@ def _write_lines(group: Group, connection: sqlite3.Connection) -> None:
         {name: group.state.addresses[name].stream(group.incarnation) for name in group.log.repeated}
     )
     connection.executemany("INSERT INTO outbox (line) VALUES (?)", [(line,) for line in group.log.lines])
+    group.state.lines += len(group.log.lines)

@@ -1,6 +1,6 @@
 -- The journal's tables, version 3. `bridge.journal.database` says how earlier ones become it.
 
--- schema, node-id, incarnation
+-- schema, node-id, incarnation, log-session
 CREATE TABLE meta (
     key   TEXT PRIMARY KEY,
     value TEXT NOT NULL

@@ -123,6 +123,8 @@ class State:
     """Everything that the writer decides by."""
 
     sequence: int
+    #: Lines that were ever written to the outbox: the number of the newest.
+    lines: int = 0
     addresses: dict[str, AddressState] = field(default_factory=dict)
     by_id: dict[int, AddressState] = field(default_factory=dict)
     positions: dict[tuple[str, str], PositionState] = field(default_factory=dict)

@@ -198,7 +198,10 @@ class Writer:
         now_ms = self._clock.wall_ms()
         self.state.look_at_retained(now_ms)
         options, identity = self._options, self._identity
-        log = Logbook(options.delivery_log, options.node, identity.node_id, identity.store, now_ms)
+        log = Logbook(
+            options.delivery_log, options.node, identity.node_id, identity.store, now_ms, identity.session,
+            self.state.lines,
+        )  # fmt: skip
         group = Group(self.state, options, identity.incarnation, now_ms, log)
         group.lease_now_ms = self._clock.monotonic_ms() + self._lease_offset_ms
         group.waiting = self._held.streams

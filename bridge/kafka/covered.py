@@ -25,18 +25,20 @@ class Covered:
     #: Producers' IDs that were accepted, each with its position, and those that were known.
     ids: list[tuple[int | None, bytes]] = field(default_factory=list)
     rejected: list[bytes] = field(default_factory=list)
-    #: How many messages the target had.
-    known: int = 0
+    #: Whether IDs of this stream are not looked up.
+    unchecked: bool = False
+    #: Positions of messages that the target had.
+    known: list[int] = field(default_factory=list)
     events: tuple[int, int] = (0, 0)
 
     def add(self, fresh: Batch, rejected: Collection[int]) -> None:
         """The next batch: begins where this ends. `rejected`: indices of messages that were known."""
-        self.known += len(rejected)
         if fresh.block is not None:
             first = self.events[0] if self.runs else fresh.events[0]
             self.events = (first, fresh.events[1])
-            if fresh.block.ids:
+            if fresh.block.ids or rejected:
                 positions = list(run_arithmetic.positions(fresh.runs))
+                self.known += [positions[index] for index in sorted(rejected)]
                 for index, value in fresh.block.ids:
                     if index in rejected:
                         self.rejected.append(value)

@@ -69,7 +69,9 @@ def _received(covered: Covered, writer: LineWriter, now_ms: int, *, ids: bool = 
         stream=stream.identity, address=stream.target_address, target=writer.target, store=writer.store,
         from_=covered.from_, upto=covered.upto, runs=run_arithmetic.join(covered.runs),
         refused=covered.refused, ids=covered.ids if ids else (), events=covered.events, committed=now_ms,
-        duplicates=covered.known, recovered=False,
+        duplicates=len(covered.known), recovered=False,
+        known=run_arithmetic.join((position, position) for position in covered.known),
+        unchecked=ids and covered.unchecked and bool(covered.ids),
     ).decode()  # fmt: skip
 
 

@@ -239,9 +239,10 @@ class Plan:
 
     def _ids_to_check(self, block: Block | None, identity: str) -> Sequence[IndexedId]:
         """The producers' IDs that are held against the cache; none of what is sent again on purpose."""
-        if block is None or not self._setting.options.check_producer_ids or is_replay(identity):
-            return ()
-        return block.ids
+        return block.ids if block is not None and self._checks_ids(identity) else ()
+
+    def _checks_ids(self, identity: str) -> bool:
+        return self._setting.options.check_producer_ids and not is_replay(identity)
 
     def _ids_too_long(self, block: Block, stream: Stream) -> dict[int, str]:
         """Index and rule of the messages whose ID no journal record could hold with others."""
@@ -328,7 +329,8 @@ class Plan:
     def _cover(self, opened: OpenStream, fresh: Batch, rejected: Collection[int]) -> None:
         covered = self.covered.get(fresh.stream)
         if covered is None:
-            covered = self.covered[fresh.stream] = Covered(opened.stream, fresh.from_)
+            covered = Covered(opened.stream, fresh.from_, unchecked=not self._checks_ids(fresh.stream))
+            self.covered[fresh.stream] = covered
         covered.add(fresh, rejected)
         self._change.cover(fresh.stream, self._stream_record(covered))
 

@@ -55,6 +55,19 @@ def test_a_received_line_names_the_target_and_covers_all_batches() -> None:
     assert (told["runs"], told["ids"], told["committed"]) == ([[0, 2]], [[2, "C"]], 77)
 
 
+def test_a_received_line_says_what_was_known_and_whether_ids_were_looked_up() -> None:
+    made = Covered(ORDERS, 0)
+    made.add(batch(0, 3, b"A", b"A"), {1})
+    made.add(batch(3, 4), {0})
+    told, _ = map(json.loads, received_lines(made, WRITER, 77)[0])
+    assert (told["known"], told["duplicates"], told["ids"]) == ([[1, 1], [3, 3]], 2, [[0, "A"]])
+    assert "unchecked" not in told
+    made = Covered(ORDERS, 0, unchecked=True)
+    made.add(batch(0, 3, b"A"), ())
+    (line,), _ = received_lines(made, WRITER, 77)
+    assert (json.loads(line)["unchecked"], "known" in json.loads(line)) == (True, False)
+
+
 @pytest.mark.parametrize("value", [b"x" * 1_000, b'"' * 1_000, ("\u6f22" * 200).encode()])
 def test_a_record_carries_a_long_line_without_its_ids_and_the_log_gets_all_of_it(value: bytes) -> None:
     count = lines.MOST_CARRIED_BYTES // len(value) + 1
