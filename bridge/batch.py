@@ -37,6 +37,9 @@ class Batch:
     #: Positions among `runs` that the sending side itself refuses for good, each with the rule as
     #: `CODE: detail`: they get a dead letter before the rest is sent.
     refusals: tuple[tuple[int, str], ...] = ()
+    #: Of a replay plan: positions whose message others equal, each with how many of them the target should
+    #: have (`bridge.copies`); of all the others it should have one.
+    copies: tuple[tuple[int, int], ...] = ()
 
     @property
     def count(self) -> int:
@@ -63,6 +66,7 @@ class Batch:
             block=block,
             refused=tuple(position for position in self.refused if position >= next_position),
             refusals=tuple(refusal for refusal in self.refusals if refusal[0] >= next_position),
+            copies=tuple(one for one in self.copies if one[0] >= next_position),
         )
 
     def without(self, positions: Collection[int]) -> Batch:

@@ -123,7 +123,7 @@ class KafkaAssembly:
                 topic=bridge.own_topic,
                 lanes=bridge.concurrency,
                 name=name,
-                prepare=self._journal_topic(bridge).prepare,
+                prepare=self.journal_topic(bridge).prepare,
             )
         return SourceOwnership(
             self.connection(bridge.source_connector),
@@ -241,7 +241,7 @@ class KafkaAssembly:
     ) -> KafkaTarget:
         return KafkaTarget(
             self.connection(bridge.static_connectors[0]),
-            self._journal_topic(bridge),
+            self.journal_topic(bridge),
             lane,
             replace(self.target_options(bridge), buries=bool(bridge.dead_letter_address)),
             clock=self._clock,
@@ -279,7 +279,8 @@ class KafkaAssembly:
             )
         return tally
 
-    def _journal_topic(self, bridge: Bridge) -> JournalTopic:
+    def journal_topic(self, bridge: Bridge) -> JournalTopic:
+        """Where a bridge to Kafka keeps what its target covers."""
         settings = self._settings
         return JournalTopic(
             self.connection(bridge.static_connectors[0]),

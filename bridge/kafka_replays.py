@@ -9,13 +9,19 @@ from typing import Final
 from bridge.clock import Clock
 from bridge.delivery_log import WriteLines
 from bridge.kafka import identity
-from bridge.kafka.held import TopicIds
+from bridge.kafka.copy_count import CopyCount
+from bridge.kafka.errors import explaining
+from bridge.kafka.held import TopicCopies, TopicIds
 from bridge.kafka.journal_topic import JournalTopic
+from bridge.kafka.metadata import ClusterClient
 from bridge.kafka.partitions import Partitions
+from bridge.kafka.presence import KafkaPresence
 from bridge.kafka.records_in import Rules
-from bridge.kafka.replaying import KafkaPlanSource, KafkaPlanTarget, KnownPositions
+from bridge.kafka.replaying import KafkaPlanSource
 from bridge.kafka.target import KafkaTarget
 from bridge.kafka_assembly import KafkaAssembly
+from bridge.ports import Stream
+from bridge.resending import Place, PlanSource
 from bridge.settings.bridges import Bridge
 from bridge.settings.connectors import JOURNAL
 from bridge.settings.listeners import Acceptor as AcceptorSettings
@@ -36,6 +42,8 @@ class KafkaReplays:
         self._assembly = assembly
         self._write_lines = write_lines
         self._kept: tuple[tuple[str, str], TopicIds] | None = None
+        #: The count that was begun last, of (bridge, topic, IDs).
+        self._counting: tuple[tuple[str, str, frozenset[bytes]], CopyCount] | None = None
         self._dropping: asyncio.TimerHandle | None = None
 
     def source(self, bridge: Bridge) -> KafkaPlanSource:
@@ -70,32 +78,60 @@ class KafkaReplays:
             batch_bytes=bridge.producer_window_size_bytes,
         )
 
-    def target(self, bridge: Bridge, *, force: bool) -> KafkaPlanTarget:
-        """Where the bridge delivers, with a journal topic and a producer of the replays' own."""
+    def target(self, bridge: Bridge, source: PlanSource, *, force: bool) -> tuple[KafkaTarget, KafkaPresence]:
+        """Where the bridge delivers, with a journal topic and a producer of the replays' own; what it has."""
         name = bridge.static_connectors[0]
         connection = self._assembly.connection(name)
-        known = KnownPositions()
+        journal = self._journal_topic(bridge)
+
+        async def place(planned: Stream) -> Place:
+            with explaining(name, "Describe", "the cluster", side="target"):
+                async with ClusterClient(connection) as client:
+                    cluster = (await client.cluster()).id
+            nexts = await self._nexts(bridge, journal)
+            return Place(identity.store_identity(connection.identity or cluster), nexts.get(planned.identity))
+
+        presence = KafkaPresence(
+            source,
+            place=place,
+            ids_of=None if force else lambda topic: self._ids_of(name, topic),
+            counts=lambda topic, ids: self._count(bridge, topic, ids),
+            stamp=bridge.use_duplicate_detection,
+            checks_ids=bridge.checks_producer_ids,
+        )
         options = replace(
             self._assembly.target_options(bridge),
             check_producer_ids=False,
             dead_letter_address="",
-            held=known,
+            held=lambda _batch: presence.known,
         )
-        journal = self._journal_topic(bridge)
-
-        async def covered(stream: str) -> int | None:
-            owner = self._owner(bridge)
-            found = [snapshot.streams(owner).get(stream) for snapshot in await journal.look()]
-            return next((record.next for record in found if record is not None), None)
-
-        return KafkaPlanTarget(
-            KafkaTarget(connection, journal, 0, options, clock=self._clock, write_lines=self._write_lines),
-            connection,
-            known=known,
-            ids_of=None if force else lambda topic: self._ids_of(name, topic),
-            covered=covered,
-            stamp=bridge.use_duplicate_detection,
+        target = KafkaTarget(
+            connection, journal, 0, options, clock=self._clock, write_lines=self._write_lines
         )
+        return target, presence
+
+    async def _nexts(self, bridge: Bridge, journal: JournalTopic) -> dict[str, int]:
+        """By stream, the first position that the target does not cover; the greatest, if lanes disagree."""
+        owner = self._owner(bridge)
+        nexts: dict[str, int] = {}
+        for snapshot in await journal.look():
+            for stream, record in snapshot.streams(owner).items():
+                nexts[stream] = max(nexts.get(stream, 0), record.next)
+        return nexts
+
+    def _count(self, bridge: Bridge, topic: str, ids: frozenset[bytes]) -> CopyCount:
+        key = (bridge.name, topic, ids)
+        if self._counting is None or self._counting[0] != key or self._counting[1].is_done:
+            connection = self._assembly.connection(bridge.static_connectors[0])
+            count = CopyCount(
+                ids,
+                TopicCopies(connection, topic, ids),
+                lambda: self._nexts(bridge, self._assembly.journal_topic(bridge)),
+                stamp=bridge.use_duplicate_detection,
+            )
+            self._counting = (key, count)
+        self._drop_later()
+        return self._counting[1]
 
     def _owner(self, bridge: Bridge) -> str:
         return self._assembly.node_id if bridge.source_connector == JOURNAL else ""
@@ -117,10 +153,13 @@ class KafkaReplays:
         key = (connector, topic)
         if self._kept is None or self._kept[0] != key:
             self._kept = (key, TopicIds(self._assembly.connection(connector), topic))
+        self._drop_later()
+        return self._kept[1]
+
+    def _drop_later(self) -> None:
         if self._dropping is not None:
             self._dropping.cancel()
         self._dropping = asyncio.get_running_loop().call_later(IDLE_S, self._drop)
-        return self._kept[1]
 
     def _drop(self) -> None:
-        self._kept = self._dropping = None
+        self._kept = self._counting = self._dropping = None

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from itertools import chain
 from typing import TYPE_CHECKING
 
-from bridge import runs as run_arithmetic
 from bridge.assembly import Assembly
-from bridge.batch import Batch
-from bridge.journal.held import positions_of, read_held, read_known_ids, read_next
+from bridge.journal.held import read_held, read_known_ids, read_next
 from bridge.journal.journal import Journal
 from bridge.journal.replaying import JournalPlanSource
 from bridge.link import asking
 from bridge.link.asking import Held, Question
-from bridge.ports import Stream
-from bridge.replay_desk import Ask, Ends, Known, ReplayDesk, Route
+from bridge.node_presence import Asked, NodePresence
+from bridge.replay_desk import Ends, ReplayDesk, Route
 from bridge.resending import PlanSource
 from bridge.settings.bridges import Bridge
 from bridge.settings.connectors import JOURNAL
@@ -23,9 +19,6 @@ from bridge.settings.model import Settings
 
 if TYPE_CHECKING:
     from bridge.kafka_replays import KafkaReplays
-
-#: Answers what a store holds.
-Asked = Callable[[Question], Awaitable[Held]]
 
 
 def replay_desk(settings: Settings, journal: Journal, assembly: Assembly) -> ReplayDesk:
@@ -64,11 +57,12 @@ class _Routes:
 
         def ends(*, force: bool) -> Ends:
             source = self._source(bridge)
-            target = bridge.static_connectors[0]
-            if self._settings.is_kafka(target):
-                kafka = self._kafka_ends().target(bridge, force=force)
-                return Ends(source, kafka, kafka.ask, kafka.ready)
-            return Ends(source, self._assembly.target(bridge), self._ask(bridge))
+            if self._settings.is_kafka(bridge.static_connectors[0]):
+                return Ends(source, *self._kafka_ends().target(bridge, source, force=force))
+            presence = NodePresence(
+                bridge.name, self._asked(bridge), source, checks_ids=bridge.checks_producer_ids
+            )
+            return Ends(source, self._assembly.target(bridge), presence)
 
         return ends
 
@@ -86,42 +80,15 @@ class _Routes:
             max_hops=bridge.max_hops,
         )
 
-    def _ask(self, bridge: Bridge) -> Ask:
+    def _asked(self, bridge: Bridge) -> Asked:
         """Of a target that is a node: this one, or at the other end of a link."""
         connector = bridge.static_connectors[0]
         if connector == JOURNAL:
-            return ask_by(bridge.name, held_here(self._journal))
+            return held_here(self._journal)
         endpoint = self._assembly.endpoint(self._settings.connectors[connector])
-        return ask_by(bridge.name, lambda question: asking.ask(endpoint, question, bridge.call_timeout_ms))
+        return lambda question: asking.ask(endpoint, question, bridge.call_timeout_ms)
 
     def _kafka_ends(self) -> KafkaReplays:
         if self._kafka is None:
             self._kafka = self._assembly.kafka_replays()
         return self._kafka
-
-
-def ask_by(bridge: str, asked: Asked) -> Ask:
-    """Asks for whole batches of a bridge, by IDs and by where messages were first stored."""
-
-    async def ask(stream: Stream, batches: list[Batch]) -> Known:
-        """Raises: TargetUnavailable, TargetRefused, JournalUnavailable."""
-        blocks = [(batch, batch.block) for batch in batches if batch.block is not None]
-        ids = [(batch, index, value) for batch, block in blocks for index, value in block.ids]
-        answer = await asked(
-            Question(
-                bridge,
-                stream.identity,
-                stream.target_address,
-                tuple(chain.from_iterable(block.origins for _, block in blocks)),
-                tuple(value for _, _, value in ids),
-            )
-        )
-        held: set[int] = set()
-        for batch, block in blocks:
-            held |= positions_of(block.origins, run_arithmetic.positions(batch.runs), answer.origins)
-        for known in answer.ids:
-            batch, index, _ = ids[known]
-            held.add(list(run_arithmetic.positions(batch.runs))[index])
-        return Known(answer.store, answer.next, frozenset(held))
-
-    return ask

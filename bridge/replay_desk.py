@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from bridge import logs
 from bridge import runs as run_arithmetic
 from bridge.batch import Batch
+from bridge.copies import Judged
 from bridge.errors import NotFound
 from bridge.ports import Stream, Target
 from bridge.replays import plan_stream
-from bridge.resending import Part, PlanSource, Resending, Resent, Wanted, without
+from bridge.resending import PlanSource, Presence, Resending, Resent, Wanted, less, without
 
 #: Longest that one call sends; the next call goes on where it ended.
 CALL_S: Final = 20.0
@@ -27,36 +28,12 @@ POSITIONS_AT_ONCE: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """What a target says about messages before they are sent again."""
-
-    #: Its store identity.
-    store: str
-    #: The plan's `next` of the stream; None: it has not been begun.
-    next: int | None
-    #: Positions of messages that it has.
-    held: frozenset[int] = frozenset()
-
-
-#: Asks the target of (plan stream, batches of it) what it has of them; changes nothing there.
-Ask = Callable[[Stream, list[Batch]], Awaitable[Known]]
-#: Given the stream, its first part, and a deadline (loop clock, seconds): makes the target able to say what
-#: it has. False: not done by then, and the next call goes on with it.
-Ready = Callable[[Stream, Part, float], Awaitable[bool]]
-
-
-async def _at_once(_stream: Stream, _part: Part, _deadline_s: float) -> bool:
-    return True
-
-
-@dataclass(frozen=True, slots=True)
 class Ends:
     """Both ends of a bridge, for one call."""
 
     source: PlanSource
     target: Target
-    ask: Ask
-    ready: Ready = _at_once
+    presence: Presence
 
 
 class Route(Protocol):
@@ -87,12 +64,13 @@ class ReplayDesk:
         """
         async with self._turn, self._ends(wanted) as (ends, stream):
             deadline_s = self._deadline_s()
-            if not await self._is_ready(ends, stream, wanted, deadline_s):
-                return Resent(rest=wanted.positions[0][0])
-            outcome = await Resending(ends.source, ends.target, wanted, deadline_s=deadline_s).run(stream)
+            presence = None if wanted.force else ends.presence
+            resending = Resending(ends.source, ends.target, wanted, deadline_s=deadline_s, presence=presence)
+            outcome = await resending.run(stream)
         self._log.info(
             "replayed", bridge=wanted.bridge, stream=wanted.stream, plan=wanted.plan, count=outcome.sent,
-            known=outcome.known, gone=run_arithmetic.count(outcome.gone), refused=len(outcome.refused),
+            known=outcome.known, unknown=run_arithmetic.count(outcome.unknown),
+            gone=run_arithmetic.count(outcome.gone), refused=len(outcome.refused),
         )  # fmt: skip
         return outcome
 
@@ -107,43 +85,27 @@ class ReplayDesk:
     async def _look(self, ends: Ends, stream: Stream, wanted: Wanted) -> Resent:
         looked = Resent()
         deadline_s = self._deadline_s()
-        if not await self._is_ready(ends, stream, wanted, deadline_s):
-            return Resent(rest=wanted.positions[0][0])
-        planned = plan_stream(stream.identity, wanted.plan, force=wanted.force)
-        left = wanted.positions
+        planned = replace(stream, identity=plan_stream(stream.identity, wanted.plan, force=wanted.force))
+        place = await ends.presence.place(planned)
+        if place.store != wanted.store:
+            raise wanted.other_store(place.store)
+        next_position = place.next or 0
+        left = run_arithmetic.from_position(wanted.positions, next_position)
+        looked.earlier = run_arithmetic.count(wanted.positions) - run_arithmetic.count(left)
         while left:
             part = await ends.source.read(stream, left)
-            known = await ends.ask(replace(stream, identity=planned), list(part.batches))
-            if known.store != wanted.store:
-                raise wanted.other_store(known.store)
-            next_position = known.next or 0
+            if not (wanted.force or await ends.presence.prepare(stream, part, deadline_s)):
+                looked.rest = left[0][0]
+                break
             found = tuple(run for batch in part.batches for run in batch.runs)
-            looked_at = run_arithmetic.below(left, part.upto)
-            looked.earlier += run_arithmetic.count(run_arithmetic.below(looked_at, next_position))
-            fresh = run_arithmetic.from_position(found, next_position)
-            refused = [one for batch in part.batches for one in batch.refusals if one[0] >= next_position]
-            held = set() if wanted.force else {p for p in known.held if run_arithmetic.index(fresh, p) >= 0}
-            held -= {position for position, _ in refused}
-            looked.refused += refused
-            looked.known += len(held)
-            looked.sent += run_arithmetic.count(fresh) - len(held) - len(refused)
-            looked.gone += run_arithmetic.from_position(without(looked_at, found), next_position)
+            for batch in part.batches:
+                _look_at(batch, None if wanted.force else ends.presence, looked)
+            looked.gone += without(run_arithmetic.below(left, part.upto), found)
             left = run_arithmetic.from_position(left, part.upto)
             if left and asyncio.get_running_loop().time() >= deadline_s:
                 looked.rest = left[0][0]
                 break
         return looked
-
-    async def _is_ready(self, ends: Ends, stream: Stream, wanted: Wanted, deadline_s: float) -> bool:
-        if ends.ready is _at_once or wanted.force:
-            return True
-        left = wanted.positions
-        while left:
-            part = await ends.source.read(stream, left)
-            if part.batches:
-                return await ends.ready(stream, part, deadline_s)
-            left = run_arithmetic.from_position(left, part.upto)
-        return True
 
     def _deadline_s(self) -> float:
         return asyncio.get_running_loop().time() + self._call_s
@@ -170,3 +132,15 @@ class ReplayDesk:
         finally:
             await ends.target.close()
             await ends.source.close()
+
+
+def _look_at(batch: Batch, presence: Presence | None, looked: Resent) -> None:
+    """What would become of a batch."""
+    looked.refused += batch.refusals
+    fresh = less(batch, [position for position, _ in batch.refusals])
+    judged = presence.judge(fresh) if presence else Judged()
+    if presence:
+        presence.stored(fresh, judged)
+    looked.known += len(judged.known)
+    looked.unknown += run_arithmetic.join((place, place) for place in judged.unknown)
+    looked.sent += fresh.count - len(judged.known) - len(judged.unknown)

@@ -15,6 +15,8 @@ from typing import Final, Protocol
 
 from bridge import runs as run_arithmetic
 from bridge.batch import Batch
+from bridge.block import Origin
+from bridge.copies import Judged
 from bridge.errors import Conflict, TargetUnavailable
 from bridge.ports import Receipt, Stream, Target
 from bridge.replays import plan_stream
@@ -35,6 +37,18 @@ class Part:
     upto: int
 
 
+@dataclass(frozen=True, slots=True)
+class Sibling:
+    """A stream whose messages go to the same place at the target, and what the source has of it."""
+
+    stream: Stream
+    #: What is there lies in ``[first, end)``.
+    first: int
+    end: int
+    #: It has all that it ever had.
+    is_whole: bool
+
+
 class PlanSource(Protocol):
     """Where messages that were sent before are read again, by position."""
 
@@ -42,6 +56,20 @@ class PlanSource(Protocol):
         """The stream as its bridge sends it; None: it is not here.
 
         Raises: SourceUnavailable, SourceRefused, JournalUnavailable.
+        """
+
+    async def siblings(self, stream: Stream) -> Sequence[Sibling]:
+        """The bridge's streams with the target address of `stream`, itself among them.
+
+        Raises: SourceUnavailable, SourceRefused, JournalUnavailable.
+        """
+
+    async def copies(self, stream: Stream, origins: Sequence[Origin]) -> Sequence[tuple[Origin, int]]:
+        """The messages of a stream that were first stored at these coordinates of other streams.
+
+        As parts of `origins`, each with the position of its first message; once for each message.
+
+        Raises: JournalUnavailable.
         """
 
     async def read(self, stream: Stream, wanted: Runs) -> Part:
@@ -52,6 +80,38 @@ class PlanSource(Protocol):
 
     async def close(self) -> None:
         """Let go."""
+
+
+class Presence(Protocol):
+    """What a target has of a plan's messages. One call's."""
+
+    async def place(self, planned: Stream) -> Place:
+        """Which store it is, and how far the plan has come; changes nothing there.
+
+        Raises: TargetUnavailable, TargetRefused, JournalUnavailable.
+        """
+
+    async def prepare(self, stream: Stream, part: Part, deadline_s: float) -> bool:
+        """Ask what `judge` must know of a part of the original stream. False: not done by the deadline.
+
+        Raises: TargetUnavailable, TargetRefused, and what the source raises.
+        """
+
+    def judge(self, batch: Batch) -> Judged:
+        """What a part that `prepare` has seen may bring of a batch; that is what `Target.deliver` stores."""
+
+    def stored(self, batch: Batch, judged: Judged) -> None:
+        """The batch, less what is not known, was stored, or would be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a plan's stream is at a target."""
+
+    #: Its store identity.
+    store: str
+    #: The plan's `next` of the stream; None: it has not been begun.
+    next: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +144,10 @@ class Resent:
     """What became of wanted positions, in messages or positions."""
 
     sent: int = 0
-    #: The target had them, by their IDs.
+    #: The target had them.
     known: int = 0
+    #: Whether the target has them cannot be told: not sent.
+    unknown: list[Run] = field(default_factory=list)
     #: Covered by an earlier run of the same plan.
     earlier: int = 0
     #: The source no longer has them.
@@ -99,10 +161,27 @@ class Resent:
 class Resending:
     """One call's work on one stream; `run` is called once."""
 
-    def __init__(self, source: PlanSource, target: Target, wanted: Wanted, *, deadline_s: float) -> None:
-        """Both ends are closed by whoever made them. `deadline_s`: of the running loop's clock."""
+    def __init__(
+        self,
+        source: PlanSource,
+        target: Target,
+        wanted: Wanted,
+        *,
+        deadline_s: float,
+        presence: Presence | None = None,
+    ) -> None:
+        """Both ends are closed by whoever made them.
+
+        Args:
+            source: where messages are read again.
+            target: where they go.
+            wanted: which.
+            deadline_s: of the running loop's clock.
+            presence: what the target has of them; None: it is not asked (`--force`).
+        """
         self._source = source
         self._target = target
+        self._presence = presence
         self._wanted = wanted
         self._deadline_s = deadline_s
         self._outcome = Resent()
@@ -124,6 +203,9 @@ class Resending:
         self._outcome.earlier = run_arithmetic.count(self._wanted.positions) - run_arithmetic.count(left)
         while left:
             part = await self._source.read(stream, left)
+            if self._presence and not await self._presence.prepare(stream, part, self._deadline_s):
+                self._outcome.rest = left[0][0]
+                break
             await self._send_part(part, run_arithmetic.below(left, part.upto))
             left = run_arithmetic.from_position(left, part.upto)
             if left and self._time_is_up():
@@ -162,9 +244,7 @@ class Resending:
 
     def _refused(self, batch: Batch, position: int, reason: str) -> Batch:
         self._outcome.refused.append((position, reason))
-        assert batch.block is not None
-        block = batch.block.without([run_arithmetic.index(batch.runs, position)])
-        return replace(batch, block=block, runs=without(batch.runs, [(position, position)]))
+        return less(batch, [position])
 
     async def _send(self, batch: Batch) -> None:
         """Until it is taken, with what lies before it, or the time is up."""
@@ -173,12 +253,15 @@ class Resending:
             if batch.upto <= start:
                 self._outcome.earlier += batch.count
                 return
-            sent = replace(batch, stream=self._planned.identity).after(start)
-            sent = replace(sent, from_=start)  # with the positions before it that the plan does not name
+            fresh = batch.after(start)
+            judged = self._presence.judge(fresh) if self._presence else Judged()
+            sent = less(fresh, judged.unknown)
+            # With the positions before it that the plan does not name.
+            sent = replace(sent, stream=self._planned.identity, from_=start, copies=judged.copies)
             (receipt,) = await self._target.deliver([sent])
             match receipt.verdict:
                 case Verdict.STORED:
-                    self._took(batch, sent, receipt)
+                    self._took(batch, fresh, judged, receipt)
                     return
                 case Verdict.DUPLICATE:
                     self._next = receipt.next
@@ -189,12 +272,15 @@ class Resending:
                 case Verdict.NOT_NOW:
                     await self._wait(receipt)
 
-    def _took(self, batch: Batch, sent: Batch, receipt: Receipt) -> None:
+    def _took(self, batch: Batch, fresh: Batch, judged: Judged, receipt: Receipt) -> None:
         outcome = self._outcome
         outcome.known += receipt.duplicates
-        outcome.sent += sent.count - receipt.duplicates
-        outcome.earlier += batch.count - sent.count
+        outcome.unknown += run_arithmetic.join((place, place) for place in judged.unknown)
+        outcome.sent += fresh.count - len(judged.unknown) - receipt.duplicates
+        outcome.earlier += batch.count - fresh.count
         self._next = receipt.next
+        if self._presence:
+            self._presence.stored(fresh, judged)
 
     async def _wait(self, receipt: Receipt) -> None:
         """Raises: TargetUnavailable: it could not be taken in all the time there was."""
@@ -202,6 +288,15 @@ class Resending:
             raise TargetUnavailable(f"the target cannot take it now: {receipt.reason}")
         await asyncio.sleep(RETRY_MS / 1000)
         await self._open()
+
+
+def less(batch: Batch, places: Sequence[int]) -> Batch:
+    """The batch without the messages at these positions, which it has; they are covered."""
+    if not places:
+        return batch
+    assert batch.block is not None
+    block = batch.block.without([run_arithmetic.index(batch.runs, place) for place in places])
+    return replace(batch, block=block, runs=without(batch.runs, [(place, place) for place in places]))
 
 
 def without(runs: Runs, taken: Sequence[Run]) -> Runs:

@@ -25,17 +25,18 @@ _EPILOG = f"""\
 Takes the replay-plan.json of `{PROGRAM} reconcile` and asks --operations, the node whose bridge lost the
 messages, to send them again: with their own IDs, to the same target, to nobody else. The target remembers
 how far a plan has come. So the command can be cut short and given again: each message is sent once. What the
-target has by now, by its IDs, is not sent; --force sends it all the same, and is remembered apart.
+target has by now is not sent; --force sends it all the same, and is remembered apart.
 
 Where a plan names bridges of several nodes, give it to each of them with --bridge.
 
 Says for each stream what it sent, and what it could not: positions that the source no longer has (a journal
 keeps them with retain-time, Kafka with retention), and messages that the target refused. Ends with
 
-  sent 24 known 0 earlier 0 gone 0 refused 0
+  sent 24 known 0 earlier 0 gone 0 refused 0 unknown 0
 
-known: the target had them; earlier: covered by an earlier run of the same plan. With --dry-run nothing is
-sent, and `sent` is what would be.
+known: the target had them; earlier: covered by an earlier run of the same plan; unknown: others have the same
+ID, and whether the target has these cannot be told: they are not sent. With --dry-run nothing is sent, and
+`sent` is what would be.
 
 examples:
   {PROGRAM} replay --plan report/replay-plan.json --dry-run
@@ -75,26 +76,33 @@ class Mended:
     sent: int = 0
     known: int = 0
     earlier: int = 0
+    unknown: list[list[int]] = field(default_factory=list)
     gone: list[list[int]] = field(default_factory=list)
     refused: list[dict[str, Any]] = field(default_factory=list)
     #: Why it stopped before its end; empty: it did not.
     failed: str = ""
 
     @property
+    def unknown_count(self) -> int:
+        """Messages of which it cannot be told whether the target has them."""
+        return _count(self.unknown)
+
+    @property
     def gone_count(self) -> int:
         """Positions that the source no longer has."""
-        return sum(last - first + 1 for first, last in self.gone)
+        return _count(self.gone)
 
     @property
     def is_whole(self) -> bool:
         """Whether nothing was left."""
-        return not (self.gone or self.refused or self.failed)
+        return not (self.unknown or self.gone or self.refused or self.failed)
 
     def add(self, answer: dict[str, Any]) -> None:
         """What one call did."""
         self.sent += answer["sent"]
         self.known += answer["known"]
         self.earlier += answer["earlier"]
+        self.unknown += answer["unknown"]
         self.gone += answer["gone"]
         self.refused += answer["refused"]
 
@@ -192,8 +200,13 @@ def _show(arguments: argparse.Namespace, plan: Plan, mended: Sequence[Mended]) -
     for one in mended:
         print(
             f"{one.bridge} {one.stream}: sent {one.sent} known {one.known} earlier {one.earlier}"
-            f" gone {one.gone_count} refused {len(one.refused)}"
+            f" gone {one.gone_count} refused {len(one.refused)} unknown {one.unknown_count}"
         )
+        if one.unknown:
+            warn(
+                f"{one.bridge} {one.stream}: whether the target has {_runs(one.unknown)} cannot be told:"
+                " others have the same ID; --force sends without asking"
+            )
         if one.gone:
             warn(f"{one.bridge} {one.stream}: the source no longer has {_runs(one.gone)}")
         for refused in one.refused[:SHOWN_MOST]:
@@ -204,7 +217,12 @@ def _show(arguments: argparse.Namespace, plan: Plan, mended: Sequence[Mended]) -
         f"sent {sum(one.sent for one in mended)} known {sum(one.known for one in mended)}"
         f" earlier {sum(one.earlier for one in mended)} gone {sum(one.gone_count for one in mended)}"
         f" refused {sum(len(one.refused) for one in mended)}"
+        f" unknown {sum(one.unknown_count for one in mended)}"
     )
+
+
+def _count(runs: Sequence[Sequence[int]]) -> int:
+    return sum(last - first + 1 for first, last in runs)
 
 
 def _runs(runs: Sequence[Sequence[int]]) -> str:

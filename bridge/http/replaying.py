@@ -79,6 +79,7 @@ def _shown(outcome: Resent) -> dict[str, Any]:
         "sent": outcome.sent,
         "known": outcome.known,
         "earlier": outcome.earlier,
+        "unknown": outcome.unknown,
         "gone": outcome.gone,
         "refused": [{"position": position, "reason": reason} for position, reason in outcome.refused],
         "rest": outcome.rest,

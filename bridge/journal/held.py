@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import sqlite3
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import msgspec
 
@@ -21,20 +23,30 @@ _origins = msgspec.msgpack.Decoder(tuple[Origin, ...])
 
 
 def read_held(connection: sqlite3.Connection, address: str, asked: Sequence[Origin]) -> list[Origin]:
-    """The parts of `asked` whose messages the address holds; in no order, perhaps one twice.
+    """The parts of `asked` whose messages the address holds, once for each message; in no order.
 
-    Reads the origins of each of its blocks: a page or two of the file for a block.
+    Reads the origins of each of its blocks: a page or two of the file for a block. `asked` are `disjoint`.
     """
     row = find_address(connection, address)
-    if row is None or not asked:
+    return [] if row is None else [origin for origin, _ in read_copies(connection, row.address_id, asked)]
+
+
+def read_copies(
+    connection: sqlite3.Connection, address_id: int, asked: Sequence[Origin]
+) -> list[tuple[Origin, int]]:
+    """As `read_held`, each part with the position of its first message at the address."""
+    if not asked:
         return []
     wanted = by_stream(asked)
-    found: list[Origin] = []
-    for (packed,) in connection.execute(
-        "SELECT origins FROM blocks WHERE address_id = ? AND origins IS NOT NULL", (row.address_id,)
+    found: list[tuple[Origin, int]] = []
+    for position, packed in connection.execute(
+        "SELECT first, origins FROM blocks WHERE address_id = ? AND origins IS NOT NULL", (address_id,)
     ):
+        at = position
         for stream, first, last in _origins.decode(packed):
-            found += ((stream, *run) for run in overlaps(wanted.get(stream, ()), first, last))
+            for low, high in overlaps(wanted.get(stream, ()), first, last):
+                found.append(((stream, low, high), at + low - first))
+            at += last - first + 1
     return found
 
 
@@ -74,15 +86,44 @@ def overlaps(runs: Sequence[Run], first: int, last: int) -> Iterator[Run]:
         yield max(low, first), min(high, last)
 
 
-def positions_of(origins: Sequence[Origin], positions: Iterable[int], held: Iterable[Origin]) -> set[int]:
-    """Those of `positions`, one for each message that `origins` names in order, whose message is held."""
-    known = by_stream(held)
-    found: set[int] = set()
-    places = iter(positions)
+def disjoint(origins: Iterable[Origin]) -> list[Origin]:
+    """The same coordinates, each of them once."""
+    found: list[Origin] = []
+    for stream, runs in by_stream(origins).items():
+        end = -1
+        for first, last in runs:
+            if last > end:
+                found.append((stream, max(first, end + 1), last))
+                end = last
+    return found
+
+
+def expanded(origins: Iterable[Origin]) -> Iterator[tuple[str, int]]:
+    """The coordinates of each message that these name."""
     for stream, first, last in origins:
-        runs = known.get(stream, ())
         for at in range(first, last + 1):
-            place = next(places)
-            if any(True for _ in overlaps(runs, at, at)):
-                found.add(place)
+            yield stream, at
+
+
+def positions_of(
+    origins: Sequence[Origin],
+    positions: Iterable[int],
+    held: Iterable[Origin],
+    copies: Mapping[int, int] = MappingProxyType({}),
+) -> set[int]:
+    """Those of `positions`, one for each message that `origins` names in order, whose message is there.
+
+    Args:
+        origins: where each message was first stored.
+        positions: of the messages.
+        held: what the address holds (`read_held`).
+        copies: by position, how often it should hold a message; once, where it is not named.
+    """
+    there = Counter(expanded(held))
+    found: set[int] = set()
+    for place, at in zip(positions, expanded(origins), strict=True):
+        if there[at] >= copies.get(place, 1):
+            found.add(place)
+        else:
+            there[at] += 1
     return found

@@ -6,17 +6,19 @@ What every queue has passed is there only where another queue, or `retain-time`,
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from bridge import hops
+from bridge.block import Origin
 from bridge.journal import reader
 from bridge.journal.cutting import Cutter
+from bridge.journal.held import read_copies
 from bridge.journal.journal import Journal
 from bridge.journal.stored import StoredBlock
 from bridge.ports import Stream
 from bridge.replays import source_address
-from bridge.resending import Part
+from bridge.resending import Part, Sibling
 from bridge.runs import Runs
 
 #: Batches' bytes that are read in one transaction.
@@ -50,13 +52,37 @@ class JournalPlanSource:
 
     async def stream(self, identity: str) -> Stream | None:
         """The stream, if the bridge reads it here. Raises: JournalUnavailable."""
+        own = self._streams(await self._journal.look(reader.bridge_queues, self._bridge))
+        return next((stream for stream, _ in own if stream.identity == identity), None)
+
+    async def siblings(self, stream: Stream) -> Sequence[Sibling]:
+        """As `PlanSource.siblings`. Raises: JournalUnavailable."""
+        rows = await self._journal.look(reader.bridge_queues, self._bridge)
+        return [
+            Sibling(
+                one,
+                max(row.first, row.trimmed),
+                row.end,
+                is_whole=not await self._journal.look(reader.was_trimmed, row, row.first),
+            )
+            for one, row in self._streams(rows)
+            if one.target_address == stream.target_address
+        ]
+
+    def _streams(
+        self, rows: Sequence[reader.BridgeQueueRow]
+    ) -> Iterator[tuple[Stream, reader.BridgeQueueRow]]:
         own = self._journal.identity
-        for row in await self._journal.look(reader.bridge_queues, self._bridge):
+        for row in rows:
             address = source_address(row.address)
-            if identity == f"journal:{own.incarnation}:{row.address}:{row.first}" and self._selects(address):
+            if self._selects(address):
+                identity = f"journal:{own.incarnation}:{row.address}:{row.first}"
                 self._address_ids[identity] = row.address_id
-                return Stream(identity, address, self._forward(address), own.run)
-        return None
+                yield Stream(identity, address, self._forward(address), own.run), row
+
+    async def copies(self, stream: Stream, origins: Sequence[Origin]) -> Sequence[tuple[Origin, int]]:
+        """As `PlanSource.copies`. Raises: JournalUnavailable."""
+        return await self._journal.look(read_copies, self._address_ids[stream.identity], origins)
 
     async def read(self, stream: Stream, wanted: Runs) -> Part:
         """As `PlanSource.read`; some batches at a time."""

@@ -12,7 +12,7 @@ from bridge import runs as run_arithmetic
 from bridge.addresses import check_name
 from bridge.batch import Batch
 from bridge.errors import InvalidAddress, JournalUnavailable, Stopping, TargetRefused, TargetUnavailable
-from bridge.journal.held import positions_of, read_held
+from bridge.journal.held import disjoint, positions_of, read_held
 from bridge.journal.journal import Journal
 from bridge.journal.units import DeliverUnit, OpenUnit, Unit
 from bridge.ports import Opened, Receipt, Stream, StreamState
@@ -111,8 +111,9 @@ class JournalTarget:
         """
         assert batch.block is not None
         origins, address = batch.block.origins, self._open[batch.stream].stream.target_address
-        held = await self._journal.look(read_held, address, origins)
-        return positions_of(origins, run_arithmetic.positions(batch.runs), held) if held else set()
+        held = await self._journal.look(read_held, address, disjoint(origins))
+        positions = run_arithmetic.positions(batch.runs)
+        return positions_of(origins, positions, held, dict(batch.copies)) if held else set()
 
     def _send(self, batch: Batch, held: Set[int]) -> DeliverUnit:
         opened = self._open.get(batch.stream)
@@ -125,7 +126,7 @@ class JournalTarget:
             batch=batch,
             run=opened.stream.run,
             epoch=opened.state.epoch,
-            check_ids=opened.asks or (self._check_producer_ids and _is_checked(batch.stream)),
+            check_ids=self._check_producer_ids and _is_checked(batch.stream),
             held=held if opened.asks else frozenset(),
             size=batch.size,
             deadline_ms=min(self._journal.deadline_ms(), self._journal.clock.monotonic_ms() + HOLD_MS),

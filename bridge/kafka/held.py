@@ -8,13 +8,16 @@ a plan of many calls reads the topic once, and a long reading is spread over cal
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from typing import Any, Final
 
 from aiokafka.structs import TopicPartition
 
+from bridge.copies import fingerprint
 from bridge.errors import TargetRefused, TargetUnavailable
 from bridge.kafka.connection import KafkaConnection
 from bridge.kafka.errors import explaining
@@ -103,8 +106,8 @@ def _digest(value: bytes) -> bytes:
     return blake2b(value, digest_size=12).digest()
 
 
-class TopicIds:
-    """The IDs of one topic, read as far as its end was when it was last asked."""
+class TopicReading(ABC):
+    """Reads the records of one topic to its end; goes on where it was when it is asked again."""
 
     def __init__(self, connection: KafkaConnection, topic: str) -> None:
         self._connection = connection
@@ -112,7 +115,14 @@ class TopicIds:
         self._since_ms: int | None = None
         self._topic_id = ""
         self._next: dict[TopicPartition, int] = {}
-        self.ids = HeldIds()
+
+    @abstractmethod
+    def _clear(self) -> None:
+        """Forget what was read: it is read anew, from an earlier time or of another topic of this name."""
+
+    @abstractmethod
+    def _take(self, duplicate_id: bytes, record: Any) -> None:
+        """A record with an ID."""
 
     async def read(self, since_ms: int, deadline_s: float) -> bool:
         """Read on from records of this time to the topic's end; False: the deadline (loop clock) came first.
@@ -125,7 +135,8 @@ class TopicIds:
             if topic is None or not topic.partitions:
                 return True  # it is not there yet
             if self._since_ms is None or since_ms < self._since_ms or topic.id != self._topic_id:
-                self._since_ms, self._topic_id, self._next, self.ids = since_ms, topic.id, {}, HeldIds()
+                self._since_ms, self._topic_id, self._next = since_ms, topic.id, {}
+                self._clear()
             options = fetch_options(_FETCH_BYTES, self._connection.consumer_options)
             async with self._connection.consuming(**options) as consumer:
                 tps = [TopicPartition(self._topic, number) for number in sorted(topic.partitions)]
@@ -143,7 +154,7 @@ class TopicIds:
             if loop.time() >= deadline_s:
                 return False
             for tp, records in (await consumer.getmany(timeout_ms=_POLL_MS)).items():
-                self._take(records)
+                self._look_at(records)
                 moved_s = loop.time()
                 self._next[tp] = records[-1].offset + 1
             for tp in tps:  # beyond markers and aborted records, too
@@ -165,8 +176,38 @@ class TopicIds:
         for tp in tps:
             self._next[tp] = max(firsts[tp], ends[tp] if found[tp] is None else found[tp].offset)
 
-    def _take(self, records: Iterable[Any]) -> None:
+    def _look_at(self, records: Iterable[Any]) -> None:
         for record in records:
             values = [value for name, value in record.headers if name == ID_HEADER]
             if values and values[-1]:
-                self.ids.add(bytes(values[-1]))
+                self._take(bytes(values[-1]), record)
+
+
+class TopicIds(TopicReading):
+    """Which IDs a topic holds."""
+
+    def __init__(self, connection: KafkaConnection, topic: str) -> None:
+        super().__init__(connection, topic)
+        self.ids = HeldIds()
+
+    def _clear(self) -> None:
+        self.ids = HeldIds()
+
+    def _take(self, duplicate_id: bytes, record: Any) -> None:  # noqa: ARG002 - its ID is all that counts
+        self.ids.add(duplicate_id)
+
+
+class TopicCopies(TopicReading):
+    """How often a topic holds records with some IDs, by what they are known by (`fingerprint`)."""
+
+    def __init__(self, connection: KafkaConnection, topic: str, ids: frozenset[bytes]) -> None:
+        super().__init__(connection, topic)
+        self._ids = ids
+        self.copies: Counter[bytes] = Counter()
+
+    def _clear(self) -> None:
+        self.copies.clear()
+
+    def _take(self, duplicate_id: bytes, record: Any) -> None:
+        if duplicate_id in self._ids:
+            self.copies[fingerprint(duplicate_id, record.key, record.value)] += 1

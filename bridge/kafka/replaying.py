@@ -1,31 +1,26 @@
-"""Kafka's ends of what a replay plan sends again: records by offset, and a target that is asked first."""
+"""Records that a replay plan sends again, read by offset."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from aiokafka.structs import TopicPartition
 
 from bridge import hops
 from bridge import runs as run_arithmetic
-from bridge.batch import Batch
+from bridge.block import Origin
 from bridge.errors import SourceUnavailable
-from bridge.journal.stored import carried_id
 from bridge.kafka.connection import KafkaConnection
 from bridge.kafka.errors import explaining
 from bridge.kafka.fetch_limits import fetch_options
-from bridge.kafka.held import TopicIds
 from bridge.kafka.identity import store_identity
-from bridge.kafka.metadata import ClusterClient
 from bridge.kafka.partitions import Found, Partitions
 from bridge.kafka.records_in import Rules, make_batches
-from bridge.kafka.records_out import duplicate_ids
-from bridge.kafka.target import KafkaTarget
-from bridge.ports import Opened, Receipt, Stream
-from bridge.replay_desk import Known
-from bridge.resending import Part
+from bridge.kafka.survey import Survey
+from bridge.ports import Stream
+from bridge.resending import Part, Sibling
 from bridge.runs import Runs
 
 #: Batches' bytes that one reading brings, about.
@@ -65,6 +60,24 @@ class KafkaPlanSource:
                 self._found[identity] = one
                 return one.stream
         return None
+
+    async def siblings(self, stream: Stream) -> Sequence[Sibling]:
+        """As `PlanSource.siblings`. Raises: SourceUnavailable, SourceRefused."""
+        found = [
+            one for one in await self._partitions.find() if one.stream.target_address == stream.target_address
+        ]
+        self._found.update({one.stream.identity: one for one in found})
+        survey = Survey(self._connection, "source")
+        bounds = await survey.bounds((one.tp for one in found), settle=False)
+        return [
+            Sibling(one.stream, its.start, its.end, is_whole=its.start == 0 and not its.compacted)
+            for one in found
+            for its in (bounds[one.tp],)
+        ]
+
+    async def copies(self, stream: Stream, origins: Sequence[Origin]) -> Sequence[tuple[Origin, int]]:  # noqa: ARG002
+        """As `PlanSource.copies`: to the bridge, its records were first stored where it reads them."""
+        return ()
 
     async def read(self, stream: Stream, wanted: Runs) -> Part:
         """As `PlanSource.read`. What retention, compaction or a truncation has removed is not there.
@@ -134,103 +147,3 @@ class KafkaPlanSource:
                 await consumer.stop()
         finally:
             await self._partitions.close()
-
-
-class KnownPositions:
-    """Which positions of a batch the target has, as its planning asks (`KafkaTargetOptions.held`)."""
-
-    def __init__(self) -> None:
-        self.positions: frozenset[int] = frozenset()
-
-    def __call__(self, _batch: Batch) -> Collection[int]:
-        """Those of whatever batch is planned: there is one at a time."""
-        return self.positions
-
-
-class KafkaPlanTarget:
-    """A `KafkaTarget` of the bridge's replays, which leaves out what its topic holds. One call's."""
-
-    def __init__(
-        self,
-        target: KafkaTarget,
-        connection: KafkaConnection,
-        *,
-        known: KnownPositions,
-        ids_of: Callable[[str], TopicIds] | None,
-        covered: Callable[[str], Awaitable[int | None]],
-        stamp: bool,
-    ) -> None:
-        """Made of parts.
-
-        Args:
-            target: where batches go; its options ask `known`.
-            connection: to its cluster.
-            known: what it is told before each batch.
-            ids_of: the index of a topic's IDs; None: the target is not asked (`--force`).
-            covered: the target's next of a plan's stream, without opening it.
-            stamp: whether messages get an ID from where they were first stored.
-        """
-        self._target = target
-        self._connection = connection
-        self._known = known
-        self._ids_of = ids_of
-        self._covered = covered
-        self._stamp = stamp
-        self._topics: dict[str, str] = {}
-
-    async def ready(self, stream: Stream, part: Part, deadline_s: float) -> bool:
-        """Learn which IDs the topic of `stream` holds; False: not done by the deadline, call again.
-
-        Raises: TargetUnavailable, TargetRefused.
-        """
-        times = [batch.events[0] for batch in part.batches if batch.count]
-        if self._ids_of is None or not times:
-            return True
-        return await self._ids_of(stream.target_address).read(min(times), deadline_s)
-
-    async def ask(self, stream: Stream, batches: list[Batch]) -> Known:
-        """What there is of these, and how far the plan has come. Raises: TargetUnavailable, TargetRefused."""
-        with explaining(self._connection.name, "Describe", "the cluster", side="target"):
-            async with ClusterClient(self._connection) as client:
-                cluster = (await client.cluster()).id
-        held = [self._held(stream.target_address, batch) for batch in batches]
-        return Known(
-            store_identity(self._connection.identity or cluster),
-            await self._covered(stream.identity),
-            frozenset().union(*held),
-        )
-
-    def _held(self, topic: str, batch: Batch) -> frozenset[int]:
-        """Positions of the batch's messages whose ID the topic holds."""
-        if self._ids_of is None or batch.block is None:
-            return frozenset()
-        ids = self._ids_of(topic).ids
-        own = duplicate_ids(batch.block, stamp=self._stamp)
-        values = [
-            carried_id(message) or one for message, one in zip(batch.block.messages(), own, strict=True)
-        ]
-        places = run_arithmetic.positions(batch.runs)
-        return frozenset(
-            place for place, value in zip(places, values, strict=True) if value is not None and value in ids
-        )
-
-    # -- the port Target -------------------------------------------------------------------------------
-
-    async def open(self, streams: Sequence[Stream]) -> Opened:
-        """As `KafkaTarget.open`."""
-        self._topics.update({stream.identity: stream.target_address for stream in streams})
-        return await self._target.open(streams)
-
-    async def deliver(self, batches: Sequence[Batch]) -> Sequence[Receipt]:
-        """As `KafkaTarget.deliver`, less what the topic holds; one call at a time."""
-        held = (self._held(self._topics[batch.stream], batch) for batch in batches)
-        self._known.positions = frozenset[int]().union(*held)
-        return await self._target.deliver(batches)
-
-    async def lost(self) -> None:
-        """As `KafkaTarget.lost`."""
-        await self._target.lost()
-
-    async def close(self) -> None:
-        """As `KafkaTarget.close`."""
-        await self._target.close()

@@ -34,6 +34,7 @@ def to_frame(batch: Batch, number: int, index: int) -> BatchFrame:
         origins=block.origins if block else (),
         body=block.body if block else b"",
         hops=block.hops if block else (),
+        copies=batch.copies,
     )
 
 
@@ -54,6 +55,7 @@ def to_batch(frame: BatchFrame, stream: str) -> Batch:
     if carried != frame.count:
         raise _broken("runs", f"{frame.count} positions, the count", carried)
     block = _block(frame) if frame.count or frame.body else None
+    _check_ascending("copies", [position for position, _ in frame.copies], frame.from_, frame.upto)
     return Batch(
         stream=stream,
         from_=frame.from_,
@@ -63,6 +65,7 @@ def to_batch(frame: BatchFrame, stream: str) -> Batch:
         checksum=frame.checksum,
         refused=frame.refused,
         events=frame.events,
+        copies=frame.copies,
     )
 
 

@@ -145,6 +145,8 @@ class BatchFrame(Frame, frozen=True, tag="BATCH"):
     body: bytes
     #: Through which bridges the messages have come, as runs; empty: none (`bridge.hops`).
     hops: Hops = ()
+    #: Of a replay plan: positions whose message others equal, and how many of them the target should have.
+    copies: tuple[tuple[int, int], ...] = ()
 
 
 class ReceiptFrame(Frame, frozen=True, tag="RECEIPT"):

@@ -68,7 +68,7 @@ def counts(ended: Ended) -> dict[str, int]:
     return dict(zip(words[::2], map(int, words[1::2]), strict=True))
 
 
-SENT = {"sent": 3, "known": 0, "earlier": 0, "gone": 0, "refused": 0}
+SENT = {"sent": 3, "known": 0, "earlier": 0, "gone": 0, "refused": 0, "unknown": 0}
 
 
 def test_what_was_lost_is_sent_once_however_often_the_plan_is_given(

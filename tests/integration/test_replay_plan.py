@@ -19,7 +19,8 @@ from bridge.journal.replaying import JournalPlanSource
 from bridge.journal.target import JournalTarget
 from bridge.lifecycle import Command
 from bridge.message import Message
-from bridge.replay_assembly import ask_by, held_here
+from bridge.node_presence import NodePresence
+from bridge.replay_assembly import held_here
 from bridge.replay_desk import Ends, ReplayDesk
 from bridge.replays import plan_stream
 from bridge.resending import Resent, Wanted
@@ -73,10 +74,14 @@ def source_of(nodes: Nodes, batch_bytes: int = 60) -> JournalPlanSource:
     )
 
 
-def desk(nodes: Nodes, link: Link | None = None, batch_bytes: int = 60) -> ReplayDesk:
+def desk(
+    nodes: Nodes, link: Link | None = None, batch_bytes: int = 60, *, checks_ids: bool = False
+) -> ReplayDesk:
     def ends(*, force: bool) -> Ends:
-        target = link or JournalTarget(nodes.hub, "first", check_producer_ids=False)
-        return Ends(source_of(nodes, batch_bytes), target, ask_by("first", held_here(nodes.hub)))
+        target = link or JournalTarget(nodes.hub, "first", check_producer_ids=checks_ids)
+        source = source_of(nodes, batch_bytes)
+        presence = NodePresence("first", held_here(nodes.hub), source, checks_ids=checks_ids)
+        return Ends(source, target, presence)
 
     return ReplayDesk({"first": ends})
 
@@ -179,7 +184,7 @@ async def test_what_the_address_holds_is_not_sent_by_another_plan_unless_forced(
 
 
 @pytest.mark.usefixtures("losing")
-async def test_a_producers_id_that_the_target_knows_is_not_sent(nodes: Nodes) -> None:
+async def test_a_producers_id_that_the_target_knows_is_not_sent_where_the_bridge_checks(nodes: Nodes) -> None:
     submissions = [Submission("orders", Message(b"m%d" % n), b"id-%d" % n) for n in range(5)]
     await nodes.edge.commit(Transaction(submissions))
     relay = nodes.relay()
@@ -188,10 +193,34 @@ async def test_a_producers_id_that_the_target_knows_is_not_sent(nodes: Nodes) ->
     await relay.command(Command.STOP)
     await nodes.hub.commit(Transaction([Submission("orders", Message(b"m99"), b"id-2")], plain=True))
     plan = await wanted(nodes, ((2, 3),))
-    assert await desk(nodes).look(plan) == await desk(nodes).send(plan) == Resent(sent=1, known=1)
+    checking = desk(nodes, checks_ids=True)
+    assert await checking.look(plan) == await checking.send(plan) == Resent(sent=1, known=1)
     assert await arrived(nodes) == [0, 1, 4, 99, 3]
     again = await nodes.hub.commit(Transaction([Submission("orders", Message(b"x"), b"id-3")], plain=True))
     assert not again.stored, "the target remembers the ID of what was sent again"
+    # Where it does not, an ID says nothing: m2 has not come because another message has its ID.
+    other = await wanted(nodes, ((2, 2),), plan="f" * 16)
+    assert await desk(nodes).look(other) == await desk(nodes).send(other) == Resent(sent=1)
+    assert await arrived(nodes) == [0, 1, 4, 99, 3, 2]
+
+
+@pytest.mark.usefixtures("losing")
+async def test_messages_of_one_id_are_sent_each_where_the_bridge_does_not_check(nodes: Nodes) -> None:
+    """An address without a cache takes an ID twice."""
+    nodes.policies["orders"] = AddressPolicy(retain_time_ms=-1, id_cache_size=0)
+    await nodes.restart()
+    submissions = [Submission("orders", Message(b"m%d" % n), b"again") for n in range(5)]
+    await nodes.edge.commit(Transaction(submissions[:3], plain=True))
+    for one in submissions[3:]:
+        await nodes.edge.commit(Transaction([one], plain=True))
+    relay = nodes.relay()
+    await relay.command(Command.START)
+    await nodes.idle()
+    await relay.command(Command.STOP)
+    assert await arrived(nodes) == [0, 1, 4]
+    plan = await wanted(nodes, ((2, 3),))
+    assert await desk(nodes).look(plan) == await desk(nodes).send(plan) == Resent(sent=2)
+    assert await arrived(nodes) == [0, 1, 4, 2, 3]
 
 
 @pytest.mark.usefixtures("losing")

@@ -10,12 +10,12 @@ import pytest
 
 from bridge import runs as run_arithmetic
 from bridge.batch import Batch
-from bridge.block import encode_message, pack
+from bridge.block import Origin, encode_message, pack
 from bridge.errors import Conflict, TargetUnavailable
 from bridge.message import Message
 from bridge.ports import Stream
 from bridge.replays import is_forced, is_replay, plan_stream, planned_stream, replay_address
-from bridge.resending import Part, Resending, Resent, Wanted, without
+from bridge.resending import Part, Resending, Resent, Sibling, Wanted, without
 from bridge.runs import Runs
 from tests.fakes.ends import FakeStore, FakeTarget
 
@@ -35,6 +35,12 @@ class FakePlanSource:
 
     async def stream(self, identity: str) -> Stream | None:
         return STREAM if identity == STREAM.identity else None
+
+    async def siblings(self, stream: Stream) -> Sequence[Sibling]:
+        return [Sibling(stream, 0, max(self.there, default=-1) + 1, is_whole=True)]
+
+    async def copies(self, stream: Stream, origins: Sequence[Origin]) -> Sequence[tuple[Origin, int]]:
+        return ()
 
     async def read(self, stream: Stream, wanted: Runs) -> Part:
         found = [place for place in run_arithmetic.positions(wanted) if place in self.there]

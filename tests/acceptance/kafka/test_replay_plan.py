@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import signal
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dedup.ids import Stamp
 from tests.acceptance.kafka.conftest import AcceptedNode, MakeNode, Named
-from tests.acceptance.kafka.records import plain, read, send
+from tests.acceptance.kafka.records import Record, plain, read, send, with_id
 from tests.acceptance.nodes import eventually
 from tests.acceptance.reports import Report
 from tests.acceptance.test_replay_plan import SENT, counts, replay, write_plan
 from tests.kafka.conftest import Clusters
 from tests.kafka.nodes import await_progress, bridge_table, connector_tables, kafka_bridge
 from tests.kafka.reachable import Reachable
+from tests.kafka.test_source_starts import expire
 
 RETAINED = '[address-settings."#"]\nretain-time = "1h"\n'
 BODIES = [f"m{number}" for number in range(10)]
@@ -78,6 +81,76 @@ def test_what_a_target_cluster_lost_is_read_at_the_source_cluster_again(
     assert bodies(clusters.b, topic, 13) == [*MENDED, "m2", "m3", "m7"]
     send(clusters.a, topic, plain("m10"))
     assert bodies(clusters.b, topic, 14)[-1] == "m10", "the bridge goes on as ever"
+    assert node.stop() == 0
+
+
+CARRIED = Stamp("journal:1:orders:0").text(7).encode()
+
+
+def test_of_ten_records_of_one_stamp_those_that_were_lost_are_sent(
+    clusters: Clusters, named: Named, make_node: MakeNode, tmp_path: Path
+) -> None:
+    """A stream processor has copied the header to 5 to 14, of which 5 to 12 are lost; 14 equals 5."""
+    bridge, topic = named("a-to-b"), named("orders")
+    clusters.a.create_topic(topic)
+    node = make_node(kafka_bridge(clusters._asdict(), bridge, queue_name=topic))
+    node.start(CORE_BRIDGE_TEST_LOSE=f"{topic}:5-12")
+    sent_bodies = [b"m5" if at == 14 else b"m%d" % at for at in range(25)]
+    send(
+        clusters.a,
+        topic,
+        [with_id(b, CARRIED) if 5 <= at < 15 else Record(b) for at, b in enumerate(sent_bodies)],
+    )
+    await_progress(clusters.a, bridge, topic)
+    assert len(bodies(clusters.b, topic, 17)) == 17
+    # A part of them first: what is there then is told by more than its ID.
+    part = write_plan(tmp_path / "part.json", entry_of(node, bridge, [[6, 7]]))
+    assert counts(replay(node, part)) == SENT | {"sent": 2}
+    plan = write_plan(tmp_path / "plan.json", entry_of(node, bridge, [[5, 12]]))
+    expected = SENT | {"sent": 6, "known": 2}
+    for options in (["--dry-run"], []):
+        ended = replay(node, plan, *options)
+        assert (ended.code, counts(ended)) == (0, expected), ended
+    for _ in range(3):
+        assert counts(replay(node, plan)) == SENT | {"sent": 0, "earlier": 8}
+    there = [body.encode() for body in bodies(clusters.b, topic, 25)]
+    assert Counter(there) == Counter(sent_bodies)
+    other = write_plan(tmp_path / "other.json", entry_of(node, bridge, [[5, 11]]))
+    assert counts(replay(node, other)) == SENT | {"sent": 0, "known": 7}
+
+    # Other records with this ID may have been at the source: that the target has these is not claimed.
+    expire(clusters.a, topic, 3)
+    doubtful = write_plan(tmp_path / "doubtful.json", entry_of(node, bridge, [[5, 6], [8, 12], [20, 20]]))
+    for options in (["--dry-run"], []):
+        ended = replay(node, doubtful, *options)
+        assert (ended.code, counts(ended)) == (1, SENT | {"sent": 0, "known": 1, "unknown": 7}), ended
+    assert "5-6, 8-12 cannot be told" in ended.err
+    lines = received(node, bridge, replays=True)
+    assert [line["runs"] for line in lines if line["upto"] == 21] == [[[20, 20]]]
+    assert len(bodies(clusters.b, topic, 25)) == 25
+    assert node.stop() == 0
+
+
+def test_a_producers_id_that_is_not_checked_is_counted(
+    clusters: Clusters, named: Named, make_node: MakeNode, tmp_path: Path
+) -> None:
+    """m0 and m1 are one message that was sent twice, and arrive twice; the second one is lost."""
+    bridge, topic = named("a-to-b"), named("orders")
+    clusters.a.create_topic(topic, partitions=2)
+    tables = kafka_bridge(clusters._asdict(), bridge, queue_name=topic, check_producer_ids=False)
+    node = make_node(tables)
+    node.start(CORE_BRIDGE_TEST_LOSE=f"{topic}:1")
+    twice = with_id(b"m", b"again")
+    send(clusters.a, topic, [twice, twice, with_id(b"other", b"again"), with_id(b"m", b"again", partition=1)])
+    await_progress(clusters.a, bridge, topic)
+    assert sorted(bodies(clusters.b, topic, 3)) == ["m", "m", "other"]
+    line = next(one for one in received(node, bridge, replays=False) if one["stream"].endswith(":0"))
+    entry = {key: line[key] for key in ("bridge", "stream", "address", "target", "store")}
+    plan = write_plan(tmp_path / "plan.json", entry | {"positions": [[1, 1]]})
+    assert counts(replay(node, plan, "--dry-run")) == counts(replay(node, plan)) == SENT | {"sent": 1}
+    assert sorted(bodies(clusters.b, topic, 4)) == ["m", "m", "m", "other"]
+    other = write_plan(tmp_path / "other.json", entry | {"positions": [[0, 2]]})
+    assert counts(replay(node, other)) == SENT | {"sent": 0, "known": 3}
     assert node.stop() == 0
 
 

@@ -17,7 +17,7 @@ from dedup.replay_plan import Entry, encode, make
 
 FIRST = Entry("a", "journal:i:orders:0", "orders", "hub", "store-1", ((1, 3), (7, 7)))
 SECOND = Entry("b", "kafka:c:t:0", "orders", "us", "kafka:u", ((0, 24_999),))
-DONE = {"sent": 0, "known": 0, "earlier": 0, "gone": [], "refused": [], "rest": None}
+DONE = {"sent": 0, "known": 0, "earlier": 0, "unknown": [], "gone": [], "refused": [], "rest": None}
 
 
 class FakeNode:
@@ -88,9 +88,9 @@ def test_each_stream_is_sent_in_calls_and_summed_up(
     assert again["positions"] == [[7, 7]]
     assert [call["positions"] for call in others] == [[[0, 9_999]], [[10_000, 19_999]], [[20_000, 24_999]]]
     assert capsys.readouterr().out.splitlines() == [
-        "a journal:i:orders:0: sent 3 known 1 earlier 0 gone 0 refused 0",
-        "b kafka:c:t:0: sent 9000 known 0 earlier 1000 gone 0 refused 0",
-        "sent 9003 known 1 earlier 1000 gone 0 refused 0",
+        "a journal:i:orders:0: sent 3 known 1 earlier 0 gone 0 refused 0 unknown 0",
+        "b kafka:c:t:0: sent 9000 known 0 earlier 1000 gone 0 refused 0 unknown 0",
+        "sent 9003 known 1 earlier 1000 gone 0 refused 0 unknown 0",
     ]
 
 
@@ -103,7 +103,7 @@ def test_what_could_not_be_mended_is_listed_and_fails(
     assert main(["replay", "--plan", plan, "--dry-run", "--force"]) == 1
     assert all(call["dry-run"] and call["force"] for call in node.calls)
     shown = capsys.readouterr()
-    assert shown.out.splitlines()[-1] == "sent 1 known 0 earlier 0 gone 32 refused 1"
+    assert shown.out.splitlines()[-1] == "sent 1 known 0 earlier 0 gone 32 refused 1 unknown 0"
     assert "the source no longer has 1-2\n" in shown.err
     assert ", 38 and 10 more" in shown.err
     assert "3 was refused: MESSAGE_TOO_LARGE: it is" in shown.err
