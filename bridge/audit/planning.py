@@ -20,6 +20,7 @@ from bridge.kafka.metadata import Topic
 from bridge.kafka.options import kafka_connection
 from bridge.kafka.progress import Kind, Progress
 from bridge.kafka.survey import Survey
+from bridge.replays import planned_stream
 from bridge.settings.bridges import Bridge
 from bridge.settings.connectors import JOURNAL
 from bridge.settings.model import Settings
@@ -183,7 +184,9 @@ class Planner:
         if bridge is None or not streams:
             return streams
         if self._to_kafka:
-            nexts: Mapping[str, int] = await self._survey(pair.target, "target").nexts(bridge.own_topic)
+            survey = self._survey(pair.target, "target")
+            nexts: Mapping[str, int] = await survey.nexts(bridge.own_topic)
+            streams = _with_replays(streams, await survey.nexts(identity.replays_topic(bridge.name)))
         elif pair.target == JOURNAL:
             nexts = await self._settled_here(bridge, streams)
         else:
@@ -263,6 +266,15 @@ class Planner:
 
     def _connection(self, connector: str) -> KafkaConnection:
         return kafka_connection(connector, self._settings.connectors[connector])
+
+
+def _with_replays(streams: Iterable[Stream], nexts: Mapping[str, int]) -> list[Stream]:
+    """The streams with how far plans have been sent, by the plans' own streams."""
+    replayed: dict[str | None, int] = {}
+    for planned, upto in nexts.items():
+        one = planned_stream(planned)
+        replayed[one] = max(replayed.get(one, 0), upto)
+    return [replace(one, replayed=replayed.get(one.identity, 0)) for one in streams]
 
 
 def _check_described(

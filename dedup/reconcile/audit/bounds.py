@@ -30,6 +30,7 @@ _STREAMS: Final = pa.schema(
         "confirmed": pa.int64(),
         "source_partition": pa.int32(),
         "source_compacted": pa.bool_(),
+        "replayed": pa.int64(),
         "identity": pa.string(),
         "name": pa.string(),
     }
@@ -60,6 +61,7 @@ def tables(spark: SparkSession, plan: Plan) -> tuple[DataFrame, DataFrame]:
             "confirmed": one.confirmed,
             "source_partition": one.partition,
             "source_compacted": one.compacted,
+            "replayed": one.replayed,
             "identity": one.identity,
             "name": f"{one.topic}/{one.partition}",
         }
@@ -84,23 +86,26 @@ def tables(spark: SparkSession, plan: Plan) -> tuple[DataFrame, DataFrame]:
     )
 
 
-def reach(records: DataFrame, places: DataFrame) -> DataFrame:
+def reach(records: DataFrame, streams: DataFrame, places: DataFrame) -> DataFrame:
     """For each stream and place, the first source position that arrived there, and how far `settled` proves.
 
     `proved` is one beyond the last source position that was at the place before the ends of all places were
     looked at for the second time: a bridge covers in order, so all below it had been covered by then. What
     arrived is known by IDs of one stream only; of those that several records share, `first_there` takes the
-    last one, and `proved` the first one.
+    last one, and `proved` the first one. What replay plans may have brought says nothing of `first_there`.
     """
     stream = F.col("source_first.place")
     is_of_one = (F.col("source_copies") > 0) & (stream == F.col("source_last.place"))
     arrived = records.where(~F.col("is_source") & is_of_one).join(
         F.broadcast(places.select("place", "settled")), "place"
     )
+    known = F.broadcast(streams.select("stream", "replayed"))
+    arrived = arrived.withColumn("stream", stream).join(known, "stream")
     first, last = F.col("source_first.position"), F.col("source_last.position")
-    return arrived.groupBy(stream.alias("stream"), "place").agg(
-        # By their order at the place: what a replay brought again stands behind what came in order.
-        F.min_by(last, "position").alias("first_there"),
+    in_order = last >= F.col("replayed")
+    return arrived.groupBy("stream", "place").agg(
+        # By their order at the place: what came again stands behind what came in order.
+        F.min_by(F.when(in_order, last), F.when(in_order, F.col("position"))).alias("first_there"),
         F.max(F.when(F.col("position") < F.col("settled"), first + 1)).alias("proved"),
     )
 

@@ -51,6 +51,8 @@ class Stream:
     confirmed: int | None = None
     #: Records are taken out of it by their keys: what is not there need not be missing.
     compacted: bool = False
+    #: Replay plans have been sent up to here: what lies below may stand at the target behind what came later.
+    replayed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
