@@ -13,9 +13,9 @@ from dedup.verdict import Verdict
 
 
 async def bury_refused(answers: Iterable[tuple[Delivery, Receipt | OutOfSequence]], burier: Burier) -> bool:
-    """Make dead letters of what a plan has refused; whether any is left out now, so that the plan is another.
+    """Make dead letters of what a plan has refused; True: some are left out now, so the plan changes.
 
-    Where a letter cannot be kept the refusal is the answer: who delivers tries the same and says why it waits.
+    Where a letter cannot be kept the refusal is the answer: the pump tries the same and says why it waits.
 
     Raises: as `Burier.bury`, but DeadLetterFailed.
     """

@@ -19,7 +19,7 @@ from tests.acceptance.test_replay_plan import SENT, counts, replay, write_plan
 from tests.kafka.conftest import Clusters
 from tests.kafka.nodes import await_progress, bridge_table, connector_tables, kafka_bridge
 from tests.kafka.reachable import Reachable
-from tests.kafka.test_source_starts import expire
+from tests.kafka.source_rig import expire
 
 RETAINED = '[address-settings."#"]\nretain-time = "1h"\n'
 BODIES = [f"m{number}" for number in range(10)]
@@ -124,7 +124,7 @@ def test_of_ten_records_of_one_stamp_those_that_were_lost_are_sent(
     for options in (["--dry-run"], []):
         ended = replay(node, doubtful, *options)
         assert (ended.code, counts(ended)) == (1, SENT | {"sent": 0, "known": 1, "unknown": 7}), ended
-    assert "5-6, 8-12 cannot be told" in ended.err
+        assert "5-6, 8-12 cannot be told" in ended.err
     lines = received(node, bridge, replays=True)
     assert [line["runs"] for line in lines if line["upto"] == 21] == [[[20, 20]]]
     assert len(bodies(clusters.b, topic, 25)) == 25
