@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import structlog
@@ -12,6 +12,15 @@ import structlog
 from bridge.lifecycle import Command, State
 from bridge.pump import Counts
 from bridge.relay import Relay
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    """A lane that has FAILED here."""
+
+    reason: str
+    #: As `LaneRelays.lag`, of this lane when it failed.
+    lag: tuple[int, int | None]
 
 
 class LaneRelays:
@@ -25,8 +34,8 @@ class LaneRelays:
         self._make = make
         self._on_failed = on_failed
         self._lanes: dict[int, Relay] = {}
-        #: Why each lane has FAILED here, until `forgive`: also those that have been given up since.
-        self._failed: dict[int, str] = {}
+        #: Lanes that have FAILED here, until `forgive`: also those that have been given up since.
+        self._failed: dict[int, _Failed] = {}
         #: Relays of lanes that are no longer ours, until they have stopped.
         self._leaving: list[Relay] = []
         #: What relays that are gone have done.
@@ -55,7 +64,7 @@ class LaneRelays:
     def reason(self) -> str:
         """Why the first lane that has FAILED has, and which others; empty: none has."""
         failing = {lane: relay.reason for lane, relay in self._lanes.items() if relay.reason}
-        reasons = sorted((self._failed | failing).items())
+        reasons = sorted(({lane: failed.reason for lane, failed in self._failed.items()} | failing).items())
         if not reasons:
             return ""
         (first, reason), others = reasons[0], [str(lane) for lane, _ in reasons[1:]]
@@ -96,8 +105,12 @@ class LaneRelays:
 
     @property
     def lag(self) -> tuple[int, int | None]:
-        """Messages that wait in the lanes of ours, and when the oldest came; (0, None): none waits."""
+        """Messages that wait in the lanes of ours, and when the oldest came; (0, None): none waits.
+
+        Of a lane that was given up, as it was then: it may be that no other worker moves it.
+        """
         lags = [lag for relay in self._lanes.values() if (lag := relay.lag) is not None]
+        lags += [failed.lag for lane, failed in self._failed.items() if lane not in self._lanes]
         oldest_ms = min((since_ms for _, since_ms in lags if since_ms is not None), default=None)
         return sum(messages for messages, _ in lags), oldest_ms
 
@@ -130,7 +143,7 @@ class LaneRelays:
 
     def _fail(self, lane: int, relay: Relay) -> None:
         if self._lanes.get(lane) is relay:
-            self._failed[lane] = relay.reason
+            self._failed[lane] = _Failed(relay.reason, relay.lag or (0, None))
             self._on_failed(lane)
 
     async def order_all(self, command: Command) -> None:

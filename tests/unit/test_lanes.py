@@ -247,6 +247,7 @@ async def test_a_lane_that_failed_is_given_up_and_the_others_go_on(log: LogCaptu
     assert bridge.relay.reason == "lane 1: SOURCE_REFUSED: needs the ACL Read on topic orders-1"
     given_up = [entry for entry in log.entries if entry["event"] == "lane-given-up"]
     assert [(entry["lane"], entry["owned"]) for entry in given_up] == [(1, [0, 2])]
+    assert bridge.relay.lag == (3, 1_000), "what waits in the lane may wait for good"
     bridge.put(2, b"goes on")
     await bridge.arrived(2, b"goes on")
     await bridge.stop()
@@ -286,6 +287,7 @@ async def test_a_bridge_that_failed_on_every_lane_leaves_and_start_takes_part_ag
     await bridge.start()
     await until(lambda: bool(ownership.closes))
     assert (bridge.relay.state, ownership.is_open, bridge.relay.held) == (State.FAILED, False, [])
+    assert bridge.relay.lag == (1, 1_000)
     reason = "lane 0: SOURCE_REFUSED: needs the ACL Read on topic orders-0 (FAILED too: lane 1)"
     assert bridge.relay.reason == reason
     assert [entry["reason"] for entry in log.entries if entry["event"] == "bridge-failed"][-1] == reason
