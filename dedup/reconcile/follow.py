@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from dedup.reconcile import alerts, files
+from dedup.reconcile import alerts, files, interrupt
 from dedup.reconcile import state as states
 from dedup.reconcile.absorb import Limits
 from dedup.reconcile.alert_log import AlertLog
@@ -77,12 +77,15 @@ def follow(
     writer = writer.option("checkpointLocation", f"{place}/stream")
     every = f"{POLL_MS} milliseconds"
     writer = writer.trigger(processingTime=every) if is_endless else writer.trigger(availableNow=True)
-    _run(writer.start(), watch)
+    _run(spark, writer.start(), watch)
 
 
-def _run(query: StreamingQuery, watch: _Watch) -> None:
+def _run(spark: SparkSession, query: StreamingQuery, watch: _Watch) -> None:
     try:
         query.awaitTermination()
+    except KeyboardInterrupt:
+        interrupt.hush(spark)  # before it stops: what it is doing is cancelled, and fails
+        raise
     except PySparkException as error:
         # Spark wraps what a batch raised in pages of text.
         if watch.failure is not None:
@@ -122,6 +125,10 @@ class _Open:
     event_ms: int
 
 
+class _BatchFailed(Exception):
+    """A batch was not taken: `_Watch.failure` says why."""
+
+
 class _Watch:
     """What is known, and what there is to say of it."""
 
@@ -151,9 +158,10 @@ class _Watch:
             paths = {row.path for row in batch.where(F.col("path").isNotNull()).collect()}
             self._read(paths)
             self._say(number)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - `_run` raises it
             self.failure = error
-            raise
+            # Without the pages of the cause: Spark's own reading of them runs out of stack.
+            raise _BatchFailed from None
 
     def _read(self, paths: set[str]) -> None:
         state = states.advance(

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 PROGRAM: Final = "core-bridge reconcile"
 OK, FAILED, BAD_INPUT = 0, 1, 2
+#: Ctrl-C: 128 + SIGINT, as shells say it.
+INTERRUPTED = 130
 EXIT_CODES: Final = (
     "exit codes: 0 every message is accounted for, 3 messages are lost or doubled, 4 none is known to be\n"
     "lost, but the logs do not cover all of them, 2 bad input (or no Java, or no PySpark), 1 failed,\n"
@@ -90,6 +92,8 @@ def main(arguments: argparse.Namespace) -> int:
         return _wrong(str(bad), BAD_INPUT)
     except NeedsSpark as needs:
         return _wrong(f"{needs} is not on this machine", BAD_INPUT)
+    except KeyboardInterrupt:  # the end of --follow
+        return INTERRUPTED
     except Exception as error:
         if os.environ.get(_TRACEBACK) == "1" or not _is_sparks(error):
             raise
@@ -189,6 +193,7 @@ def _spark(master: str | None, log_bytes: int | None = None) -> Iterator[SparkSe
         raise NoSpark("PySpark is not installed; reconcile needs it: pip install 'core-bridge[reconcile]'")
     from pyspark.sql import SparkSession as Session  # after the extra is known to be there
 
+    from dedup.reconcile import interrupt
     from dedup.reconcile.session import session
 
     began = Session.getActiveSession() is None
@@ -196,6 +201,9 @@ def _spark(master: str | None, log_bytes: int | None = None) -> Iterator[SparkSe
     spark = session(master, "core-bridge reconcile", log_bytes=log_bytes)
     try:
         yield spark
+    except KeyboardInterrupt:
+        interrupt.hush(spark)
+        raise
     finally:
         if began:
             spark.stop()

@@ -11,9 +11,11 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from dedup.reconcile import interrupt
 from dedup.reconcile.errors import NoSpark
 
 if TYPE_CHECKING:
+    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
 #: The oldest Java that Spark 4 runs on.
@@ -82,7 +84,7 @@ def java_missing() -> str | None:
 
 
 def session(master: str | None, name: str, *, log_bytes: int | None = None) -> SparkSession:
-    """The session that is active, the one spark-submit describes, or a new quiet one.
+    """The session that is active, the one spark-submit describes, or a new quiet one. Ctrl-C is quiet, too.
 
     Args:
         master: such as ``local[2]`` or ``spark://host:7077``; None: what spark-submit says, else all cores
@@ -93,36 +95,48 @@ def session(master: str | None, name: str, *, log_bytes: int | None = None) -> S
     Raises:
         NoSpark: Java is missing or too old; the text says what to install.
     """
+    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
+    settings = SparkConf().setAppName(name)
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         # spark-submit runs this: all settings are its user's.
-        return SparkSession.builder.appName(name).getOrCreate()
+        return _started(settings)
     missing = java_missing()
     if missing is not None:
         raise NoSpark(missing)
     short = log_bytes is not None and log_bytes < SHORT_BYTES
-    return _start(SparkSession.builder, master or "local[*]", name, short=short)
+    return _start(settings, master or "local[*]", short=short)
 
 
-def _start(builder: SparkSession.Builder, master: str, name: str, *, short: bool) -> SparkSession:
+def _started(settings: SparkConf) -> SparkSession:
+    """The context before the session: it has PySpark's handler of Ctrl-C, which is replaced at once."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    interrupt.raise_quietly()
+    SparkContext.getOrCreate(settings)
+    interrupt.raise_quietly()
+    return SparkSession.builder.getOrCreate()
+
+
+def _start(settings: SparkConf, master: str, *, short: bool) -> SparkSession:
     # The workers take the same interpreter: `python3` from PATH need not have pyarrow.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.adaptive.enabled": "true",
-        # Where in our code each column was made: half of the time that Python takes, and no user can use it.
-        "spark.python.sql.dataFrameDebugging.enabled": "false",
-    }
+    settings.setMaster(master)
+    settings.set("spark.ui.enabled", "false")
+    settings.set("spark.ui.showConsoleProgress", "false")
+    settings.set("spark.sql.session.timeZone", "UTC")
+    settings.set("spark.sql.adaptive.enabled", "true")
+    # Where in our code each column was made: half of the time that Python takes, and no user can use it.
+    settings.set("spark.python.sql.dataFrameDebugging.enabled", "false")
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        settings["spark.driver.memory"] = DRIVER_MEMORY
-        settings["spark.sql.shuffle.partitions"] = str(PARTITIONS_PER_CORE * _cores(master))
+        settings.set("spark.driver.memory", DRIVER_MEMORY)
+        settings.set("spark.sql.shuffle.partitions", str(PARTITIONS_PER_CORE * _cores(master)))
     with tempfile.NamedTemporaryFile("w", prefix="core-bridge-log4j2-", suffix=".properties") as log4j:
         log4j.write(_LOG4J)
         log4j.flush()
@@ -130,11 +144,8 @@ def _start(builder: SparkSession.Builder, master: str, name: str, *, short: bool
         java = f"-Dlog4j2.configurationFile=file:{log4j.name}"
         if master.startswith("local"):
             java = f"{_JAVA} {_JAVA_SHORT if short else _JAVA_LONG} {java}"
-        settings["spark.driver.extraJavaOptions"] = java
-        builder = builder.master(master).appName(name)
-        for key, value in settings.items():
-            builder = builder.config(key, value)
-        return builder.getOrCreate()
+        settings.set("spark.driver.extraJavaOptions", java)
+        return _started(settings)
 
 
 def _cores(master: str) -> int:

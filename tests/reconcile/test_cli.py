@@ -201,6 +201,19 @@ def test_follow_keeps_its_place_under_the_state_or_else_the_output(
     ]
 
 
+def test_a_ctrl_c_is_its_exit_code_with_and_without_core_bridge(
+    logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(reconcile_main, "_spark", no_spark)
+    monkeypatch.setattr(reconcile_main, "_follow", interrupted)
+    options = ["--logs", str(logs), "--output", str(tmp_path / "watch"), "--follow"]
+    assert run(*options) == alone.run(options) == 130
+    assert capsys.readouterr() == ("", "")
+
+
 # ---------------------------------------------------------------- with Spark
 
 

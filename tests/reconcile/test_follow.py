@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -139,6 +140,38 @@ spark = session("local[1]", "follow")
 spark.conf.set("spark.sql.shuffle.partitions", "1")
 follow(spark, [sys.argv[1]], late_after_ms=10**13, checkpoint=sys.argv[2], out=sys.stdout)
 """
+
+
+@pytest.mark.spark_long
+def test_a_ctrl_c_ends_it_quietly_in_the_middle_of_a_batch(watcher: Watcher, tmp_path: Path) -> None:
+    write_log(watcher.logs, [line("sent", 0, 10)], node="eu")
+    write_log(watcher.logs, [line("received", 0, 10, runs=[[0, 3], [5, 9]])])
+    arguments: list[str | Path] = [
+        "reconcile",
+        "--logs",
+        watcher.logs,
+        "--output",
+        tmp_path / "watch",
+        "--follow",
+    ]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bridge", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["alert"] == "lost"
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to Java, too
+        _, told = process.communicate(timeout=60)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    assert process.returncode == 130
+    assert [text for text in told.splitlines() if not text.startswith("WARNING: Using incubator")] == []
 
 
 @pytest.mark.spark_long
