@@ -173,6 +173,55 @@ def test_a_loss_a_double_and_a_foreign_record_are_found_by_their_positions(
     clusters.b.delete_topic(faulty)
 
 
+def test_copies_of_an_id_that_records_share_are_counted(
+    clusters: Clusters, topic: str, unique: Unique, make_node: MakeNode, audit: Audit, tmp_path: Path
+) -> None:
+    """Ten of one stamp, and in partition 1 a hundred of one producer's ID; of each, eight are lost."""
+    bridge = unique("a-to-b")
+    tables = kafka_bridge(clusters._asdict(), bridge, queue_name=topic, check_producer_ids=False)
+    node = make_node("node-1", tables)
+    stamp = Stamp("journal:1:orders:0").text(7).encode()
+    ids = [stamp if 5 <= at < 15 else None for at in range(25)] + [b"again"] * 100
+    write(
+        clusters.a,
+        topic,
+        [
+            Arrived(int(at >= 25), 0, b"m%d" % at, None, () if one is None else ((ID_HEADER, one),), 0)
+            for at, one in enumerate(ids)
+        ],
+    )
+    node.start(CORE_BRIDGE_TEST_LOSE=f"{topic}:5-12")
+    await_progress(clusters.a, bridge, topic)
+    assert node.stop() == 0
+    code, summary = audit(node.file, bridge, "--output", str(tmp_path / "audit"))
+    assert (code, summary["verdict"]) == (3, "lost")
+    counted = [(one["source"], one["arrived"], one["lost"]) for one in summary["streams"]]
+    assert counted == [(25, 17, 8), (100, 92, 8)]
+    assert {(one["kind"], one["count"], one["id"]) for one in summary["findings"]} == {
+        ("lost", 8, stamp.decode()),
+        ("lost", 8, "again"),
+    }
+
+
+def test_a_duplicate_that_was_rejected_is_not_lost_when_its_first_copy_expires(
+    clusters: Clusters, topic: str, unique: Unique, make_node: MakeNode, audit: Audit, tmp_path: Path
+) -> None:
+    bridge = unique("a-to-b")
+    node = make_node("node-1", kafka_bridge(clusters._asdict(), bridge, queue_name=topic))
+    twice = headed((ID_HEADER, b"order-1"))
+    write(clusters.a, topic, [twice, headed(), headed(), twice, headed()])
+    node.start()
+    await_progress(clusters.a, bridge, topic)
+    assert node.stop() == 0
+    assert len(list(arrived(clusters.b, topic))) == 4
+    for below, verdict, unknown in ((0, "clean", set()), (1, "unknown", {(0, 0, 0)})):
+        if below:
+            expire(clusters.b, topic, below)
+        _, summary = audit(node.file, bridge, "--output", str(tmp_path / f"audit-{below}"))
+        assert (summary["verdict"], found(summary, "unknown")) == (verdict, unknown), summary["findings"]
+        assert found(summary, "lost") == set()
+
+
 def offsets(cluster: Reachable, topic: str, partition: int) -> set[int]:
     """Where there are committed records."""
     return {one.offset for one in arrived(cluster, topic) if one.partition == partition}
