@@ -13,6 +13,8 @@ import pytest
 
 from bridge import planted_losses
 from bridge import runs as run_arithmetic
+from bridge.batch import Batch
+from bridge.block import encode_message, pack
 from bridge.errors import Conflict, NotFound, TargetUnavailable
 from bridge.journal.options import AddressPolicy
 from bridge.journal.replaying import JournalPlanSource
@@ -20,6 +22,7 @@ from bridge.journal.target import JournalTarget
 from bridge.lifecycle import Command
 from bridge.message import Message
 from bridge.node_presence import NodePresence
+from bridge.ports import Stream
 from bridge.replay_assembly import held_here
 from bridge.replay_desk import Ends, ReplayDesk
 from bridge.replays import plan_stream
@@ -221,6 +224,64 @@ async def test_messages_of_one_id_are_sent_each_where_the_bridge_does_not_check(
     plan = await wanted(nodes, ((2, 3),))
     assert await desk(nodes).look(plan) == await desk(nodes).send(plan) == Resent(sent=2)
     assert await arrived(nodes) == [0, 1, 4, 2, 3]
+
+
+async def brought(nodes: Nodes, bridge: str) -> None:
+    """Three messages of another node come to the edge by this bridge."""
+    stream = Stream("journal:far:orders:0", "orders", "orders")
+    runs: Runs = ((0, 2),)
+    block = pack([encode_message(Message(b"m%d" % at)) for at in range(3)]).stamped(stream.identity, runs)
+    target = JournalTarget(nodes.edge, bridge, check_producer_ids=False)
+    await target.open([stream])
+    await target.deliver([Batch(stream.identity, 0, 3, runs, block)])
+    await target.close()
+
+
+async def test_a_message_that_came_by_two_ways_is_counted(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """0 to 2 came by one, 3 to 5 are the same by another: 2 and 3 are lost, 5 and 0 are not."""
+    for bridge in ("by-land", "by-sea"):
+        await brought(nodes, bridge)
+    monkeypatch.setattr(planted_losses, "_planted", {"orders": ((2, 3),)})
+    relay = nodes.relay()
+    await relay.command(Command.START)
+    await nodes.idle()
+    await relay.command(Command.STOP)
+    assert await arrived(nodes) == [0, 1, 1, 2]
+    plan = await wanted(nodes, ((2, 3),))
+    for batch_bytes in (20, 10_000):
+        assert await desk(nodes, batch_bytes=batch_bytes).look(plan) == Resent(sent=2)
+    assert await desk(nodes, batch_bytes=20).send(plan) == Resent(sent=2)
+    assert await arrived(nodes) == [0, 1, 1, 2, 2, 0]
+    every = await wanted(nodes, ((0, 5),), plan="f" * 16)
+    assert await desk(nodes).look(every) == await desk(nodes).send(every) == Resent(known=6)
+    assert await arrived(nodes) == [0, 1, 1, 2, 2, 0]
+
+
+async def test_what_may_be_a_copy_that_the_source_no_longer_has_is_unknown(nodes: Nodes) -> None:
+    """The edge has passed on what came by land, and keeps nothing; what came by sea has just come."""
+    nodes.policies["orders"] = AddressPolicy()
+    await nodes.restart()
+    await brought(nodes, "by-land")
+    relay = nodes.relay()
+    await relay.command(Command.START)
+    await nodes.idle()
+    await relay.command(Command.STOP)
+
+    async def trimmed() -> bool:
+        return (await nodes.edge.address("orders")).messages == 0
+
+    await until(trimmed)
+    await brought(nodes, "by-sea")
+    plan = await wanted(nodes, ((3, 5),))
+    at_once = desk(nodes, batch_bytes=10_000)
+    assert await at_once.look(plan) == await at_once.send(plan) == Resent(unknown=[(3, 5)])
+    line = (await nodes.lines(nodes.hub, "received"))[-1]
+    assert (line["upto"], line["runs"], line["count"]) == (6, [], 0), (
+        "it is covered, and not said to be there"
+    )
+    assert await arrived(nodes) == [0, 1, 2]
 
 
 @pytest.mark.usefixtures("losing")
