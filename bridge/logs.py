@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
 import sys
 import threading
 import time
@@ -22,6 +21,8 @@ from typing import Any, Final, Literal, TextIO, cast
 
 import structlog
 from structlog.typing import FilteringBoundLogger as Logger
+
+from bridge.secret_values import HIDDEN, is_secret, without_secrets
 
 __all__ = ["Level", "LogFormat", "Logger", "Tally", "configure", "get", "rate_limited", "timestamp"]
 
@@ -42,9 +43,6 @@ _LEVELS: Final[Mapping[Level, int]] = {
     "error": logging.ERROR,
 }
 _FIRST_KEYS: Final = ("timestamp", "level", "event", "node", "bridge", "worker")
-_SECRET_KEY: Final = re.compile(r"(^|-)(tokens?|passwords?|secrets?|authorization|credentials?)$")
-_SECRET_TEXT: Final = re.compile(r"(?<=://)[^/@\s]+(?=@)|(?<=Bearer )\S+")
-_HIDDEN: Final = "***"
 
 _Event = MutableMapping[str, Any]
 
@@ -181,8 +179,8 @@ def _hide_secrets(_: object, __: str, event: _Event) -> _Event:
 
 def _hidden(key: str, value: Any) -> Any:
     """`value` with everything that could open a door put out of sight, however deep it lies."""
-    if _SECRET_KEY.search(key.lower().replace("_", "-")):
-        return _HIDDEN if value else value
+    if is_secret(key):
+        return HIDDEN if value else value
     match value:
         case Mapping():
             return {str(inner): _hidden(str(inner), item) for inner, item in value.items()}
@@ -194,7 +192,7 @@ def _hidden(key: str, value: Any) -> Any:
             return value
         case _:
             text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
-            return _SECRET_TEXT.sub(_HIDDEN, text)
+            return without_secrets(text)
 
 
 def _as_json(_: object, __: str, event: _Event) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from bridge.addresses import NAME_LENGTH_MAX
+from bridge.secret_values import HIDDEN
 from bridge.settings import names, urls
 from bridge.settings.bridges import Bridge
 from bridge.settings.connectors import JOURNAL, OWN_KAFKA_OPTIONS, Connector, Kafka
@@ -14,7 +15,7 @@ from bridge.settings.fields import Table, key_of
 from bridge.settings.kafka_options import KAFKA_OPTIONS, UNUSABLE_KAFKA_OPTIONS
 from bridge.settings.model import Settings
 from bridge.settings.paths import KeyPath, render
-from bridge.settings.problems import HIDDEN, Finding, nearest, show
+from bridge.settings.problems import Finding, nearest, show
 from bridge.settings.selectors import ADDRESS_PLACE
 
 _TLS: Final = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_password", "ssl_check_hostname")

@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from bridge.secret_values import HIDDEN, is_secret
 from bridge.settings.checks import check
 from bridge.settings.interpolate import Interpolated, interpolate
 from bridge.settings.later import LATER, Later, find_later
 from bridge.settings.model import Settings
 from bridge.settings.paths import KeyPath, covers, item_name, look_up, place_in_file, render
-from bridge.settings.problems import HIDDEN, Finding, Problem, SettingsInvalid, is_secret, show
+from bridge.settings.problems import Finding, Problem, SettingsInvalid, show
 from bridge.settings.toml_traps import toml_problem
 from bridge.settings.validation import Validation
 

@@ -10,17 +10,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from bridge.errors import BridgeError
+from bridge.secret_values import without_secrets
 from bridge.settings.paths import KeyPath
 
 #: Longest value that a problem shows; the rest is cut off.
 MAX_SHOWN_CHARACTERS: Final = 100
-#: What a problem shows instead of a secret.
-HIDDEN: Final = "***"
 #: What a problem shows where a required key is missing.
 NOTHING: Final = "nothing"
-
-_SECRET_KEY: Final = re.compile(r"(token|password|passphrase|secret)s?$")
-_USER_INFO: Final = re.compile(r"//[^/\s]*@")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +43,7 @@ class Problem:
     #: ``bridges[0].retry-interval (orders-to-hub)``, ``line 3, column 9``; empty: the whole file.
     key: str
     rule: str
-    #: The value as it is written; `HIDDEN` for secrets, `NOTHING` where there is none.
+    #: The value as it is written; `secret_values.HIDDEN` for secrets, `NOTHING` where there is none.
     found: str
     suggestion: str | None = None
 
@@ -73,11 +69,6 @@ class SettingsInvalid(BridgeError):
         return [*map(str, self.problems), f"{number} problem{'' if number == 1 else 's'}"]
 
 
-def is_secret(key: str) -> bool:
-    """Whether values under a key of this name are never shown."""
-    return _SECRET_KEY.search(key) is not None
-
-
 def show(value: Any) -> str:
     """A value as TOML writes it, on one line, at most `MAX_SHOWN_CHARACTERS` long."""
     match value:
@@ -86,7 +77,7 @@ def show(value: Any) -> str:
         case bool():
             return "true" if value else "false"
         case str():
-            text = json.dumps(_USER_INFO.sub(f"//{HIDDEN}@", value), ensure_ascii=False)
+            text = json.dumps(without_secrets(value), ensure_ascii=False)
         case list() | tuple():
             text = f"[{', '.join(map(show, value))}]"
         case dict():

@@ -7,8 +7,9 @@ import re
 import tomllib
 from typing import Any, Final
 
+from bridge.secret_values import HIDDEN, is_secret
 from bridge.settings.paths import KeyPath, render
-from bridge.settings.problems import HIDDEN, NOTHING, Problem, is_secret, shorten, show
+from bridge.settings.problems import NOTHING, Problem, shorten, show
 
 #: Tables whose keys are names that users choose.
 NAMED_TABLES: Final = ("addresses", "address-settings", "connectors")

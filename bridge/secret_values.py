@@ -1,0 +1,24 @@
+"""Which values are never shown, in logs and in what is said of a settings file."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+#: Shown instead of a secret.
+HIDDEN: Final = "***"
+
+#: How names of keys end that hold secrets, after small letters and hyphens for underscores.
+_KEY: Final = re.compile(r"((token|password|passphrase|secret|credential)s?|authorization)$")
+#: The user part of a URL, up to its last @; what follows ``Bearer``.
+_IN_TEXT: Final = re.compile(r"(?<=//)[^/\s]*(?=@)|(?<=Bearer )\S+")
+
+
+def is_secret(key: str) -> bool:
+    """Whether values under a key of this name are never shown."""
+    return _KEY.search(key.lower().replace("_", "-")) is not None
+
+
+def without_secrets(text: str) -> str:
+    """The text with `HIDDEN` for what could open a door, whatever its key is called."""
+    return _IN_TEXT.sub(HIDDEN, text)
