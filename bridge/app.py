@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from bridge import gc_tuning, logs
+from bridge import gc_tuning, hangup, logs
 from bridge.assembly import Assembly
 from bridge.clock import Clock, SystemClock
 from bridge.delivery_log import GatheringWriter, SegmentLimits, SegmentWriter, WriteLines
@@ -43,6 +43,7 @@ def run_node(path: Path) -> int:
         SettingsInvalid: with every problem.
         BridgeError, OSError: it could not start.
     """
+    hangup.ignore()
     settings = load(path, os.environ)
     logs.configure(settings.node.log_level, settings.node.log_format, settings.node.name)
     node = Node(_Parts(settings, path), shutdown_timeout_ms=settings.node.shutdown_timeout_ms)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from bridge import logs
+from bridge import hangup, logs
 from bridge.clock import Clock
 from bridge.control import Control
 from bridge.delivery_log import SegmentWriter
@@ -142,6 +142,7 @@ class Node:
 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop)
+        hangup.ignore_and_tell(loop)
         try:
             await self.start()
             await asked.wait()

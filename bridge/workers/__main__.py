@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 def main() -> int:
     """Run the bridges from Kafka to Kafka that the settings name; 0 drained, 1 could not start or died."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # before the slow imports: a Ctrl-C is the supervisor's
+    # Before the slow imports: a Ctrl-C is the supervisor's, and a hang-up would end the worker undrained.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     parser = argparse.ArgumentParser(
         description="A worker of a core-bridge node; started by the node itself."
     )

@@ -16,7 +16,7 @@ from typing import Final
 
 import structlog
 
-from bridge import gc_tuning
+from bridge import gc_tuning, hangup
 from bridge.errors import BridgeError, Conflict
 from bridge.event_loop import fast_loop
 from bridge.lifecycle import Command, State
@@ -60,6 +60,7 @@ def run(descriptor: int, make: MakeBridges, lines: LinesOut | None = None) -> in
     drains. A Ctrl-C on the terminal reaches this process too, but is the supervisor's to act on.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    hangup.ignore()
     gc_tuning.tune()
     with asyncio.Runner(loop_factory=fast_loop()) as runner:
         return runner.run(_run(socket.socket(fileno=descriptor), make, lines))
@@ -110,7 +111,9 @@ class _Worker:
 
     async def serve(self) -> int:
         """Obey and report until asked to stop; then drain."""
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._asked)
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self._asked)
+        hangup.ignore_and_tell(loop)
         exit_code = 0
         try:
             async with asyncio.TaskGroup() as tasks:

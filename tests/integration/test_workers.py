@@ -309,6 +309,30 @@ def test_a_node_starts_its_workers_shows_their_bridge_and_drains_them(node: Node
     assert [event["exit"] for event in node.events("worker-ended")] == [0, 0]
 
 
+def test_a_hangup_ends_neither_node_nor_workers(node: Node) -> None:
+    """A terminal that closes sends it to all of them."""
+    node.start()
+    pids = [node.event("worker-started", worker=worker)["pid"] for worker in (1, 2)]
+    for worker in (1, 2):
+        node.event("bridge-disconnected", worker=worker)
+    assert node.process is not None
+    for times in (1, 2):
+        os.killpg(node.process.pid, signal.SIGHUP)
+        for process in (None, 1, 2):
+            eventually(
+                lambda process=process, times=times: (  # type: ignore[misc]
+                    len(node.events("signal-ignored", worker=process)) == times
+                ),
+                f"{process or 'the node'} says that it ignores it",
+            )
+    assert all(map(is_alive, pids))
+    assert node.api.send("stock", b"x").status == 200
+    assert node.stop() == 0
+    assert [event["exit"] for event in node.events("worker-ended")] == [0, 0]
+    told = node.events("signal-ignored")[0]
+    assert (told["signal"], told["level"]) == ("SIGHUP", "warning")
+
+
 def test_a_worker_does_not_run_by_other_settings_than_its_node(node: Node) -> None:
     node.start()
     pid = node.event("worker-started", worker=2)["pid"]
