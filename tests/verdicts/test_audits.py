@@ -15,6 +15,7 @@ from typing import Final
 import pytest
 from pyspark.sql import SparkSession
 
+from dedup.ids import Stamp
 from dedup.reconcile.audit import compare, job
 from dedup.reconcile.audit.plan import Access, Place, Plan, Stream, source_ranges, target_ranges
 from dedup.reconcile.audit.records import ID_HEADER, source_rows, table, target_rows
@@ -26,7 +27,7 @@ from tests.verdicts.messages import Fate, Record, Truth
 from tests.verdicts.world import World
 
 #: Histories of a Kafka source that are judged, here and in the long run.
-HISTORIES: Final = 600
+HISTORIES: Final = 1_000
 HISTORIES_LONG: Final = 20_000
 #: Histories of one audit.
 TOGETHER: Final = 2_000
@@ -35,6 +36,40 @@ TOGETHER: Final = 2_000
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
     yield from quick_session()
+
+
+def dense(seed: str, number: int) -> World:
+    """A short history of a Kafka source with few IDs, of which each end has lost its beginning by chance.
+
+    What `history` brings seldom: a rejected duplicate whose first copy has expired, and its kin.
+    """
+    rng = random.Random(f"{seed}:dense:{number}")
+    shape = messages.Shape(
+        number=number,
+        is_kafka_source=True,
+        is_kafka_target=rng.random() < 0.6,
+        checks_ids=rng.random() < 0.7,
+        cache=1_000,
+        partitions=rng.choice([1, 1, 2]),
+    )
+    world = World(shape)
+    carried = Stamp(f"kafka:other:{number}:0").text(7).encode()
+    for _ in range(rng.randint(1, 4)):
+        for partition in range(shape.partitions):
+            count = rng.randint(2, 8)
+            for _ in range(count):
+                own = rng.choice([None, None, b"order-1", b"order-2", carried])
+                world.produce(partition, own, is_stamp=own == carried, is_refused=rng.random() < 0.03)
+            losing = rng.random() < 0.25
+            world.relay(partition, count, lost=[at for at in range(count) if losing and rng.random() < 0.4])
+            if rng.random() < 0.5:
+                world.plan(partition, world.lost(partition), f"{len(world.lines):x}")
+    for partition in range(shape.partitions):
+        if rng.random() < 0.6:
+            world.expire_target(partition, rng.randint(1, world.target.ends.get(partition, 0) + 1))
+        if rng.random() < 0.3:
+            world.expire_source(partition, rng.randint(1, world.current(partition).end))
+    return world
 
 
 # -- a history as the audit is given it --------------------------------------------------------------------
@@ -229,10 +264,11 @@ def check(spark: SparkSession, rng: random.Random, count: int, output: Path) -> 
     alike: dict[tuple[bool, bool], list[World]] = defaultdict(list)
     number = 0
     while sum(map(len, alike.values())) < count:
-        world = history(seed, number)
+        # One history in two is a dense one; the numbers tell their streams apart.
+        for world in (history(seed, 2 * number), dense(seed, 2 * number + 1)):
+            if world.shape.is_kafka_source:
+                alike[world.shape.checks_ids, world.shape.is_kafka_target].append(world)
         number += 1
-        if world.shape.is_kafka_source:
-            alike[world.shape.checks_ids, world.shape.is_kafka_target].append(world)
     assert len(alike) == 4
     wrong, verdicts = [], defaultdict[str, int](int)
     for worlds in alike.values():
