@@ -207,6 +207,15 @@ async def discard(producer: aiokafka.AIOKafkaProducer) -> None:
             waiter.exception()  # asked for, so that asyncio does not log it
 
 
+async def abort(producer: aiokafka.AIOKafkaProducer) -> None:
+    """End a transaction that is open, so that nobody who reads has to wait for it. Never raises.
+
+    Only where no next producer of this id will: its start would end it.
+    """
+    if producer._txn_manager.is_in_transaction():  # noqa: SLF001
+        await _bounded(asyncio.ensure_future(producer.abort_transaction()))
+
+
 async def _bounded(work: asyncio.Future[Any]) -> None:
     """Wait for `work`, but no longer than `DISCARD_TIMEOUT_MS`."""
     await asyncio.wait((work,), timeout=DISCARD_TIMEOUT_MS / 1000)

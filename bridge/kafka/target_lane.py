@@ -16,7 +16,7 @@ import aiokafka
 from aiokafka.errors import KafkaError
 from aiokafka.structs import TopicPartition
 
-from bridge.errors import BridgeError, TargetUnavailable
+from bridge.errors import BridgeError, TargetRefused, TargetUnavailable
 from bridge.kafka import hanging, losses, producers, transaction
 from bridge.kafka.connection import KafkaConnection
 from bridge.kafka.errors import explained
@@ -54,6 +54,8 @@ class TargetLane:
         self._written: Counter[tuple[str, int]] = Counter()
         #: The least offset that the next record of the journal partition can have.
         self._journal_end = 0
+        #: The journal topic is another by now: nobody takes the lane after this one.
+        self._is_replaced = False
         #: Held while the producer is asked something besides transactions, or replaced.
         self._changing = asyncio.Lock()
 
@@ -171,6 +173,7 @@ class TargetLane:
                 self._producer, piles, self._journal_partition, records
             )
         except JournalReplaced as error:
+            self._is_replaced = True
             raise self._journal.lost(str(error)) from error
         except (KafkaError, OSError, TimeoutError) as error:
             raise self._explained(error) from error
@@ -248,7 +251,11 @@ class TargetLane:
                 found = await topics_as_seen(client, [place.topic], leader)
         except (KafkaError, TimeoutError):  # whether brokers are there, `refresh` tells
             return
-        self._journal.check_same(found.get(place.topic))
+        try:
+            self._journal.check_same(found.get(place.topic))
+        except TargetRefused:
+            self._is_replaced = True
+            raise
 
     async def ends(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """The end offsets of these partitions, those that are known. Raises: TargetUnavailable."""
@@ -269,6 +276,8 @@ class TargetLane:
 
     async def discard(self) -> None:
         """Let the producer go, and with it a transaction that is open. Never raises."""
+        if self._is_replaced:
+            await producers.abort(self._producer)
         await producers.discard(self._producer)
 
     def _explained(self, error: BaseException, resource: str = "") -> BridgeError:

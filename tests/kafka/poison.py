@@ -16,10 +16,10 @@ NOT_LEADER = 6
 _CRC, _AFTER_CRC = 17, 21
 
 
-async def send_poison(bootstrap: str, topic: str, partition: int = 0) -> None:
+async def send_poison(bootstrap: str, topic: str, partition: int = 0, key: bytes | None = None) -> None:
     """One record of its own batch."""
     builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1 << 20)
-    builder.append(0, 1_700_000_000_000, None, b"poison", [("KEY", b"1")])
+    builder.append(0, 1_700_000_000_000, key, b"poison", [("KEY", b"1")])
     batch = bytearray(bytes(builder.build()).replace(b"KEY", b"\xff\xfe\xfd"))
     struct.pack_into(">I", batch, _CRC, calc_crc32c_py(bytes(batch[_AFTER_CRC:])))
     client = AIOKafkaClient(bootstrap_servers=bootstrap)
