@@ -339,7 +339,16 @@ class FakeStore:
         if position.moved_to:
             raise TargetRefused(f"{position.moved_to} has adopted what {bridge} delivered")
         position.epoch += 1
-        return StreamState(position.next, position.run, position.checksum, position.epoch)
+        has_run = position.next is None and self._has_run(stream, bridge, previous)
+        return StreamState(position.next, position.run, position.checksum, position.epoch, has_run)
+
+    def _has_run(self, stream: Stream, *bridges: str) -> bool:
+        """Whether a bridge of that name has brought anything from the stream's source."""
+        source = stream.identity.split(":")[:2]
+        return any(
+            position.next is not None and name in bridges and identity.split(":")[:2] == source
+            for (name, identity), position in self.positions.items()
+        )
 
     def take(self, bridge: str, stream: Stream, epoch: int, batch: Batch) -> Receipt:
         self.batches.append(batch)

@@ -17,7 +17,6 @@ from bridge.kafka import lane_reading, patience
 from bridge.kafka import progress as progress_module
 from bridge.kafka.connection import KafkaConnection
 from bridge.kafka.progress import Kind, Mark, Progress
-from bridge.kafka.source import KafkaSource
 from bridge.ports import Remembered, StreamState
 from tests.kafka.poison import send_poison
 from tests.kafka.reachable import CALL_TIMEOUT_S, Reachable
@@ -318,17 +317,13 @@ async def test_a_topic_that_is_not_there_is_said_and_may_come(
 ) -> None:
     monkeypatch.setattr("bridge.kafka.lane_reading.METADATA_INTERVAL_MS", 50)
     name = unique("orders")
-
-    async def started(*, names_only: bool) -> KafkaSource:
+    for names_only in (True, False):
         with capture_logs() as logs:
             source = await rig.start(name, names=[name], names_only=names_only)
             await open_all(source)
         assert source.waits == [f"there is no topic {name} (queue-name)"]
         assert [log["topic"] for log in logs if log["event"] == "topic-missing"] == [name]
-        return source
-
-    await started(names_only=True)
-    source = await started(names_only=False)
+    source = rig.opened[-1]
     rig.cluster.create_topic(name)
     produce(rig.cluster, name, numbered(2))
     with capture_logs() as logs:
