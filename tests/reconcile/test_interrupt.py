@@ -7,10 +7,13 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 import pytest
+from pyspark.sql import SparkSession
 
-from dedup.reconcile import interrupt
+from dedup.reconcile import follow, interrupt, session
+from dedup.reconcile import main as command
 
 
 @pytest.fixture(autouse=True)
@@ -55,3 +58,33 @@ def test_other_threads_change_nothing() -> None:
     thread.start()
     thread.join()
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+class Fakes:
+    """A session and a query, and what is asked of them."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.sparkContext = self
+
+    def setLogLevel(self, level: str) -> None:  # noqa: N802 - as Spark's
+        self.asked.append(f"logs {level}")
+
+    def awaitTermination(self) -> None:  # noqa: N802 - as Spark's
+        raise KeyboardInterrupt
+
+    def stop(self) -> None:
+        self.asked.append("stop")
+
+
+def test_java_says_nothing_from_a_ctrl_c_on_and_then_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    fakes = Fakes()
+    with pytest.raises(KeyboardInterrupt):
+        follow._run(cast(Any, fakes), cast(Any, fakes), cast(Any, None))
+    assert fakes.asked == ["logs OFF", "stop"]
+    monkeypatch.setattr(session, "session", lambda *_, **__: fakes)
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
+    fakes.asked.clear()
+    with pytest.raises(KeyboardInterrupt), command._spark(None):
+        raise KeyboardInterrupt
+    assert fakes.asked == ["logs OFF", "stop"]
