@@ -28,6 +28,11 @@ class DeliveryQueue:
         self._waiting: set[Delivery] = set()
         self._arrived = asyncio.Event()
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits for an answer."""
+        return not self._waiting
+
     def put(self, batch: Batch, opened: OpenStream) -> asyncio.Future[Receipt]:
         """At the end; the future is for its answer."""
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()

@@ -49,18 +49,13 @@ def check_partitions(found: Topic, lanes: int) -> None:
         )
 
 
-def replaced(topic: str, known: str, found: str) -> TargetRefused:
-    """The error where a journal topic is another than the one in which the bridge has kept what it remembers.
-
-    `found`: the id of the other; empty: there is none.
-    """
-    what = f"made again (topic id {known} before, {found} now)" if found else "not made again"
+def replaced(topic: str, what: str, found: str = "") -> TargetRefused:
+    """The error where a journal topic is not the one any more in which the bridge has kept its memory."""
     return TargetRefused(
-        f"the journal topic {topic} was deleted under the running bridge and {what}: what it remembered in it"
-        " is gone, and nothing is written to another. Stop the bridge's nodes, and decide with `core-bridge"
-        " positions` where it goes on (--from group: behind what was confirmed)",
+        f"the journal topic {topic} was deleted under the running bridge{what}: what it remembered there is"
+        " gone, and nothing more is written. Stop the bridge's nodes, and decide with `core-bridge positions`"
+        " where it goes on (--from group: behind what was confirmed)",
         key="journal-topic",
-        limit=known,
         found=found,
     )
 
@@ -156,12 +151,12 @@ class JournalSetup:
             try:
                 found = await self._visible(topic, 1)  # a broker that has just started may not know it yet
             except TargetUnavailable as error:
-                raise replaced(topic, known, "") from error
+                raise replaced(topic, "") from error
         elif found is None:
             await self._make(topic, lanes, asked)
             found = await self._visible(topic, lanes)
         if known and found.id != known:
-            raise replaced(topic, known, found.id)
+            raise replaced(topic, f" and made again (topic id {known} before)", found.id)
         replicas = min((len(partition.replicas) for partition in found.partitions.values()), default=0)
         config = await self._config(topic)
         _check_config(topic, config, replicas)

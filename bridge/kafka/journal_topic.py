@@ -207,8 +207,8 @@ class JournalTopic:
         return state
 
     def lost(self, why: str) -> TargetRefused:
-        """The error where the topic was found to be another by what its partition says."""
-        return replaced(self._topic, self._id, f"another; {why}")
+        """The error where the topic was found to be another by the offsets that its partition gives."""
+        return replaced(self._topic, f" and made again, or cut back ({why})")
 
     def check_same(self, found: Topic | None) -> None:
         """That the topic, as a broker shows it now, is the one that was prepared. None says nothing.
@@ -216,7 +216,7 @@ class JournalTopic:
         Raises: TargetRefused: it was deleted and made again.
         """
         if found is not None and not found.error and found.id != self._id:
-            raise replaced(self._topic, self._id, found.id)
+            raise replaced(self._topic, f" and made again (topic id {self._id} before)", found.id)
 
     async def _changed(self, record: GenerationRecord | None) -> None:
         """Forget the generation; where the new one is not for this bridge, say so at once."""

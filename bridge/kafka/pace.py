@@ -41,6 +41,10 @@ class Pace:
         finally:
             self._took(throttle.asked_ms - before_ms, size)
 
+    def rest(self) -> None:
+        """Nothing is sent now, so nothing is throttled."""
+        self._counts.throttled = ""
+
     def _took(self, asked_ms: float, size: int) -> None:
         counts = self._counts
         counts.throttled_ms += round(asked_ms)

@@ -317,6 +317,8 @@ class KafkaTarget:
                 await asyncio.sleep(WATCH_INTERVAL_MS / 1000)
                 await lane.refresh()
                 await lane.check_journal()
+                if self._queue.is_idle:
+                    self._pace.rest()
         except (TargetUnavailable, TargetRefused) as error:
             self._fail(error)
 

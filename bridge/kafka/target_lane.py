@@ -239,18 +239,18 @@ class TargetLane:
     async def check_journal(self) -> None:
         """That the journal topic is the one that was taken, as far as its leader tells.
 
-        Raises: TargetRefused: it was deleted and made again.
+        Raises: TargetRefused: it was deleted and made again. TargetUnavailable.
         """
-        client = self._producer.client
         place = TopicPartition(self._journal.topic, self._journal.partition(self._lane))
-        leader = client.cluster.leader_for_partition(place)
-        if leader is None or leader < 0:
-            return
-        try:
-            async with asyncio.timeout(REACHABLE_TIMEOUT_MS / 1000):
+        async with self._asking():
+            client = self._producer.client
+            leader = client.cluster.leader_for_partition(place)
+            if leader is None or leader < 0:
+                return
+            try:
                 found = await topics_as_seen(client, [place.topic], leader)
-        except (KafkaError, TimeoutError):  # whether brokers are there, `refresh` tells
-            return
+            except KafkaError:  # whether brokers are there, `refresh` tells
+                return
         try:
             self._journal.check_same(found.get(place.topic))
         except TargetRefused:

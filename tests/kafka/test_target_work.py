@@ -223,6 +223,7 @@ async def test_a_quota_that_no_transaction_can_keep_is_named_with_the_settings(
     assert await values(bridge.cluster, stream.target_address) == []
 
 
+@pytest.mark.kafka_long  # quotas are of seconds; it has always been so
 async def test_a_fetch_quota_makes_nothing_be_read_twice(
     clusters: Clusters, unique: Unique, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

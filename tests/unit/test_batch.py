@@ -76,3 +76,14 @@ def test_a_cut_behind_the_last_message_leaves_coverage_alone() -> None:
     assert batch.size == packed.size
     rest = batch.after(6)
     assert (rest.from_, rest.upto, rest.runs, rest.block) == (6, 10, (), None)
+
+
+@given(batches(), st.sets(st.integers(0, 80)))
+def test_without_positions_they_are_covered_and_empty(batch: Batch, dropped: set[int]) -> None:
+    held = list(runs.positions(batch.runs))
+    left = batch.without(dropped)
+    kept = [position for position in held if position not in dropped]
+    assert (left.from_, left.upto, left.checksum) == (batch.from_, batch.upto, batch.checksum)
+    assert list(runs.positions(left.runs)) == kept
+    assert bodies(left) == [str(position).encode() for position in kept]
+    assert left.refused == tuple(sorted({*batch.refused, *(set(held) & dropped)}))

@@ -10,6 +10,7 @@ from bridge.batch import Batch
 from bridge.block import encode_message, pack
 from bridge.kafka import lines
 from bridge.kafka.covered import Covered
+from bridge.kafka.journal_records import LEAST_BATCH_BYTES, RESERVED_BYTES
 from bridge.kafka.lines import LineWriter, received_lines, sent_line
 from bridge.message import Message
 from bridge.ports import Receipt, Stream
@@ -93,3 +94,13 @@ def test_a_record_carries_nothing_of_a_line_that_is_too_long_even_so() -> None:
     written, carried = received_lines(made, WRITER, 77)
     assert len(written[0]) > lines.MOST_CARRIED_BYTES
     assert carried == ""
+
+
+def test_where_the_journal_topic_takes_little_the_record_carries_less_and_the_log_the_same() -> None:
+    of = covered(batch(0, 100, *(b"%0500d" % number for number in range(100))))
+    whole, carried = received_lines(of, WRITER, 77)
+    assert [carried] == list(whole)
+    same, bare = received_lines(of, WRITER, 77, LEAST_BATCH_BYTES)
+    assert same == whole
+    assert json.loads(bare)["ids"] == []
+    assert len(bare) <= LEAST_BATCH_BYTES - RESERVED_BYTES
