@@ -112,6 +112,17 @@ async def deliver(target: Target, one: Batch) -> Verdict:
     return receipt.verdict
 
 
+async def test_a_stream_never_seen_counts_what_the_previous_name_has_brought(make: Make) -> None:
+    old = make("first", "")
+    await old.open([STREAM])
+    await old.deliver([Batch(STREAM.identity, 0, 0)])
+    new = make("second", "first")
+    answer = (await new.open([OTHER])).streams[OTHER.identity]
+    assert (answer.next, answer.has_run) == (None, True)
+    elsewhere = Stream("journal:incarnation-2:bills:0", "bills", "bills", "run-1")
+    assert not (await new.open([elsewhere])).streams[elsewhere.identity].has_run
+
+
 async def test_a_renamed_bridge_goes_on_where_it_stopped(make: Make) -> None:
     old = make("old", "")
     await opened(old)

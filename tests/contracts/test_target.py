@@ -233,6 +233,35 @@ def expected(*positions: int, stream: Stream = STREAM) -> list[tuple[bytes, byte
     return [(b"m%d" % position, stamp.text(position).encode()) for position in positions]
 
 
+async def test_a_stream_never_seen_says_whether_others_of_its_source_were_brought(
+    store: Store, target: Target
+) -> None:
+    other = to("invoices")
+    answer = await target.open([STREAM, other])
+    assert [answer.streams[one.identity].has_run for one in (STREAM, other)] == [False, False]
+    await deliver(target, batch(0, 2))
+    again = await opened(target, other)
+    assert (again.next, again.has_run) == (None, True)
+    stranger = store.target("another")
+    assert not (await opened(stranger, other)).has_run
+    await stranger.close()
+
+
+async def test_a_stream_in_which_nothing_ever_comes_is_remembered_and_needs_no_address(
+    store: Store, target: Target
+) -> None:
+    record = Stream("kafka:cluster:start:0", "start", "start", empty=True)
+    assert (await opened(target, record)).next is None
+    (receipt,) = await deliver(target, Batch(record.identity, 0, 0))
+    assert (receipt.verdict, receipt.next) == (Verdict.STORED, 0)
+    for made in (target, store.target()):
+        assert (await opened(made, record)).next == 0
+    (receipt,) = await deliver(made, Batch(record.identity, 0, 0))
+    assert receipt.verdict is Verdict.DUPLICATE
+    assert await store.stored("start") == []
+    await made.close()
+
+
 async def test_a_stream_never_seen_has_no_next_and_its_first_batch_gives_it_one(
     store: Store, target: Target
 ) -> None:

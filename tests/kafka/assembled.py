@@ -11,6 +11,7 @@ from bridge.app import journal_options
 from bridge.assembly import Assembly
 from bridge.clock import SystemClock
 from bridge.journal.journal import Journal
+from bridge.lanes import LanedRelay
 from bridge.lifecycle import Command, State
 from bridge.operated import Operated
 from bridge.settings import load
@@ -23,9 +24,12 @@ LOOK_AGAIN_S = 0.05
 
 @asynccontextmanager
 async def started(
-    path: Path, name: str, source: Reachable, target: Reachable, more: str = ""
+    path: Path, name: str, source: Reachable, target: Reachable | None, more: str = ""
 ) -> AsyncIterator[Operated]:
-    """It relays ``<name>.orders`` to ``to.<name>.orders`` on two lanes; `more`: further settings."""
+    """It relays ``<name>.orders`` to ``to.<name>.orders`` on two lanes; `more`: further settings.
+
+    Without a target it relays into its node's own journal.
+    """
     settings = await asyncio.to_thread(_settings, path, name, source, target, more)
     journal = await Journal.open(journal_options(settings))
     try:
@@ -39,20 +43,20 @@ async def started(
         await journal.close()
 
 
-def _settings(path: Path, name: str, source: Reachable, target: Reachable, more: str) -> Settings:
+def _settings(path: Path, name: str, source: Reachable, target: Reachable | None, more: str) -> Settings:
     path.write_text(f"""
         [node]
         data-directory = "{path}.data"
         [connectors.here]
         url = "kafka://{source.bootstrap}"
         [connectors.there]
-        url = "kafka://{target.bootstrap}"
+        url = "kafka://{(target or source).bootstrap}"
         [[bridges]]
         name = "{name}"
         source-connector = "here"
         queue-name = "{name}.orders"
         forwarding-address = "to.{{address}}"
-        static-connectors = ["there"]
+        static-connectors = ["{"journal" if target is None else "there"}"]
         concurrency = 2
         retry-interval = 100
         max-retry-interval = 100
@@ -65,6 +69,14 @@ async def reached(made: Operated, state: State) -> None:
     """Wait for it."""
     async with asyncio.timeout(WITHIN_S):
         while made.state is not state:  # noqa: ASYNC110
+            await asyncio.sleep(LOOK_AGAIN_S)
+
+
+async def recorded(made: Operated) -> None:
+    """Wait until the target has the record of the bridge's first start."""
+    assert isinstance(made, LanedRelay)
+    async with asyncio.timeout(WITHIN_S):
+        while not made.lanes[0]._source._first_start.is_recorded:  # type: ignore[attr-defined]  # noqa: ASYNC110
             await asyncio.sleep(LOOK_AGAIN_S)
 
 

@@ -14,7 +14,7 @@ from bridge.kafka.generations import set_lanes
 from bridge.kafka.identity import lane_of
 from bridge.lifecycle import State
 from bridge.ports import Stream, StreamState
-from tests.kafka.assembled import acknowledged, reached, started
+from tests.kafka.assembled import acknowledged, reached, recorded, started
 from tests.kafka.conftest import Clusters
 from tests.kafka.journal_rig import Names, bridge, stream
 from tests.kafka.reachable import Reachable
@@ -127,16 +127,20 @@ async def test_topics_made_again_while_the_bridge_was_down_are_no_first_start(
 # -- what comes after the first start --------------------------------------------------------------------
 
 
-async def test_a_first_start_that_found_nothing_was_one(clusters: Clusters, tmp_path: Path) -> None:
+@pytest.mark.parametrize("to", ["kafka", "journal"])
+async def test_a_first_start_that_found_nothing_was_one(clusters: Clusters, tmp_path: Path, to: str) -> None:
     """There was no partition of which the group could have kept anything: the target has the record."""
-    name = f"b{uuid.uuid4().hex[:8]}"
+    name, target = f"b{uuid.uuid4().hex[:8]}", clusters.b if to == "kafka" else None
     topic, latest = f"{name}.orders", 'start-position = "latest"'
-    async with started(tmp_path / "s.toml", name, clusters.a, clusters.b, latest) as first:
+    async with started(tmp_path / "s.toml", name, clusters.a, target, latest) as first:
         await reached(first, State.RUNNING)
-    await asyncio.to_thread(clusters.a.create_topic, topic)
-    await asyncio.to_thread(produce, clusters.a, topic, numbered(100))
-    async with started(tmp_path / "s.toml", name, clusters.a, clusters.b, latest) as second:
-        assert await acknowledged(second, 100) == 100
+        await recorded(first)
+        assert first.counts.trouble == f"lane 0: there is no topic {topic} (queue-name)"
+    await asyncio.to_thread(clusters.a.create_topic, topic, 3)  # in both lanes
+    for partition in range(3):
+        await asyncio.to_thread(produce, clusters.a, topic, numbered(100), partition=partition)
+    async with started(tmp_path / "s.toml", name, clusters.a, target, latest) as second:
+        assert await acknowledged(second, 300) == 300
 
 
 async def test_what_expired_of_a_partition_added_while_the_bridge_was_stopped_is_a_gap(
