@@ -14,7 +14,7 @@ from bridge.cli.progress import warn
 
 _EPILOG = f"""\
 Asks --operations for the node and its bridges, and --url for the addresses. Text: a line for the node, and
-a line each for a bridge, an address and a queue; of a bridge from Kafka, who has which lane:
+a line each for a bridge, an address and a queue; of a bridge whose lanes are shared, who has which:
 
   node node-1 ready
   bridge orders-to-hub RUNNING journal:orders -> hub sent 812 acknowledged 800 in-flight 12
@@ -88,12 +88,16 @@ def describe(status: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _lanes(bridge: str, lanes: Mapping[str, Any]) -> Iterator[str]:
-    """Who has which lane of a bridge, over all nodes as far as is known."""
-    if lanes["members"] is None:
-        trouble = f" (of other nodes nothing is known: {lanes['trouble']})" if lanes["trouble"] else ""
-        yield f"lanes {bridge} {_numbers(lanes['here'])} here{trouble}"
+    """Who has which lane of a bridge, over all nodes as far as is known; nothing where one has all."""
+    members = lanes["members"]
+    if members is None:
+        if lanes["trouble"]:
+            trouble = f"(of other nodes nothing is known: {lanes['trouble']})"
+            yield f"lanes {bridge} {_numbers(lanes['here'])} here {trouble}"
         return
-    for member in lanes["members"]:
+    if len(members) == 1 and not members[0]["failed"] and not lanes["nobody"]:
+        return
+    for member in members:
         failed = f" (failed there: {_numbers(member['failed'])})" if member["failed"] else ""
         yield f"lanes {bridge} {_numbers(member['lanes'])} {member['name']} {member['host']}{failed}"
     if lanes["nobody"]:

@@ -82,8 +82,7 @@ class KafkaTarget:
             write_lines: makes delivery-log lines durable; the next transaction waits for it.
             on_duplicates: told how many messages were not stored because they were there already.
             counts: told what was sent again, and how long brokers made it wait.
-            dead_letters: keeps dead letters for `options.buries`; None: they are stored here, with what
-                covers them.
+            dead_letters: keeps dead letters for `options.buries`; None: they are stored here.
             most_records: a producer writes so many to one partition, then another goes on.
         """
         self._connection = connection

@@ -15,6 +15,7 @@ KEYS = [
     "v", "side", "node", "node-id", "bridge", "lane", "stream", "address", "target", "store", "from", "upto",
     "runs", "refused", "count", "ids", "events", "committed", "duplicates", "recovered",
 ]  # fmt: skip
+OPTIONAL = ("verdict", "clock-offset", "known", "unchecked", "session", "number", "after")
 FILE_NAME = re.compile(r"(edge|hub|node)-\d{8}T\d{6}-\d{6}\.jsonl")
 
 
@@ -24,7 +25,8 @@ def of(lines: list[dict[str, Any]], **keys: object) -> list[dict[str, Any]]:
 
 def check(line: dict[str, Any]) -> None:
     """The form of one line, and that its numbers agree with each other."""
-    assert [key for key in line if key not in ("verdict", "clock-offset")] == KEYS
+    assert [key for key in line if key not in OPTIONAL] == KEYS
+    assert ("session" in line, "number" in line) == (line["side"] == "received",) * 2
     assert "clock-offset" not in line or (line["side"] == "sent" and isinstance(line["clock-offset"], int))
     assert (line["v"], line["lane"], line["recovered"]) == (1, 0, False)
     assert line["count"] == sum(last - first + 1 for first, last in line["runs"])

@@ -105,18 +105,17 @@ async def test_another_concurrency_is_refused_with_the_command(cluster_a: Reacha
         assert (refused.value.key, refused.value.limit, refused.value.found) == ("concurrency", 2, 4)
 
 
-async def test_a_topic_deleted_under_the_bridge_is_made_anew_and_knows_nothing(
+async def test_a_topic_deleted_under_the_bridge_is_not_made_again_by_it(
     cluster_a: Reachable, unique: Names
 ) -> None:
-    """What the source remembers of the bridge then makes the pump refuse."""
+    """Another process makes it, and knows nothing: what the source remembers makes the pump refuse then."""
     async with bridge(cluster_a, unique("b")) as it:
         owner = await it.take()
         await owner.cover(0, 10)
         await asyncio.to_thread(cluster_a.delete_topic, it.journal_topic)
-        await owner.journal.prepare()  # makes it
-        with pytest.raises(TargetUnavailable, match="left generation 1"):
-            await owner.read()
-        assert (await it.take(journal=owner.journal)).next(0) is None
+        with pytest.raises(TargetRefused, match="was deleted under the running bridge: "):
+            await owner.journal.prepare()
+        assert (await it.take()).next(0) is None
 
 
 # -- taking a lane -------------------------------------------------------------------------------------

@@ -42,11 +42,13 @@ def test_a_lock_whose_file_is_removed_while_it_is_taken_is_taken_on_the_next_one
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "lock"
-    real, removed = FileLock._lock, []
+    real = FileLock._lock
+    removed: list[Path] = []
 
     def after_a_removal(self: FileLock, descriptor: int) -> None:
         if not removed:
-            removed.append(path.unlink())
+            path.unlink()
+            removed.append(path)
         real(self, descriptor)
 
     monkeypatch.setattr(FileLock, "_lock", after_a_removal)

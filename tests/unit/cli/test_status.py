@@ -39,5 +39,8 @@ def test_where_the_group_cannot_be_asked_the_lanes_of_this_node_are_shown() -> N
     ]
 
 
-def test_a_bridge_that_shares_with_no_other_process_has_its_lanes_here() -> None:
-    assert lines(here=[0]) == ["0 here"]
+def test_where_one_member_has_all_lanes_there_is_nothing_to_say() -> None:
+    assert lines(here=[0]) == []
+    assert lines(here=[0, 1], members=[member("node-1", 0, 1)], nobody=[]) == []
+    alone = [member("node-1", 0, failed=(1,))]
+    assert lines(here=[0], members=alone, nobody=[1]) == ["0 node-1 10.0.0.7 (failed there: 1)", "1 nobody"]
