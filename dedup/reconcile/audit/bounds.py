@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from dedup.ids import Stamp
@@ -92,22 +92,31 @@ def reach(records: DataFrame, streams: DataFrame, places: DataFrame) -> DataFram
     `proved` is one beyond the last source position that was at the place before the ends of all places were
     looked at for the second time: a bridge covers in order, so all below it had been covered by then. What
     arrived is known by IDs of one stream only; of those that several records share, `first_there` takes the
-    last one, and `proved` the first one. What replay plans may have brought says nothing of `first_there`.
+    last one, and `proved` the first one. What replay plans may have brought says nothing of `first_there`: an
+    ID must be of positions beyond them alone, those that the source no longer has included.
     """
     stream = F.col("source_first.place")
     is_of_one = (F.col("source_copies") > 0) & (stream == F.col("source_last.place"))
     arrived = records.where(~F.col("is_source") & is_of_one).join(
         F.broadcast(places.select("place", "settled")), "place"
     )
-    known = F.broadcast(streams.select("stream", "replayed"))
+    gone = streams.groupBy("address").agg(F.bool_or(_has_gone()).alias("gone"))
+    known = F.broadcast(streams.join(gone, "address").select("stream", "replayed", "prefix", "gone"))
     arrived = arrived.withColumn("stream", stream).join(known, "stream")
     first, last = F.col("source_first.position"), F.col("source_last.position")
-    in_order = last >= F.col("replayed")
+    is_own = F.coalesce((F.col("stamp") == F.col("prefix")) & (F.col("stamped") == first), F.lit(False))
+    is_beyond = (first >= F.col("replayed")) & (is_own | ~F.col("gone"))
+    in_order = (F.col("replayed") == 0) | is_beyond
     return arrived.groupBy("stream", "place").agg(
         # By their order at the place: what came again stands behind what came in order.
         F.min_by(F.when(in_order, last), F.when(in_order, F.col("position"))).alias("first_there"),
         F.max(F.when(F.col("position") < F.col("settled"), first + 1)).alias("proved"),
     )
+
+
+def _has_gone() -> Column:
+    """Whether the source has had records of the stream that it no longer has."""
+    return (F.col("first") > 0) | F.col("source_compacted")
 
 
 def bounds(streams: DataFrame, places: DataFrame, reached: DataFrame, plan: Plan) -> DataFrame:
@@ -143,9 +152,7 @@ def bounds(streams: DataFrame, places: DataFrame, reached: DataFrame, plan: Plan
     known = per_stream.select(
         "stream", "forgetful", "proved", doubtful.alias("doubtful"), reason.alias("reason")
     )
-    of_address = streams.groupBy("address").agg(
-        F.bool_or((F.col("first") > 0) | F.col("source_compacted")).alias("gone")
-    )
+    of_address = streams.groupBy("address").agg(F.bool_or(_has_gone()).alias("gone"))
     # A node's cache knows what clients and other bridges have sent to the address, too.
     others = F.col("gone") | F.lit(plan.target.kind == "node")
     return (
