@@ -295,10 +295,13 @@ async def test_what_waits_behind_an_open_transaction_is_lag_and_its_producer_is_
     assert f"{topic}/0 can be read up to offset 3 of 5004" in text
     assert f"producer id {producer} (epoch {epoch})" in text
     foreign.commit_transaction(CALL_TIMEOUT_S)
+    assert len(bodies(await reading, identity)) == 5001
+    going_on = asyncio.create_task(source.read())  # as a relay does: a source looks while it is read
     ended = await told.next("open-transaction-ended")
     assert ended["last_stable_offset"] == 3
     assert not source.waits
-    assert len(bodies(await reading, identity)) == 5001
+    produce(rig.cluster, topic, numbered(1))
+    assert len(bodies(await going_on, identity)) == 1
 
 
 async def test_lag_counts_up_to_the_high_watermark_while_the_target_is_away(rig: Rig, topic: str) -> None:
