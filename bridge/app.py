@@ -77,6 +77,9 @@ def journal_options(settings: Settings) -> JournalOptions:
             if bridge.source_connector == JOURNAL
         ],
         max_message_bytes=acceptor.max_message_size_bytes,
+        # The other half of the slots is for sends that are not held.
+        max_held_requests=max(min(acceptor.max_held_requests, acceptor.max_requests // 2), 1),
+        max_held_bytes=acceptor.max_held_size_bytes,
         delivery_log=settings.delivery_log.enabled,
     )
 

@@ -60,6 +60,7 @@ class Assembly:
             id_cache_size=min(sizes, default=settings.duplicate_detection.id_cache_size),
             readers=READERS if self._settings.is_kafka(bridge.static_connectors[0]) else "",
             division=self.kafka().division(bridge) if self._has_kafka(bridge) else None,
+            from_journal=bridge.source_connector == JOURNAL,
         )
 
     def operated(self, bridge: Bridge) -> Operated:

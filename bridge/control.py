@@ -83,7 +83,11 @@ class Control:
                 {
                     "name": name,
                     "state": relay.state.value,
-                    "reason": relay.reason or relay.counts.trouble or relay.counts.throttled or None,
+                    "reason": relay.reason
+                    or relay.counts.trouble
+                    or self._standstill(summary)
+                    or relay.counts.throttled
+                    or None,
                     "source": summary.source,
                     "target": summary.target,
                     "guarantee": summary.guarantee,
@@ -99,6 +103,11 @@ class Control:
                 for (name, (relay, summary)), held in zip(bridges.items(), lanes, strict=True)
             ],
         }
+
+    def _standstill(self, summary: BridgeSummary) -> str:
+        """Why this node's journal keeps a bridge that reads it from going on; empty: it does not."""
+        journal = self._node.journal
+        return journal.standstill if journal is not None and summary.from_journal else ""
 
     async def metrics_text(self) -> bytes:
         """Prometheus's text format."""

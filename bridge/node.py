@@ -48,6 +48,8 @@ class BridgeSummary:
     readers: str = ""
     #: Asks who has which of its lanes; None: it shares lanes with no other process.
     division: AskDivision | None = None
+    #: Whether it reads this node's journal, and settles there.
+    from_journal: bool = False
 
 
 class Copier(Protocol):

@@ -56,7 +56,8 @@ class Acceptor:
         router = Router()
         body_timeout_s = call_timeout_ms / 1000
         _add_messages(router, Messages(store, limits, body_timeout_s))
-        router.add("POST", "/v1/transactions", Transactions(store, limits, body_timeout_s).commit)
+        transactions = Transactions(store, limits, body_timeout_s)
+        router.add("POST", "/v1/transactions", transactions.commit, kind="sends")
         _add_queues(router, Queues(store, body_timeout_s))
         addresses = Addresses(store, bridge_state)
         router.add("GET", "/v1/addresses", addresses.every)
@@ -77,7 +78,7 @@ class Acceptor:
 
 
 def _add_messages(router: Router, messages: Messages) -> None:
-    router.add("POST", "/v1/addresses/{a}/messages", messages.send)
+    router.add("POST", "/v1/addresses/{a}/messages", messages.send, kind="sends")
     router.add("GET", "/v1/addresses/{a}/messages", messages.browse)
     router.add("GET", "/v1/addresses/{a}/messages/{position}", messages.raw)
 

@@ -23,7 +23,7 @@ from bridge.http.connection import ConnectionServer
 from bridge.http.guard import Guard, every_right
 from bridge.http.limits import Limits
 from bridge.http.problems import HeadersTooLarge, problem
-from bridge.http.router import Router
+from bridge.http.router import Kind, Router
 
 _PORTS: Final = {"ws": 80, "http": 80, "wss": 443, "https": 443}
 #: Whose URL it is: [acceptor] has ws and wss, [operations] http.
@@ -79,6 +79,8 @@ class Listener:
         self._site: web.TCPSite | None = None
         self._stopping = False
         self._requests = 0
+        #: Requests under way that take up a slot, by kind.
+        self._slots: dict[Kind, int] = {"sends": 0, "reads": 0, "settlements": 0}
         self._idle = asyncio.Event()
 
     async def start(self) -> Bound:
@@ -161,23 +163,22 @@ class Listener:
         if method == hdrs.METH_OPTIONS and hdrs.ORIGIN in request.headers:
             # A browser asks before it calls, without a token; its Origin has been checked.
             return Answer(status=HTTPStatus.NO_CONTENT, extra=_PREFLIGHT_HEADERS)
-        if self._stopping or self._requests > self._limits.max_requests:
-            return await self._overloaded(request)
         route, captured = self._router.find(method, request.rel_url.raw_path)
-        principal = _NOBODY if route.public else self._guard.authenticate(request)
-        if not route.lasting:
-            return await route.handler(request, principal, *captured)
-        return await self._lasting(route.handler(request, principal, *captured))
-
-    async def _overloaded(self, request: web.Request) -> web.StreamResponse:
-        """Public routes still answer; everything else is told to come back."""
-        route, captured = self._router.find(request.method, request.rel_url.raw_path)
         if route.public:
             return await route.handler(request, _NOBODY, *captured)
         if self._stopping:
             raise Stopping("the node is going down")
-        limit = self._limits.max_requests
-        raise TooBusy("max-requests are under way", "max-requests", limit, limit)
+        kind, limit = route.kind, self._limits.max_requests
+        if self._slots[kind] >= limit:
+            raise TooBusy(f"max-requests {kind} are under way", "max-requests", limit, limit + 1)
+        principal = self._guard.authenticate(request)
+        if route.lasting:
+            return await self._lasting(route.handler(request, principal, *captured))
+        self._slots[kind] += 1
+        try:
+            return await route.handler(request, principal, *captured)
+        finally:
+            self._slots[kind] -= 1
 
     async def _lasting(self, handling: Awaitable[web.StreamResponse]) -> web.StreamResponse:
         """A link holds a connection, not a request."""

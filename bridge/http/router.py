@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import unquote
 
 from aiohttp import web
@@ -12,6 +12,8 @@ from aiohttp import web
 from bridge.errors import NotFound
 from bridge.http.problems import MethodNotAllowed
 
+#: What a request does: it may be held, it may wait for messages, or it is quickly done.
+Kind = Literal["sends", "reads", "settlements"]
 #: ``handler(request, principal, *captured path segments)``.
 Handler = Callable[..., Awaitable[web.StreamResponse]]
 
@@ -23,6 +25,8 @@ class Route:
     handler: Handler
     #: Answered without token, while stopping, and above `max-requests`: /ping, /ready, /metrics.
     public: bool = False
+    #: Requests of a kind have slots of their own: none waits for those of another.
+    kind: Kind = "settlements"
     #: Lives as long as its connection, so that it does not count as a request: the node link.
     lasting: bool = False
 
@@ -49,6 +53,7 @@ class Router:
                 node = node.capture
             else:
                 node = node.literal.setdefault(segment, _Node())
+        how.setdefault("kind", "reads" if method == "GET" else "settlements")
         node.methods[method] = Route(handler, **how)
 
     def find(self, method: str, path: str) -> tuple[Route, list[str]]:

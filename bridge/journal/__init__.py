@@ -3,6 +3,7 @@
 Read in the order that a message takes: `journal` (the event loop's side), `units` (what is handed over),
 `writer` (the thread, group commit), `deciding`, `clients`, `relayed` and `queues` (the rules, on a `group`
 and the `state`), `rows` with `id_rows` and `trimming` (one transaction), `space` (checkpoints, shrinking),
-`room` with `reserve` and `holding` (a full disk, full addresses), `opening` and `loading` (before, and after
-a failure), `reader` (reading threads), `source` and `target` (the ports).
+`room` with `reserve`, `log_file` and `holding` (a full disk, full addresses), `opening` and `loading`
+(before, and after a failure), `reading_threads`, `reader` and `pages` (reading), `source` and `target` (the
+ports).
 """

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from bridge.block import Block, IndexedId, pack
 from bridge.journal.options import BLOCK_BYTES, LARGE_BYTES
 from bridge.journal.state import AddressState
+
+#: What a block takes besides its messages, at least.
+BLOCK_OVERHEAD_BYTES: Final = 96
 
 #: Encoded messages of clients, and their producers' IDs by index.
 Sent = tuple[list[bytes], list[IndexedId]]
@@ -20,6 +24,7 @@ class Arrivals:
     address: AddressState
     chunks: list[Block | Sent] = field(default_factory=list)
     count: int = 0
+    #: Bytes, about: what they take of the file is known when they are stored.
     size: int = 0
 
     def add_messages(self, encoded: Sequence[bytes], ids: Sequence[IndexedId]) -> int:
@@ -32,15 +37,16 @@ class Arrivals:
             last[1].extend((offset + index, value) for index, value in ids)
         else:
             self.chunks.append((list(encoded), list(ids)))
+            self.size += BLOCK_OVERHEAD_BYTES
         self.count += len(encoded)
-        self.size += sum(map(len, encoded))
+        self.size += sum(map(len, encoded)) + sum(len(value) for _, value in ids)
         return before
 
     def add_block(self, block: Block) -> None:
         """A block that came over a bridge."""
         self.chunks.append(block)
         self.count += block.count
-        self.size += block.size
+        self.size += block.size + BLOCK_OVERHEAD_BYTES
 
     def blocks(self) -> Iterator[tuple[Block, bool]]:
         """The blocks to store, and whether clients sent them."""

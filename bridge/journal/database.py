@@ -11,6 +11,7 @@ from typing import Final
 
 from bridge.errors import JournalFailed
 from bridge.file_lock import FileLock, LockHeld
+from bridge.journal.stored import PAGE_BYTES
 
 #: Raised by one with every change of schema.sql; `_MIGRATIONS` leads from each to the next.
 SCHEMA_VERSION: Final = 3
@@ -19,12 +20,8 @@ _MIGRATIONS: Final[dict[int, str]] = {
     2: "ALTER TABLE blocks ADD COLUMN hops BLOB",
 }
 
-#: Measured: 1.5 times the block throughput of 4 KiB at half the CPU, and small commits cost no more.
-PAGE_BYTES: Final = 16384
 #: Memory a connection may use for pages.
 PAGE_CACHE_KIB: Final = 4096
-#: The write-ahead log is cut back to this once it has been checkpointed.
-WAL_KEEP_BYTES: Final = 32 * 1024 * 1024
 
 FILE_NAME: Final = "journal.sqlite"
 LOCK_NAME: Final = "journal.lock"
@@ -56,6 +53,10 @@ def classify(error: BaseException | None, *, at_commit: bool = False) -> Trouble
     code = getattr(error, "sqlite_errorcode", None)
     no_room = _NO_ROOM if at_commit else _NO_ROOM | _NO_ROOM_BEFORE_COMMIT
     return Trouble.FULL if code in no_room else Trouble.BROKEN
+
+
+class CannotGrow(JournalFailed):
+    """The journal cannot be opened: its disk has no room for what an opening writes."""
 
 
 class DirectoryLock:
@@ -137,7 +138,6 @@ def _set_up(connection: sqlite3.Connection, path: Path) -> None:
         )
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA wal_autocheckpoint = 0")
-    connection.execute(f"PRAGMA journal_size_limit = {WAL_KEEP_BYTES}")
     connection.execute(f"PRAGMA cache_size = -{PAGE_CACHE_KIB}")
     # On by default in Debian's build: it writes zeros over every page of a trimmed block, 50 times the work.
     connection.execute("PRAGMA secure_delete = OFF")
@@ -155,7 +155,8 @@ def open_failure(path: Path, error: sqlite3.Error) -> JournalFailed:
     if primary in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
         return _failure(path, f"{_NO_RIGHT} ({error})")
     if classify(error) is Trouble.FULL:
-        return _failure(path, f"cannot grow; make room on its disk ({error})")
+        what = f"the journal {path} cannot grow; make room on its disk ({error})"
+        return CannotGrow(what, key="node.data-directory", found=str(path))
     return _failure(path, f"cannot be opened ({error})")
 
 

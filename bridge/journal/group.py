@@ -94,6 +94,11 @@ class Group:
             or any(overlay.added for overlay in self.overlays.values())
         )
 
+    @property
+    def message_bytes(self) -> int:
+        """Bytes of the messages that it brings."""
+        return sum(arrivals.size for arrivals in self.arrivals.values())
+
     # -- addresses -----------------------------------------------------------------------------------
 
     def policy(self, name: str) -> AddressPolicy:

@@ -13,8 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar
 
-import msgspec
-
 from bridge.block import encode_message
 from bridge.clock import Clock, SystemClock
 from bridge.errors import (
@@ -23,13 +21,17 @@ from bridge.errors import (
     NotFound,
     Stopping,
     TooBusy,
+    described,
 )
 from bridge.journal import reader
 from bridge.journal.counts import Counts
-from bridge.journal.database import FILE_NAME, DirectoryLock
+from bridge.journal.database import FILE_NAME, CannotGrow, DirectoryLock
 from bridge.journal.notices import Notices
 from bridge.journal.opening import Identity, prepare
 from bridge.journal.options import INBOX_BYTES, JournalOptions
+from bridge.journal.pages import PageSize
+from bridge.journal.reading_threads import Readers, readable
+from bridge.journal.room import Room
 from bridge.journal.stored import END
 from bridge.journal.units import (
     CacheUnit,
@@ -78,8 +80,7 @@ class Journal:
         self._closed = False
         self._waiting_bytes = 0
         self._last_used_ms: dict[tuple[str, str], int] = {}
-        self._decoded = reader.DecodedBlocks()
-        self._readers = reader.Readers(options.directory / FILE_NAME)
+        self._readers = Readers(options.directory / FILE_NAME)
         self._writer: Writer
         self.read = self._readers.run
 
@@ -102,9 +103,16 @@ class Journal:
 
     def _prepare(self) -> None:
         """What reads the file before work is taken; in a thread: a million IDs take a second."""
-        prepared = prepare(self.options.directory / FILE_NAME, self.options, self.clock)
+        path = self.options.directory / FILE_NAME
+        room = Room(path, self.clock)
+        try:
+            prepared = prepare(path, self.options, self.clock)
+        except CannotGrow:
+            if not room.give_up():
+                raise
+            prepared = prepare(path, self.options, self.clock)
         self.identity = prepared.identity
-        self._writer = Writer(prepared, self.options, self.clock, self._tell)
+        self._writer = Writer(prepared, self.options, self.clock, room, self._readers.let_end, self._tell)
 
     async def close(self) -> None:
         """Commit what waits, answer what is held with STOPPING, and let the files go."""
@@ -131,6 +139,12 @@ class Journal:
     def broken(self) -> str:
         """Why nothing can be stored now; empty: it can."""
         return self._writer.broken
+
+    @property
+    def standstill(self) -> str:
+        """Why not even what brings no messages can be stored now; empty: it can."""
+        full = self._writer.standstill
+        return "" if full is None else described(full)
 
     @property
     def commits(self) -> int:
@@ -192,12 +206,9 @@ class Journal:
         """Store a transaction (see `bridge.store.Store.commit`)."""
         encoded = [encode_message(submission.message) for submission in transaction.submissions]
         size = sum(map(len, encoded))
-        if self._waiting_bytes and self._waiting_bytes + size > INBOX_BYTES:
-            raise TooBusy(
-                f"{self._waiting_bytes} bytes wait for a commit",
-                limit=INBOX_BYTES,
-                found=self._waiting_bytes + size,
-            )
+        waiting = self._waiting_bytes - self._writer.held_bytes
+        if waiting > 0 and waiting + size > INBOX_BYTES:
+            raise TooBusy(f"{waiting} bytes wait for a commit", limit=INBOX_BYTES, found=waiting + size)
         unit = self.send(
             CommitUnit, transaction=transaction, encoded=encoded, size=size, deadline_ms=self.deadline_ms()
         )
@@ -235,7 +246,7 @@ class Journal:
             grant: Grant | None = await unit.future
             self._last_used_ms[address, queue] = self.clock.monotonic_ms()
             if grant is not None:
-                return await self._page(address, queue, grant, reader.PageSize(most, END))
+                return await self._page(address, queue, grant, PageSize(most, END))
             left_ms = until_ms - self.clock.monotonic_ms()
             if left_ms <= 0:
                 return Page(None)
@@ -243,12 +254,10 @@ class Journal:
                 left_ms = min(left_ms, max(unit.retry_ms, 1))
             await asyncio.wait([changed], timeout=left_ms / 1000)
 
-    async def _page(self, address: str, queue: str, grant: Grant, most: reader.PageSize) -> Page:
+    async def _page(self, address: str, queue: str, grant: Grant, most: PageSize) -> Page:
         try:
             row = await self._row(address)
-            messages = await self.look(
-                reader.read_messages, self._decoded, row.address_id, grant.intervals, most
-            )
+            messages = await self._readers.page(row.address_id, grant.intervals, most)
             if len(messages) != grant.count:  # what is not shown must not be acknowledged
                 raise JournalUnavailable(
                     f"{address} gave {len(messages)} messages for a lease of {grant.count}",
@@ -273,10 +282,8 @@ class Journal:
     async def browse(self, address: str, *, after: int, most: int, most_bytes: int) -> Sequence[Delivered]:
         """Messages at positions > `after`. Raises: AddressNotFound."""
         row = await self._row(address)
-        page = reader.PageSize(most, most_bytes)
-        return await self.look(
-            reader.read_messages, self._decoded, row.address_id, [(after + 1, row.next)], page
-        )
+        page = PageSize(most, most_bytes)
+        return await self._readers.page(row.address_id, [(after + 1, row.next)], page)
 
     async def message(self, address: str, position: int) -> Delivered:
         """One message. Raises: AddressNotFound, NotFound."""
@@ -342,10 +349,8 @@ class Journal:
         self, function: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """`read` for clients, who are told what is the matter with a damaged file."""
-        try:
+        with readable():
             return await self.read(function, *args, **kwargs)
-        except (sqlite3.Error, msgspec.DecodeError) as error:
-            raise JournalUnavailable(f"the journal cannot be read ({error})") from error
 
     async def _row(self, address: str) -> reader.AddressRow:
         row = await self.look(reader.find_address, address)

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from bridge.replays import source_address
 
-#: Bytes of client messages that may wait for a commit; beyond it callers wait, then get TOO_BUSY.
+#: Bytes of client messages that may wait for a commit, held ones apart; beyond it callers get TOO_BUSY.
 INBOX_BYTES: Final = 64 * 1024 * 1024
 #: Most bytes and units that go into one commit.
 GROUP_BYTES: Final = 8 * 1024 * 1024
@@ -18,8 +18,10 @@ GROUP_UNITS: Final = 2048
 BLOCK_BYTES: Final = 1024 * 1024
 #: A message of this size has a block of its own (the default min-large-message-size).
 LARGE_BYTES: Final = 100 * 1024
-#: The log is checkpointed after about this many bytes.
+#: The log is checkpointed after about this many bytes of messages: so much may the file have to grow then.
 CHECKPOINT_BYTES: Final = 16 * 1024 * 1024
+#: What is allocated for the log; from four fifths of it on it is checkpointed, and begins anew.
+LOG_BYTES: Final = 40 * 1024 * 1024
 #: Most blocks and bytes trimmed with one commit (some milliseconds).
 TRIM_BLOCKS: Final = 64
 TRIM_BYTES: Final = 64 * 1024 * 1024
@@ -29,6 +31,10 @@ SLACK_BYTES: Final = 32 * 1024 * 1024
 RETRY_MS: Final = 500
 #: Kept aside on the disk, so that a full one can still be read empty: room for the log to be checkpointed.
 RESERVE_BYTES: Final = 24 * 1024 * 1024
+#: On a small disk the three are smaller, in proportion: the reserve is at most this share of it ...
+RESERVE_SHARE: Final = 32
+#: ... but not less than this. A disk without room for reserve and log takes no messages.
+RESERVE_LEAST_BYTES: Final = 4 * 1024 * 1024
 #: Leases that one queue may have at a time.
 LEASES: Final = 1000
 
@@ -81,6 +87,9 @@ class JournalOptions:
     max_message_bytes: int = 16 * 1024 * 1024
     #: How long a unit waits for room (BLOCK, full disk).
     call_timeout_ms: int = 30_000
+    #: Client transactions that may be held for want of room at a time, and their bytes; one more is refused.
+    max_held_requests: int = 256
+    max_held_bytes: int = 64 * 1024 * 1024
     #: Whether outbox rows are written.
     delivery_log: bool = True
 

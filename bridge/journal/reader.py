@@ -1,121 +1,44 @@
-"""Reading the journal: a few threads with a connection each, one read transaction for one piece of work."""
+"""Reading the journal's tables: functions for a connection in a read transaction (`reading_threads`)."""
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Concatenate, Final, NamedTuple, ParamSpec, TypeVar
+from collections.abc import Sequence
+from typing import NamedTuple, ParamSpec, TypeVar
 
 import msgspec
 
 from bridge.block import Block, IndexedId, Origin
-from bridge.cursor import Cursor, Interval
+from bridge.cursor import Cursor
 from bridge.hops import Hops
-from bridge.journal.database import connect_reader
 from bridge.journal.options import REPLAYED_QUEUE
-from bridge.journal.stored import END, StoredBlock, carried_id
-from bridge.message import Message
-from bridge.store import AddressStatus, Delivered, QueueStatus
+from bridge.journal.stored import END, StoredBlock
+from bridge.store import AddressStatus, QueueStatus
 from dedup.ids import Stamp
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-#: Threads, and so connections, that read.
-READERS: Final = 2
-
-#: Bytes of blocks that stay decoded for the next page; one page takes a part of a block.
-DECODED_BYTES: Final = 4 * 1024 * 1024
 
 _ids_decoder = msgspec.msgpack.Decoder(tuple[IndexedId, ...])
 _origins_decoder = msgspec.msgpack.Decoder(tuple[Origin, ...])
 _hops_decoder = msgspec.msgpack.Decoder(Hops)
 
 
-class DecodedBlocks:
-    """The blocks that pages were read from last, decoded. Positions are never reused, so none grows stale."""
-
-    def __init__(self, limit_bytes: int = DECODED_BYTES) -> None:
-        self._limit_bytes = limit_bytes
-        self._bytes = 0
-        self._lock = threading.Lock()
-        self._blocks: OrderedDict[int, tuple[StoredBlock, list[Message]]] = OrderedDict()
-
-    def messages(self, stored: StoredBlock) -> list[Message]:
-        """The block's messages, decoded once while it stays."""
-        return self._remember(stored)[1]
-
-    def get(self, first: int) -> StoredBlock | None:
-        """The block that begins at `first`, if it is here."""
-        with self._lock:
-            found = self._blocks.get(first)
-            if found is None:
-                return None
-            self._blocks.move_to_end(first)
-            return found[0]
-
-    def _remember(self, stored: StoredBlock) -> tuple[StoredBlock, list[Message]]:
-        with self._lock:
-            found = self._blocks.get(stored.first)
-        if found is not None:
-            return found
-        entry = (stored, stored.block.messages())
-        with self._lock:
-            if stored.first not in self._blocks:
-                self._blocks[stored.first] = entry
-                self._bytes += stored.block.size
-            while self._bytes > self._limit_bytes and len(self._blocks) > 1:
-                _, (oldest, _) = self._blocks.popitem(last=False)
-                self._bytes -= oldest.block.size
-        return entry
-
-
-class Readers:
-    """Runs read functions in threads. Functions take the connection as their first argument."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._local = threading.local()
-        self._connections: list[sqlite3.Connection] = []
-        self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="journal-reader")
-
-    async def run(
-        self, function: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """`function(connection, ...)` inside one read transaction, in a reader thread."""
-        work = lambda: self._in_transaction(lambda connection: function(connection, *args, **kwargs))  # noqa: E731
-        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
-
-    def _in_transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
-        if connection is None:
-            connection = self._local.connection = connect_reader(self._path)
-            self._connections.append(connection)
-        connection.execute("BEGIN")
-        try:
-            return work(connection)
-        finally:
-            connection.execute("ROLLBACK")
-
-    def close(self) -> None:
-        """Waits for work under way."""
-        self._pool.shutdown()
-        for connection in self._connections:
-            connection.close()
-
-
 _BLOCK_COLUMNS = "first, count, largest, checksum, stored_ms, ids, origins, hops, body"
 
 
 def find_blocks(
-    connection: sqlite3.Connection, address_id: int, start: int, end: int, most_bytes: int
+    connection: sqlite3.Connection,
+    address_id: int,
+    start: int,
+    end: int,
+    most_bytes: int,
+    most_messages: int = END,
 ) -> list[int]:
-    """First positions of the blocks that hold ``[start, end)``, up to `most_bytes` but at least one."""
+    """First positions of the blocks that hold ``[start, end)``, up to `most_bytes` but at least one.
+
+    No more than it takes for `most_messages`: what is beyond is not looked at.
+    """
     (holding,) = connection.execute(
         "SELECT max(first) FROM blocks WHERE address_id = ? AND first <= ?", (address_id, start)
     ).fetchone()
@@ -125,7 +48,7 @@ def find_blocks(
         (address_id, start if holding is None else holding, end),
     )
     wanted: list[int] = []
-    size = 0
+    size = messages = 0
     for first, count, length in rows:
         if first + count <= start:
             continue
@@ -133,7 +56,8 @@ def find_blocks(
         if wanted and size > most_bytes:
             break
         wanted.append(first)
-        if size >= most_bytes:
+        messages += first + count - max(first, start)
+        if size >= most_bytes or messages >= most_messages:
             break
     rows.close()
     return wanted
@@ -167,57 +91,6 @@ def _stored_block(
         _hops_decoder.decode(hops) if hops else (),
     )
     return StoredBlock(first, stored_ms, block)
-
-
-class PageSize(NamedTuple):
-    """How much a page may hold; one message at least."""
-
-    messages: int
-    bytes: int
-
-
-def read_messages(
-    connection: sqlite3.Connection,
-    decoded: DecodedBlocks,
-    address_id: int,
-    intervals: Iterable[Interval],
-    most: PageSize,
-) -> list[Delivered]:
-    """The first messages in these intervals, as many as the page takes."""
-    page: list[Delivered] = []
-    size = 0
-    for low, end in intervals:
-        start = low
-        while start < end and len(page) < most.messages:
-            firsts = find_blocks(connection, address_id, start, end, most.bytes)
-            if not firsts:
-                break
-            for first in firsts:
-                stored = decoded.get(first) or read_block(connection, first)
-                start = max(start, first)
-                high = min(end, stored.end, start + most.messages - len(page))
-                for delivered in _deliver(stored, decoded.messages(stored), start, high):
-                    size += len(delivered.message.body or b"")
-                    if page and size > most.bytes:
-                        return page
-                    page.append(delivered)
-                start = stored.end
-                if len(page) >= most.messages:
-                    break
-    return page
-
-
-def _deliver(stored: StoredBlock, messages: Sequence[Message], low: int, high: int) -> Iterator[Delivered]:
-    """The block's messages at positions ``[low, high)`` with their IDs."""
-    first, block = stored.first, stored.block
-    ids = dict(block.ids)
-    stamped = stamped_ids(block, low - first, high - first) if block.origins else {}
-    for position in range(low, high):
-        index = position - first
-        message, implied = messages[index], stamped.get(index)
-        if implied is not None:
-            implied = carried_id(message) or implied
-        yield Delivered(position, message, ids.get(index) or implied)
 
 
 def stamped_ids(block: Block, start: int, stop: int) -> dict[int, bytes]:

@@ -11,12 +11,15 @@ from bridge.crash_points import crash_point
 from bridge.journal.arrivals import Arrivals
 from bridge.journal.group import Group
 from bridge.journal.id_rows import add_ids, fit_ids
+from bridge.journal.stored import PAGE_BYTES, stored_bytes
 from bridge.journal.trimming import trim
 
 _encode = msgspec.msgpack.Encoder().encode
 
-#: What a group adds to the write-ahead log besides its messages, about, in bytes.
-_OVERHEAD_BYTES: Final = 4 * 16384
+#: What a group adds to the write-ahead log besides its messages, at most: pages of tables and indexes, maps,
+#: and two pages for each row that it changes or deletes.
+_OVERHEAD_BYTES: Final = 12 * PAGE_BYTES
+_ROW_BYTES: Final = 2 * PAGE_BYTES
 
 _INSERT_BLOCK = (
     "INSERT INTO blocks"
@@ -60,7 +63,7 @@ class CommitFailed(Exception):
 
 
 def write_group(group: Group, connection: sqlite3.Connection) -> int:
-    """Store the group durably; answers about how many bytes went into the write-ahead log.
+    """Store the group durably; answers how many bytes went into the write-ahead log, or a few more.
 
     Raises:
         sqlite3.Error: nothing of the group was stored.
@@ -76,9 +79,9 @@ def write_group(group: Group, connection: sqlite3.Connection) -> int:
     for arrivals in group.arrivals.values():
         size += _write_arrivals(group, connection, arrivals)
     size += _write_ids(group, connection)
-    trim(group, connection)
-    _write_changes(group, connection)
-    _write_lines(group, connection)
+    size += _ROW_BYTES * trim(group, connection)
+    size += _write_changes(group, connection)
+    size += _write_lines(group, connection)
     crash_point("journal.before-commit")
     try:
         connection.execute("COMMIT")
@@ -97,15 +100,16 @@ def _write_arrivals(group: Group, connection: sqlite3.Connection, arrivals: Arri
         ids = _encode(block.ids) if block.ids else None
         origins = _encode(block.origins) if block.origins else None
         hops = _encode(block.hops) if block.hops else None
+        size = stored_bytes(block.body, ids, origins, hops)
         rows.append(
-            (position, address.address_id, block.count, address.total, block.size, block.largest,
+            (position, address.address_id, block.count, address.total, size, block.largest,
              block.checksum, group.now_ms, ids, origins, hops, block.body)
         )  # fmt: skip
         if is_client:
             from_clients.append((position, block))
         position += block.count
         address.total += block.count
-        address.bytes += block.size
+        address.bytes += size
         address.messages += block.count
     if address.policy.retain_time_ms and not address.retains:
         state.to_trim.add(address.address_id)  # what is retained gives way
@@ -117,7 +121,7 @@ def _write_arrivals(group: Group, connection: sqlite3.Connection, arrivals: Arri
         address.logged = position
     group.changed_addresses[address.address_id] = address
     group.touched.add(address.name)
-    return arrivals.size
+    return arrivals.size + len(rows) * _ROW_BYTES
 
 
 def _write_ids(group: Group, connection: sqlite3.Connection) -> int:
@@ -131,7 +135,7 @@ def _write_ids(group: Group, connection: sqlite3.Connection) -> int:
     return size
 
 
-def _write_changes(group: Group, connection: sqlite3.Connection) -> None:
+def _write_changes(group: Group, connection: sqlite3.Connection) -> int:
     state = group.state
     added = {state.addresses[name].address_id: len(overlay.added) for name, overlay in group.overlays.items()}
     connection.executemany(
@@ -143,20 +147,18 @@ def _write_changes(group: Group, connection: sqlite3.Connection) -> None:
             for a in group.changed_addresses.values()
         ],
     )  # fmt: skip
-    connection.executemany(
-        _UPSERT_QUEUE,
-        [
-            (
-                queue.queue_id,
-                address.address_id,
-                queue.name,
-                queue.bridge,
-                queue.cursor.next,
-                queue.cursor.pack(),
-            )
-            for address, queue in group.changed_queues.values()
-        ],
-    )
+    queues = [
+        (
+            queue.queue_id,
+            address.address_id,
+            queue.name,
+            queue.bridge,
+            queue.cursor.next,
+            queue.cursor.pack(),
+        )
+        for address, queue in group.changed_queues.values()
+    ]
+    connection.executemany(_UPSERT_QUEUE, queues)
     connection.executemany(
         _UPSERT_POSITION,
         [
@@ -173,11 +175,14 @@ def _write_changes(group: Group, connection: sqlite3.Connection) -> None:
     )
     if group.arrivals:
         connection.execute("UPDATE sequence SET next = ?", (state.sequence,))
+    rows = len(group.changed_addresses) + len(group.changed_positions) + len(group.changed_settled)
+    return _ROW_BYTES * (rows + len(queues)) + sum(len(queue[-1] or b"") for queue in queues)
 
 
-def _write_lines(group: Group, connection: sqlite3.Connection) -> None:
+def _write_lines(group: Group, connection: sqlite3.Connection) -> int:
     group.log.close(
         {name: group.state.addresses[name].stream(group.incarnation) for name in group.log.repeated}
     )
     connection.executemany("INSERT INTO outbox (line) VALUES (?)", [(line,) for line in group.log.lines])
     group.state.lines += len(group.log.lines)
+    return sum(map(len, group.log.lines))

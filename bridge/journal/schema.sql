@@ -42,7 +42,7 @@ CREATE TABLE blocks (
     address_id INTEGER NOT NULL,
     count      INTEGER NOT NULL,
     ordinal    INTEGER NOT NULL,    -- the address's `total` before it
-    size       INTEGER NOT NULL,    -- bytes of body
+    size       INTEGER NOT NULL,    -- bytes of the file that it takes, about
     largest    INTEGER NOT NULL,    -- bytes of its largest message
     checksum   INTEGER NOT NULL,    -- CRC-32 of its last message
     stored_ms  INTEGER NOT NULL,

@@ -15,13 +15,15 @@ from bridge.journal.state import AddressState
 _Row = tuple[int, int, int, int]
 
 
-def trim(group: Group, connection: sqlite3.Connection) -> None:
+def trim(group: Group, connection: sqlite3.Connection) -> int:
     """Delete blocks wholly below what every queue still needs; what is left to do stays in `to_trim`.
+
+    Answers how many went.
 
     A message goes when no queue needs it; an address without queues keeps its messages (design section 3).
     """
     if not group.trims:
-        return
+        return 0
     state = group.state
     blocks, size = TRIM_BLOCKS, TRIM_BYTES
     for address_id in sorted(state.to_trim):
@@ -31,7 +33,7 @@ def trim(group: Group, connection: sqlite3.Connection) -> None:
             continue
         if address.to_trim:
             if blocks <= 0 or size <= 0:
-                return
+                break
             gone, due_ms = _trim_address(connection, address, blocks, size, group.now_ms)
             blocks -= len(gone)
             freed = sum(row[2] for row in gone)
@@ -49,6 +51,7 @@ def trim(group: Group, connection: sqlite3.Connection) -> None:
                 continue
         if not address.to_trim:
             state.to_trim.discard(address_id)
+    return TRIM_BLOCKS - blocks
 
 
 def _trim_address(

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from bridge.clock import Clock
-from bridge.errors import BridgeError, JournalUnavailable, Stopping
+from bridge.errors import BridgeError, DiskFull, JournalUnavailable, Stopping
 from bridge.journal.database import Trouble, classify
 from bridge.journal.deciding import decide, parts, refuse
 from bridge.journal.group import Group
@@ -39,7 +39,13 @@ class Writer:
     """Takes units from any thread; tells `tell` (called in this thread) what was committed."""
 
     def __init__(
-        self, prepared: Prepared, options: JournalOptions, clock: Clock, tell: Callable[[Told], None]
+        self,
+        prepared: Prepared,
+        options: JournalOptions,
+        clock: Clock,
+        room: Room,
+        let_readers_end: Callable[[], bool],
+        tell: Callable[[Told], None],
     ) -> None:
         self._path, self._identity = prepared.path, prepared.identity
         self._options = options
@@ -48,10 +54,13 @@ class Writer:
         self._lease_offset_ms = clock.wall_ms() - clock.monotonic_ms()
         self._told = tell
         self._inbox: queue.SimpleQueue[Unit | None] = queue.SimpleQueue()
-        self._held = Holding(clock)
+        self._held = Holding(clock, options.max_held_requests, options.max_held_bytes)
+        #: Bytes of clients' messages that are held for want of room.
+        self.held_bytes = 0
         #: Units in hand; each is dropped as it is told, so that none is told twice.
         self._working: dict[Unit, None] = {}
-        self._room = Room(prepared.path, clock)
+        self._room = room
+        self._let_readers_end = let_readers_end
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="journal-writer", daemon=True)
         #: Commit groups since the journal was opened.
@@ -63,13 +72,16 @@ class Writer:
         self._trim_at_ms: int | None = None
         #: What a COMMIT of unknown outcome would have added to the ID caches.
         self._doubtful: list[Overlay] = []
+        #: Why not even what brings no messages is stored; None: it is.
+        self.standstill: DiskFull | None = None
         self._adopt(prepared.connection, prepared.state)
+        self._room.begin(self._space)
 
     def _adopt(self, connection: sqlite3.Connection, state: State) -> None:
         self.connection, self.state = connection, state
         #: What the file has reached for certain; the state's may be ahead of it while a group is stored.
         self._sequence = state.sequence
-        self._space = Space(connection, self._path, self._clock, self._room.reserve_bytes)
+        self._space = Space(connection, self._path, self._clock, self._room.shares, self._let_readers_end)
 
     @property
     def disk_full(self) -> bool:
@@ -96,8 +108,8 @@ class Writer:
         except Exception as error:  # noqa: BLE001 - whatever it was, nobody may be left without an answer
             self._give_up(error)
         self._answer(self._held.take(room_came=True), Stopping("the node is stopping"))
+        self._room.give_up()  # copying the log may take it
         self._space.close()
-        self._room.close()
 
     def _work(self) -> None:
         """One turn: what waits, and what has come since, behind it."""
@@ -108,9 +120,10 @@ class Writer:
         self._working = dict.fromkeys(units)
         self._room_came = False
         self._commit(units)
+        self.held_bytes = self._held.bytes
         if not self.broken:
             self._space.keep_up()
-            if self._space.stuck is not None and not self.disk_full:
+            if self._space.stuck is not None and (self._room.has_reserve or not self.disk_full):
                 self._wait_for_room((), self._space.stuck)
 
     def _give_up(self, error: Exception) -> None:
@@ -164,9 +177,10 @@ class Writer:
         for part in parts(units, probe=was_full):
             if self.broken and not self._reconnect():
                 self._answer(part, JournalUnavailable(f"the journal cannot be opened ({self.broken})"))
-            elif self._room.full is not None:
-                self._hold([unit for unit in part if unit.grows], self._room.full)
-                self._commit_group([unit for unit in part if not unit.grows])
+            elif waiting := self._room.admit(part, self._space):
+                self._hold(waiting, self._room.no_room())
+                left_out = frozenset(waiting)
+                self._commit_group([unit for unit in part if unit not in left_out])
             else:
                 self._commit_group(part)
 
@@ -176,8 +190,9 @@ class Writer:
             for unit in units:
                 decide(group, self.connection, unit)
             if group.changes_anything:
-                self._space.wrote(write_group(group, self.connection))
+                self._space.wrote(write_group(group, self.connection), group.message_bytes)
                 self.commits += 1
+                self.standstill = None
         except Exception as error:  # noqa: BLE001 - whatever it was, nobody may be left without an answer
             self._fail(group, units, error)
             return
@@ -189,8 +204,8 @@ class Writer:
         if not units:
             self._trim_at_ms = None
         for unit, reason in group.held:
-            if self._stopping or not self._held.add(unit, reason):
-                refuse(self.state, unit, reason)
+            if (refusal := self._refusal(unit, reason)) is not None:
+                refuse(self.state, unit, refusal)
                 group.units.append(unit)
         self._tell(Told(group.units, group.touched, group.made, bool(group.log.lines)))
 
@@ -224,7 +239,13 @@ class Writer:
         self._tell(told)
 
     def _hold(self, units: Iterable[Unit], error: BridgeError) -> None:
-        self._answer([unit for unit in units if self._stopping or not self._held.add(unit, error)], error)
+        for unit in units:
+            if (refusal := self._refusal(unit, error)) is not None:
+                self._answer((unit,), refusal)
+
+    def _refusal(self, unit: Unit, error: BridgeError) -> BridgeError | None:
+        """Hold the unit; what it gets now, where it cannot be held."""
+        return error if self._stopping else self._held.add(unit, error)
 
     # -- when it goes wrong --------------------------------------------------------------------------
 
@@ -284,14 +305,16 @@ class Writer:
         return loaded.carrying(self.state, ids=not self._options.persist_id_cache)
 
     def _wait_for_room(self, units: Sequence[Unit], cause: Exception) -> None:
-        """Messages wait. What brings none is tried once more, with the reserve given up for it."""
-        full = self._room.ran_out(cause, self._space)
+        """Messages wait. What brings none is tried once more, where the reserve was given up for it."""
+        released = self._room.ran_out(cause, self._space)
+        full = self._room.no_room()
         growing = [unit for unit in units if unit.grows]
         small = [unit for unit in units if not unit.grows]
         self._hold(growing, full)
-        if growing and small:
+        if small and (growing or released):
             self._commit_group(small)
-        else:
+        elif small:
+            self.standstill = full
             self._hold(small, full)
 
 

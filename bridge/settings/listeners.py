@@ -86,7 +86,15 @@ class Acceptor(Table):
         "Largest headers of a request. Above it: 431 HEADERS_TOO_LARGE.", "16KiB"
     )
     max_duplicate_id_size_bytes: SizeBytes = setting("Longest duplicate ID that a producer may set.", "1KiB")
-    max_requests: Count = setting("Requests in progress; beyond it 503 TOO_BUSY.", 512)
+    max_requests: Count = setting(
+        "Requests in progress, sends, reads and settlements each; beyond it 503 TOO_BUSY.", 512
+    )
+    max_held_requests: Count = setting(
+        "Sends that are held until a full address or disk has room, at most half of max-requests; one "
+        "more is refused at once.",
+        256,
+    )
+    max_held_size_bytes: SizeBytes = setting("Bytes of their messages.", "64MiB")
     max_connections: Count = setting("Open connections, node links included.", 1000)
     users: tuple[User, ...] = setting("Users with rights of their own, any number.", ())
 

@@ -608,6 +608,51 @@ def test_a_full_address_with_policy_block_holds_the_post_until_there_is_room(sma
     assert small.api.bodies("block.a")[-1] == "held"
 
 
+def test_a_full_address_holds_up_no_other_and_no_reader(make_node: MakeNode) -> None:
+    """70 held POSTs of 1 MiB, once: 74 of 76 sends elsewhere heard TOO_BUSY, and a first page took 29 s."""
+    node = make_node(
+        rest='[address-settings."full.#"]\nmax-size-bytes = "1MiB"\n[addresses.others]\nqueues = ["q"]\n'
+        '[addresses."full.a"]\nqueues = ["q"]\n',
+        acceptor='max-requests = 80\nmax-held-requests = 30\nmax-held-size = "24MiB"',
+    ).start()
+    body = b"x" * 1_000_000
+    assert [node.api.send("full.a", body).status for _ in range(2)] == [200, 200]
+    with ThreadPoolExecutor(70) as pool:
+        held = [pool.submit(node.api.send, "full.a", body) for _ in range(70)]
+        refused = eventually(lambda: (done := [one for one in held if one.done()])[44:] and done, "45 are")
+        assert len(refused) == 45
+        for one in refused:
+            problem = one.result().is_problem(503, "ADDRESS_FULL")
+            assert (problem["key"], problem["limit"]) == ("max-held-size", 24 * 2**20)
+        assert [node.api.send("others", body).status for _ in range(76)] == [200] * 76
+        lease, messages = node.api.lease("others", "q")
+        assert len(messages) > 10
+        assert node.api.settle("acknowledge", "others", "q", lease=lease).status == 204
+        while sum(one.done() for one in held) < 70:
+            lease, _ = node.api.lease("full.a", "q", "wait=1000")
+            if lease:
+                node.api.settle("acknowledge", "full.a", "q", lease=lease)
+    assert sorted(one.result().status for one in held) == [200] * 25 + [503] * 45
+
+
+def test_no_more_than_max_held_requests_are_held(make_node: MakeNode) -> None:
+    """At most half of the sends that may be under way: the others go on."""
+    node = make_node(
+        rest='[address-settings."full"]\nmax-size-bytes = "1KiB"\n[addresses.full]\nqueues = ["q"]\n',
+        acceptor="max-requests = 6",
+    ).start()
+    assert node.api.send("full", b"x" * 1000).status == 200
+    with ThreadPoolExecutor(5) as pool:
+        held = [pool.submit(node.api.send, "full", b"x") for _ in range(5)]
+        eventually(lambda: sum(one.done() for one in held) == 2, "two are refused")
+        problem = next(one for one in held if one.done()).result().is_problem(503, "ADDRESS_FULL")
+        assert (problem["key"], problem["limit"], problem["found"]) == ("max-held-requests", 3, 4)
+        assert node.api.send("others", b"x").status == 200
+        lease, _ = node.api.lease("full", "q")
+        node.api.settle("acknowledge", "full", "q", lease=lease)
+    assert sorted(one.result().status for one in held) == [200] * 3 + [503] * 2
+
+
 def test_more_than_max_requests_are_too_busy(small: Node, address: str) -> None:
     """Long polls count; a reader that leaves makes room."""
     small.api.make_queue(address, "q")

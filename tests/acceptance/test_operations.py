@@ -7,6 +7,7 @@ import resource
 import sqlite3
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
@@ -132,13 +133,23 @@ def test_a_bridge_shows_within_its_time_that_its_peer_went_and_came(make_node: M
     edge.await_state(BRIDGE, "CONNECTING", STATE_WITHIN_S)
 
 
-def test_a_node_without_room_is_not_ready_and_goes_on_by_itself(make_node: MakeNode) -> None:
-    """A file-size limit stands for a full disk; recovery by itself within 5 s."""
-    node = make_node().start()
+def limit_files(node: Node, size: int) -> Callable[[], None]:
+    """No file of the node's grows beyond `size`, as on a full disk; answers what ends that."""
     assert node.process is not None
-    _, hard = resource.prlimit(node.process.pid, resource.RLIMIT_FSIZE)
-    wal = node.data / "journal.sqlite-wal"
-    resource.prlimit(node.process.pid, resource.RLIMIT_FSIZE, (wal.stat().st_size + 300_000, hard))
+    process = node.process.pid
+    _, hard = resource.prlimit(process, resource.RLIMIT_FSIZE)
+    resource.prlimit(process, resource.RLIMIT_FSIZE, (size, hard))
+
+    def lift() -> None:
+        resource.prlimit(process, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, hard))
+
+    return lift
+
+
+def test_a_node_without_room_is_not_ready_and_goes_on_by_itself(make_node: MakeNode) -> None:
+    """Recovery by itself within 5 s."""
+    node = make_node().start()
+    lift = limit_files(node, 1_000_000)
     bodies = [f"{number}" * 100_000 for number in range(9)]
     with ThreadPoolExecutor(1) as pool:
         sending = pool.submit(lambda: [node.api.send("orders", body.encode()).status for body in bodies])
@@ -147,11 +158,32 @@ def test_a_node_without_room_is_not_ready_and_goes_on_by_itself(make_node: MakeN
         assert not_ready.json["reasons"] == ["the disk is full"]
         assert node.ops.get("/ping").status == 200
         assert not sending.done(), "a full disk holds POSTs, as BLOCK does"
-        resource.prlimit(node.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, hard))
+        lift()
         node.ops.await_status("/ready", 200, 5)
         assert sending.result(5) == [200] * len(bodies)
     assert node.api.bodies("orders") == bodies
     assert node.stop() == 0
+
+
+def test_a_bridge_that_the_disk_keeps_from_settling_says_so(make_node: MakeNode) -> None:
+    hub, edge = hub_and_edge(make_node)
+    hub.kill()
+    edge.await_state(BRIDGE, "CONNECTING", STATE_WITHIN_S)
+    for number in range(3):
+        assert edge.api.send("orders", b"%d" % number).status == 200
+    lift = limit_files(edge, 50_000)
+    hub.start()
+    eventually(lambda: hub.api.bodies("orders") == ["0", "1", "2"], "they arrive")
+
+    def reason() -> str:
+        (bridge,) = edge.ops.get("/v1/status").json["bridges"]
+        return str(bridge["reason"])
+
+    eventually(lambda: "DISK_FULL" in reason(), "it says why it does not go on")
+    assert edge.lag("orders") == 3
+    lift()
+    eventually(lambda: edge.lag("orders") == 0, "it goes on by itself")
+    assert reason() == "None"
 
 
 # ------------------------------------------------------------------ commands

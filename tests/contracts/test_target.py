@@ -111,8 +111,7 @@ class JournalStore:
 
     async def fill(self, address: str) -> None:
         await self.journal.commit(Transaction([Submission(address, Message(b"x" * (SMALL_BYTES - 50)))]))
-        await self.journal.commit(Transaction([Submission(address, Message(b"x" * 100))]))
-        self.filling[address] = 2
+        self.filling[address] = 1
 
     async def make_room(self, address: str) -> None:
         """A queue that needs nothing of what there is lets it all go."""

@@ -11,7 +11,7 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from bridge.journal import space
+from bridge.journal import reserve, space
 from bridge.journal.journal import Journal
 from bridge.journal.options import JournalOptions
 from bridge.journal.target import JournalTarget
@@ -83,8 +83,13 @@ async def one_batch(end: JournalTarget, place: int) -> None:
 
 async def main(directory: Path) -> None:
     # What a long life brings, in a short one: a checkpoint and a step of shrinking at every turn.
-    for limit in ("CHECKPOINT_BYTES", "SLACK_BYTES", "_LOOK_MS", "_PAUSE_MS"):
-        setattr(space, limit, 0)
+    for module, limit in (
+        (reserve, "CHECKPOINT_BYTES"),
+        (space, "SLACK_BYTES"),
+        (space, "_LOOK_MS"),
+        (space, "_PAUSE_MS"),
+    ):
+        setattr(module, limit, 0)
     journal = await Journal.open(JournalOptions(directory))
     async for _ in work(journal):
         pass

@@ -17,9 +17,10 @@ from pathlib import Path
 import pytest
 
 from bridge.errors import JournalFailed, JournalUnavailable
-from bridge.journal.database import FILE_NAME, LOCK_NAME, PAGE_BYTES, SCHEMA_VERSION
+from bridge.journal.database import FILE_NAME, LOCK_NAME, SCHEMA_VERSION
 from bridge.journal.journal import Journal
 from bridge.journal.options import JournalOptions
+from bridge.journal.stored import PAGE_BYTES
 from tests.integration.journal.helpers import (
     KIB,
     PATIENCE_S,
