@@ -22,6 +22,7 @@ from bridge.http.listener import Bound
 from bridge.http.operations import Operations
 from bridge.journal.journal import Journal
 from bridge.journal.options import JournalOptions
+from bridge.journal.reader import Orphan
 from bridge.letter_desk import LetterDesk
 from bridge.lifecycle import Command, State
 from bridge.metering import Metering
@@ -221,9 +222,15 @@ class Node:
             told = journal.disk_full
             await asyncio.sleep(_LOOK_S)
 
-    def _tell_opening(self, journal: Journal, orphans: Sequence[tuple[str, str, int]]) -> None:
-        for bridge, address, messages in orphans:
-            self._log.warning("orphan-queue", bridge=bridge, address=address, queued=messages)
+    def _tell_opening(self, journal: Journal, orphans: Sequence[Orphan]) -> None:
+        for orphan in orphans:
+            self._log.warning(
+                "orphan-queue",
+                bridge=orphan.bridge,
+                address=orphan.address,
+                queued=orphan.messages,
+                reason=orphan.reason,
+            )
         for address, dropped in journal.identity.ids_dropped.items():
             self._log.warning("id-cache-shrunk", address=address, dropped=dropped)
 

@@ -150,24 +150,27 @@ async def _branches(
     return branches
 
 
-async def forget_bridge(path: Path, name: str, approve: Approve) -> None:
-    """Drop what a bridge that is in the settings no more left in the journal.
+async def forget_bridge(path: Path, name: str, address: str | None, approve: Approve) -> None:
+    """Drop what a bridge that is in the settings no more left in the journal; with `address`, only there.
+
+    At an address that its `queue-name` leaves out now, what a bridge left that is in the settings, too.
 
     Raises:
-        SettingsInvalid; JournalFailed: the node runs; Conflict: it is in the settings; NotFound: nothing is
-        left of it.
+        SettingsInvalid; JournalFailed: the node runs; Conflict: it is in the settings, and reads the address;
+        NotFound: nothing is left of it.
     """
     settings = read_settings(path)
     async with open_journal(journal_options(settings)) as journal:
-        left: Forgotten = await journal.submit(ForgetUnit, bridge=name, really=False)
+        left: Forgotten = await journal.submit(ForgetUnit, bridge=name, address=address, really=False)
         lines = [
-            f"{address}: drops the queue of {name}, which holds {lag} messages"
-            for address, lag in await _lags(journal, name)
+            f"{one}: drops the queue of {name}, which holds {lag} messages"
+            for one, lag in await _lags(journal, name)
+            if one in left.queues
         ]
         lines += [f"{stream}: forgets that it was confirmed up to {upto}" for stream, upto in left.settled]
         lines += [f"{stream}: forgets which of its messages have a dead letter" for stream in left.letters]
         if approve(lines):
-            await journal.submit(ForgetUnit, bridge=name, really=True)
+            await journal.submit(ForgetUnit, bridge=name, address=address, really=True)
 
 
 async def _lags(journal: Journal, name: str) -> list[tuple[str, int]]:

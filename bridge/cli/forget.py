@@ -1,4 +1,4 @@
-"""`core-bridge forget --bridge NAME | --queue ADDRESS NAME`: drop what nobody will come for."""
+"""`core-bridge forget --bridge NAME [--address A] | --queue ADDRESS NAME`: drop what nobody will come for."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from bridge.cli.decision import EXIT_CODES, SAYS_FIRST, Decision, add_switches, carried_out
-from bridge.cli.options import PROGRAM
+from bridge.cli.options import PROGRAM, Exit
+from bridge.cli.progress import warn
 
 _EPILOG = f"""\
 --bridge drops the queues of a bridge that is in the settings no more, with the messages that only they hold,
-and what was confirmed to it. --queue drops a readers' queue. The node must be stopped. What a bridge of that
-name has delivered to this node stays known.
+and what was confirmed to it. With --address, what it left at one address: also of a bridge that is in the
+settings, where its queue-name leaves the address out now. --queue drops a readers' queue. The node must be
+stopped. What a bridge of that name has delivered to this node stays known.
 {SAYS_FIRST}
 
 examples:
   {PROGRAM} forget --bridge orders-to-hub
+  {PROGRAM} forget --bridge orders-to-hub --address orders.old
   {PROGRAM} forget --queue orders billing
 
 {EXIT_CODES}
@@ -32,12 +35,16 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
     )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--bridge", metavar="NAME", help="a bridge that is in the settings no more")
+    parser.add_argument("--address", metavar="A", help="with --bridge: only what it left at this address")
     what.add_argument("--queue", nargs=2, metavar=("ADDRESS", "NAME"), help="a readers' queue")
     add_switches(parser)
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    if arguments.address is not None and arguments.bridge is None:
+        warn(f"forget: --address goes with --bridge; found --address {arguments.address} with --queue")
+        return Exit.USAGE
     return carried_out(arguments, lambda decision: asyncio.run(_forget(arguments, decision)))
 
 
@@ -46,7 +53,7 @@ async def _forget(arguments: argparse.Namespace, decision: Decision) -> None:
 
     path = Path(arguments.settings)
     if arguments.bridge is not None:
-        await offline.forget_bridge(path, arguments.bridge, decision.approve)
+        await offline.forget_bridge(path, arguments.bridge, arguments.address, decision.approve)
     else:
         address, queue = arguments.queue
         await offline.forget_queue(path, address, queue, decision.approve)

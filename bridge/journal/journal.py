@@ -394,6 +394,6 @@ class Journal:
         log = path.with_name(f"{FILE_NAME}-wal")
         return path.stat().st_size, log.stat().st_size if log.exists() else 0
 
-    async def orphans(self) -> Sequence[tuple[str, str, int]]:
-        """(bridge, address, messages) of queues whose bridge is not configured any more."""
-        return await self.read(reader.read_orphans, [bridge.bridge for bridge in self.options.bridges])
+    async def orphans(self) -> Sequence[reader.Orphan]:
+        """Bridges' queues that no configured bridge reads any more."""
+        return await self.read(reader.read_orphans, self.options.bridges)

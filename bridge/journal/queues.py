@@ -206,6 +206,19 @@ def forget_lines(group: Group, unit: OutboxUnit) -> None:
     group.statements.append(("DELETE FROM outbox WHERE line_id <= ?", (unit.upto,)))
 
 
+def _check_unread(group: Group, unit: ForgetUnit) -> None:
+    """Raises: Conflict: the bridge still reads what is to be forgotten."""
+    for bridge in group.options.bridges:
+        if bridge.bridge != unit.bridge:
+            continue
+        if unit.address is None:
+            detail = f"the bridge {unit.bridge} is in the settings: take it out first, or name an address"
+            raise Conflict(detail, key="bridge", found=unit.bridge)
+        if bridge.reads(unit.address):
+            detail = f"the bridge {unit.bridge} reads {unit.address}: take it out of its queue-name first"
+            raise Conflict(detail, key="address", found=unit.address)
+
+
 @dataclass(frozen=True, slots=True)
 class Forgotten:
     """What a bridge left in the journal."""
@@ -224,17 +237,25 @@ def forget_bridge(group: Group, unit: ForgetUnit) -> None:
     What a bridge of this name delivered to this node stays: forgetting that would store it again.
 
     Raises:
-        Conflict: the bridge is configured. NotFound: it left nothing.
+        Conflict: the bridge is configured, and reads the address. NotFound: it left nothing.
     """
     state, name = group.state, unit.bridge
-    if any(bridge.bridge == name for bridge in group.options.bridges):
-        raise Conflict(f"the bridge {name} is in the settings: take it out first", key="bridge", found=name)
+    _check_unread(group, unit)
     queues = [(address, queue) for address in state.addresses.values() for queue in address.queues.values()]
-    own = [(address, queue) for address, queue in queues if queue.bridge == name]
+    own = [
+        (address, queue)
+        for address, queue in queues
+        if queue.bridge == name and unit.address in (None, address.name)
+    ]
     settled = sorted(key for key in state.settled if key[0] == name)
     letters = sorted(key for key in state.positions if key[0].startswith(f"{name}/"))
+    if unit.address is not None:
+        streams = {address.stream(group.incarnation) for address, _ in own}
+        settled = [key for key in settled if key[1] in streams]
+        letters = [key for key in letters if key[1] in streams]
     if not (own or settled or letters):
-        raise NotFound(f"nothing is left of a bridge {name}", key="bridge", found=name)
+        where = f" at {unit.address}" if unit.address is not None else ""
+        raise NotFound(f"nothing is left of a bridge {name}{where}", key="bridge", found=name)
     unit.result = Forgotten(
         [address.name for address, _ in own],
         [(stream, state.settled[name, stream].upto) for _, stream in settled],

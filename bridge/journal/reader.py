@@ -11,7 +11,7 @@ import msgspec
 from bridge.block import Block, IndexedId, Origin
 from bridge.cursor import Cursor
 from bridge.hops import Hops
-from bridge.journal.options import REPLAYED_QUEUE
+from bridge.journal.options import REPLAYED_QUEUE, BridgeQueue
 from bridge.journal.stored import END, StoredBlock
 from bridge.store import AddressStatus, QueueStatus
 from dedup.ids import Stamp
@@ -260,10 +260,22 @@ def read_lines(connection: sqlite3.Connection, after: int, most: int) -> Sequenc
     ).fetchall()
 
 
-def read_orphans(connection: sqlite3.Connection, bridges: Sequence[str]) -> list[tuple[str, str, int]]:
-    """(bridge, address, messages) of bridges' queues whose bridge is not among `bridges`."""
-    return [
-        (lag.bridge, lag.address, lag.messages)
-        for lag in bridge_lags(connection)
-        if lag.bridge not in bridges
-    ]
+class Orphan(NamedTuple):
+    """A bridge's queue that no bridge reads any more."""
+
+    bridge: str
+    address: str
+    messages: int
+    reason: str
+
+
+def read_orphans(connection: sqlite3.Connection, bridges: Sequence[BridgeQueue]) -> list[Orphan]:
+    """Queues whose bridge is not among `bridges`, or does not select their address any more."""
+    configured = {bridge.bridge: bridge for bridge in bridges}
+    found = []
+    for lag in bridge_lags(connection):
+        bridge = configured.get(lag.bridge)
+        if bridge is None or not bridge.reads(lag.address):
+            reason = "the bridge is not in the settings" if bridge is None else "its queue-name leaves it out"
+            found.append(Orphan(lag.bridge, lag.address, lag.messages, reason))
+    return found

@@ -176,6 +176,8 @@ class ForgetUnit(Unit):
     """Drop what a bridge left that is configured no more. Answer: `bridge.journal.queues.Forgotten`."""
 
     bridge: str
+    #: Only this address, which the bridge may leave out though it is configured; None: all of them.
+    address: str | None
     #: False: only say what there is.
     really: bool
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.acceptance.conftest import MakeNode
-from tests.acceptance.nodes import RETRY_INTERVAL_MS, Node, bridge_to, eventually, start_together
+from tests.acceptance.nodes import RETRY_INTERVAL_MS, Node, bridge_to, command, eventually, start_together
 
 BRIDGE = "orders-to-hub"
 ALWAYS = ["timestamp", "level", "event", "node"]
@@ -143,6 +143,32 @@ def test_queues_of_a_bridge_that_is_gone_are_named_at_every_start(make_node: Mak
     hub.start()
     edge.start()
     eventually(lambda: len(hub.api.browse("orders")) == 3, "nothing of it was lost")
+
+
+def test_a_queue_that_its_bridge_leaves_out_now_is_named_and_can_be_forgotten(make_node: MakeNode) -> None:
+    """It kept its messages for ever, filled its address, and nothing said so."""
+    hub = make_node("hub")
+    small = '[address-settings."#"]\nmax-size-bytes = "1KiB"\naddress-full-policy = "FAIL"\n'
+    edge = make_node("edge", rest=small + bridge_to(hub)).start()
+    assert [edge.api.send("orders", b"x" * 900).status for _ in range(2)] == [200, 200]
+    edge.api.send("orders", b"x" * 900).is_problem(503, "ADDRESS_FULL")
+    assert edge.stop() == 0
+    edge.rest = small + bridge_to(hub, queue_name='"others"')
+    edge.start()
+    (event,) = edge.events("orphan-queue")
+    assert (event["bridge"], event["address"], event["queued"]) == (BRIDGE, "orders", 2)
+    assert event["reason"] == "its queue-name leaves it out"
+    assert edge.stop() == 0
+    ended = command("forget", "--bridge", BRIDGE, "--address", "orders", "--settings", str(edge.file))
+    assert ended.code == 0, ended.err
+    edge.start()
+    assert len(edge.events("orphan-queue")) == 1
+    assert edge.api.get("/v1/addresses/orders").json["bridges"] == []
+    edge.ops.call("DELETE", "/v1/addresses/orders")
+    assert edge.api.send("orders", b"x").status == 200
+    hub.start()
+    edge.api.send("others", b"y")
+    eventually(lambda: hub.api.bodies("others") == ["y"], "the bridge goes on with what it reads")
 
 
 def test_stopped_says_what_is_still_queued(make_node: MakeNode) -> None:

@@ -166,6 +166,25 @@ def test_what_a_bridge_left_is_dropped_once_it_is_out_of_the_settings(
     assert "nothing is left of a bridge copies" in capsys.readouterr().err
 
 
+def test_an_address_that_a_bridge_leaves_out_is_dropped_by_itself(
+    node: Stopped, capsys: pytest.CaptureFixture[str]
+) -> None:
+    forget = ("forget", "--bridge", "copies", "--address", "orders")
+    assert node.command("positions", "copies", "--from", "group") == 0
+    assert node.command(*forget) == 1
+    assert "reads orders: take it out of its queue-name first" in capsys.readouterr().err
+    node.path.write_text(SETTINGS.replace('"orders"', '"others"'), "utf-8")
+    assert node.command(*forget[:3]) == 1
+    assert "or name an address" in capsys.readouterr().err
+    assert node.command(*forget) == 0
+    assert "orders: drops the queue of copies, which holds 3 messages" in capsys.readouterr().out
+    queues = "SELECT a.name FROM queues q JOIN addresses a USING (address_id) WHERE q.bridge = 'copies'"
+    assert node.rows(queues) == [("others",)]
+    assert node.rows("SELECT stream FROM settled WHERE bridge = 'copies' AND stream LIKE '%:orders:%'") == []
+    assert node.command(*forget) == 1
+    assert "nothing is left of a bridge copies at orders" in capsys.readouterr().err
+
+
 def test_a_readers_queue_is_dropped_with_what_it_holds(
     node: Stopped, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,6 +15,7 @@ from bridge.clock import SystemClock
 from bridge.dead_letters import DeadLetters
 from bridge.journal.journal import Journal
 from bridge.journal.options import BridgeQueue
+from bridge.journal.reader import Orphan
 from bridge.journal.target import JournalTarget
 from bridge.letter_desk import LetterDesk, Route
 from bridge.lifecycle import Command, State
@@ -146,7 +147,8 @@ async def test_where_both_have_a_queue_the_new_names_wins_and_the_old_is_an_orph
     await nodes.put(bodies(20, 25))
     await nodes.rename("second", "first")
     assert await queues_of(nodes.edge) == {"$bridge.first": ("first", 20), "$bridge.second": ("second", 20)}
-    assert await nodes.edge.orphans() == [("first", "orders", 5)]
+    (orphan,) = await nodes.edge.orphans()
+    assert orphan == Orphan("first", "orders", 5, "the bridge is not in the settings")
 
 
 async def test_the_old_name_that_comes_back_is_refused_and_doubles_nothing(nodes: Renaming) -> None:

@@ -87,6 +87,7 @@ def test_a_command_that_is_not_built_yet_says_so(command: str, capsys: pytest.Ca
         ["forget"],
         ["forget", "--bridge", "a", "--queue", "b", "c"],
         ["forget", "--queue", "b"],
+        ["forget", "--queue", "b", "c", "--address", "b"],
     ],
 )
 def test_wrong_usage_ends_with_2_and_says_why_on_stderr(
