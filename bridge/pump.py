@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -26,6 +26,9 @@ from dedup.verdict import Verdict
 
 #: Coverage without messages waits for the stream's next batch, but not longer than this (design rule 1).
 COVERAGE_INTERVAL_MS: Final = 10_000
+#: Positions of one stream that have a dead letter and are not covered. Beyond it what lies before them is
+#: delivered first: so that their letters are remembered, however many there are (`bridge.dead_letters`).
+LETTERS_AHEAD: Final = 128
 
 
 @dataclass(slots=True)
@@ -172,6 +175,33 @@ class Pump:
 
     async def _pass_on(self, read: Batch) -> None:
         """Send it, or keep it where it is coverage alone; what is put off meanwhile is read again later."""
+        if not read.refusals and not self.memory.refused.get(read.stream):
+            await self._pass_on_part(read)
+            return
+        for part in self._parts(read):
+            while self._is_in_flight(read.stream) and self._letters_ahead(part) > LETTERS_AHEAD:
+                await self._change()
+            await self._pass_on_part(part)
+
+    def _letters_ahead(self, part: Batch) -> int:
+        """Positions that would have a letter and not be covered, were the part under way."""
+        refused = self.memory.refused.get(part.stream, set())
+        return len(refused) + sum(position not in refused for position, _ in part.refusals)
+
+    def _parts(self, read: Batch) -> Iterator[Batch]:
+        """The batch, divided where it holds more than `LETTERS_AHEAD` positions that are refused."""
+        refused = self.memory.refused.get(read.stream, set())
+        dead = sorted(
+            {position for position, _ in read.refusals}
+            | {position for position in refused if run_arithmetic.index(read.runs, position) >= 0}
+        )
+        for position in dead[LETTERS_AHEAD - 1 : -1 : LETTERS_AHEAD]:
+            if position + 1 < read.upto:
+                yield read.until(position + 1)
+                read = read.after(position + 1)
+        yield read
+
+    async def _pass_on_part(self, read: Batch) -> None:
         if read.stream not in self._put_off and read.refusals:
             await self._bury_refusals(read)
         if read.stream in self._put_off:
@@ -192,11 +222,12 @@ class Pump:
 
     def _may_send(self, batch: Batch) -> bool:
         """Whether there is room, and the target knows where the stream begins."""
-        if batch.stream in self.memory.unseen and any(
-            entry.batch.stream == batch.stream for entry in self._in_flight
-        ):
+        if batch.stream in self.memory.unseen and self._is_in_flight(batch.stream):
             return False
         return self.window.has_room(batch.size)
+
+    def _is_in_flight(self, stream: str) -> bool:
+        return any(entry.batch.stream == stream for entry in self._in_flight)
 
     def _send_now(self, batch: Batch) -> None:
         self.window.sent(batch.size, batch.count)

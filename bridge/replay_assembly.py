@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from bridge import runs as run_arithmetic
 from bridge.assembly import Assembly
 from bridge.batch import Batch
+from bridge.errors import TargetUnavailable
 from bridge.journal.held import positions_of, read_held, read_known_ids, read_next
 from bridge.journal.journal import Journal
 from bridge.journal.replaying import JournalPlanSource
@@ -120,8 +121,10 @@ def ask_by(bridge: str, asked: Asked) -> Ask:
         for batch, block in blocks:
             held |= positions_of(block.origins, run_arithmetic.positions(batch.runs), answer.origins)
         for known in answer.ids:
+            if known not in range(len(ids)):
+                raise TargetUnavailable(f"the target knows ID {known}, and was asked for {len(ids)}")
             batch, index, _ = ids[known]
-            held.add(list(run_arithmetic.positions(batch.runs))[index])
+            held.update(run_arithmetic.at(batch.runs, (index,)))
         return Known(answer.store, answer.next, frozenset(held))
 
     return ask

@@ -111,8 +111,9 @@ class Logbook:
     ) -> None:  # fmt: skip
         ids: list[tuple[int | None, bytes]] = []
         if batch.block is not None and batch.block.ids:
-            places = list(run_arithmetic.positions(batch.runs))
-            ids = [(places[index], value) for index, value in batch.block.ids if index not in rejected]
+            kept = [(index, value) for index, value in batch.block.ids if index not in rejected]
+            places = run_arithmetic.at(batch.runs, (index for index, _ in kept))
+            ids = [(place, value) for place, (_, value) in zip(places, kept, strict=True)]
         self.lines.append(
             delivery_log.line(
                 side=side, node=self.node, node_id=self.node_id, bridge=bridge, lane=0, stream=batch.stream,

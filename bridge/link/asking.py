@@ -20,6 +20,8 @@ from bridge.link.socket import Endpoint, post
 #: Where a node answers, and how large a question may be, in bytes.
 PATH: Final = f"{limits.PATH}/held"
 QUESTION_MOST: Final = 4 * limits.MIB
+#: Messages of one question: a plan sends at most 10,000 positions at a time (`bridge.replay_desk`).
+ENTRIES_MOST: Final = 16 * limits.KIB
 #: What question and answer are.
 CONTENT_TYPE: Final = "application/msgpack"
 
@@ -35,9 +37,9 @@ class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     #: Where they will be stored.
     address: Annotated[str, Meta(max_length=limits.ADDRESS_MOST)]
     #: Where they were first stored.
-    origins: tuple[Origin, ...] = ()
+    origins: Annotated[tuple[Origin, ...], Meta(max_length=ENTRIES_MOST)] = ()
     #: Their producers' IDs.
-    ids: tuple[bytes, ...] = ()
+    ids: Annotated[tuple[bytes, ...], Meta(max_length=ENTRIES_MOST)] = ()
 
 
 class Held(msgspec.Struct, frozen=True):

@@ -56,6 +56,8 @@ class Driver:
         self._on_change = on_change
         self._work = asyncio.Event()
         self._ended = asyncio.Event()
+        #: Set when something may have changed of whether to read on.
+        self._moved = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         #: What the timer is set to, ms; it may be earlier than needed, never later.
         self._timer_ms = 0
@@ -86,6 +88,7 @@ class Driver:
         """Look at the machine again: something was asked of it or told to it."""
         self._on_change()
         self._work.set()
+        self._moved.set()
         if self._machine.state is LinkState.CLOSED:
             self._ended.set()
         else:
@@ -103,16 +106,22 @@ class Driver:
         self.wake()
 
     async def _read(self) -> None:
+        """Read as long as the machine takes it: what is not read stays with the other end, by TCP."""
         while self._machine.state is not LinkState.CLOSED:
-            data = await self._socket.receive()
-            self._machine.receive(data, now(self._clock))
-            self.wake()
+            if self._machine.may_read:
+                data = await self._socket.receive()
+                self._machine.receive(data, now(self._clock))
+                self.wake()
+            else:
+                self._moved.clear()
+                await self._moved.wait()
 
     async def _write(self) -> None:
         while True:
             self._work.clear()
             while (frame := self._machine.next_frame()) is not None:
                 await self._send(frame)
+                self._moved.set()
             self._on_change()
             if self._machine.state is LinkState.CLOSED:
                 return
