@@ -143,6 +143,8 @@ class Pump:
             deliveries = [entry.delivery for entry in self._in_flight]
             self._in_flight.clear()
             await _cancel(settling, sending, stopping, losing, *deliveries, self._covering)
+            # An error knows this frame, and its task the error: they are not to keep each other, and batches.
+            del settling, sending, stopping, losing, deliveries
 
     # -- sending ---------------------------------------------------------------------------------------
 
@@ -410,4 +412,7 @@ def _raise_error(task: asyncio.Task[Any]) -> None:
         return
     if task.cancelled():
         raise TargetUnavailable("an end gave up its work without a reason")
-    task.result()
+    try:
+        task.result()
+    finally:
+        del task  # as in `run`

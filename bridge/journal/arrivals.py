@@ -13,7 +13,7 @@ from bridge.journal.state import AddressState
 
 
 class Came(IntEnum):
-    """How a block came to its address: `blocks.buried`."""
+    """How a block came to its address: `blocks.buried`. What older versions stored counts as BURIED_HERE."""
 
     #: Clients sent it.
     SENT = 0

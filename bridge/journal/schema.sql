@@ -46,13 +46,11 @@ CREATE TABLE blocks (
     largest    INTEGER NOT NULL,    -- bytes of its largest message
     checksum   INTEGER NOT NULL,    -- CRC-32 of its last message
     stored_ms  INTEGER NOT NULL,
+    buried     INTEGER NOT NULL DEFAULT 1,  -- 1, 2: dead letters, of this node's bridges and others' (`Came`)
     ids        BLOB,                -- msgpack [[index, id]] of producers' IDs; NULL: none
     origins    BLOB,                -- msgpack [[stream, first, last]]; NULL: first stored here
     hops       BLOB,                -- msgpack [[count, hops]] of all messages; NULL: none came over a bridge
-    body       BLOB NOT NULL,       -- msgpack array of messages
-    -- 1: a dead letter of a bridge of this node; 2: of another node's; 0, -1: none, from clients or a bridge.
-    -- What an older version stored counts as 1.
-    buried     INTEGER NOT NULL DEFAULT 1
+    body       BLOB NOT NULL        -- msgpack array of messages
 );
 -- Everything that is asked about blocks without their messages, so that no body's page is read for it.
 CREATE INDEX blocks_by_address ON blocks (address_id, first, count, size, ordinal, largest);
@@ -76,9 +74,8 @@ CREATE TABLE positions (
     checksum INTEGER NOT NULL,
     epoch    INTEGER NOT NULL,      -- issued at each opening; only the newest may deliver
     moved_to TEXT NOT NULL DEFAULT '',  -- the bridge that adopted it (`previous-name`); '': none has
-    -- Who may move it (`bridge.journal.owners`): a user and its node. '': the first that comes; any node.
-    principal TEXT NOT NULL DEFAULT '',
-    node     TEXT NOT NULL DEFAULT '',
+    principal TEXT NOT NULL DEFAULT '', -- who may move it (`bridge.journal.owners`); '': the first that comes
+    node     TEXT NOT NULL DEFAULT '',  -- and from which node; '': from any
     PRIMARY KEY (bridge, stream)
 ) WITHOUT ROWID;
 

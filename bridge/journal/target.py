@@ -159,15 +159,21 @@ class JournalTarget:
     async def _answers(self, units: Sequence[Unit]) -> list[Any]:
         """What the journal says to all of them, or the first error."""
         futures = [unit.future for unit in units]
+        del units
         self._waiting.update(futures)
         try:
             answers = await asyncio.gather(*futures, return_exceptions=True)
         finally:
             self._waiting.difference_update(futures)
-        for answer in answers:
-            if isinstance(answer, BaseException):
-                raise answer
-        return answers
+            del futures
+        error = next((answer for answer in answers if isinstance(answer, BaseException)), None)
+        if error is None:
+            return answers
+        try:
+            raise error
+        finally:
+            # The error knows this frame, and the units know the error: they are not to keep each other.
+            del error, answers
 
     async def close(self) -> None:
         """Let what waits go; what the journal has been given it stores or not."""

@@ -27,6 +27,10 @@ def now(clock: Clock) -> Now:
     return Now(clock.monotonic_ms(), clock.wall_ms())
 
 
+def _nothing() -> None:
+    """The link has ended: there is nothing to act on."""
+
+
 class Socket(Protocol):
     """A connection that carries whole messages."""
 
@@ -79,6 +83,7 @@ class Driver:
             writer.cancel()
             await asyncio.gather(reader, writer, return_exceptions=True)
             self._on_change()
+            self._on_change = _nothing  # it belongs to what holds this driver
             if not drained:
                 # What is still unsent would keep the connection open for as long as the other end is stuck.
                 self._socket.cut()

@@ -190,6 +190,10 @@ class Machine(Generic[EventT]):
     def _end(self, ending: Ending) -> None:
         self.state = LinkState.CLOSED
         self.ending = ending
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Drop what was on its way: whoever still holds the machine does not hold messages by it."""
 
     def _ping(self, now: Now) -> None:
         self._ping_sent_ms = now.ms

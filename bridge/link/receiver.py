@@ -110,6 +110,11 @@ class Receiver(Machine[Event]):
         """The target failed at more than one batch: close, with the error's code."""
         self.close(error.code, error.detail, permanent=isinstance(error, TargetRefused))
 
+    def _let_go(self) -> None:
+        self._waiting.clear()
+        self._unanswered.clear()
+        self._events.clear()
+
     @property
     def may_read(self) -> bool:
         """Whether to take a frame more: what it has taken and not answered is bounded, and its answers are.
