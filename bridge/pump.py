@@ -138,26 +138,33 @@ class Pump:
             if target_lost:
                 _raise_error(losing)
         finally:
-            for entry in self._in_flight:
-                self.window.confirmed(entry.batch.size, entry.batch.count)
-            deliveries = [entry.delivery for entry in self._in_flight]
-            self._in_flight.clear()
-            await _cancel(settling, sending, stopping, losing, *deliveries, self._covering)
+            await _cancel(settling, sending, stopping, losing, *self._let_go(), self._covering)
             # An error knows this frame, and its task the error: they are not to keep each other, and batches.
-            del settling, sending, stopping, losing, deliveries
+            del settling, sending, stopping, losing
+
+    def _let_go(self) -> Sequence[asyncio.Task[Sequence[Receipt]]]:
+        """Drop what is in flight; answers the deliveries, which are to be ended."""
+        deliveries = [entry.delivery for entry in self._in_flight]
+        for entry in self._in_flight:
+            self.window.confirmed(entry.batch.size, entry.batch.count)
+        self._in_flight.clear()
+        self._held.clear()
+        return deliveries
 
     # -- sending ---------------------------------------------------------------------------------------
 
     async def _send(self) -> None:
         while True:
             await self._open_due()
-            batches = await self._read()
-            if batches is None:
-                continue
-            if not batches:
-                await self.open_new_streams()
-            for read in batches:
-                await self._pass_on(read)
+            await self._pass_all_on(await self._read())  # by no name: nothing is kept while it reads on
+
+    async def _pass_all_on(self, batches: Sequence[Batch] | None) -> None:
+        if batches is None:
+            return
+        if not batches:
+            await self.open_new_streams()
+        for read in batches:
+            await self._pass_on(read)
 
     async def _read(self) -> Sequence[Batch] | None:
         """The next batches; None: a stream is to be opened again first."""
@@ -174,6 +181,7 @@ class Pump:
             return None
         finally:
             self._reading = None
+            del reading  # it knows the task, the task how it was cancelled, and that this frame: see `run`
 
     async def _pass_on(self, read: Batch) -> None:
         """Send it, or keep it where it is coverage alone; what is put off meanwhile is read again later."""
@@ -310,8 +318,8 @@ class Pump:
             if not self._in_flight:
                 await self._change()
                 continue
+            (receipt,) = await self._in_flight[0].delivery  # by no name: its error will know this frame
             entry = self._in_flight[0]
-            (receipt,) = await entry.delivery
             await self._take(entry.batch, receipt)
             self._in_flight.popleft()
             self.window.confirmed(entry.batch.size, entry.batch.count)

@@ -114,8 +114,8 @@ class Driver:
         """Read as long as the machine takes it: what is not read stays with the other end, by TCP."""
         while self._machine.state is not LinkState.CLOSED:
             if self._machine.may_read:
-                data = await self._socket.receive()
-                self._machine.receive(data, now(self._clock))
+                # No name for what came: aiohttp keeps the error that ends it all, and by it this frame.
+                self._machine.receive(await self._socket.receive(), now(self._clock))
                 self.wake()
             else:
                 self._moved.clear()
