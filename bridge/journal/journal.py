@@ -353,9 +353,9 @@ class Journal:
             raise AddressNotFound(f"no address {address}", key="address", found=address)
         return row
 
-    async def lines(self, after: int, most: int) -> Sequence[tuple[int, bytes]]:
+    async def lines(self, after: int, most: int, most_bytes: int = END) -> Sequence[tuple[int, bytes]]:
         """Delivery-log lines in the outbox after line id `after`. Raises: JournalUnavailable."""
-        return await self.look(reader.read_lines, after, most)
+        return await self.look(reader.read_lines, after, most, most_bytes)
 
     async def forget_lines(self, upto: int) -> None:
         """Lines up to this one are on disk in their segment."""

@@ -52,7 +52,7 @@ DELIVERIES_MOST: Final = 16
 #: OPENs of one link that have come and are not answered. Beyond it nothing is read from the link for as long.
 OPENS_MOST: Final = 1_024
 #: Bytes of batches that have come and are not answered, their lists as they are in memory. Beyond it, too.
-HELD_MOST: Final = 32 * MIB
+HELD_MOST: Final = 16 * MIB
 #: Answers that the other end has not read, beyond what the connection takes. Beyond it, too.
 ANSWERS_MOST: Final = 256
 #: A deadline that is never reached, ms: what -1 means.

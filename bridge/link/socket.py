@@ -60,7 +60,7 @@ class WebSocket:
         try:
             await self._ws.send_bytes(data)
         except (aiohttp.ClientError, ConnectionError) as error:
-            # Aiohttp keeps the error for as long as the connection's remains, and by its frames what was sent.
+            # Aiohttp keeps the error as long as the connection's remains, and by its frames what was sent.
             raise ConnectionError(str(error)) from error.with_traceback(None)
 
     async def receive(self) -> bytes:
