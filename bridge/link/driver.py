@@ -125,8 +125,8 @@ class Driver:
         while True:
             self._work.clear()
             while (frame := self._machine.next_frame()) is not None:
-                await self._send(frame)
                 self._moved.set()
+                await self._send(frame)
             self._on_change()
             if self._machine.state is LinkState.CLOSED:
                 return

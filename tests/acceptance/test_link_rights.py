@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+
+from bridge.batch import Batch
+from bridge.block import encode_message, pack
+from bridge.dead_letters import DeadLetters
+from bridge.link.frames import Hello
+from bridge.link.node_target import NodeTarget
+from bridge.link.socket import Endpoint
+from bridge.message import Message
+from bridge.ports import Receipt
+from dedup.verdict import Verdict
 from tests.acceptance.conftest import MakeNode
 from tests.acceptance.nodes import Node, bridge_to, command, eventually, start_together
 from tests.hostile.peer import Peer, message
 
+MIB = 1024 * 1024
 STREAM = "journal:0123456789abcdef:orders:0"
 NODE_A, NODE_B = "aaaaaaaa-0000-4000-8000-000000000000", "bbbbbbbb-0000-4000-8000-000000000000"
 USERS = "".join(
@@ -158,3 +170,28 @@ def test_small_messages_that_came_by_turns_fit_into_frames(make_node: MakeNode) 
     assert edge.ops.call("POST", "/v1/bridges/orders-to-hub/resume").status == 200
     eventually(lambda: stored(hub, name) == count * blocks, "all arrive")
     assert not edge.events("bridge-failed")
+
+
+async def test_letters_of_one_stream_reach_a_node_however_many_there_are(make_node: MakeNode) -> None:
+    """A bridge from Kafka buries at its target, over links of its own; which it has buried is kept there."""
+    hub = make_node("hub").start()
+    endpoint = Endpoint(hub.url)
+
+    def target(name: str) -> NodeTarget:
+        hello = Hello(
+            version=1, node_id=NODE_A, node_name="edge", store="s", bridge=name, check_producer_ids=False,
+            use_duplicate_detection=True, producer_window=MIB, check_period_ms=-1, connection_ttl_ms=-1,
+        )  # fmt: skip
+        return NodeTarget(endpoint, hello, call_timeout_ms=5_000)
+
+    number = 25
+    block = pack([encode_message(Message(b"m%d" % place)) for place in range(2 * number)])
+    runs = ((0, 2 * number - 1),)
+    batch = Batch("kafka:c:t:0", 0, 2 * number, runs, block.stamped("kafka:c:t:0", runs))
+    for _ in range(2):  # the second time as a process that has just started
+        letters = DeadLetters("k", "dead-letters", target)
+        for place in range(0, 2 * number, 2):
+            refused = Receipt(batch.stream, Verdict.REFUSED, 0, place, "WHY: so")
+            await letters.bury(batch, refused, "orders")
+    found = await asyncio.to_thread(hub.api.bodies, "dead-letters")
+    assert found == [f"m{place}" for place in range(0, 2 * number, 2)]

@@ -239,15 +239,28 @@ def _coverage(peer: Peer) -> None:
     peer.binary(b"\xc1")
 
 
-def _flood(data: bytes) -> Callable[[Peer], None]:
-    """What is to be answered, of which nothing is read, until the node reads no more; then leave."""
+def _flood(data: bytes, times: int) -> Callable[[Peer], None]:
+    """What is to be answered, and none of the answers is read: the node must stop to take it.
+
+    `times` is so often that the answers are more than the kernel keeps for a connection.
+    """
 
     def act(peer: Peer) -> None:
-        peer.push(data * 1_000, 600)
+        taken = peer.push(data * 100, times // 100)
         peer.close()
+        assert not taken, "the node took all of it, and keeps the answers"
         raise Gone("left")
 
     return act
+
+
+def _opens(peer: Peer) -> None:
+    """OPENs whose answers are as long as they may be."""
+    run = "r" * 255
+    peer.identity = stream()
+    assert peer.open(peer.identity, run=run)[0] == "OPENED"
+    assert peer.deliver()[2] == "stored"
+    _flood(_framed(["OPEN", 0, peer.identity, "orders", "orders", run]), 60_000)(peer)
 
 
 def _ids(peer: Peer) -> None:
@@ -286,11 +299,10 @@ def too_much() -> Iterator[Case]:
     yield Case("a frame above max_frame_size", _closing(large, opened))
     yield Case("coverage that is all lists", _closing(_coverage, opened), ("PROTOCOL",))
     yield Case("IDs that no client may set", _closing(_ids, opened), ("PROTOCOL",))
-    yield Case("PINGs, and nothing is read", _closing(_flood(_framed(FRAMES["PING"])), opened))
-    again = _framed(["OPEN", 0, "journal:flood:orders:0", "orders", "orders", "r" * 200])
-    yield Case("OPENs, and nothing is read", _closing(_flood(again), _greeted))
-    ping = frame_head(4, 0x9) + b"ping"
-    yield Case("WebSocket pings, and nothing is read", _closing(_flood(ping), opened))
+    yield Case("PINGs, and nothing is read", _closing(_flood(_framed(FRAMES["PING"]), 400_000), opened))
+    yield Case("OPENs, and nothing is read", _closing(_opens, _greeted))
+    ping = frame_head(125, 0x9) + bytes(125)
+    yield Case("WebSocket pings, and nothing is read", _closing(_flood(ping, 200_000), opened))
 
 
 def _framed(fields: list[Any]) -> bytes:

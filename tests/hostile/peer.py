@@ -6,7 +6,6 @@ Nothing of the product is imported. Blocking sockets, so that a test says exactl
 from __future__ import annotations
 
 import base64
-import contextlib
 import os
 import socket
 import struct
@@ -89,7 +88,11 @@ class Peer:
     """One connection to a node's `GET /v1/link`."""
 
     def __init__(self, port: int, token: str = "", *, upgrade: bool = True) -> None:
-        self._socket = socket.create_connection((HOST, port), timeout=PATIENCE_S)
+        self._socket = socket.socket()
+        # Small: so that what a node answers soon waits at the node, and not in the kernel.
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        self._socket.settimeout(PATIENCE_S)
+        self._socket.connect((HOST, port))
         self._unread = b""
         #: Of the stream that a case has opened at index 0; and of the next BATCH.
         self.identity = ""
@@ -121,13 +124,17 @@ class Peer:
         except (ConnectionError, BrokenPipeError) as error:
             raise Gone(str(error)) from error
 
-    def push(self, data: bytes, times: int, stuck_s: float = 0.3) -> None:
-        """Send it so many times, or until the node takes no more."""
+    def push(self, data: bytes, times: int, stuck_s: float = 1.0) -> bool:
+        """Send it so many times; False as soon as the node takes no more for `stuck_s`."""
         self._socket.settimeout(stuck_s)
-        with contextlib.suppress(TimeoutError):
+        try:
             for _ in range(times):
                 self.raw(data)
-        self._socket.settimeout(PATIENCE_S)
+        except TimeoutError:
+            return False
+        finally:
+            self._socket.settimeout(PATIENCE_S)
+        return True
 
     def binary(self, data: bytes, *, opcode: int = _BINARY) -> None:
         """One WebSocket message; with a mask of zeros nothing has to be masked (RFC 6455 section 5.3)."""
