@@ -40,8 +40,8 @@ REDUCED_HEADER: Final = "core-bridge-reduced"
 _TOO_LARGE: Final = "MESSAGE_TOO_LARGE"
 #: Runs of positions whose letters are remembered after the target has covered them.
 REMEMBERED_RUNS: Final = 256
-#: And altogether: as text they fit into an OPEN. A bridge that is `LETTERS_AHEAD` of what the target covers
-#: (`bridge.pump`) buries no more until that is delivered: so all that is not covered yet is among these.
+#: And altogether: as text they fit into an OPEN. All that is not covered yet is among them, for a bridge that
+#: is far ahead with its letters delivers first (`bridge.letters_ahead`).
 RUNS_MOST: Final = 480
 #: Begins the reason of a refusal that a letter without its producer's ID passes.
 _BAD_ID: Final = "INVALID_DUPLICATE_ID"

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from bridge import runs as run_arithmetic
 from bridge.backoff import Backoff
 from bridge.batch import Batch
 from bridge.clock import Clock
 from bridge.dead_letters import DeadLetterFailed
 from bridge.errors import TargetUnavailable
+from bridge.letters_ahead import LETTERS_AHEAD, ahead, divided, without_refused
 from bridge.ports import Receipt, Source, Target
 from bridge.put_off import PutOff
 from bridge.window import Window
@@ -26,9 +26,6 @@ from dedup.verdict import Verdict
 
 #: Coverage without messages waits for the stream's next batch, but not longer than this (design rule 1).
 COVERAGE_INTERVAL_MS: Final = 10_000
-#: Positions of one stream that have a dead letter and are not covered. Beyond it what lies before them is
-#: delivered first: so that their letters are remembered, however many there are (`bridge.dead_letters`).
-LETTERS_AHEAD: Final = 128
 
 
 @dataclass(slots=True)
@@ -188,35 +185,18 @@ class Pump:
         if not read.refusals and not self.memory.refused.get(read.stream):
             await self._pass_on_part(read)
             return
-        for part in self._parts(read):
-            while self._is_in_flight(read.stream) and self._letters_ahead(part) > LETTERS_AHEAD:
+        refused = self.memory.refused.setdefault(read.stream, set())
+        for part in divided(read, refused):
+            while self._is_in_flight(read.stream) and ahead(part, refused) > LETTERS_AHEAD:
                 await self._change()
             await self._pass_on_part(part)
-
-    def _letters_ahead(self, part: Batch) -> int:
-        """Positions that would have a letter and not be covered, were the part under way."""
-        refused = self.memory.refused.get(part.stream, set())
-        return len(refused) + sum(position not in refused for position, _ in part.refusals)
-
-    def _parts(self, read: Batch) -> Iterator[Batch]:
-        """The batch, divided where it holds more than `LETTERS_AHEAD` positions that are refused."""
-        refused = self.memory.refused.get(read.stream, set())
-        dead = sorted(
-            {position for position, _ in read.refusals}
-            | {position for position in refused if run_arithmetic.index(read.runs, position) >= 0}
-        )
-        for position in dead[LETTERS_AHEAD - 1 : -1 : LETTERS_AHEAD]:
-            if position + 1 < read.upto:
-                yield read.until(position + 1)
-                read = read.after(position + 1)
-        yield read
 
     async def _pass_on_part(self, read: Batch) -> None:
         if read.stream not in self._put_off and read.refusals:
             await self._bury_refusals(read)
         if read.stream in self._put_off:
             return
-        batch = self._with_held(self._without_refused(read))
+        batch = self._with_held(without_refused(read, self.memory.refused.get(read.stream, set())))
         if batch.block is None and not batch.refused and batch.from_ < batch.upto:
             self._hold(batch)
         elif await self._room_for(batch):
@@ -266,23 +246,6 @@ class Pump:
         self.memory.refused.setdefault(batch.stream, set()).add(receipt.position)
         self.counts.refused += 1
         return True
-
-    def _without_refused(self, batch: Batch) -> Batch:
-        """The batch with positions that have a dead letter covered and empty."""
-        refused = self.memory.refused.get(batch.stream)
-        if not refused or batch.block is None:
-            return batch
-        places = list(run_arithmetic.positions(batch.runs))
-        dropped = [index for index, place in enumerate(places) if place in refused]
-        if not dropped:
-            return batch
-        return replace(
-            batch,
-            runs=run_arithmetic.join((place, place) for place in places if place not in refused),
-            block=batch.block.without(dropped),
-            refused=tuple(places[index] for index in dropped),
-            refusals=(),
-        )
 
     # -- coverage without messages ---------------------------------------------------------------------
 

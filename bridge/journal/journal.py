@@ -30,6 +30,7 @@ from bridge.journal.database import FILE_NAME, DirectoryLock
 from bridge.journal.notices import Notices
 from bridge.journal.opening import Identity, prepare
 from bridge.journal.options import INBOX_BYTES, JournalOptions
+from bridge.journal.outbox_lines import read_lines
 from bridge.journal.stored import END
 from bridge.journal.units import (
     CacheUnit,
@@ -355,7 +356,7 @@ class Journal:
 
     async def lines(self, after: int, most: int, most_bytes: int = END) -> Sequence[tuple[int, bytes]]:
         """Delivery-log lines in the outbox after line id `after`. Raises: JournalUnavailable."""
-        return await self.look(reader.read_lines, after, most, most_bytes)
+        return await self.look(read_lines, after, most, most_bytes)
 
     async def forget_lines(self, upto: int) -> None:
         """Lines up to this one are on disk in their segment."""

@@ -380,24 +380,6 @@ def describe_addresses(
     return described
 
 
-def read_lines(
-    connection: sqlite3.Connection, after: int, most: int, most_bytes: int
-) -> Sequence[tuple[int, bytes]]:
-    """Delivery-log lines that wait in the outbox, in order, up to the one that reaches `most_bytes`."""
-    found: list[tuple[int, bytes]] = []
-    size = 0
-    rows = connection.execute(
-        "SELECT line_id, line FROM outbox WHERE line_id > ? ORDER BY line_id LIMIT ?", (after, most)
-    )
-    for row in rows:
-        found.append(row)
-        size += len(row[1])
-        if size >= most_bytes:
-            break
-    rows.close()
-    return found
-
-
 def read_orphans(connection: sqlite3.Connection, bridges: Sequence[str]) -> list[tuple[str, str, int]]:
     """(bridge, address, messages) of bridges' queues whose bridge is not among `bridges`."""
     return [

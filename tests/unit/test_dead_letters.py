@@ -238,7 +238,7 @@ def test_of_a_letter_only_what_was_added_last_is_taken_away() -> None:
 
 @in_virtual_time
 async def test_however_many_letters_a_batch_has_what_is_remembered_fits_into_an_open() -> None:
-    """Of those that the target has not covered `bridge.pump` lets no more come up than are remembered."""
+    """Of those that the target has not covered there are fewer: `bridge.letters_ahead` sees to that."""
     cemetery = Cemetery()
     far = 2**50 - 3_000
     many = batch(far, far + 2_000)

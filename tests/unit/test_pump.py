@@ -10,9 +10,10 @@ from bridge.batch import Batch
 from bridge.block import encode_message, pack
 from bridge.dead_letters import DeadLetterFailed
 from bridge.errors import Fenced, JournalUnavailable, OutOfSequence, TargetUnavailable
+from bridge.letters_ahead import LETTERS_AHEAD
 from bridge.message import Message
 from bridge.ports import Receipt, StreamState
-from bridge.pump import COVERAGE_INTERVAL_MS, LETTERS_AHEAD, Counts, Memory, Pump
+from bridge.pump import COVERAGE_INTERVAL_MS, Counts, Memory, Pump
 from bridge.window import Window
 from tests.fakes.ends import FakeJournal, FakeSource, FakeStore, FakeTarget
 from tests.fakes.virtual_time import EPOCH_MS, VirtualClock, in_virtual_time, now_ms

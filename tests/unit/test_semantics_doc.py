@@ -27,7 +27,9 @@ CASES: Final = {
 STATUSES: Final = ("tested", "built", "later", "n/a")
 #: Most tests named in a row; the first of these folders come first.
 MOST_NAMED: Final = 2
-FOLDERS: Final = ("acceptance", "fault", "integration", "kafka", "reconcile", "contracts", "property", "unit")
+FOLDERS: Final = (
+    "acceptance", "fault", "integration", "kafka", "reconcile", "contracts", "property", "unit", "hostile",
+)  # fmt: skip
 
 _ROW: Final = re.compile(r"\| ([A-Z]\d+) \| (.+?) \| (\S+) \| (.*?) ?\|")
 _CASE: Final = re.compile(r"\b[DBRCPSO]\d{1,2}\b")
