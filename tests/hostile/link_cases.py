@@ -242,7 +242,7 @@ def _coverage(peer: Peer) -> None:
 def _flood(data: bytes, times: int) -> Callable[[Peer], None]:
     """What is to be answered, and none of the answers is read: the node must stop to take it.
 
-    `times` is so often that the answers are more than the kernel keeps for a connection.
+    `times` is so often that frames and answers each are more than the kernel keeps for a connection.
     """
 
     def act(peer: Peer) -> None:
@@ -299,7 +299,9 @@ def too_much() -> Iterator[Case]:
     yield Case("a frame above max_frame_size", _closing(large, opened))
     yield Case("coverage that is all lists", _closing(_coverage, opened), ("PROTOCOL",))
     yield Case("IDs that no client may set", _closing(_ids, opened), ("PROTOCOL",))
-    yield Case("PINGs, and nothing is read", _closing(_flood(_framed(FRAMES["PING"]), 400_000), opened))
+    yield Case(
+        "PINGs, and nothing is read", _closing(_flood(_framed([*FRAMES["PING"], bytes(48)]), 400_000), opened)
+    )
     yield Case("OPENs, and nothing is read", _closing(_opens, _greeted))
     ping = frame_head(125, 0x9) + bytes(125)
     yield Case("WebSocket pings, and nothing is read", _closing(_flood(ping, 200_000), opened))

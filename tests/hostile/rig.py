@@ -47,7 +47,11 @@ class Victim:
 
     def attack(self, case: Case) -> None:
         """Carry out one case, and see that it ended as it may and that others are served."""
-        ended = case.attack(self.hub.port)
+        try:
+            ended = case.attack(self.hub.port)
+        except BaseException as error:
+            error.add_note(case.name)
+            raise
         assert not case.ends or ended in case.ends, f"{case.name}: ended with {ended}"
         self.serves(case.name)
 
