@@ -78,6 +78,12 @@ class Victim:
         grown = self.resident - self.before
         assert grown <= GROWTH_MOST, f"{what}: {grown // MIB} MiB more than before"
 
+    def close(self) -> None:
+        """Leave."""
+        for connection in (self._hub, self._edge):
+            if connection is not None:
+                connection.close()
+
     @property
     def resident(self) -> int:
         """Bytes of memory that the hub has now."""
@@ -94,10 +100,13 @@ def victim(make_node: Callable[..., Node]) -> Iterator[Victim]:
     edge = make_node("edge", rest=bridge_to(hub, queue_name='"bridged"', connector__token='"s3cret-honest"'))
     start_together(hub, edge)
     made = Victim(hub, edge)
-    made.serves("nothing yet")
-    made.before = made.resident
-    yield made
-    made.serves("everything")
+    try:
+        made.serves("nothing yet")
+        made.before = made.resident
+        yield made
+        made.serves("everything")
+    finally:
+        made.close()
     assert edge.stop() == 0
     assert hub.stop() == 0
 
