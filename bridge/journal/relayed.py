@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Set
+from itertools import accumulate
 from typing import Annotated
 
 import msgspec
@@ -34,7 +35,7 @@ from bridge.journal.owners import (
 )
 from bridge.journal.state import PositionState, SettledState
 from bridge.journal.units import BeginUnit, DeliverUnit, DisownUnit, OpenUnit, SettleUnit
-from bridge.message import Message
+from bridge.message import Header
 from bridge.planted_losses import lose
 from bridge.ports import LETTERS, Receipt, StreamState
 from bridge.runs import Runs
@@ -44,13 +45,20 @@ from dedup.verdict import Verdict
 _elements = msgspec.msgpack.Decoder(list[msgspec.Raw])
 
 
-class _Readable(Message, frozen=True):
-    """A message as all that read it can: its time is a whole number of eight bytes, as on Kafka."""
+class _Readable(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A message as all that read it can, but for its body: copying bodies is most of what decoding takes."""
 
+    body: msgspec.Raw
+    key: bytes | None = None
+    headers: tuple[Header, ...] = ()
+    #: A whole number of eight bytes, as on Kafka.
     timestamp: Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] = -1
 
 
-_messages = msgspec.msgpack.Decoder(list[_Readable])
+_readable = msgspec.msgpack.Decoder(list[_Readable])
+#: How a message begins (an array of one to four), and then its body: null, or bytes by their length.
+_HEADS = frozenset({0x91, 0x92, 0x93, 0x94})
+_BODIES = frozenset({0xC0, 0xC4, 0xC5, 0xC6})
 
 
 def open_stream(group: Group, unit: OpenUnit) -> None:
@@ -192,8 +200,8 @@ def deliver(group: Group, unit: DeliverUnit) -> None:
 def _check_readable(block: Block) -> None:
     """That the body is what its fields say: once stored, a damaged one would jam all that is behind it.
 
-    Every message is decoded, which takes some 0.2 µs each. Here and not where frames arrive, so that it costs
-    the event loop nothing. What this process has encoded itself is what it says.
+    Takes 0.2 to 0.3 µs a message. Here and not where frames arrive, so that it costs the event loop nothing.
+    What this process has encoded itself is what it says.
 
     Raises:
         Malformed, msgspec.DecodeError: it is not.
@@ -205,7 +213,8 @@ def _check_readable(block: Block) -> None:
         raise Malformed(
             f"a block of {block.count} messages holds {len(elements)}", limit=block.count, found=len(elements)
         )
-    largest = max(map(len, elements))
+    sizes = list(map(len, elements))
+    largest = max(sizes)
     if largest > block.largest:
         raise Malformed(
             f"a block says its largest message has {block.largest} bytes; one has {largest}",
@@ -219,8 +228,12 @@ def _check_readable(block: Block) -> None:
             limit=block.checksum,
             found=checksum,
         )
-    del elements
-    _messages.decode(block.body)
+    body = block.body
+    starts = list(accumulate(sizes, initial=len(body) - sum(sizes)))[:-1]
+    _readable.decode(body)
+    heads, bodies = {body[start] for start in starts}, {body[start + 1] for start in starts}
+    if not (heads <= _HEADS and bodies <= _BODIES):
+        block.messages()  # an encoding that nobody uses, or no message
 
 
 def _current(group: Group, unit: DeliverUnit) -> PositionState:
