@@ -128,21 +128,23 @@ def _weight(piece: StoredBlock, before: StoredBlock | None) -> int:
     """What a block takes of a batch, in bytes of its frame, behind `before`, which `merge` joins it to.
 
     Most of small messages that came by turns are not their bodies: each may have its own run, ID, place of
-    origin and hops.
+    origin and hops. What every batch has at least once is not counted, or a block of a batch's size would be
+    divided for it.
     """
     block = piece.block
-    follows = before is not None and before.end == piece.first
+    follows = before is None or before.end == piece.first
     size = block.size + ENTRY_BYTES * (len(block.ids) + (not follows))
     origins = block.origins
     if origins:
-        if before is not None and before.block.origins and _continues(before.block.origins[-1], origins[0]):
+        if before is None or (before.block.origins and _continues(before.block.origins[-1], origins[0])):
             origins = origins[1:]
         size += sum(_origin_bytes(stream) for stream, _, _ in origins)
-    return size + hops.size(block.hops) + _HOPS_BYTES * len(block.hops)
+    passed = block.hops[1:] if before is None else block.hops
+    return size + hops.size(passed) + _HOPS_BYTES * len(passed)
 
 
 def _beside(block: Block) -> dict[int, int]:
-    """The same of each message, by its index, but for its encoding."""
+    """The same of each message but the first, by its index, and but for its encoding."""
     found: dict[int, int] = {}
     for index, value in block.ids:
         found[index] = ENTRY_BYTES + len(value)
@@ -154,6 +156,7 @@ def _beside(block: Block) -> dict[int, int]:
     for count, passed in block.hops:
         found[index] = found.get(index, 0) + _HOPS_BYTES + len(passed)
         index += count
+    found.pop(0, None)
     return found
 
 

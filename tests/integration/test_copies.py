@@ -264,7 +264,7 @@ async def test_a_backlog_that_many_runs_take_up_is_no_divergence(nodes: Nodes) -
     """Runs begin above next, receipts are lost, batches end inside of blocks."""
     await nodes.put(bodies(0, 100))
     for number in range(8):
-        relay = nodes.relay(batch_bytes=170 + 13 * number, pending_ack_timeout_ms=0)
+        relay = nodes.relay(batch_bytes=40 + 13 * number, pending_ack_timeout_ms=0)
         await relay.command(Command.START)
         nodes.links["first"].loses = number % 2 == 0
         await nodes.stored(10 * number + 5)
