@@ -30,7 +30,7 @@ define needed
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run serve test lint unit needs needs-kafka test-crash test-kafka-long test-spark-long kafka-up kafka-down demo-kafka bench bench-reconcile format lock clean
+.PHONY: help setup run serve test lint unit needs needs-kafka test-crash test-hostile test-kafka-long test-spark-long kafka-up kafka-down demo-kafka bench bench-reconcile format lock clean
 
 help: ## says what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 17
@@ -55,7 +55,7 @@ lint: $(DEV) ## style, types and layers
 unit: $(DEV) needs ## the tests, with branch coverage and its floor
 	@$(BIN)/python -m tests.kafka.distribution fetch
 	@$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -p tests.sharing -n $(JOBS) -m "not crash and not kafka_long and not spark_long" $(ARGS)
+	$(BIN)/coverage run -m pytest -p tests.sharing -n $(JOBS) -m "not crash and not hostile and not kafka_long and not spark_long" $(ARGS)
 	@$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
@@ -69,6 +69,9 @@ needs-kafka: ## what Kafka takes from the system
 
 test-crash: $(DEV) ## 200 rounds of kills and cuts (`make test` does 6, and each named point), 50 of volumes that are filled
 	$(BIN)/pytest -m crash $(ARGS)
+
+test-hostile: $(DEV) ## 100,000 cases of hostile peers on a node's link, in any order (`make test` does each kind)
+	$(BIN)/pytest -m hostile $(ARGS)
 
 test-kafka-long: $(DEV) needs ## Kafka with 200,000 messages through kills, pauses and leader changes at both ends
 	@$(BIN)/python -m tests.kafka.distribution fetch

@@ -19,6 +19,7 @@ from bridge.http.limits import Limits
 from bridge.http.links import LinkService
 from bridge.journal.journal import Journal
 from bridge.journal.options import AddressPolicy, BridgeQueue, JournalOptions
+from bridge.journal.owners import EVERY_RIGHT, Caller
 from bridge.journal.target import JournalTarget
 from bridge.letter_desk import LetterDesk, Route
 from bridge.link.receiving import NodeIdentity
@@ -80,6 +81,7 @@ def journal_options(settings: Settings) -> JournalOptions:
         # The other half of the slots is for sends that are not held.
         max_held_requests=max(min(acceptor.max_held_requests, acceptor.max_requests // 2), 1),
         max_held_bytes=acceptor.max_held_size_bytes,
+        max_id_bytes=acceptor.max_duplicate_id_size_bytes,
         delivery_log=settings.delivery_log.enabled,
     )
 
@@ -166,11 +168,16 @@ class _Parts(NodeParts):
             max_message_size=options.max_message_bytes,
         )
         return LinkService(
-            lambda hello: JournalTarget(
+            lambda hello, principal: JournalTarget(
                 journal,
                 hello.bridge,
                 check_producer_ids=hello.check_producer_ids,
                 previous=hello.previous,
+                caller=Caller(
+                    f"user:{principal.name}" if principal.is_user else EVERY_RIGHT,
+                    hello.node_id,
+                    principal.check_send,
+                ),
             ),
             identity,
             call_timeout_ms=options.call_timeout_ms,

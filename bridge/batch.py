@@ -51,6 +51,23 @@ class Batch:
         """Bytes of the messages: what windows count."""
         return self.block.size if self.block is not None else 0
 
+    def until(self, end: int) -> Batch:
+        """The part at positions < `end`, which lies inside ``(from_, upto)``.
+
+        Its checksum is not known: only a source can tell what the last message covered was there.
+        """
+        kept = run_arithmetic.below(self.runs, end)
+        block = self.block.part(0, run_arithmetic.count(kept)) if kept and self.block is not None else None
+        return replace(
+            self,
+            upto=end,
+            runs=kept,
+            block=block,
+            checksum=0,
+            refused=tuple(position for position in self.refused if position < end),
+            refusals=tuple(refusal for refusal in self.refusals if refusal[0] < end),
+        )
+
     def after(self, next_position: int) -> Batch:
         """The part at positions >= `next_position`, which lies inside ``[from_, upto)``."""
         if next_position <= self.from_:

@@ -11,7 +11,9 @@ more (a restored backup), a letter comes twice rather than never.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Final, Protocol
 
 import msgspec
@@ -20,7 +22,7 @@ from bridge import runs as run_arithmetic
 from bridge.batch import Batch
 from bridge.block import Block, encode_message, pack
 from bridge.message import Header, Message
-from bridge.ports import Receipt, Stream, Target
+from bridge.ports import LETTERS, Receipt, Stream, Target
 from bridge.runs import Runs
 from dedup.verdict import Verdict
 
@@ -38,6 +40,12 @@ REDUCED_HEADER: Final = "core-bridge-reduced"
 _TOO_LARGE: Final = "MESSAGE_TOO_LARGE"
 #: Runs of positions whose letters are remembered after the target has covered them.
 REMEMBERED_RUNS: Final = 256
+#: And altogether: as text they fit into an OPEN. All that is not covered yet is among them, for a bridge that
+#: is far ahead with its letters delivers first (`bridge.letters_ahead`).
+RUNS_MOST: Final = 480
+#: Begins the reason of a refusal that a letter without its producer's ID passes.
+_BAD_ID: Final = "INVALID_DUPLICATE_ID"
+_RUN: Final = re.compile(r"([0-9]{1,16})-([0-9]{1,16})")
 
 
 def letter(message: Message, bridge: str, address: str, stream: str, position: int, reason: str) -> Message:
@@ -107,8 +115,8 @@ class DeadLetters:
             DeadLetterFailed: it was not stored. TargetUnavailable: whether it was is unknown.
         """
         position = receipt.position
-        places = list(run_arithmetic.positions(batch.runs))
-        if batch.block is None or position is None or position not in places:
+        index = -1 if position is None else run_arithmetic.index(batch.runs, position)
+        if batch.block is None or position is None or index < 0:
             raise DeadLetterFailed(
                 f"the target refused position {position}, which is not in its batch", for_good=True
             )
@@ -119,21 +127,22 @@ class DeadLetters:
             )
         async with self._burying:  # what is buried is read, and then written: by one at a time
             try:
-                await self._bury(batch, places.index(position), position, source_address, receipt.reason)
+                await self._bury(batch, index, position, source_address, receipt.reason)
             finally:
                 await (
                     self._target.close()
                 )  # letters are rare, and a link to another node is not kept for them
 
     async def _bury(self, batch: Batch, index: int, position: int, source_address: str, reason: str) -> None:
-        letters = f"{batch.stream}:dead-letters"
+        letters = batch.stream + LETTERS
         state = (await self._target.open([self._stream(letters, source_address)])).streams[letters]
         buried = _parse(state.run)
         if any(first <= position <= last for first, last in buried):
             return
         covered = run_arithmetic.below(buried, batch.from_)[-REMEMBERED_RUNS:]
         uncovered = run_arithmetic.from_position(buried, batch.from_)
-        with_this = run_arithmetic.join(sorted((*covered, *uncovered, (position, position))))
+        others = (*covered, *uncovered)[1 - RUNS_MOST :]
+        with_this = run_arithmetic.join(sorted((*others, (position, position))))
         stream = self._stream(letters, source_address, _format(with_this))
         number = state.next or 0
         assert batch.block is not None
@@ -144,6 +153,9 @@ class DeadLetters:
         if answer.verdict is Verdict.REFUSED and answer.reason.startswith(_TOO_LARGE):
             small = reduced(message, self._bridge, batch.stream, position, reason)
             answer = await self._store(stream, number, alone, letter(small, *where))
+        if answer.verdict is Verdict.REFUSED and answer.reason.startswith(_BAD_ID):
+            unnamed = replace(alone, ids=())
+            answer = await self._store(stream, number, unnamed, letter(message, *where))
         if answer.verdict is not Verdict.STORED:
             refused = answer.verdict is Verdict.REFUSED
             raise DeadLetterFailed(answer.reason or answer.verdict.value, for_good=refused)
@@ -166,5 +178,6 @@ def _format(runs: Runs) -> str:
 
 
 def _parse(text: str) -> Runs:
-    pairs = (run.split("-") for run in text.split(",") if run)
-    return tuple((int(first), int(last)) for first, last in pairs)
+    # An older node cuts the text short: what cannot be read is not known, and may get a second letter.
+    found = (_RUN.fullmatch(run) for run in text.split(","))
+    return tuple((int(run[1]), int(run[2])) for run in found if run is not None)

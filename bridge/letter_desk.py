@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from bridge import hops
+from bridge.addresses import check_name
 from bridge.block import encode_message, pack
 from bridge.dead_letters import LETTER_HEADERS, REDUCED_HEADER, original
+from bridge.errors import InvalidAddress
 from bridge.journal import letters
+from bridge.journal.arrivals import Came
 from bridge.journal.journal import Journal
 from bridge.journal.units import ReplayUnit, Resent
 from bridge.message import Message
@@ -20,6 +24,8 @@ LETTERS_AT_ONCE: Final = 500
 BYTES_AT_ONCE: Final = 8 * 1024 * 1024
 #: Letters read in one step.
 _STEP: Final = 500
+#: A position in its letter's header: ASCII digits, as many as 2^50 has.
+_POSITION: Final = re.compile(r"[0-9]{1,16}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +88,7 @@ class LetterDesk:
         for address in self._addresses:
             at = after
             while page := await self._journal.look(letters.read_found, address, at, most):
-                of_letters = [entry for entry in page if is_letter(entry.message)]
+                of_letters = [entry for entry in page if is_letter(entry)]
                 found.extend(of_letters)
                 at = page[-1].position
                 if len(page) < most or len(of_letters) == len(page):
@@ -152,8 +158,14 @@ class LetterDesk:
             return "its message did not fit here: only its coordinates are known"
         bridge, address = _text(message, "core-bridge-bridge"), _text(message, "core-bridge-address")
         route = self._routes.get(bridge)
+        if entry.came is not Came.BURIED_HERE:
+            return "a bridge of another node buried it: it is sent again there"
         if route is None:
             return f"the bridge {bridge} is not one of this node's"
+        try:
+            check_name(address, "core-bridge-address")
+        except InvalidAddress as error:
+            return f"{error.code}: {error.detail}"
         encoded, of = encode_message(original(message)), entry.block
         block = pack([encoded], of.ids, of.origins, of.hops)
         if route.target_address is not None:
@@ -163,10 +175,14 @@ class LetterDesk:
         return Resent(entry.position, entry.from_, to, route.bridge, block.hopped(before))
 
 
-def is_letter(message: Message) -> bool:
-    """Whether a bridge buried it; clients may send to the address, too."""
+def is_letter(entry: letters.Found) -> bool:
+    """Whether a bridge buried it; clients may send to the address, too, whatever headers they set."""
+    if entry.came not in (Came.BURIED_HERE, Came.BURIED):
+        return False
+    message = entry.message
     names = {name for name, _ in message.headers}
-    return names.issuperset(LETTER_HEADERS) and _text(message, "core-bridge-position").isdecimal()
+    number = _text(message, "core-bridge-position")
+    return names.issuperset(LETTER_HEADERS) and bool(_POSITION.fullmatch(number))
 
 
 def described(entry: letters.Found) -> Letter:

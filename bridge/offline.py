@@ -21,7 +21,7 @@ from bridge.journal import branching
 from bridge.journal.journal import Journal
 from bridge.journal.options import JournalOptions
 from bridge.journal.queues import Forgotten
-from bridge.journal.units import Branch, BranchUnit, ForgetUnit, QueueUnit
+from bridge.journal.units import Branch, BranchUnit, DisownUnit, ForgetUnit, QueueUnit
 from bridge.ports import Source, Target
 from bridge.positions import Decision, Start
 from bridge.settings import load
@@ -171,6 +171,18 @@ async def forget_bridge(path: Path, name: str, address: str | None, approve: App
         lines += [f"{stream}: forgets which of its messages have a dead letter" for stream in left.letters]
         if approve(lines):
             await journal.submit(ForgetUnit, bridge=name, address=address, really=True)
+
+
+async def forget_owner(path: Path, name: str, approve: Approve) -> None:
+    """Let what the bridge `name` has delivered here belong to the first that opens it again.
+
+    Raises: SettingsInvalid; JournalFailed: the node runs; NotFound: no such bridge has delivered here.
+    """
+    settings = read_settings(path)
+    async with open_journal(journal_options(settings)) as journal:
+        owners = await journal.submit(DisownUnit, bridge=name, really=False)
+        if approve([f"{stream}: forgets that it belongs to {owner}" for stream, owner in owners.items()]):
+            await journal.submit(DisownUnit, bridge=name, really=True)
 
 
 async def _lags(journal: Journal, name: str) -> list[tuple[str, int]]:

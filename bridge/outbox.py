@@ -14,6 +14,8 @@ from bridge.journal.journal import Journal
 
 #: Most lines copied with one fsync.
 LINES: Final = 5000
+#: And their bytes: a line is as long as the lists of its batch.
+LINES_BYTES: Final = 4 * 1024 * 1024
 #: How long lines may wait to be copied together, and how often files are looked at, in seconds.
 GATHER_S: Final = 0.2
 TICK_S: Final = 1.0
@@ -74,10 +76,10 @@ class OutboxCopier:
 
     async def _copy(self) -> bool:
         """Copy once; True where there may be more."""
-        rows = await self._journal.lines(self._copied, LINES)
+        rows = await self._journal.lines(self._copied, LINES, LINES_BYTES)
         if not rows:
             return False
         await asyncio.to_thread(self._segments.write, [line for _, line in rows])
         self._copied = rows[-1][0]
         await self._journal.forget_lines(self._copied)
-        return len(rows) == LINES
+        return len(rows) == LINES or sum(len(line) for _, line in rows) >= LINES_BYTES

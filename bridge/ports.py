@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from bridge.batch import Batch
 from dedup.verdict import Verdict
+
+#: Ends the identity of the stream that a stream's dead letters are (`bridge.dead_letters`).
+LETTERS: Final = ":dead-letters"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from bridge.batch import Batch
 from bridge.clock import Clock
 from bridge.dead_letters import DeadLetterFailed
 from bridge.errors import TargetUnavailable
+from bridge.letters_ahead import LETTERS_AHEAD, ahead, divided
 from bridge.ports import Receipt, Source, Target
 from bridge.put_off import PutOff
 from bridge.window import Window
@@ -141,25 +142,34 @@ class Pump:
             if target_lost:
                 _raise_error(losing)
         finally:
-            for entry in self._in_flight:
-                self.window.confirmed(entry.batch.size, entry.batch.count)
-                self.counts.resent += entry.batch.count
-            deliveries = [entry.delivery for entry in self._in_flight]
-            self._in_flight.clear()
-            await _cancel(settling, sending, stopping, losing, *deliveries, self._covering)
+            await _cancel(settling, sending, stopping, losing, *self._let_go(), self._covering)
+            # An error knows this frame, and its task the error: they are not to keep each other, and batches.
+            del settling, sending, stopping, losing
+
+    def _let_go(self) -> Sequence[asyncio.Task[Sequence[Receipt]]]:
+        """Drop what is in flight; answers the deliveries, which are to be ended."""
+        deliveries = [entry.delivery for entry in self._in_flight]
+        for entry in self._in_flight:
+            self.window.confirmed(entry.batch.size, entry.batch.count)
+            self.counts.resent += entry.batch.count
+        self._in_flight.clear()
+        self._held.clear()
+        return deliveries
 
     # -- sending ---------------------------------------------------------------------------------------
 
     async def _send(self) -> None:
         while True:
             await self._open_due()
-            batches = await self._read()
-            if batches is None:
-                continue
-            if not batches:
-                await self.open_new_streams()
-            for read in batches:
-                await self._pass_on(read)
+            await self._pass_all_on(await self._read())  # by no name: nothing is kept while it reads on
+
+    async def _pass_all_on(self, batches: Sequence[Batch] | None) -> None:
+        if batches is None:
+            return
+        if not batches:
+            await self.open_new_streams()
+        for read in batches:
+            await self._pass_on(read)
 
     async def _read(self) -> Sequence[Batch] | None:
         """The next batches; None: a stream is to be opened again first."""
@@ -176,9 +186,20 @@ class Pump:
             return None
         finally:
             self._reading = None
+            del reading  # it knows the task, the task how it was cancelled, and that this frame: see `run`
 
     async def _pass_on(self, read: Batch) -> None:
         """Send it, or keep it where it is coverage alone; what is put off meanwhile is read again later."""
+        if not read.refusals and not self.memory.refused.get(read.stream):
+            await self._pass_on_part(read)
+            return
+        refused = self.memory.refused.setdefault(read.stream, set())
+        for part in divided(read, refused):
+            while self._is_in_flight(read.stream) and ahead(part, refused) > LETTERS_AHEAD:
+                await self._change()
+            await self._pass_on_part(part)
+
+    async def _pass_on_part(self, read: Batch) -> None:
         if read.stream not in self._put_off and read.refusals:
             await self._bury_refusals(read)
         if read.stream in self._put_off:
@@ -199,11 +220,12 @@ class Pump:
 
     def _may_send(self, batch: Batch) -> bool:
         """Whether there is room, and the target knows where the stream begins."""
-        if batch.stream in self.memory.unseen and any(
-            entry.batch.stream == batch.stream for entry in self._in_flight
-        ):
+        if batch.stream in self.memory.unseen and self._is_in_flight(batch.stream):
             return False
         return self.window.has_room(batch.size)
+
+    def _is_in_flight(self, stream: str) -> bool:
+        return any(entry.batch.stream == stream for entry in self._in_flight)
 
     def _send_now(self, batch: Batch) -> None:
         self.window.sent(batch.size, batch.count)
@@ -272,8 +294,8 @@ class Pump:
             if not self._in_flight:
                 await self._change()
                 continue
+            (receipt,) = await self._in_flight[0].delivery  # by no name: its error will know this frame
             entry = self._in_flight[0]
-            (receipt,) = await entry.delivery
             await self._take(entry.batch, receipt)
             self._in_flight.popleft()
             self.window.confirmed(entry.batch.size, entry.batch.count)
@@ -380,4 +402,7 @@ def _raise_error(task: asyncio.Task[Any]) -> None:
         return
     if task.cancelled():
         raise TargetUnavailable("an end gave up its work without a reason")
-    task.result()
+    try:
+        task.result()
+    finally:
+        del task  # as in `run`

@@ -322,6 +322,7 @@ class Relay:
             working.cancel()
             stopping.cancel()
             await asyncio.gather(working, stopping, return_exceptions=True)
+            del working, stopping  # their errors know this frame
 
     # -- opening ---------------------------------------------------------------------------------------
 

@@ -20,6 +20,18 @@ def positions(runs: Iterable[Run]) -> Iterator[int]:
         yield from range(first, last + 1)
 
 
+def at(runs: Iterable[Run], indices: Iterable[int]) -> Iterator[int]:
+    """The positions at these places of `positions`, which ascend; none of the others is made."""
+    ahead = iter(runs)
+    first = last = 0
+    before = end = 0
+    for place in indices:
+        while place >= end:
+            first, last = next(ahead)
+            before, end = end, end + last - first + 1
+        yield first + place - before
+
+
 def index(runs: Iterable[Run], position: int) -> int:
     """At which place of `positions` a position stands; -1: at none."""
     before = 0

@@ -1,4 +1,4 @@
-"""`core-bridge forget --bridge NAME [--address A] | --queue ADDRESS NAME`: drop what nobody will come for."""
+"""`core-bridge forget --bridge NAME [--address A] | --queue ADDRESS NAME | --owner BRIDGE`: drop, or hand on."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ _EPILOG = f"""\
 --bridge drops the queues of a bridge that is in the settings no more, with the messages that only they hold,
 and what was confirmed to it. With --address, what it left at one address: also of a bridge that is in the
 settings, where its queue-name leaves the address out now. --queue drops a readers' queue. The node must be
-stopped. What a bridge of that name has delivered to this node stays known.
+stopped. What a bridge of that name has delivered to this node stays known. --owner keeps that, too, and hands
+it on: the streams that a bridge of another node has delivered here belong to the user and the node that wrote
+them first; after this they belong to the first that opens them.
 {SAYS_FIRST}
 
 examples:
   {PROGRAM} forget --bridge orders-to-hub
   {PROGRAM} forget --bridge orders-to-hub --address orders.old
   {PROGRAM} forget --queue orders billing
+  {PROGRAM} forget --owner orders-to-hub
 
 {EXIT_CODES}
 """
@@ -37,6 +40,7 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
     what.add_argument("--bridge", metavar="NAME", help="a bridge that is in the settings no more")
     parser.add_argument("--address", metavar="A", help="with --bridge: only what it left at this address")
     what.add_argument("--queue", nargs=2, metavar=("ADDRESS", "NAME"), help="a readers' queue")
+    what.add_argument("--owner", metavar="BRIDGE", help="whose the positions of a bridge to this node are")
     add_switches(parser)
     parser.set_defaults(run=_run)
 
@@ -54,6 +58,8 @@ async def _forget(arguments: argparse.Namespace, decision: Decision) -> None:
     path = Path(arguments.settings)
     if arguments.bridge is not None:
         await offline.forget_bridge(path, arguments.bridge, arguments.address, decision.approve)
+    elif arguments.owner is not None:
+        await offline.forget_owner(path, arguments.owner, decision.approve)
     else:
         address, queue = arguments.queue
         await offline.forget_queue(path, address, queue, decision.approve)

@@ -41,8 +41,12 @@ class User:
 class Principal:
     """A caller that is known, and its rights. The token is not in it."""
 
-    def __init__(self, name: str, send: Sequence[str], receive: Sequence[str], *, link: bool) -> None:
+    def __init__(
+        self, name: str, send: Sequence[str], receive: Sequence[str], *, link: bool, user: bool = True
+    ) -> None:
+        """`user`: it is a user of the settings; the others have every right."""
         self.name = name
+        self.is_user = user
         self.may_link = link
         self._send = _Right(send)
         self._receive = _Right(receive)
@@ -90,7 +94,7 @@ class _Right:
 
 def every_right(name: str) -> Principal:
     """A caller that may do everything."""
-    return Principal(name, ("#",), ("#",), link=True)
+    return Principal(name, ("#",), ("#",), link=True, user=False)
 
 
 class Guard:

@@ -12,6 +12,7 @@ from bridge.clock import Clock
 from bridge.http.answers import Answer, answer
 from bridge.http.bodies import read_value, wants_msgpack
 from bridge.http.codec import Decoder
+from bridge.http.guard import Principal
 from bridge.link.asking import QUESTION_MOST, Held, Question
 from bridge.link.frames import Hello
 from bridge.link.receiving import NodeIdentity
@@ -26,14 +27,17 @@ class LinkService:
 
     def __init__(
         self,
-        make_target: Callable[[Hello], Target],
+        make_target: Callable[[Hello, Principal], Target],
         identity: NodeIdentity,
         *,
         call_timeout_ms: int,
         clock: Clock,
         answer: Callable[[Question], Awaitable[Held]],
     ) -> None:
-        """`make_target` makes the local target of the bridge that HELLO names; `answer` says what is here."""
+        """`make_target` makes the local target of the bridge that HELLO names, for the caller.
+
+        `answer` says what is here.
+        """
         self._make_target = make_target
         self._identity = identity
         self._call_timeout_ms = call_timeout_ms
@@ -41,23 +45,24 @@ class LinkService:
         self._answer = answer
         self._stopping = asyncio.Event()
 
-    async def serve(self, request: web.Request, _principal: object) -> web.StreamResponse:
+    async def serve(self, request: web.Request, principal: Principal) -> web.StreamResponse:
         """One link, from the upgrade to its end. Credentials have been checked."""
         return await serve_link(
             request,
-            self._make_target,
+            lambda hello: self._make_target(hello, principal),
             identity=self._identity,
             call_timeout_ms=self._call_timeout_ms,
             stopping=self._stopping,
             clock=self._clock,
         )
 
-    async def held(self, request: web.Request, _principal: object) -> Answer:
+    async def held(self, request: web.Request, principal: Principal) -> Answer:
         """``POST /v1/link/held``: what this node has of messages that are to be sent again.
 
-        Raises: UnsupportedMediaType, MessageTooLarge, Malformed, JournalUnavailable.
+        Raises: UnsupportedMediaType, MessageTooLarge, Malformed, Forbidden, JournalUnavailable.
         """
         question: Question = await read_value(request, _QUESTION, QUESTION_MOST, self._call_timeout_ms / 1000)
+        principal.check_send(question.address)
         return answer(await self._answer(question), msgpack=wants_msgpack(request))
 
     def stop(self) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from enum import IntEnum
+from typing import Final, NamedTuple
 
 from bridge.block import Block, IndexedId, pack
 from bridge.journal.options import BLOCK_BYTES, LARGE_BYTES
@@ -12,6 +13,25 @@ from bridge.journal.state import AddressState
 
 #: What a block takes besides its messages, at least.
 BLOCK_OVERHEAD_BYTES: Final = 96
+
+
+class Came(IntEnum):
+    """How a block came to its address: `blocks.buried`. What older versions stored counts as BURIED_HERE."""
+
+    #: Clients sent it.
+    SENT = 0
+    #: Over a bridge.
+    RELAYED = -1
+    #: A dead letter, from a bridge of this node: what sending it again goes by was written here.
+    BURIED_HERE = 1
+    #: A dead letter from a bridge of another node.
+    BURIED = 2
+
+
+class _Bridged(NamedTuple):
+    block: Block
+    came: Came
+
 
 #: Encoded messages of clients, and their producers' IDs by index.
 Sent = tuple[list[bytes], list[IndexedId]]
@@ -22,7 +42,7 @@ class Arrivals:
     """Blocks of bridges, and clients' messages between them, in order."""
 
     address: AddressState
-    chunks: list[Block | Sent] = field(default_factory=list)
+    chunks: list[_Bridged | Sent] = field(default_factory=list)
     count: int = 0
     #: Bytes, about: what they take of the file is known when they are stored.
     size: int = 0
@@ -31,7 +51,7 @@ class Arrivals:
         """Clients' messages; answers how many came before them."""
         before = self.count
         last = self.chunks[-1] if self.chunks else None
-        if isinstance(last, tuple):
+        if last is not None and not isinstance(last, _Bridged):
             offset = len(last[0])
             last[0].extend(encoded)
             last[1].extend((offset + index, value) for index, value in ids)
@@ -42,20 +62,20 @@ class Arrivals:
         self.size += sum(map(len, encoded)) + sum(len(value) for _, value in ids)
         return before
 
-    def add_block(self, block: Block) -> None:
+    def add_block(self, block: Block, came: Came = Came.RELAYED) -> None:
         """A block that came over a bridge."""
-        self.chunks.append(block)
+        self.chunks.append(_Bridged(block, came))
         self.count += block.count
         self.size += block.size + BLOCK_OVERHEAD_BYTES
 
-    def blocks(self) -> Iterator[tuple[Block, bool]]:
-        """The blocks to store, and whether clients sent them."""
+    def blocks(self) -> Iterator[tuple[Block, Came]]:
+        """The blocks to store, and how they came."""
         for chunk in self.chunks:
-            if isinstance(chunk, Block):
-                yield chunk, False
+            if isinstance(chunk, _Bridged):
+                yield chunk
             else:
                 for block in cut_blocks(*chunk):
-                    yield block, True
+                    yield block, Came.SENT
 
 
 def cut_blocks(encoded: Sequence[bytes], ids: Sequence[IndexedId]) -> Iterator[Block]:

@@ -8,20 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from bridge import hops
 from bridge import runs as run_arithmetic
 from bridge.batch import Batch
-from bridge.block import Block, encode_message, merge
+from bridge.block import Block, Origin, merge
 from bridge.journal.stored import END, StoredBlock
 from bridge.runs import Runs
+
+#: Most messages of a batch, and so entries of each of its lists: what a link takes (`bridge.link.limits`).
+MESSAGES_MOST: Final = 2**17
+#: What an entry of a list takes in a frame beside a text: its head, and two numbers of nine bytes.
+ENTRY_BYTES: Final = 24
+#: And one of hops: its head, a number, and the hop that it is going to take.
+_HOPS_BYTES: Final = 8 + hops.HOP_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class Cutter:
     """How a bridge wants its batches."""
 
-    #: Largest batch in bytes of messages (`producer-window-size`); one message may be larger.
+    #: Largest batch in bytes of its frame (`producer-window-size`); one message may be larger.
     batch_bytes: int
     #: From here a message travels in a batch of its own (`min-large-message-size`).
     large_bytes: int
@@ -37,21 +45,23 @@ class Cutter:
         together: list[StoredBlock] = []
         size = 0
         for piece in self._pieces(stream, blocks, at, upto):
-            if together and not self._fits(together[-1].block, size, piece.block):
+            weight = _weight(piece, together[-1] if together else None)
+            if together and not self._fits(together[-1].block, size + weight, piece.block, piece.end - at):
                 batches.append(self._batch(stream, together, at))
                 at, size = together[-1].end, 0
                 together = []
+                weight = _weight(piece, None)
             together.append(piece)
-            size += _weight(piece.block)
+            size += weight
         if together:
             batches.append(self._batch(stream, together, at))
         return batches
 
-    def _fits(self, last: Block, size: int, block: Block) -> bool:
-        """Whether `block` may go into a batch of `size` bytes that ends with `last`."""
+    def _fits(self, last: Block, size: int, block: Block, positions: int) -> bool:
+        """Whether `block` may follow `last` in a batch that then has `size` bytes and so many positions."""
         alone = max(last.largest, block.largest) >= self.large_bytes
         alike = bool(last.origins) == bool(block.origins)  # `merge` takes either all stamped or none
-        return not alone and alike and size + _weight(block) <= self.batch_bytes
+        return not alone and alike and size <= self.batch_bytes and positions <= MESSAGES_MOST
 
     def _pieces(
         self, stream: str, blocks: Iterable[StoredBlock], at: int, upto: int
@@ -64,9 +74,10 @@ class Cutter:
             block = stored.block.part(low - stored.first, high - stored.first)
             if self.stamp:
                 block = block.stamped(stream, ((low, high - 1),))
-            whole = block.size <= self.batch_bytes and block.largest < self.large_bytes
-            if block.count == 1 or whole:
-                yield StoredBlock(low, stored.stored_ms, block)
+            piece = StoredBlock(low, stored.stored_ms, block)
+            small = block.largest < self.large_bytes and block.count <= MESSAGES_MOST
+            if block.count == 1 or (small and _weight(piece, None) <= self.batch_bytes):
+                yield piece
             else:
                 for start, stop in self._divisions(block):
                     yield StoredBlock(low + start, stored.stored_ms, block.part(start, stop))
@@ -74,13 +85,15 @@ class Cutter:
     def _divisions(self, block: Block) -> Iterator[tuple[int, int]]:
         """Where to divide a block, as index ranges ``[start, stop)``."""
         start = size = 0
-        for index, message in enumerate(block.messages()):
-            length = len(encode_message(message))
-            alone = length >= self.large_bytes
-            if index > start and (alone or size + length > self.batch_bytes):
+        beside = _beside(block)
+        for index, encoded in enumerate(block.encoded()):
+            alone = len(encoded) >= self.large_bytes
+            weight = len(encoded) + beside.get(index, 0)
+            full = size + weight > self.batch_bytes or index - start >= MESSAGES_MOST
+            if index > start and (alone or full):
                 yield start, index
                 start, size = index, 0
-            size += length
+            size += weight
             if alone:
                 yield start, index + 1
                 start, size = index + 1, 0
@@ -106,10 +119,50 @@ class Cutter:
 
 def _refusals(runs: Runs, refused: Sequence[tuple[int, int, str]]) -> tuple[tuple[int, str], ...]:
     """What `hops.taken` refused, by position."""
-    places = list(run_arithmetic.positions(runs))
-    return tuple((places[index], reason) for first, end, reason in refused for index in range(first, end))
+    found = [(index, reason) for first, end, reason in refused for index in range(first, end)]
+    places = run_arithmetic.at(runs, (index for index, _ in found))
+    return tuple((place, reason) for place, (_, reason) in zip(places, found, strict=True))
 
 
-def _weight(block: Block) -> int:
-    """What a block takes of a batch: its hops, too, of which small messages by turns have many."""
-    return block.size + hops.size(block.hops)
+def _weight(piece: StoredBlock, before: StoredBlock | None) -> int:
+    """What a block takes of a batch, in bytes of its frame, behind `before`, which `merge` joins it to.
+
+    Most of small messages that came by turns are not their bodies: each may have its own run, ID, place of
+    origin and hops. What every batch has at least once is not counted, or a block of a batch's size would be
+    divided for it.
+    """
+    block = piece.block
+    follows = before is None or before.end == piece.first
+    size = block.size + ENTRY_BYTES * (len(block.ids) + (not follows))
+    origins = block.origins
+    if origins:
+        if before is None or (before.block.origins and _continues(before.block.origins[-1], origins[0])):
+            origins = origins[1:]
+        size += sum(_origin_bytes(stream) for stream, _, _ in origins)
+    passed = block.hops[1:] if before is None else block.hops
+    return size + hops.size(passed) + _HOPS_BYTES * len(passed)
+
+
+def _beside(block: Block) -> dict[int, int]:
+    """The same of each message but the first, by its index, and but for its encoding."""
+    found: dict[int, int] = {}
+    for index, value in block.ids:
+        found[index] = ENTRY_BYTES + len(value)
+    index = 0
+    for stream, first, last in block.origins:
+        found[index] = found.get(index, 0) + _origin_bytes(stream)
+        index += last - first + 1
+    index = 0
+    for count, passed in block.hops:
+        found[index] = found.get(index, 0) + _HOPS_BYTES + len(passed)
+        index += count
+    found.pop(0, None)
+    return found
+
+
+def _continues(before: Origin, origin: Origin) -> bool:
+    return before[0] == origin[0] and before[2] + 1 == origin[1]
+
+
+def _origin_bytes(stream: str) -> int:
+    return ENTRY_BYTES + (len(stream) if stream.isascii() else len(stream.encode()))

@@ -14,10 +14,13 @@ from bridge.file_lock import FileLock, LockHeld
 from bridge.journal.stored import PAGE_BYTES
 
 #: Raised by one with every change of schema.sql; `_MIGRATIONS` leads from each to the next.
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 _MIGRATIONS: Final[dict[int, str]] = {
     1: "ALTER TABLE positions ADD COLUMN moved_to TEXT NOT NULL DEFAULT ''",
     2: "ALTER TABLE blocks ADD COLUMN hops BLOB",
+    3: "ALTER TABLE blocks ADD COLUMN buried INTEGER NOT NULL DEFAULT 1;"
+    "ALTER TABLE positions ADD COLUMN principal TEXT NOT NULL DEFAULT '';"
+    "ALTER TABLE positions ADD COLUMN node TEXT NOT NULL DEFAULT ''",
 }
 
 #: Memory a connection may use for pages.

@@ -18,6 +18,7 @@ from bridge.journal.units import (
     CommitUnit,
     DeleteAddressUnit,
     DeliverUnit,
+    DisownUnit,
     ForgetUnit,
     LeaseEndUnit,
     LeaseUnit,
@@ -107,6 +108,8 @@ def _apply(group: Group, connection: sqlite3.Connection, unit: Unit) -> None:  #
             branching.branch(group, unit)
         case ForgetUnit():
             queues.forget_bridge(group, unit)
+        case DisownUnit():
+            relayed.disown(group, unit)
         case OutboxUnit():
             queues.forget_lines(group, unit)
         case CacheUnit():

@@ -29,6 +29,7 @@ from bridge.journal.database import FILE_NAME, CannotGrow, DirectoryLock
 from bridge.journal.notices import Notices
 from bridge.journal.opening import Identity, prepare
 from bridge.journal.options import INBOX_BYTES, JournalOptions
+from bridge.journal.outbox_lines import read_lines
 from bridge.journal.pages import PageSize
 from bridge.journal.reading_threads import Readers, readable
 from bridge.journal.room import Room
@@ -358,9 +359,9 @@ class Journal:
             raise AddressNotFound(f"no address {address}", key="address", found=address)
         return row
 
-    async def lines(self, after: int, most: int) -> Sequence[tuple[int, bytes]]:
+    async def lines(self, after: int, most: int, most_bytes: int = END) -> Sequence[tuple[int, bytes]]:
         """Delivery-log lines in the outbox after line id `after`. Raises: JournalUnavailable."""
-        return await self.look(reader.read_lines, after, most)
+        return await self.look(read_lines, after, most, most_bytes)
 
     async def forget_lines(self, upto: int) -> None:
         """Lines up to this one are on disk in their segment."""

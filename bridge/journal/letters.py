@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from bridge.block import Block
 from bridge.cursor import Cursor
+from bridge.journal.arrivals import Came
 from bridge.journal.group import Group
 from bridge.journal.options import REPLAYED_QUEUE, bridge_queue_name
 from bridge.journal.reader import find_address, find_blocks, read_block, stamped_ids
@@ -32,6 +33,8 @@ class Found:
     message: Message
     #: The message alone, with its ID and origin.
     block: Block
+    #: How it came there.
+    came: Came
 
     @property
     def duplicate_id(self) -> bytes | None:
@@ -85,10 +88,13 @@ def _messages(
             return
         for first in firsts:
             block = read_block(connection, first).block
+            (buried,) = connection.execute("SELECT buried FROM blocks WHERE first = ?", (first,)).fetchone()
+            came = Came(buried)
             for index, message in enumerate(block.messages()):
                 position = first + index
                 if position >= start:
-                    yield Found(address, position, last_end, message, block.part(index, index + 1))
+                    alone = block.part(index, index + 1)
+                    yield Found(address, position, last_end, message, alone, came)
                 last_end = position + 1
             start = first + block.count
 

@@ -7,6 +7,7 @@ import sqlite3
 from bridge.cursor import Cursor
 from bridge.journal.id_rows import load_ids
 from bridge.journal.options import JournalOptions
+from bridge.journal.owners import Owner
 from bridge.journal.state import AddressState, PositionState, QueueState, SettledState, State, source_of
 from dedup.cache import IdCache
 
@@ -26,10 +27,11 @@ def load_state(connection: sqlite3.Connection, options: JournalOptions) -> State
     ):
         cursor = Cursor.unpack(next_position, packed)
         state.add_queue(state.by_id[address_id], QueueState(queue_id, name, bridge, cursor))
-    for bridge, stream, *rest in connection.execute(
-        "SELECT bridge, stream, next, run, checksum, epoch, moved_to FROM positions"
+    for bridge, stream, principal, node, *rest in connection.execute(
+        "SELECT bridge, stream, principal, node, next, run, checksum, epoch, moved_to FROM positions"
     ):
         position = state.positions[bridge, stream] = PositionState(*rest)
+        position.owner = Owner(principal, node)
         if position.next is not None:
             state.brought.add((bridge, source_of(stream)))
     for bridge, stream, *rest in connection.execute(

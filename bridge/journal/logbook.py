@@ -121,11 +121,11 @@ class Logbook:
     ) -> None:  # fmt: skip
         ids: list[tuple[int | None, bytes]] = []
         known: Runs = ()
-        if rejected or (batch.block is not None and batch.block.ids):
-            places = list(run_arithmetic.positions(batch.runs))
-            own = batch.block.ids if batch.block is not None else ()
-            ids = [(places[index], value) for index, value in own if index not in rejected]
-            known = run_arithmetic.join((places[index], places[index]) for index in sorted(rejected))
+        if batch.block is not None and (rejected or batch.block.ids):
+            kept = [(index, value) for index, value in batch.block.ids if index not in rejected]
+            places = run_arithmetic.at(batch.runs, (index for index, _ in kept))
+            ids = [(place, value) for place, (_, value) in zip(places, kept, strict=True)]
+            known = run_arithmetic.join((at, at) for at in run_arithmetic.at(batch.runs, sorted(rejected)))
         self.lines.append(
             delivery_log.line(
                 side=side, node=self.node, node_id=self.node_id, bridge=bridge, lane=0, stream=batch.stream,

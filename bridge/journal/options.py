@@ -85,6 +85,8 @@ class JournalOptions:
     addresses: Mapping[str, Sequence[str]] = field(default_factory=dict)
     bridges: Sequence[BridgeQueue] = ()
     max_message_bytes: int = 16 * 1024 * 1024
+    #: Longest duplicate ID of a producer (`max-duplicate-id-size`).
+    max_id_bytes: int = 1024
     #: How long a unit waits for room (BLOCK, full disk).
     call_timeout_ms: int = 30_000
     #: Client transactions that may be held for want of room at a time, and their bytes; one more is refused.

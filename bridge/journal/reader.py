@@ -253,13 +253,6 @@ def describe_addresses(
     return described
 
 
-def read_lines(connection: sqlite3.Connection, after: int, most: int) -> Sequence[tuple[int, bytes]]:
-    """Delivery-log lines that wait in the outbox, in order."""
-    return connection.execute(
-        "SELECT line_id, line FROM outbox WHERE line_id > ? ORDER BY line_id LIMIT ?", (after, most)
-    ).fetchall()
-
-
 class Orphan(NamedTuple):
     """A bridge's queue that no bridge reads any more."""
 

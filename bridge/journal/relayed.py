@@ -2,21 +2,42 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Set
+from itertools import accumulate
+from typing import Annotated
 
 import msgspec
 
 from bridge import runs as run_arithmetic
 from bridge.batch import Batch
-from bridge.block import Block, encode_message
+from bridge.block import Block, FreshBlock, encode_message
 from bridge.cursor import Cursor
-from bridge.errors import Fenced, JournalUnavailable, Malformed, OutOfSequence, SourceGap, TargetRefused
+from bridge.errors import (
+    Fenced,
+    JournalUnavailable,
+    Malformed,
+    NotFound,
+    OutOfSequence,
+    SourceGap,
+    TargetRefused,
+)
 from bridge.journal.group import Group, Held
 from bridge.journal.options import bridge_queue_name
+from bridge.journal.owners import (
+    EVERY_RIGHT,
+    LETTER_STREAMS_MOST,
+    NOT_RECORDED,
+    STREAMS_MOST,
+    THIS_NODE,
+    Owner,
+    check_owner,
+)
 from bridge.journal.state import PositionState, SettledState, source_of
-from bridge.journal.units import BeginUnit, DeliverUnit, OpenUnit, SettleUnit
+from bridge.journal.units import BeginUnit, DeliverUnit, DisownUnit, OpenUnit, SettleUnit
+from bridge.message import Header
 from bridge.planted_losses import lose
-from bridge.ports import Receipt, StreamState
+from bridge.ports import LETTERS, Receipt, StreamState
 from bridge.runs import Runs
 from dedup.coverage import Outcome, judge
 from dedup.verdict import Verdict
@@ -24,21 +45,44 @@ from dedup.verdict import Verdict
 _elements = msgspec.msgpack.Decoder(list[msgspec.Raw])
 
 
+class _Readable(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A message as all that read it can, but for its body: copying bodies is most of what decoding takes."""
+
+    body: msgspec.Raw
+    key: bytes | None = None
+    headers: tuple[Header, ...] = ()
+    #: A whole number of eight bytes, as on Kafka.
+    timestamp: Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] = -1
+
+
+_readable = msgspec.msgpack.Decoder(list[_Readable])
+#: How a message begins (an array of one to four), and then its body: null, or bytes by their length.
+_HEADS = frozenset({0x91, 0x92, 0x93, 0x94})
+_BODIES = frozenset({0xC0, 0xC4, 0xC5, 0xC6})
+
+
 def open_stream(group: Group, unit: OpenUnit) -> None:
     """Issue a new epoch; from its commit on, older links of this stream are fenced.
 
     Raises:
-        TargetRefused: another bridge has adopted the stream (`previous-name`).
+        TargetRefused: another bridge has adopted the stream (`previous-name`), its positions are another
+            caller's, or the caller has as many streams as it may have.
     """
     key = (unit.bridge, unit.stream)
     position = group.state.positions.get(key)
+    if position is not None and position.next is not None:
+        check_owner(*key, position.owner, unit.owner)
     if unit.previous and (position is None or position.next is None):
         position = _adopted(group, unit, position)
     if position is None:
+        _check_room_for_stream(group, unit.stream, unit.owner)
         position = group.state.positions[key] = PositionState(None, "", 0, 0)
     if position.moved_to:
         raise _adopted_by_another(unit.bridge, position.moved_to, unit.stream)
     position.epoch += 1
+    # Nothing has been written yet, or an older version wrote it: then it is the first that comes.
+    if position.next is None or not position.owner.principal:
+        position.owner = unit.owner
     group.changed_positions[key] = position
     has_run = position.next is None and _has_run(group, unit)
     unit.result = StreamState(position.next, position.run, position.checksum, position.epoch, has_run)
@@ -65,9 +109,11 @@ def _adopted(group: Group, unit: OpenUnit, own: PositionState | None) -> Positio
         return own
     if before.moved_to:
         raise _adopted_by_another(unit.previous, before.moved_to, unit.stream)
+    if before.next is not None:
+        check_owner(unit.previous, unit.stream, before.owner, unit.owner)
     epoch = max(before.epoch, own.epoch if own is not None else 0)
-    moved = PositionState(before.next, before.run, before.checksum, epoch)
-    left = PositionState(None, "", 0, before.epoch + 1, unit.bridge)
+    moved = PositionState(before.next, before.run, before.checksum, epoch, owner=before.owner)
+    left = PositionState(None, "", 0, before.epoch + 1, unit.bridge, before.owner)
     for name, position in ((unit.bridge, moved), (unit.previous, left)):
         positions[name, unit.stream] = group.changed_positions[name, unit.stream] = position
     if moved.next is not None:
@@ -83,6 +129,33 @@ def _adopted_by_another(bridge: str, successor: str, stream: str) -> TargetRefus
         limit=successor,
         found=bridge,
     )
+
+
+def _check_room_for_stream(group: Group, stream: str, owner: Owner) -> None:
+    """What a user opens is kept for good. Raises: TargetRefused: it has opened too many streams."""
+    if owner.principal in (EVERY_RIGHT, THIS_NODE):
+        return
+    ending, most = (LETTERS, LETTER_STREAMS_MOST) if stream.endswith(LETTERS) else ("", STREAMS_MOST)
+    if group.state.streams_of(owner.principal, ending) >= most:
+        detail = f"TOO_MANY_STREAMS: {owner.principal} has {most} streams here, the most there may be"
+        raise TargetRefused(detail, "streams", most, most)
+
+
+def disown(group: Group, unit: DisownUnit) -> None:
+    """Let the positions of a bridge, and of its dead letters, belong to the first that opens them.
+
+    Raises:
+        NotFound: no bridge of this name has delivered here.
+    """
+    keys = [key for key in group.state.positions if key[0].partition("/")[0] == unit.bridge]
+    if not keys:
+        raise NotFound(f"no bridge {unit.bridge} has delivered here", key="bridge", found=unit.bridge)
+    unit.result = {stream: group.state.positions[name, stream].owner for name, stream in sorted(keys)}
+    if unit.really:
+        for key in keys:
+            position = group.state.positions[key]
+            position.owner = NOT_RECORDED
+            group.changed_positions[key] = position
 
 
 def deliver(group: Group, unit: DeliverUnit) -> None:
@@ -108,12 +181,12 @@ def deliver(group: Group, unit: DeliverUnit) -> None:
             limit=position.next,
             found=batch.from_,
         )
+    if batch.block is not None:
+        _check_readable(batch.block)  # before anything is made of what the batch says of itself
     if judgement.outcome is Outcome.DUPLICATE:
         group.log.replayed(unit, batch)
         unit.result = _receipt(group, batch, Verdict.DUPLICATE, judgement.next, duplicates=batch.count)
         return
-    if batch.block is not None:
-        _check_readable(batch.block)
     whole = batch.after(judgement.start)
     fresh = lose(unit.address, whole)
     refusal = _refusal(group, unit.address, fresh)
@@ -139,24 +212,40 @@ def deliver(group: Group, unit: DeliverUnit) -> None:
 def _check_readable(block: Block) -> None:
     """That the body is what its fields say: once stored, a damaged one would jam all that is behind it.
 
-    Walks over the elements without opening them: some 75 µs for 1000 messages of 1 KiB, where decoding
-    them takes 500. Here and not where frames arrive, so that it costs the event loop nothing.
+    Takes 0.2 to 0.3 µs a message. Here and not where frames arrive, so that it costs the event loop nothing.
+    What this process has encoded itself is what it says.
 
     Raises:
         Malformed, msgspec.DecodeError: it is not.
     """
+    if isinstance(block, FreshBlock):
+        return
     elements = _elements.decode(block.body)
     if len(elements) != block.count:
         raise Malformed(
             f"a block of {block.count} messages holds {len(elements)}", limit=block.count, found=len(elements)
         )
-    largest = max(map(len, elements))
+    sizes = list(map(len, elements))
+    largest = max(sizes)
     if largest > block.largest:
         raise Malformed(
             f"a block says its largest message has {block.largest} bytes; one has {largest}",
             limit=block.largest,
             found=largest,
         )
+    checksum = zlib.crc32(elements[-1])
+    if checksum != block.checksum:
+        raise Malformed(
+            f"a block says the checksum of its last message is {block.checksum}; found {checksum}",
+            limit=block.checksum,
+            found=checksum,
+        )
+    body = block.body
+    starts = list(accumulate(sizes, initial=len(body) - sum(sizes)))[:-1]
+    _readable.decode(body)
+    heads, bodies = {body[start] for start in starts}, {body[start + 1] for start in starts}
+    if not (heads <= _HEADS and bodies <= _BODIES):
+        block.messages()  # an encoding that nobody uses, or no message
 
 
 def _current(group: Group, unit: DeliverUnit) -> PositionState:
@@ -195,7 +284,7 @@ def _take(group: Group, unit: DeliverUnit, fresh: Batch) -> Set[int]:
             rejected |= {index for index, _ in known}
             kept = block.without(rejected)
     if kept is not None:
-        group.arrivals_of(address).add_block(kept)
+        group.arrivals_of(address).add_block(kept, unit.came)
     return rejected
 
 
@@ -211,6 +300,22 @@ def _refusal(group: Group, name: str, batch: Batch) -> tuple[int, str] | None:
     block = batch.block
     if block is None:
         return None
+    found = [one for one in (_too_large(group, name, batch, block), _bad_id(group, batch, block)) if one]
+    return min(found, default=None)
+
+
+def _bad_id(group: Group, batch: Batch, block: Block) -> tuple[int, str] | None:
+    """The first message whose producer's ID is one that no client may set."""
+    most = group.options.max_id_bytes
+    for index, value in block.ids:
+        if not 1 <= len(value) <= most:
+            rule = f"INVALID_DUPLICATE_ID: an ID has 1 to {most} bytes; found {len(value)}"
+            return next(run_arithmetic.at(batch.runs, (index,))), rule
+    return None
+
+
+def _too_large(group: Group, name: str, batch: Batch, block: Block) -> tuple[int, str] | None:
+    """The first message above what a message, or the address, may hold."""
     body_limit, address_limit = group.options.max_message_bytes, group.policy(name).max_size_bytes
     if block.largest <= min(body_limit, address_limit):
         return None

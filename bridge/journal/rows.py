@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from bridge.crash_points import crash_point
-from bridge.journal.arrivals import Arrivals
+from bridge.journal.arrivals import Arrivals, Came
 from bridge.journal.group import Group
 from bridge.journal.id_rows import add_ids, fit_ids
 from bridge.journal.stored import PAGE_BYTES, stored_bytes
@@ -23,8 +23,9 @@ _ROW_BYTES: Final = 2 * PAGE_BYTES
 
 _INSERT_BLOCK = (
     "INSERT INTO blocks"
-    " (first, address_id, count, ordinal, size, largest, checksum, stored_ms, ids, origins, hops, body)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    " (first, address_id, count, ordinal, size, largest, checksum, stored_ms, ids, origins, hops, body,"
+    " buried)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _UPSERT_ADDRESS = (
     "INSERT INTO addresses"
@@ -42,10 +43,11 @@ _UPSERT_QUEUE = (
     " ON CONFLICT (queue_id) DO UPDATE SET next = excluded.next, cursor = excluded.cursor"
 )
 _UPSERT_POSITION = (
-    "INSERT INTO positions (bridge, stream, next, run, checksum, epoch, moved_to)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?)"
+    "INSERT INTO positions (bridge, stream, next, run, checksum, epoch, moved_to, principal, node)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
     " ON CONFLICT (bridge, stream) DO UPDATE SET next = excluded.next, run = excluded.run,"
-    " checksum = excluded.checksum, epoch = excluded.epoch, moved_to = excluded.moved_to"
+    " checksum = excluded.checksum, epoch = excluded.epoch, moved_to = excluded.moved_to,"
+    " principal = excluded.principal, node = excluded.node"
 )
 _UPSERT_SETTLED = (
     "INSERT INTO settled (bridge, stream, upto, checksum, store) VALUES (?, ?, ?, ?, ?)"
@@ -96,16 +98,16 @@ def _write_arrivals(group: Group, connection: sqlite3.Connection, arrivals: Arri
     from_clients = []
     rows = []
     position = state.sequence
-    for block, is_client in arrivals.blocks():
+    for block, came in arrivals.blocks():
         ids = _encode(block.ids) if block.ids else None
         origins = _encode(block.origins) if block.origins else None
         hops = _encode(block.hops) if block.hops else None
         size = stored_bytes(block.body, ids, origins, hops)
         rows.append(
             (position, address.address_id, block.count, address.total, size, block.largest,
-             block.checksum, group.now_ms, ids, origins, hops, block.body)
+             block.checksum, group.now_ms, ids, origins, hops, block.body, came)
         )  # fmt: skip
-        if is_client:
+        if came is Came.SENT:
             from_clients.append((position, block))
         position += block.count
         address.total += block.count
@@ -162,10 +164,11 @@ def _write_changes(group: Group, connection: sqlite3.Connection) -> int:
     connection.executemany(
         _UPSERT_POSITION,
         [
-            (*key, position.next, position.run, position.checksum, position.epoch, position.moved_to)
+            (*key, position.next, position.run, position.checksum, position.epoch, position.moved_to,
+             *position.owner)
             for key, position in group.changed_positions.items()
         ],
-    )
+    )  # fmt: skip
     connection.executemany(
         _UPSERT_SETTLED,
         [

@@ -1,4 +1,4 @@
--- The journal's tables, version 3. `bridge.journal.database` says how earlier ones become it.
+-- The journal's tables, version 4. `bridge.journal.database` says how earlier ones become it.
 
 -- schema, node-id, incarnation, log-session
 CREATE TABLE meta (
@@ -46,6 +46,7 @@ CREATE TABLE blocks (
     largest    INTEGER NOT NULL,    -- bytes of its largest message
     checksum   INTEGER NOT NULL,    -- CRC-32 of its last message
     stored_ms  INTEGER NOT NULL,
+    buried     INTEGER NOT NULL DEFAULT 1,  -- 1, 2: dead letters, of this node's bridges and others' (`Came`)
     ids        BLOB,                -- msgpack [[index, id]] of producers' IDs; NULL: none
     origins    BLOB,                -- msgpack [[stream, first, last]]; NULL: first stored here
     hops       BLOB,                -- msgpack [[count, hops]] of all messages; NULL: none came over a bridge
@@ -73,6 +74,8 @@ CREATE TABLE positions (
     checksum INTEGER NOT NULL,
     epoch    INTEGER NOT NULL,      -- issued at each opening; only the newest may deliver
     moved_to TEXT NOT NULL DEFAULT '',  -- the bridge that adopted it (`previous-name`); '': none has
+    principal TEXT NOT NULL DEFAULT '', -- who may move it (`bridge.journal.owners`); '': the first that comes
+    node     TEXT NOT NULL DEFAULT '',  -- and from which node; '': from any
     PRIMARY KEY (bridge, stream)
 ) WITHOUT ROWID;
 

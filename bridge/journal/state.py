@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from bridge.cursor import Cursor
 from bridge.journal.options import REPLAYED_QUEUE, AddressPolicy
+from bridge.journal.owners import NOT_RECORDED, Owner
 from dedup.cache import IdCache
 
 #: Beyond every clock: kept for ever.
@@ -100,6 +101,8 @@ class PositionState:
     epoch: int
     #: The bridge that adopted it; empty: none has.
     moved_to: str = ""
+    #: Who may move it.
+    owner: Owner = NOT_RECORDED
     #: A batch of this epoch was not taken: nothing behind it may be, until the stream is opened again.
     blocked_epoch: int = 0
 
@@ -139,6 +142,13 @@ class State:
     retained: dict[int, int] = field(default_factory=dict)
     last_address_id: int = 0
     last_queue_id: int = 0
+
+    def streams_of(self, principal: str, ending: str = "") -> int:
+        """Streams whose positions are this caller's, of those whose identity has this ending."""
+        return sum(
+            position.owner.principal == principal and stream.endswith(ending)
+            for (_, stream), position in self.positions.items()
+        )
 
     def add_address(self, address: AddressState) -> None:
         """An address that is new, or was read."""

@@ -12,10 +12,12 @@ from bridge import runs as run_arithmetic
 from bridge.addresses import check_name
 from bridge.batch import Batch
 from bridge.errors import InvalidAddress, JournalUnavailable, Stopping, TargetRefused, TargetUnavailable
+from bridge.journal.arrivals import Came
 from bridge.journal.held import disjoint, positions_of, read_held
 from bridge.journal.journal import Journal
+from bridge.journal.owners import THIS_NODE, Caller
 from bridge.journal.units import DeliverUnit, OpenUnit, Unit
-from bridge.ports import Opened, Receipt, Stream, StreamState
+from bridge.ports import LETTERS, Opened, Receipt, Stream, StreamState
 from bridge.replays import is_forced, is_replay, planned_stream
 
 #: Longest that a batch is held until there is room (BLOCK, full disk); less where `call-timeout` is less.
@@ -35,10 +37,20 @@ class JournalTarget:
     """Implements `bridge.ports.Target` for one bridge; the rules are `bridge.journal.relayed`'s."""
 
     def __init__(
-        self, journal: Journal, bridge: str, *, check_producer_ids: bool, previous: str = ""
+        self,
+        journal: Journal,
+        bridge: str,
+        *,
+        check_producer_ids: bool,
+        previous: str = "",
+        caller: Caller | None = None,
     ) -> None:
-        """`previous`: the name that the bridge had before (`previous-name`); empty: none."""
+        """`previous`: the name that the bridge had before (`previous-name`); empty: none.
+
+        `caller`: who delivers; None: this node.
+        """
         self._journal = journal
+        self._caller = caller or Caller(node=journal.identity.node_id)
         self._bridge = bridge
         self._previous = previous
         self._check_producer_ids = check_producer_ids
@@ -52,18 +64,24 @@ class JournalTarget:
 
         Raises:
             TargetUnavailable: the journal failed or stops.
-            TargetRefused: no address here can have the name that a stream is to be stored under, or another
-                bridge has adopted what this one delivered (`previous-name`).
+            TargetRefused: no address here can have the name that a stream is to be stored under, the caller
+                may not send to it, its positions are another caller's, or another bridge has adopted what
+                this one delivered (`previous-name`).
         """
         for stream in streams:
             try:
                 check_name(stream.target_address, "target-address")
             except InvalidAddress as error:
                 raise TargetRefused(error.detail, error.key, error.limit, error.found) from error
+            self._caller.check_address(stream.target_address)
         with _unavailable():
             units = [
                 self._journal.send(
-                    OpenUnit, bridge=self._bridge, stream=stream.identity, previous=self._previous
+                    OpenUnit,
+                    bridge=self._bridge,
+                    stream=stream.identity,
+                    previous=self._previous,
+                    owner=self._caller.owns(stream.identity),
                 )
                 for stream in streams
             ]
@@ -128,22 +146,35 @@ class JournalTarget:
             epoch=opened.state.epoch,
             check_ids=self._check_producer_ids and _is_checked(batch.stream),
             held=held if opened.asks else frozenset(),
+            came=self._came(batch.stream),
             size=batch.size,
             deadline_ms=min(self._journal.deadline_ms(), self._journal.clock.monotonic_ms() + HOLD_MS),
         )
 
+    def _came(self, identity: str) -> Came:
+        """Whether what comes are dead letters: a slash is in no bridge's name (`bridge.dead_letters`)."""
+        if "/" not in self._bridge or not identity.endswith(LETTERS):
+            return Came.RELAYED
+        return Came.BURIED_HERE if self._caller.principal == THIS_NODE else Came.BURIED
+
     async def _answers(self, units: Sequence[Unit]) -> list[Any]:
         """What the journal says to all of them, or the first error."""
         futures = [unit.future for unit in units]
+        del units
         self._waiting.update(futures)
         try:
             answers = await asyncio.gather(*futures, return_exceptions=True)
         finally:
             self._waiting.difference_update(futures)
-        for answer in answers:
-            if isinstance(answer, BaseException):
-                raise answer
-        return answers
+            del futures
+        error = next((answer for answer in answers if isinstance(answer, BaseException)), None)
+        if error is None:
+            return answers
+        try:
+            raise error
+        finally:
+            # The error knows this frame, and the units know the error: they are not to keep each other.
+            del error, answers
 
     async def close(self) -> None:
         """Let what waits go; what the journal has been given it stores or not."""

@@ -10,6 +10,8 @@ from typing import Any, Literal
 from bridge.batch import Batch
 from bridge.block import Block
 from bridge.cursor import Interval
+from bridge.journal.arrivals import Came
+from bridge.journal.owners import Owner
 from bridge.store import Acknowledgement, Transaction
 
 
@@ -57,6 +59,8 @@ class OpenUnit(Unit):
     stream: str
     #: `previous-name`: whose position it adopts where it has none of its own; empty: nobody's.
     previous: str = ""
+    #: Who opens it.
+    owner: Owner
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -71,6 +75,7 @@ class DeliverUnit(Unit):
     check_ids: bool
     #: Positions of messages that are known to be at the address: left out, as those with a known ID are.
     held: Set[int] = frozenset()
+    came: Came = Came.RELAYED
     #: Messages left out because they, or their producers' IDs, were known at the address.
     rejected: int = 0
 
@@ -113,6 +118,15 @@ class BeginUnit(Unit):
     stream: str
     at: int
     store: str
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class DisownUnit(Unit):
+    """Let the positions of a bridge belong to the first that opens them. Answer: `{stream: Owner}` before."""
+
+    bridge: str
+    #: False: only say whose they are.
+    really: bool
 
 
 @dataclass(frozen=True, slots=True)

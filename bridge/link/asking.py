@@ -14,12 +14,17 @@ from msgspec import Meta
 
 from bridge.block import Origin
 from bridge.errors import TargetUnavailable
+from bridge.journal.held import by_stream, overlaps
 from bridge.link import limits
 from bridge.link.socket import Endpoint, post
 
 #: Where a node answers, and how large a question may be, in bytes.
 PATH: Final = f"{limits.PATH}/held"
 QUESTION_MOST: Final = 4 * limits.MIB
+#: Messages of one question: a plan sends at most 10,000 positions at a time (`bridge.replay_desk`).
+ENTRIES_MOST: Final = 16 * limits.KIB
+#: Messages of an answer; an address may hold one several times.
+HELD_MOST: Final = 1024 * limits.KIB
 #: What question and answer are.
 CONTENT_TYPE: Final = "application/msgpack"
 
@@ -35,9 +40,9 @@ class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     #: Where they will be stored.
     address: Annotated[str, Meta(max_length=limits.ADDRESS_MOST)]
     #: Where they were first stored.
-    origins: tuple[Origin, ...] = ()
+    origins: Annotated[tuple[Origin, ...], Meta(max_length=ENTRIES_MOST)] = ()
     #: Their producers' IDs.
-    ids: tuple[bytes, ...] = ()
+    ids: Annotated[tuple[bytes, ...], Meta(max_length=ENTRIES_MOST)] = ()
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -64,6 +69,24 @@ async def ask(endpoint: Endpoint, question: Question, timeout_ms: int) -> Held:
     """
     body = await post(endpoint, PATH, msgspec.msgpack.encode(question), CONTENT_TYPE, timeout_ms)
     try:
-        return _held.decode(body)
+        answer = _held.decode(body)
     except msgspec.DecodeError as error:
         raise TargetUnavailable(f"{endpoint.url}: its answer cannot be read: {error}") from error
+    if wrong := beside(question, answer):
+        raise TargetUnavailable(f"{endpoint.url}: {wrong}")
+    return answer
+
+
+def beside(question: Question, answer: Held) -> str:
+    """How the answer does not fit the question; empty: it does. Expands nothing of it."""
+    for known in answer.ids:
+        if known not in range(len(question.ids)):
+            return f"it knows ID {known}, and was asked for {len(question.ids)}"
+    wanted = by_stream(question.origins)
+    messages = 0
+    for stream, first, last in answer.origins:
+        asked = sum(high - low + 1 for low, high in overlaps(wanted.get(stream, ()), first, last))
+        if asked != last - first + 1:
+            return f"it has messages {first} to {last} of {stream}, which it was not asked for"
+        messages += last - first + 1
+    return f"it has {messages} messages: more than {HELD_MOST}" if messages > HELD_MOST else ""

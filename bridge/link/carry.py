@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from bridge import runs as run_arithmetic
 from bridge.batch import Batch
-from bridge.block import Block, encode_message
+from bridge.block import Block, Origin, encode_message
 from bridge.hops import HOP_BYTES, HOPS_MOST, Hops
 from bridge.link import limits
 from bridge.link.frames import BatchFrame, BrokenFrame, ReceiptFrame, clipped
@@ -77,27 +79,34 @@ def _block(frame: BatchFrame) -> Block:
     head = frame.body[:_BODY_HEADER_BYTES]
     if head != b"\xdd" + min(frame.count, 2**32 - 1).to_bytes(4, "big"):
         raise _broken("body", f"begin as an array32 of {frame.count}", head.hex() or "nothing")
+    size = len(frame.body) - _BODY_HEADER_BYTES
+    if frame.count * limits.MESSAGE_LEAST > size:
+        raise _broken("count", f"at most what {size} bytes of messages hold", frame.count)
     if frame.largest > len(frame.body):
         raise _broken("largest", f"at most the body's {len(frame.body)}", frame.largest)
-    size = len(frame.body) - _BODY_HEADER_BYTES
     if frame.largest * frame.count < size:
         raise _broken("largest", f"at least the mean of {frame.count} in {size} bytes", frame.largest)
-    _check_ascending("ids", [index for index, _ in frame.ids], 0, frame.count)
+    _check_ascending("ids", (index for index, _ in frame.ids), 0, frame.count)
     if frame.origins:
-        stamped = 0
-        for stream, first, last in frame.origins:
-            if not 0 <= first <= last <= limits.POSITION_MOST:
-                raise _broken("origins", f"ascend within 0 to {limits.POSITION_MOST}", f"{first} to {last}")
-            if len(stream) > limits.STREAM_MOST:
-                raise _broken("origins", f"streams of at most {limits.STREAM_MOST} characters", len(stream))
-            stamped += last - first + 1
-        if stamped != frame.count:
-            raise _broken("origins", f"{frame.count} positions, the count", stamped)
+        _check_origins(frame.origins, frame.count)
     if frame.hops:
         _check_hops(frame.hops, frame.count)
     return Block(
         frame.count, frame.body, frame.largest, frame.block_checksum, frame.ids, frame.origins, frame.hops
     )
+
+
+def _check_origins(origins: Iterable[Origin], count: int) -> None:
+    """Places that an ID can be made of, one for each message."""
+    stamped = 0
+    for stream, first, last in origins:
+        if not 0 <= first <= last < limits.POSITION_MOST:
+            raise _broken("origins", f"ascend within [0, {limits.POSITION_MOST})", f"{first} to {last}")
+        if len(stream) > limits.STREAM_MOST:
+            raise _broken("origins", f"streams of at most {limits.STREAM_MOST} characters", len(stream))
+        stamped += last - first + 1
+    if stamped != count:
+        raise _broken("origins", f"{count} positions, the count", stamped)
 
 
 def _check_hops(runs: Hops, count: int) -> None:
@@ -122,7 +131,7 @@ def _check_runs(runs: Runs, from_: int, upto: int) -> None:
         least = last + 1
 
 
-def _check_ascending(field: str, values: tuple[int, ...] | list[int], least: int, end: int) -> None:
+def _check_ascending(field: str, values: Iterable[int], least: int, end: int) -> None:
     """Values ascend within ``[least, end)``, none twice."""
     expected = least
     for value in values:
@@ -133,6 +142,12 @@ def _check_ascending(field: str, values: tuple[int, ...] | list[int], least: int
 
 def _broken(field: str, rule: str, found: int | str) -> BrokenFrame:
     return BrokenFrame(f"BATCH.{field}: expected to be {rule}; found {found}", f"BATCH.{field}", rule, found)
+
+
+def held_bytes(frame: BatchFrame, size: int) -> int:
+    """What a batch takes in memory until it is answered, about: its frame of `size` bytes, and its lists."""
+    lists = (frame.runs, frame.refused, frame.ids, frame.origins, frame.hops)
+    return size + limits.ENTRY_BYTES * sum(map(len, lists))
 
 
 def first_above(batch: Batch, most: int) -> tuple[int, int]:

@@ -43,7 +43,8 @@ _INTERVAL: Final = Limit(-1, limits.NUMBER_MOST)
 _TEXT: Final = Limit(0, limits.TEXT_MOST)
 _ADDRESS: Final = Limit(1, limits.ADDRESS_MOST)
 
-#: By frame and field. Lists inside a BATCH have limits of their own (`bridge.link.carry`).
+#: By frame and field. How long lists may be is said by their types (`bridge.link.frames`), and held against
+#: each other and against the body in `bridge.link.carry`.
 LIMITS: Final[Mapping[type[Frame], Mapping[str, Limit]]] = {
     Hello: {
         "version": _NUMBER,
@@ -54,7 +55,6 @@ LIMITS: Final[Mapping[type[Frame], Mapping[str, Limit]]] = {
         "producer_window": Limit(1, limits.NUMBER_MOST),
         "check_period_ms": _INTERVAL,
         "connection_ttl_ms": _INTERVAL,
-        "path": Limit(0, limits.PATH_MOST),
         "previous": _NAME,
     },
     Welcome: {
@@ -86,7 +86,7 @@ LIMITS: Final[Mapping[type[Frame], Mapping[str, Limit]]] = {
         "from_": _POSITION,
         "upto": _POSITION,
         "checksum": _CHECKSUM,
-        "count": _NUMBER,
+        "count": Limit(0, limits.MESSAGES_MOST),
         "largest": _NUMBER,
         "block_checksum": _CHECKSUM,
     },

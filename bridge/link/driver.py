@@ -27,6 +27,10 @@ def now(clock: Clock) -> Now:
     return Now(clock.monotonic_ms(), clock.wall_ms())
 
 
+def _nothing() -> None:
+    """The link has ended: there is nothing to act on."""
+
+
 class Socket(Protocol):
     """A connection that carries whole messages."""
 
@@ -56,6 +60,8 @@ class Driver:
         self._on_change = on_change
         self._work = asyncio.Event()
         self._ended = asyncio.Event()
+        #: Set when something may have changed of whether to read on.
+        self._moved = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         #: What the timer is set to, ms; it may be earlier than needed, never later.
         self._timer_ms = 0
@@ -77,6 +83,7 @@ class Driver:
             writer.cancel()
             await asyncio.gather(reader, writer, return_exceptions=True)
             self._on_change()
+            self._on_change = _nothing  # it belongs to what holds this driver
             if not drained:
                 # What is still unsent would keep the connection open for as long as the other end is stuck.
                 self._socket.cut()
@@ -86,6 +93,7 @@ class Driver:
         """Look at the machine again: something was asked of it or told to it."""
         self._on_change()
         self._work.set()
+        self._moved.set()
         if self._machine.state is LinkState.CLOSED:
             self._ended.set()
         else:
@@ -103,15 +111,21 @@ class Driver:
         self.wake()
 
     async def _read(self) -> None:
+        """Read as long as the machine takes it: what is not read stays with the other end, by TCP."""
         while self._machine.state is not LinkState.CLOSED:
-            data = await self._socket.receive()
-            self._machine.receive(data, now(self._clock))
-            self.wake()
+            if self._machine.may_read:
+                # No name for what came: aiohttp keeps the error that ends it all, and by it this frame.
+                self._machine.receive(await self._socket.receive(), now(self._clock))
+                self.wake()
+            else:
+                self._moved.clear()
+                await self._moved.wait()
 
     async def _write(self) -> None:
         while True:
             self._work.clear()
             while (frame := self._machine.next_frame()) is not None:
+                self._moved.set()
                 await self._send(frame)
             self._on_change()
             if self._machine.state is LinkState.CLOSED:

@@ -8,12 +8,14 @@ takes the default of a field that is missing at the end: that is how a version m
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Annotated, Final
 
 import msgspec
+from msgspec import Meta
 
 from bridge.block import IndexedId, Origin
 from bridge.errors import Malformed
-from bridge.hops import Hops
+from bridge.hops import HopsRun
 from bridge.link import limits
 from bridge.runs import Run
 from dedup.verdict import Verdict
@@ -54,6 +56,10 @@ class CloseCode(StrEnum):
     INTERNAL = "INTERNAL"
 
 
+# How long a list may be is part of its type: msgspec looks at the length before it makes the first entry.
+_ENTRIES: Final = Meta(max_length=limits.ENTRIES_MOST)
+
+
 class Frame(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """Base of all."""
 
@@ -76,7 +82,7 @@ class Hello(Frame, frozen=True, tag="HELLO"):
     #: Dead after this long without a frame; -1: never. Milliseconds.
     connection_ttl_ms: int
     #: Not used: hops travel with the messages (`BatchFrame.hops`). Always empty.
-    path: tuple[tuple[str, str], ...] = ()
+    path: Annotated[tuple[tuple[str, str], ...], Meta(max_length=limits.PATH_MOST)] = ()
     #: The bridge's former name (`previous-name`), whose positions it adopts; empty: none.
     previous: str = ""
 
@@ -129,8 +135,8 @@ class BatchFrame(Frame, frozen=True, tag="BATCH"):
     index: int
     from_: int
     upto: int
-    runs: tuple[Run, ...]
-    refused: tuple[int, ...]
+    runs: Annotated[tuple[Run, ...], _ENTRIES]
+    refused: Annotated[tuple[int, ...], _ENTRIES]
     #: CRC-32 of the last covered source message.
     checksum: int
     #: First and last, ms since the epoch.
@@ -139,14 +145,14 @@ class BatchFrame(Frame, frozen=True, tag="BATCH"):
     largest: int
     #: CRC-32 of the block's last message.
     block_checksum: int
-    ids: tuple[IndexedId, ...]
-    origins: tuple[Origin, ...]
+    ids: Annotated[tuple[IndexedId, ...], Meta(max_length=limits.MESSAGES_MOST)]
+    origins: Annotated[tuple[Origin, ...], _ENTRIES]
     #: The block's body; empty for coverage alone.
     body: bytes
     #: Through which bridges the messages have come, as runs; empty: none (`bridge.hops`).
-    hops: Hops = ()
+    hops: Annotated[tuple[HopsRun, ...], _ENTRIES] = ()
     #: Of a replay plan: positions whose message others equal, and how many of them the target should have.
-    copies: tuple[tuple[int, int], ...] = ()
+    copies: Annotated[tuple[tuple[int, int], ...], _ENTRIES] = ()
 
 
 class ReceiptFrame(Frame, frozen=True, tag="RECEIPT"):

@@ -117,6 +117,7 @@ class Host:
     def _named(self, error: Exception) -> BridgeError:
         """The error as the sender may see it."""
         if isinstance(error, BridgeError):
-            return error
+            # It is kept until it is its batch's turn, and must not keep the batch by the frames it passed.
+            return error.with_traceback(None)
         _log.error("link-failed", bridge=self._bridge, exc_info=error)
         return _Unforeseen(f"{type(error).__name__}; see the log of the receiving node")

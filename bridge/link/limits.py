@@ -33,6 +33,15 @@ TEXT_MOST: Final = 1 * KIB
 #: Characters of a close's code.
 CODE_MOST: Final = 64
 
+#: Messages of a batch, and their producers' IDs: what a block's checks may take in memory hangs on them.
+MESSAGES_MOST: Final = 2**18
+#: Entries of each other list of a batch (runs, refused, origins, hops); looked at before one is made.
+ENTRIES_MOST: Final = 2**17
+#: What one entry of a list takes in memory, with its own parts; some 130 bytes were measured.
+ENTRY_BYTES: Final = 160
+#: The smallest message: an array of a null body, and nothing else.
+MESSAGE_LEAST: Final = 2
+
 #: Streams that one link may have open.
 STREAMS_MOST: Final = 10_000
 #: Batches sent and not yet answered, whatever their size: coverage alone costs no credit.
@@ -40,6 +49,12 @@ UNANSWERED_MOST: Final = 4_096
 #: Deliveries that the receiving target is given before the first has returned, so that its group
 #: commit has something to group.
 DELIVERIES_MOST: Final = 16
+#: OPENs of one link that have come and are not answered. Beyond it nothing is read from the link for as long.
+OPENS_MOST: Final = 1_024
+#: Bytes of batches that have come and are not answered, their lists as they are in memory. Beyond it, too.
+HELD_MOST: Final = 16 * MIB
+#: Answers that the other end has not read, beyond what the connection takes. Beyond it, too.
+ANSWERS_MOST: Final = 256
 #: A deadline that is never reached, ms: what -1 means.
 NEVER_MS: Final = 2**53
 

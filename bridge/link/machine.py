@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import ClassVar, Final, Generic, NamedTuple, TypeVar
 
+from bridge.link import limits
 from bridge.link.clock_offset import ClockOffset
 from bridge.link.codec import decode
 from bridge.link.frames import (
@@ -97,6 +98,10 @@ class Machine(Generic[EventT]):
         self._clock_offset = ClockOffset()
         self._liveness = Liveness(-1, -1, now.ms)
         self._controls: deque[AnyFrame] = deque()
+        #: PONGs among them.
+        self._pongs = 0
+        #: Bytes of the frame that came last.
+        self._frame_bytes = 0
         self._events: list[EventT] = []
         self._pings = 0
         self._ping_sent_ms: int | None = None
@@ -106,6 +111,7 @@ class Machine(Generic[EventT]):
         if self.state is LinkState.CLOSED:
             return
         self._liveness.heard(now.ms)
+        self._frame_bytes = len(data)
         try:
             frame = decode(data)
             act = self.TABLE.get((self.state, type(frame)))
@@ -114,6 +120,15 @@ class Machine(Generic[EventT]):
             act(self, frame, now)
         except BrokenFrame as error:
             self.close(CloseCode.PROTOCOL, error.detail)
+
+    @property
+    def may_read(self) -> bool:
+        """Whether to take a frame more. False while the other end does not read what it asks for.
+
+        An end that only counts its PONGs reads on whatever else it has to send: so one end always reads, and
+        the two never wait for each other.
+        """
+        return self._pongs < limits.ANSWERS_MOST
 
     def tick(self, now: Now) -> None:
         """Do what has become due; call at `deadline_ms` at the latest, earlier does no harm."""
@@ -145,7 +160,11 @@ class Machine(Generic[EventT]):
 
     def next_frame(self) -> AnyFrame | None:
         """The next frame to send now, in order; None: nothing can be sent now."""
-        return self._controls.popleft() if self._controls else None
+        if not self._controls:
+            return None
+        frame = self._controls.popleft()
+        self._pongs -= isinstance(frame, Pong)
+        return frame
 
     def take_events(self) -> list[EventT]:
         """What happened since the last call, in order."""
@@ -171,6 +190,10 @@ class Machine(Generic[EventT]):
     def _end(self, ending: Ending) -> None:
         self.state = LinkState.CLOSED
         self.ending = ending
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Drop what was on its way: whoever still holds the machine does not hold messages by it."""
 
     def _ping(self, now: Now) -> None:
         self._ping_sent_ms = now.ms
@@ -180,6 +203,7 @@ class Machine(Generic[EventT]):
     def on_ping(self, frame: Ping, now: Now) -> None:
         """Answer with both clocks."""
         self._controls.append(Pong(frame.number, frame.sent, now.epoch_ms))
+        self._pongs += 1
 
     def on_pong(self, frame: Pong, now: Now) -> None:
         """Reckon the offset of the clocks from the last PING's answer."""

@@ -128,7 +128,7 @@ class _Link:
         self.welcome: Welcome | None = None
         self._clock = clock
         self._waiting: dict[int, asyncio.Future[Welcome | Opened | tuple[Receipt, ...]]] = {}
-        self._greeting = self._future(GREETING)
+        self._waiting[GREETING] = asyncio.get_running_loop().create_future()
         self._gone = asyncio.Event()
         self._driver = Driver(machine, socket, clock, self._on_change)
         self._task = asyncio.create_task(self._driver.run())
@@ -138,7 +138,7 @@ class _Link:
         return self.machine.state is LinkState.CLOSED
 
     async def greeted(self) -> None:
-        answer = await self._greeting
+        answer = await self._answer_of(GREETING)
         assert isinstance(answer, Welcome)
         self.welcome = answer
 
@@ -165,14 +165,17 @@ class _Link:
         await asyncio.shield(self._task)
 
     async def _answer(self, ticket: int) -> Welcome | Opened | tuple[Receipt, ...]:
-        future = self._future(ticket)
+        self._waiting[ticket] = asyncio.get_running_loop().create_future()
         self._driver.wake()
-        return await future
+        return await self._answer_of(ticket)
 
-    def _future(self, ticket: int) -> asyncio.Future[Welcome | Opened | tuple[Receipt, ...]]:
-        future = asyncio.get_running_loop().create_future()
-        self._waiting[ticket] = future
-        return future
+    async def _answer_of(self, ticket: int) -> Welcome | Opened | tuple[Receipt, ...]:
+        future = self._waiting[ticket]
+        try:
+            return await future
+        finally:
+            # The error in it knows this frame, and so the caller's batches: they are not to keep each other.
+            del future
 
     def _on_change(self) -> None:
         for event in self.machine.take_events():

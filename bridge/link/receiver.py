@@ -35,7 +35,7 @@ from bridge.link.receiving import (
     ReceivedStream,
     Stage,
 )
-from bridge.ports import Receipt, Stream, StreamState
+from bridge.ports import LETTERS, Receipt, Stream, StreamState
 from dedup.verdict import Verdict
 
 
@@ -57,6 +57,9 @@ class Receiver(Machine[Event]):
         self._credit = identity.credit
         self._returned = 0
         self._step = 1
+        #: What the unanswered batches take in memory, bytes; and OPENs that are not answered.
+        self._held = 0
+        self._opens = 0
 
     # ------------------------------------------------------------------ the target's answers
 
@@ -73,10 +76,11 @@ class Receiver(Machine[Event]):
         if self.state is LinkState.CLOSED:
             return
         stream = self._streams[index]
+        self._opens -= 1
         stream.opens -= 1
         if stream.opens == 0:
             stream.gate, stream.next = StreamGate.OPEN, state.next or 0
-        run = clipped(state.run, limits.NAME_MOST)
+        run = clipped(state.run, limits.RUN_MOST)
         self._controls.append(
             StreamOpened(index, state.next, run, state.checksum, state.epoch, state.has_run)
         )
@@ -106,6 +110,23 @@ class Receiver(Machine[Event]):
     def fail(self, error: BridgeError) -> None:
         """The target failed at more than one batch: close, with the error's code."""
         self.close(error.code, error.detail, permanent=isinstance(error, TargetRefused))
+
+    def _let_go(self) -> None:
+        self._waiting.clear()
+        self._unanswered.clear()
+        self._events.clear()
+
+    @property
+    def may_read(self) -> bool:
+        """Whether to take a frame more: what it has taken and not answered is bounded, and its answers are.
+
+        One frame is always taken where nothing is under way, however large it is.
+        """
+        return (
+            len(self._controls) < limits.ANSWERS_MOST
+            and self._opens < limits.OPENS_MOST
+            and self._held < limits.HELD_MOST
+        )
 
     def tick(self, now: Now) -> None:
         """As `Machine.tick`; and HELLO must come within `call-timeout`."""
@@ -138,8 +159,11 @@ class Receiver(Machine[Event]):
         if stream.stream.identity != asked.identity:
             known = stream.stream.identity
             raise BrokenFrame(f"OPEN.identity: stream {frame.index} is {known}; found {asked.identity}")
+        if len(asked.run) > limits.NAME_MOST and not asked.identity.endswith(LETTERS):
+            raise BrokenFrame(f"OPEN.run: length 0 to {limits.NAME_MOST}; found {len(asked.run)}")
         stream.stream = asked
         stream.held_back += 1
+        self._opens += 1
         self._open_if_answered(stream)
 
     def _on_batch(self, frame: BatchFrame, _now: Now) -> None:
@@ -155,7 +179,9 @@ class Receiver(Machine[Event]):
         self._numbers += 1
         self._credit -= batch.size
         stream.unanswered += 1
-        delivery = ReceivedBatch(frame.number, stream, batch)
+        held = carry.held_bytes(frame, self._frame_bytes)
+        self._held += held
+        delivery = ReceivedBatch(frame.number, stream, batch, held)
         self._unanswered[frame.number] = delivery
         self._waiting.append(delivery)
         self._hand_over()
@@ -199,6 +225,7 @@ class Receiver(Machine[Event]):
             if outcome.verdict not in TAKEN:
                 stream.gate = StreamGate.HALTED
             del self._unanswered[delivery.number]
+            self._held -= delivery.held
             stream.unanswered -= 1
             self._controls.append(carry.receipt_frame(outcome, delivery.number))
             self._grant(delivery.batch.size)

@@ -99,6 +99,8 @@ class ReceivedBatch:
     number: int
     stream: ReceivedStream
     batch: Batch
+    #: What it takes in memory, bytes.
+    held: int
     stage: Stage = Stage.WAITING
     #: With DONE; None: never handed over, because the stream was halted.
     outcome: Receipt | BridgeError | None = None

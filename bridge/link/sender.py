@@ -107,6 +107,11 @@ class Sender(Machine[Answered]):
             raise self.error()
         assert self.state is LinkState.OPEN, "a link is used only after its WELCOME"
 
+    def _let_go(self) -> None:
+        self._waiting.clear()
+        self._in_flight.clear()
+        self._tickets.clear()
+
     def tick(self, now: Now) -> None:
         """As `Machine.tick`; and a call that has waited for `call-timeout` ends the link."""
         overdue = self._tickets.overdue(now.ms)

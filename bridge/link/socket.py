@@ -59,8 +59,9 @@ class WebSocket:
         """As `Socket.send`."""
         try:
             await self._ws.send_bytes(data)
-        except aiohttp.ClientError as error:
-            raise ConnectionError(str(error)) from error
+        except (aiohttp.ClientError, ConnectionError) as error:
+            # Aiohttp keeps the error as long as the connection's remains, and by its frames what was sent.
+            raise ConnectionError(str(error)) from error.with_traceback(None)
 
     async def receive(self) -> bytes:
         """As `Socket.receive`. A text message comes as its bytes, which are never a frame."""

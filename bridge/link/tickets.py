@@ -82,6 +82,11 @@ class Tickets:
         del self._calls[ticket]
         return Answered(ticket, tuple(waiting.receipts))
 
+    def clear(self) -> None:
+        """Nothing of this will be answered."""
+        self._opens.clear()
+        self._calls.clear()
+
     def deadline_ms(self) -> int | None:
         """When the first call will have waited for `call-timeout`; None: none waits."""
         if self._greeting_deadline_ms is not None:

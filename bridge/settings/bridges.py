@@ -184,7 +184,8 @@ class Bridge(Table):
 
     def selects(self, address: str) -> bool:
         """Whether the bridge reads this address."""
-        return selectors.selects(self.queue_names, self.forwarding_address, address)
+        own = self.dead_letter_address if self.source_connector == JOURNAL else ""
+        return selectors.selects(self.queue_names, self.forwarding_address, address, dead_letter_address=own)
 
     def selects_topic(self, topic: str) -> bool:
         """Whether the bridge reads this topic of a Kafka cluster.

@@ -54,7 +54,9 @@ class User(Table):
         "Addresses the user may send to; wildcards '*' (one word) and '#' (any).", ()
     )
     receive: tuple[AddressPattern, ...] = setting("Addresses the user may read, with the same wildcards.", ())
-    link: Flag = setting("Whether the user may open a node link, as bridges do.", False)
+    link: Flag = setting(
+        "Whether the user may open a node link, as bridges do; it delivers to the addresses of send.", False
+    )
 
 
 class Acceptor(Table):

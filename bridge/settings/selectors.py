@@ -53,17 +53,20 @@ def plain_names(selectors: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in names if not _any(selectors, name, excluding=True)))
 
 
-def selects(selectors: Sequence[str], forwarding_address: str, address: str) -> bool:
+def selects(
+    selectors: Sequence[str], forwarding_address: str, address: str, *, dead_letter_address: str = ""
+) -> bool:
     """Whether a bridge with these selectors reads `address`; an exclusion always wins.
 
     A regular expression must match the whole name. It never means the node's own addresses, Kafka's
-    internal topics or what the bridge itself forwards to (design section 5).
+    internal topics, what the bridge itself forwards to (design section 5), or `dead_letter_address`, where
+    it buries at its source: a letter that is refused would be buried there again.
     """
     if _any(selectors, address, excluding=True):
         return False
     if address in selectors:
         return True
-    if is_own(address) or is_hidden(address):
+    if is_own(address) or is_hidden(address) or address == dead_letter_address:
         return False
     return not _is_forwarded(forwarding_address, address) and _any(selectors, address, excluding=False)
 

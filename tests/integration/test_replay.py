@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from bridge.block import encode_message, pack
+from bridge.batch import Batch
+from bridge.block import IndexedId, encode_message, pack
 from bridge.dead_letters import letter
 from bridge.errors import AddressFull, QueueNotFound
 from bridge.journal.journal import Journal
@@ -23,6 +24,7 @@ from bridge.journal.target import JournalTarget
 from bridge.letter_desk import LetterDesk, Replayed, Route
 from bridge.lifecycle import Command
 from bridge.message import Message
+from bridge.ports import LETTERS, Stream
 from bridge.replays import replay_address
 from bridge.store import Submission, Transaction
 from dedup.ids import Stamp
@@ -209,13 +211,23 @@ async def _others(nodes: Nodes, target: JournalTarget) -> Any:
     return (await target.open(streams)).streams
 
 
+async def bury(journal: Journal, letters: Sequence[Message], ids: tuple[IndexedId, ...] = ()) -> None:
+    """Store letters as a bridge of the journal's node does."""
+    stream = Stream(f"kafka:c:t:0{LETTERS}", "orders", "dead")
+    target = JournalTarget(journal, "k/dead", check_producer_ids=False)
+    await target.open([stream])
+    block = pack([encode_message(one) for one in letters], ids)
+    end = len(letters)
+    await target.deliver([Batch(stream.identity, 0, end, ((0, end - 1),), block, block.checksum)])
+
+
 async def test_what_cannot_be_sent_again_says_why_and_stays(nodes: Nodes) -> None:
     await nodes.put_at("dead", [b"no letter"])
     alien = letter(Message(b"body"), "another", "orders", "kafka:c:t:0", 3, "WHY: so")
     reduced = Message(b"{}", None, (("core-bridge-reduced", b"1"),))
     gone = letter(reduced, "first", "orders", "journal:i:orders:0", 4, "WHY: so")
-    committed = await nodes.edge.commit(Transaction([Submission("dead", alien), Submission("dead", gone)]))
-    first, last = committed.positions["dead"]
+    await bury(nodes.edge, [alien, gone])
+    first, last = [one.position for one in await nodes.at(nodes.edge, "dead")][1:]
     assert await desk(nodes).replay(None) == Replayed(
         [],
         [
@@ -230,9 +242,8 @@ async def test_a_letter_from_kafka_goes_to_where_its_bridge_would_have_stored_it
     """D54: unchecked, although the address knows the ID; and the address learns one that it does not."""
     await nodes.put_at("us.orders", [b"x"])
     await nodes.edge.commit(Transaction([Submission("us.orders", Message(b"y"), b"id-1")]))
-    for number in (1, 2):
-        dead = letter(Message(b"m%d" % number), "k", "orders", "kafka:c:t:0", number, "WHY: so")
-        await nodes.edge.commit(Transaction([Submission("dead", dead, b"id-%d" % number)]))
+    dead = [letter(Message(b"m%d" % n), "k", "orders", "kafka:c:t:0", n, "WHY: so") for n in (1, 2)]
+    await bury(nodes.edge, dead, ((0, b"id-1"), (1, b"id-2")))
     of_kafka = LetterDesk(nodes.edge, ["dead"], {"k": Route("k", lambda address: f"us.{address}")})
     assert len((await of_kafka.replay(None)).replayed) == 2
     stored = await nodes.at(nodes.edge, "us.orders")
@@ -279,8 +290,7 @@ async def test_killed_while_it_sends_again_it_has_sent_all_or_nothing(tmp_path: 
     dead = [
         letter(Message(b"m%d" % n), "first", "orders", "journal:i:orders:0", n, "WHY: so") for n in range(5)
     ]
-    block = pack([encode_message(one) for one in dead])
-    await journal.commit(Transaction([Submission("dead", message) for message in block.messages()]))
+    await bury(journal, dead)
     await journal.close()
 
     def killed() -> int:

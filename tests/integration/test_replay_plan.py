@@ -55,7 +55,7 @@ def losing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planted_losses, "_planted", {"orders": LOST})
 
 
-async def relayed(nodes: Nodes, count: int = 20, batch_bytes: int = 60) -> None:
+async def relayed(nodes: Nodes, count: int = 20, batch_bytes: int = 400) -> None:
     """All are sent and settled, and the hub has lost some."""
     await nodes.put(bodies(0, count), together=3)
     relay = nodes.relay(batch_bytes=batch_bytes)
@@ -64,7 +64,7 @@ async def relayed(nodes: Nodes, count: int = 20, batch_bytes: int = 60) -> None:
     await relay.command(Command.STOP)
 
 
-def source_of(nodes: Nodes, batch_bytes: int = 60) -> JournalPlanSource:
+def source_of(nodes: Nodes, batch_bytes: int = 400) -> JournalPlanSource:
     return JournalPlanSource(
         nodes.edge,
         "first",
@@ -78,7 +78,7 @@ def source_of(nodes: Nodes, batch_bytes: int = 60) -> JournalPlanSource:
 
 
 def desk(
-    nodes: Nodes, link: Link | None = None, batch_bytes: int = 60, *, checks_ids: bool = False
+    nodes: Nodes, link: Link | None = None, batch_bytes: int = 400, *, checks_ids: bool = False
 ) -> ReplayDesk:
     def ends(*, force: bool) -> Ends:
         target = link or JournalTarget(nodes.hub, "first", check_producer_ids=checks_ids)

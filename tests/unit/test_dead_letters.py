@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 
 import pytest
 
 from bridge.batch import Batch
 from bridge.block import encode_message, pack
-from bridge.dead_letters import REMEMBERED_RUNS, DeadLetterFailed, DeadLetters, letter, original
+from bridge.dead_letters import REMEMBERED_RUNS, RUNS_MOST, DeadLetterFailed, DeadLetters, letter, original
 from bridge.errors import TargetUnavailable
+from bridge.link import limits
 from bridge.message import Message
 from bridge.ports import Receipt
 from dedup.ids import Stamp
@@ -232,3 +234,52 @@ def test_of_a_letter_only_what_was_added_last_is_taken_away() -> None:
     twice = letter(once, "y", "dead", STREAM, 4, "WHY: again")
     assert original(twice) == once
     assert original(once) == message
+
+
+@in_virtual_time
+async def test_however_many_letters_a_batch_has_what_is_remembered_fits_into_an_open() -> None:
+    """Of those that the target has not covered there are fewer: `bridge.letters_ahead` sees to that."""
+    cemetery = Cemetery()
+    far = 2**50 - 3_000
+    many = batch(far, far + 2_000)
+    for position in range(far, far + 2 * RUNS_MOST + 40, 2):
+        await cemetery.letters().bury(many, refused(position), "orders")
+    ((_, remembered),) = cemetery.store.positions.items()
+    assert len(remembered.run.split(",")) == RUNS_MOST
+    assert len(remembered.run) <= limits.RUN_MOST
+    assert len(cemetery.bodies) == RUNS_MOST + 20
+    await cemetery.letters().bury(many, refused(far + 2 * RUNS_MOST), "orders")
+    assert len(cemetery.bodies) == RUNS_MOST + 20, "it is known"
+
+
+@in_virtual_time
+async def test_a_list_that_an_older_node_cut_short_is_read_as_far_as_it_goes() -> None:
+    cemetery = Cemetery()
+    await cemetery.letters().bury(batch(0, 9), refused(4), "orders")
+    ((_, remembered),) = cemetery.store.positions.items()
+    remembered.run = "4-4,100-1…"
+    await cemetery.letters().bury(batch(0, 9), refused(4), "orders")
+    await cemetery.letters().bury(batch(0, 9), refused(6), "orders")
+    assert cemetery.bodies == [b"m4", b"m6"]
+
+
+class _Strict(FakeTarget):
+    """Takes no producers' IDs."""
+
+    async def deliver(self, batches: Sequence[Batch]) -> Sequence[Receipt]:
+        (one,) = batches
+        if one.block is not None and one.block.ids:
+            return [Receipt(one.stream, Verdict.REFUSED, 0, one.from_, "INVALID_DUPLICATE_ID: too long")]
+        return await super().deliver(batches)
+
+
+@in_virtual_time
+async def test_a_letter_whose_id_is_refused_goes_without_it() -> None:
+    """A bridge from Kafka buries at its target, which may take shorter IDs."""
+    store = FakeStore("home")
+    letters = DeadLetters("k", "dead", lambda name: _Strict(store, name))
+    await letters.bury(batch(0, 3), refused(1), "orders")
+    (stored,) = store.batches
+    assert stored.block is not None
+    assert stored.block.ids == ()
+    assert store.bodies("dead") == [b"m1"]

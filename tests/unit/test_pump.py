@@ -7,8 +7,10 @@ import pytest
 
 from bridge.backoff import Backoff
 from bridge.batch import Batch
+from bridge.block import encode_message, pack
 from bridge.dead_letters import DeadLetterFailed
 from bridge.errors import Fenced, JournalUnavailable, OutOfSequence, TargetUnavailable
+from bridge.letters_ahead import LETTERS_AHEAD
 from bridge.message import Message
 from bridge.ports import Receipt, StreamState
 from bridge.pump import COVERAGE_INTERVAL_MS, Counts, Memory, Pump
@@ -580,3 +582,52 @@ async def test_replays_that_the_target_drops_are_counted_and_settled() -> None:
     assert (session.counts.replayed, session.backlog()) == (100, [])
     session.stop.set()
     await running
+
+
+@in_virtual_time
+async def test_many_refused_messages_of_one_batch_are_covered_before_more_of_them_are_buried() -> None:
+    """So that the target needs to remember `LETTERS_AHEAD` of them, however many there are."""
+    session = Session(most=2_000)
+    number = 2 * LETTERS_AHEAD + 10
+    session.put("orders", bodies(0, 2 * number))
+    session.store.refuse(*range(0, 2 * number, 2))
+    most = 0
+    bury = session._bury
+
+    async def counted(batch: Batch, receipt: Receipt) -> None:
+        nonlocal most
+        await bury(batch, receipt)
+        most = max(most, len(session.memory.refused.get(session.stream(), ())) + 1)
+
+    session._bury = counted  # type: ignore[method-assign]
+    running = await session.begin()
+    await session.settle_down()
+    assert session.store.places("orders") == list(range(1, 2 * number, 2))
+    assert len(session.buried) == number
+    assert LETTERS_AHEAD <= most <= LETTERS_AHEAD + 1
+    assert session.backlog() == []
+    session.stop.set()
+    await running
+
+
+def test_a_batch_is_divided_into_what_lies_before_a_position_and_what_does_not() -> None:
+    block = pack([encode_message(Message(body)) for body in bodies(0, 5)])
+    whole = Batch("s", 0, 9, ((0, 2), (5, 6)), block, 7, refused=(3, 8), refusals=((1, "A: b"), (6, "A: b")))
+    before, behind = whole.until(6), whole.after(6)
+    assert (before.upto, before.runs, before.refused, before.refusals) == (
+        6,
+        ((0, 2), (5, 5)),
+        (3,),
+        ((1, "A: b"),),
+    )
+    assert before.checksum == 0
+    assert (behind.from_, behind.runs, behind.refused, behind.refusals) == (
+        6,
+        ((6, 6),),
+        (8,),
+        ((6, "A: b"),),
+    )
+    assert before.block is not None
+    assert behind.block is not None
+    assert [m.body for b in (before.block, behind.block) for m in b.messages()] == bodies(0, 5)
+    assert whole.until(0).block is None

@@ -19,7 +19,7 @@ TEXT = {".md", ".py", ".toml", ".txt", ".sh", ".sql", ".in", ".yml", ".yaml", ".
 
 #: A module that needs more lines says here how many, and why.
 MOST_LINES = 400
-LONGER: dict[str, int] = {}
+LONGER: dict[str, int] = {"bridge/pump.py": 420}
 
 #: What tools and nodes make, and git ignores.
 MADE = re.compile(

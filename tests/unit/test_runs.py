@@ -89,3 +89,10 @@ def test_nothing_is_made_of_nothing() -> None:
 def test_runs_come_from_any_iterable_and_go_out_as_tuples() -> None:
     assert runs.join(iter([(0, 1), (2, 3)])) == ((0, 3),)
     assert runs.from_position([(0, 9)], 4) == ((4, 9),)
+
+
+def test_positions_are_found_by_their_places_without_the_others() -> None:
+    far = ((3, 4), (9, 9), (20, 2**50))
+    assert list(runs.at(far, (0, 1, 2, 3, 10))) == [3, 4, 9, 20, 27]
+    assert list(runs.at(far, ())) == []
+    assert list(runs.at(far, (2, 2**40))) == [9, 20 + 2**40 - 3]

@@ -37,6 +37,7 @@ FOLDERS: Final = (
     "contracts",
     "property",
     "unit",
+    "hostile",
 )
 
 _ROW: Final = re.compile(r"\| ([A-Z]\d+) \| (.+?) \| (\S+) \| (.*?) ?\|")

@@ -9,12 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from bridge.errors import TargetRefused
 from bridge.hops import HOP_BYTES, Hops
 from bridge.journal.database import FILE_NAME, SCHEMA_VERSION
 from bridge.journal.journal import Journal
+from bridge.journal.owners import Caller
 from bridge.journal.reader import find_address, read_blocks
 from bridge.journal.stored import END
+from bridge.journal.target import JournalTarget
 from tests.integration.journal.helpers import (
+    BRIDGE,
     batch,
     browsed,
     check_file,
@@ -30,6 +34,8 @@ from tests.integration.journal.helpers import (
 PASSED: Hops = ((2, b"1" * HOP_BYTES), (1, b"2" * HOP_BYTES * 2))
 #: What takes each version back to the one before it.
 STEPS_BACK = {
+    4: "ALTER TABLE blocks DROP COLUMN buried; ALTER TABLE positions DROP COLUMN principal;"
+    "ALTER TABLE positions DROP COLUMN node",
     3: "ALTER TABLE blocks DROP COLUMN hops",
     2: "ALTER TABLE positions DROP COLUMN moved_to",
 }
@@ -39,7 +45,7 @@ def take_back(directory: Path, version: int) -> None:
     """Make a closed journal one of this version."""
     connection = sqlite3.connect(directory / FILE_NAME)
     for step in range(SCHEMA_VERSION, version, -1):
-        connection.execute(STEPS_BACK[step])
+        connection.executescript(STEPS_BACK[step])
     connection.execute("UPDATE meta SET value = ? WHERE key = 'schema'", (str(version),))
     connection.commit()
     connection.close()
@@ -101,3 +107,17 @@ async def test_an_older_journal_opens_keeps_its_messages_and_takes_hops(tmp_path
     assert rows(directory, "SELECT value FROM meta WHERE key = 'schema'") == [(str(SCHEMA_VERSION),)]
     assert columns(directory) == columns(tmp_path / "new")
     check_file(directory)
+
+
+async def test_positions_of_an_older_journal_belong_to_the_first_that_opens_them(tmp_path: Path) -> None:
+    async with opened(tmp_path) as journal:
+        end = target(journal)
+        await open_stream(end)
+        await deliver(end, batch({0: "relayed"}, 1))
+    take_back(tmp_path, 3)
+    async with opened(tmp_path) as journal:
+        first = JournalTarget(journal, BRIDGE, check_producer_ids=False, caller=Caller("user:a", "node-a"))
+        assert (await open_stream(first)).next == 1
+        second = JournalTarget(journal, BRIDGE, check_producer_ids=False, caller=Caller("user:b", "node-a"))
+        with pytest.raises(TargetRefused, match="belongs to user:a, node node-a; found user:b, node node-a"):
+            await open_stream(second)

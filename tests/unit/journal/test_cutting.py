@@ -191,4 +191,5 @@ def test_the_hops_of_small_messages_count_in_a_batch() -> None:
     """Or a batch of them would not fit into a frame of the link, at any attempt."""
     many = hops.HOP_BYTES * hops.HOPS_MOST
     blocks = [passed(stored(n, [100]), bytes([n]) * many) for n in range(4)]
-    assert shape(cutter_of(2 * (100 + 5 + many), 2000).cut(STREAM, blocks, 0)) == [(0, 2, 2), (2, 4, 2)]
+    weight = 100 + 5 + many + 2 * hops.HOP_BYTES
+    assert shape(cutter_of(2 * weight + 100, 2000).cut(STREAM, blocks, 0)) == [(0, 2, 2), (2, 4, 2)]

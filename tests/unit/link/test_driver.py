@@ -9,6 +9,7 @@ import pytest
 
 from bridge.clock import SystemClock
 from bridge.link import driver as driver_module
+from bridge.link import limits
 from bridge.link.codec import decode, encode
 from bridge.link.driver import Driver, now
 from bridge.link.frames import BatchFrame, Close, CloseCode, Hello, Ping, Pong
@@ -151,3 +152,24 @@ async def test_hello_is_the_first_frame_of_a_new_link() -> None:
     assert isinstance(decode(await socket.sent.get()), Hello)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_it_reads_on_only_while_the_machine_takes_more() -> None:
+    """What is not read stays with the other end: its connection is full, and it waits."""
+    socket, sender = FakeSocket(), open_sender()
+    driver = Driver(sender, socket, FakeClock(), lambda: None)
+    socket.writable.clear()
+    running = asyncio.create_task(driver.run())
+    for number in range(2 * limits.ANSWERS_MOST):
+        socket.incoming.put_nowait(encode(Ping(number, 0)))
+    while sender.may_read:  # noqa: ASYNC110 - what it waits for sets no event
+        await asyncio.sleep(0)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert socket.incoming.qsize() >= limits.ANSWERS_MOST - 1
+    socket.writable.set()
+    numbers = [decode(await socket.sent.get()).number for _ in range(2 * limits.ANSWERS_MOST)]  # type: ignore[union-attr]
+    assert numbers == list(range(2 * limits.ANSWERS_MOST))
+    sender.close(CloseCode.GOODBYE, "")
+    driver.wake()
+    await running

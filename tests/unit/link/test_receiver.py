@@ -11,11 +11,21 @@ from bridge.batch import Batch
 from bridge.errors import BridgeError, DiskFull, Fenced, OutOfSequence, TargetRefused, TargetUnavailable
 from bridge.link import limits
 from bridge.link.carry import receipt_frame, to_frame
-from bridge.link.frames import AnyFrame, BatchFrame, Close, CloseCode, Credit, OpenStream, StreamOpened
+from bridge.link.frames import (
+    AnyFrame,
+    BatchFrame,
+    Close,
+    CloseCode,
+    Credit,
+    OpenStream,
+    Ping,
+    Pong,
+    StreamOpened,
+)
 from bridge.link.machine import LinkState
 from bridge.link.receiver import Receiver
 from bridge.link.receiving import Delivering, Greeted, Opening
-from bridge.ports import Receipt, Stream, StreamState
+from bridge.ports import LETTERS, Receipt, Stream, StreamState
 from dedup.verdict import Verdict
 from tests.unit.link.helpers import (
     HELLO,
@@ -331,3 +341,54 @@ def test_a_stream_opened_again_takes_what_the_new_open_says() -> None:
     assert receiver.take_events() == [
         Opening(0, Stream(STREAM.identity, "orders", "orders.us", "run-2")),
     ]
+
+
+# ---------------------------------------------------------------------- what a peer can make grow
+
+
+def test_nothing_more_is_read_while_the_answers_to_pings_are_not() -> None:
+    receiver = open_receiver()
+    for number in range(limits.ANSWERS_MOST):
+        assert receiver.may_read
+        tell(receiver, Ping(number, 0))
+    assert not receiver.may_read
+    assert receiver.next_frame() == Pong(0, 0, at(0).epoch_ms)
+    assert receiver.may_read
+
+
+def test_nothing_more_is_read_while_so_many_opens_wait_for_the_target() -> None:
+    receiver = open_receiver()
+    for _ in range(limits.OPENS_MOST):
+        assert receiver.may_read
+        tell(receiver, OpenStream(0, STREAM.identity, "orders", "orders.eu"))
+    assert not receiver.may_read
+    receiver.opened(0, StreamState(0))
+    assert receiver.may_read
+
+
+def test_nothing_more_is_read_while_batches_of_many_entries_are_not_answered() -> None:
+    """Coverage alone takes no credit; its lists take memory."""
+    receiver = open_receiver()
+    step = 50_000
+    number = 0
+    while receiver.may_read:
+        positions = tuple(range(number * step, (number + 1) * step))
+        covering = Batch(STREAM.identity, positions[0], positions[-1] + 1, refused=positions)
+        tell(receiver, to_frame(covering, number, 0))
+        number += 1
+    assert 1 < number <= limits.HELD_MOST // (step * limits.ENTRY_BYTES) + 1
+    receiver.delivered(0, stored(step))
+    assert receiver.may_read
+
+
+def test_a_run_of_dead_letters_is_answered_whole_and_no_other_stream_may_have_so_long_a_one() -> None:
+    run = ",".join(f"{2**50 - n}-{2**50 - n}" for n in range(480))
+    letters = Stream(STREAM.identity + LETTERS, "orders", "dead-letters", run)
+    receiver = open_receiver(letters)
+    tell(receiver, OpenStream(0, letters.identity, "orders", "dead-letters", run))
+    receiver.opened(0, StreamState(9, run))
+    (opened,) = sent(receiver)
+    assert opened == StreamOpened(0, 9, run)
+    receiver = open_receiver()
+    tell(receiver, OpenStream(0, STREAM.identity, "orders", "orders.eu", "r" * 256))
+    assert sent(receiver)[-1] == Close("PROTOCOL", "OPEN.run: length 0 to 255; found 256")
