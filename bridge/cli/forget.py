@@ -1,4 +1,4 @@
-"""`core-bridge forget --bridge NAME [--address A] | --queue ADDRESS NAME | --owner BRIDGE`: drop, or hand on."""
+"""`core-bridge forget --bridge NAME [--address A] | --queue ADDRESS NAME | --owner BRIDGE`: to drop."""
 
 from __future__ import annotations
 
