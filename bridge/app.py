@@ -176,7 +176,7 @@ class _Parts(NodeParts):
                 caller=Caller(
                     f"user:{principal.name}" if principal.is_user else EVERY_RIGHT,
                     hello.node_id,
-                    principal.check_send,
+                    principal.check_deliver,
                 ),
             ),
             identity,
@@ -190,6 +190,9 @@ class _Parts(NodeParts):
         settings = self.settings.acceptor
         if settings is None:
             return None
+        for user in settings.users:
+            if user.link and user.send is None:
+                logs.get().warning("link-unlimited", user=user.name, advice="give it a send")
         return Acceptor(
             journal,
             url=settings.url,

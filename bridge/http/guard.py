@@ -32,7 +32,8 @@ class User:
     #: Common or alternative name of a client certificate; empty: none.
     certificate_name: str = ""
     #: Wildcards of addresses (`bridge.addresses.matches`).
-    send: Sequence[str] = ()
+    #: None: none, but for a link, which delivers to every address.
+    send: Sequence[str] | None = None
     receive: Sequence[str] = ()
     #: May open a node link.
     link: bool = False
@@ -42,13 +43,17 @@ class Principal:
     """A caller that is known, and its rights. The token is not in it."""
 
     def __init__(
-        self, name: str, send: Sequence[str], receive: Sequence[str], *, link: bool, user: bool = True
+        self, name: str, send: Sequence[str] | None, receive: Sequence[str], *, link: bool, user: bool = True
     ) -> None:
-        """`user`: it is a user of the settings; the others have every right."""
+        """`send`: None: none, and over links every address.
+
+        `user`: it is a user of the settings; the others have every right.
+        """
         self.name = name
         self.is_user = user
         self.may_link = link
-        self._send = _Right(send)
+        self._send = _Right(send or ())
+        self._deliver = _Right(("#",)) if send is None else self._send
         self._receive = _Right(receive)
 
     def may_send(self, address: str) -> bool:
@@ -63,6 +68,11 @@ class Principal:
         """Raises: Forbidden."""
         if not self._send.covers(address):
             raise Forbidden(f"{self.name} may not send to {address}", key, found=address)
+
+    def check_deliver(self, address: str) -> None:
+        """Whether a link of the caller may deliver there. Raises: Forbidden."""
+        if not self._deliver.covers(address):
+            raise Forbidden(f"{self.name} may not send to {address}", "address", found=address)
 
     def check_receive(self, address: str, key: str = "address") -> None:
         """Raises: Forbidden."""

@@ -62,7 +62,7 @@ class LinkService:
         Raises: UnsupportedMediaType, MessageTooLarge, Malformed, Forbidden, JournalUnavailable.
         """
         question: Question = await read_value(request, _QUESTION, QUESTION_MOST, self._call_timeout_ms / 1000)
-        principal.check_send(question.address)
+        principal.check_deliver(question.address)
         return answer(await self._answer(question), msgpack=wants_msgpack(request))
 
     def stop(self) -> None:

@@ -50,12 +50,15 @@ class User(Table):
     certificate_name: str = setting(
         "Common or alternative name of the user's client certificate; needs client-ca.", ""
     )
-    send: tuple[AddressPattern, ...] = setting(
-        "Addresses the user may send to; wildcards '*' (one word) and '#' (any).", ()
+    send: tuple[AddressPattern, ...] | None = setting(
+        "Addresses the user may send to; wildcards '*' (one word) and '#' (any). Where it is not given, the"
+        " user may send to none, and a node link of link = true delivers to every address.",
+        None,
     )
     receive: tuple[AddressPattern, ...] = setting("Addresses the user may read, with the same wildcards.", ())
     link: Flag = setting(
-        "Whether the user may open a node link, as bridges do; it delivers to the addresses of send.", False
+        "Whether the user may open a node link, as bridges do; where send is given, it delivers only there.",
+        False,
     )
 
 

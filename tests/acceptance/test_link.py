@@ -300,7 +300,6 @@ LINK_USERS = """
 [[acceptor.users]]
 name = "edge"
 token = "s3cret-edge"
-send = ["orders"]
 link = true
 [[acceptor.users]]
 name = "sender"
@@ -372,7 +371,7 @@ def test_a_link_over_tls_checks_the_authority_and_the_name(make_node: MakeNode, 
 
 def test_a_link_over_mutual_tls_is_known_by_its_certificate(make_node: MakeNode, certificates: Path) -> None:
     users = '[[acceptor.users]]\nname = "edge"\ncertificate-name = "orders-service"\n'
-    users += 'link = true\nsend = ["orders"]\nreceive = ["#"]\n'
+    users += 'link = true\nreceive = ["#"]\n'
     hub = tls_hub(make_node, certificates, f'client-ca = "{certificates}/authority.pem"\n{users}')
     hub.tls = client_tls(certificates, "orders-service")
     rest = {

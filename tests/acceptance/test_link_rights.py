@@ -60,6 +60,20 @@ def test_positions_belong_to_the_user_and_the_node_that_wrote_them(make_node: Ma
     assert opened(hub, "a", NODE_A, bridge="renamed", previous="a-to-hub")[2] == 10
 
 
+def test_a_user_without_send_delivers_over_links_only_and_is_named(make_node: MakeNode) -> None:
+    """As such users did before `send` counted for links; one with an empty `send` delivers nowhere."""
+    users = '[[acceptor.users]]\nname = "a"\ntoken = "s3cret-a"\nlink = true\n'
+    users += '[[acceptor.users]]\nname = "b"\ntoken = "s3cret-b"\nlink = true\nsend = []\n'
+    hub = make_node("hub", acceptor=ADMIN + users, token="s3cret-admin").start()
+    assert opened(hub, "a", NODE_A)[0] == "OPENED"
+    refused = opened(hub, "b", NODE_B, bridge="b-to-hub")
+    assert refused[:2] == ["CLOSE", "TARGET_REFUSED"]
+    assert "FORBIDDEN: b may not send to orders" in str(refused[2])
+    hub.token = "s3cret-a"
+    assert hub.api.send("orders", b"x").status == 403
+    assert [event["user"] for event in hub.events("link-unlimited")] == ["a"]
+
+
 def test_an_operator_hands_positions_on(make_node: MakeNode) -> None:
     hub = make_node("hub", acceptor=ADMIN + USERS, token="s3cret-admin").start()
     assert opened(hub, "a", NODE_A)[0] == "OPENED"
