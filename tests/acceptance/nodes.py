@@ -245,6 +245,8 @@ class Node:
     tls: ssl.SSLContext | None = None
     token: str = ""
     variables: dict[str, str] = field(default_factory=dict)
+    #: Of its process; -1: as it is.
+    umask: int = -1
     port: int = 0
     operations_port: int = 0
     process: subprocess.Popen[bytes] | None = None
@@ -298,6 +300,7 @@ class Node:
                 cwd=cwd or self.directory,
                 env=environment(**self.variables, **variables),
                 start_new_session=True,
+                umask=self.umask,
             )
         return self.process
 
