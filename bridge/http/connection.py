@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, cast
 
+import structlog
 from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMessage, LineTooLong
 from aiohttp.web_request import BaseRequest
@@ -17,6 +18,9 @@ from bridge.http.problems import HeadersTooLarge, problem
 
 #: What is read ahead of a handler that has not asked for more yet: a transaction of 500 x 1 KiB is one step.
 READ_BUFFER_BYTES: Final = 524_288
+
+
+_log = structlog.get_logger(__name__)
 
 
 class Connection(web.RequestHandler):
@@ -60,12 +64,14 @@ class Connection(web.RequestHandler):
 
     def handle_error(
         self,
-        request: BaseRequest,  # noqa: ARG002  # part of what is overridden
+        request: BaseRequest,
         status: int = 500,
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
         """What aiohttp could not read as HTTP, or an error that no handler turned into an answer."""
+        if status >= 500:
+            _log.error("request-failed", method=request.method, path=request.path, exc_info=exc)
         answer = problem(_as_error(self._manager, status, exc, message))
         answer.force_close()
         return answer

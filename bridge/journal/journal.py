@@ -115,6 +115,10 @@ class Journal:
         self.identity = prepared.identity
         self._writer = Writer(prepared, self.options, self.clock, room, self._readers.let_end, self._tell)
 
+    def let_go(self) -> None:
+        """The node is going down: clients whose transactions are held for want of room are answered now."""
+        self._writer.let_go()
+
     async def close(self) -> None:
         """Commit what waits, answer what is held with STOPPING, and let the files go."""
         if self._closed:

@@ -231,7 +231,7 @@ async def serve_link(
     clock = clock or SystemClock()
     machine = Receiver(identity, call_timeout_ms=call_timeout_ms, now=now(clock))
     if ws.ws_protocol != limits.SUBPROTOCOL:
-        asked = request.headers.get("Sec-WebSocket-Protocol", "none")
+        asked = ascii(request.headers.get("Sec-WebSocket-Protocol", "none"))[1:-1]
         detail = f"this node speaks {limits.SUBPROTOCOL}; found {asked}"
         machine.close(CloseCode.VERSION, detail, permanent=True)
     host = Host(WebSocket(ws), machine, make_target, clock)

@@ -6,6 +6,7 @@ import base64
 import contextlib
 import http.client
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +17,17 @@ import msgspec
 import pytest
 
 from tests.acceptance.conftest import MakeNode
-from tests.acceptance.nodes import Api, Node, Reply, client_tls, eventually, exchange, titles
+from tests.acceptance.nodes import (
+    HOST,
+    PATIENCE_S,
+    Api,
+    Node,
+    Reply,
+    client_tls,
+    eventually,
+    exchange,
+    titles,
+)
 
 MIB = 1024 * 1024
 
@@ -482,7 +493,7 @@ def test_msgpack_has_the_same_keys_with_bin_values(node: Node, address: str) -> 
 # ------------------------------------------------------------------ errors
 
 
-BAD_NAMES = ["a%20b", "%C3%BC", "a%2Fb", "x" * 250, "$sf.hub", "core-bridge.x"]
+BAD_NAMES = ["a%20b", "%C3%BC", "a%2Fb", "x" * 250, "$sf.hub", "core-bridge.x", ".", "..", "%2e%2e"]
 
 
 @pytest.mark.parametrize("name", BAD_NAMES, ids=lambda name: name[:20])
@@ -493,7 +504,7 @@ def test_names_that_no_address_or_queue_can_have(node: Node, name: str) -> None:
     assert node.api.call("PUT", path).is_problem(400, "INVALID_ADDRESS")["key"] == "queue"
 
 
-@pytest.mark.parametrize("name", ["x" * 249, "A-z_0.9", "..", "."], ids=lambda name: name[:20])
+@pytest.mark.parametrize("name", ["x" * 249, "A-z_0.9", "...", ".a"], ids=lambda name: name[:20])
 def test_names_that_an_address_and_a_queue_can_have(node: Node, name: str) -> None:
     assert node.api.send(name, b"x").status == 200
     assert node.api.make_queue(name, name) in (200, 201)
@@ -536,6 +547,43 @@ def test_errors_of_handlers_router_and_middleware_are_problems(
     reply = node.api.call(method, path, body, headers)
     reply.is_problem(status, title)
     assert ("allow" in reply.headers) == (status == 405)
+
+
+@pytest.mark.parametrize(
+    ("path", "header"),
+    [
+        ("/v1/addresses/there/messages", b"Host"),
+        ("/v1/addresses/there/messages", b"Origin"),
+        ("/v1/transactions", b"Content-Type"),
+        ("/v1/transactions", b"Content-Encoding"),
+    ],
+)
+def test_a_header_that_is_not_utf_8_is_malformed(node: Node, path: str, header: bytes) -> None:
+    host = b"" if header == b"Host" else b"Host: localhost\r\n"
+    lines = host + header + b": a\xffb\r\nContent-Length: 2\r\n"
+    problem = raw_post(node, path, lines, b"{}").is_problem(400, "MALFORMED")
+    assert (problem["key"], problem["found"]) == (header.decode(), "a\ufffdb")
+
+
+@pytest.mark.parametrize("coding", ["gzip, chunked", "identity, chunked"])
+def test_a_transfer_coding_besides_chunked_is_not_implemented(node: Node, address: str, coding: str) -> None:
+    """RFC 9112, section 6.1. It was stored as it came, gzip and all."""
+    path, chunked = f"/v1/addresses/{address}/messages", b"1\r\nx\r\n0\r\n\r\n"
+    lines = b"Host: localhost\r\nTransfer-Encoding: %s\r\n"
+    reply = raw_post(node, path, lines % coding.encode(), chunked)
+    assert reply.is_problem(501, "UNSUPPORTED_TRANSFER_ENCODING")["found"] == coding
+    assert raw_post(node, path, lines % b"Chunked", chunked).status == 200
+    assert node.api.bodies(address) == ["x"]
+
+
+def raw_post(node: Node, path: str, headers: bytes, body: bytes) -> Reply:
+    """A POST with header lines that no client library writes."""
+    with socket.create_connection((HOST, node.port), timeout=PATIENCE_S) as connection:
+        connection.sendall(b"POST %s HTTP/1.1\r\n%s\r\n%s" % (path.encode(), headers, body))
+        response = http.client.HTTPResponse(connection, method="POST")
+        response.begin()
+        found = {name.lower(): value for name, value in response.getheaders()}
+        return Reply(response.status, found, response.read())
 
 
 def test_any_content_encoding_and_a_foreign_type_are_unsupported(node: Node, address: str) -> None:
