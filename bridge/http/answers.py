@@ -72,6 +72,17 @@ class Answer(web.StreamResponse):
         elif self._request.version < (1, 1):
             connection = _KEEP_ALIVE
         head = self._head(connection)
+        # Aiohttp keeps an answer until the connection's next request is answered: without its bytes.
+        self._payload = b""
+        try:
+            await self._write(writer, head, body)
+        except ConnectionError as error:
+            # What waits for the connection knows the error, and by its frames the error would know the bytes.
+            raise ConnectionResetError("the client has left") from error.with_traceback(None)
+        self._eof_sent = True
+
+    async def _write(self, writer: AbstractStreamWriter, head: bytes, body: bytes) -> None:
+        assert self._request is not None
         if self._request.method == hdrs.METH_HEAD or not body:
             await writer.write_eof(head)
         elif len(body) <= _COPIED_BYTES_MAX:
@@ -79,7 +90,6 @@ class Answer(web.StreamResponse):
         else:
             await writer.write(head)
             await writer.write_eof(body)
-        self._eof_sent = True
 
     def closing_bytes(self) -> bytes:
         """The whole answer, for a connection that ends with it and never had a request."""

@@ -50,13 +50,19 @@ async def _read_parts(request: web.Request, limit_bytes: int) -> bytes:
     parts: list[bytes] = []
     size = 0
     content = request.content
-    while not content.at_eof():
-        part = await content.readany()
-        size += len(part)
-        if size > limit_bytes:
-            raise _too_large(limit_bytes, size)
-        parts.append(part)
-    return b"".join(parts)
+    try:
+        while not content.at_eof():
+            parts.append(await content.readany())
+            size += len(parts[-1])
+            if size > limit_bytes:
+                raise _too_large(limit_bytes, size)
+        return b"".join(parts)
+    except (web.RequestPayloadError, ConnectionError) as error:
+        # Aiohttp keeps the error with the body, and by its frames it would keep the body: what is raised from
+        # here on is another.
+        raise web.RequestPayloadError(str(error)) from error.with_traceback(None)
+    finally:
+        parts.clear()
 
 
 def _too_large(limit_bytes: int, found_bytes: int) -> MessageTooLarge:

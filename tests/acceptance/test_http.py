@@ -418,6 +418,17 @@ def test_a_page_has_16_mib_at_most_but_one_message_at_least(node: Node, address:
     assert [[len(message["body"]) // MIB for message in page] for page in pages] == [[7, 7], [7], [16], []]
 
 
+def test_a_page_and_a_message_count_keys_and_headers_too(node: Node, address: str) -> None:
+    """148 MiB of them went into one page."""
+    message = {"address": address, "body": "x" * 1000, "key": "k" * 8000, "headers": {"h": "v" * 8000}}
+    for _ in range(4):
+        assert node.api.commit(*([message] * 250)).status == 200
+    assert 900 < len(node.api.browse(address)) <= 16 * MIB // 17_001
+    refused = node.api.commit(message, {**message, "key": "k" * 8400})
+    problem = refused.is_problem(413, "MESSAGE_TOO_LARGE")
+    assert (problem["key"], problem["limit"], problem["found"]) == ("messages[1].headers", 16_384, 16_401)
+
+
 # ------------------------------------------------------------------ looking
 
 
