@@ -15,6 +15,7 @@ from aiohttp.web_request import BaseRequest
 from bridge.errors import BridgeError, Malformed, TooBusy
 from bridge.http.limits import HEADER_FIELDS_MAX, KEEP_ALIVE_S, LINGER_S
 from bridge.http.problems import HeadersTooLarge, problem
+from bridge.http.transit import Transit
 
 #: What is read ahead of a handler that has not asked for more yet: a transaction of 500 x 1 KiB is one step.
 READ_BUFFER_BYTES: Final = 524_288
@@ -26,12 +27,30 @@ _log = structlog.get_logger(__name__)
 class Connection(web.RequestHandler):
     """One client's connection."""
 
-    __slots__ = ("poll",)
+    __slots__ = ("_in_transit", "_transit", "poll")
 
     def __init__(self, manager: ConnectionServer, **how: Any) -> None:
         super().__init__(manager, **how)
         #: The long poll that this connection waits in; it ends with the connection.
         self.poll: asyncio.Future[Any] | None = None
+        self._transit = manager.transit
+        #: Bytes of its request's body and answer, until the answer is written.
+        self._in_transit = 0
+
+    def take(self, size: int) -> None:
+        """Count bytes of the request's body, or of its answer. Raises: TooBusy."""
+        self._transit.take(size, self._in_transit)
+        self._in_transit += size
+
+    async def finish_response(
+        self, request: BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """Write the answer; then nothing of this request is on its way any more."""
+        try:
+            return await super().finish_response(request, resp, start_time)
+        finally:
+            self._transit.release(self._in_transit)
+            self._in_transit = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Refuse what is above `max-connections`, with an answer."""
@@ -77,6 +96,16 @@ class Connection(web.RequestHandler):
         return answer
 
 
+def take(request: web.Request, size: int) -> None:
+    """Count bytes that are on their way because of this request, until its answer is written.
+
+    Raises: TooBusy: `max-transit-size` would be exceeded.
+    """
+    connection = request.protocol
+    assert isinstance(connection, Connection)
+    connection.take(size)
+
+
 def _request(loop: asyncio.AbstractEventLoop, *parts: Any) -> web.Request:
     # aiohttp's five parts of a request, in their order.
     return web.Request(*parts, loop)  # type: ignore[arg-type, call-arg]
@@ -103,10 +132,12 @@ class ConnectionServer(web.Server):
         *,
         connections_max: int,
         headers_size_max: int,
+        transit_size_max: int,
     ) -> None:
         loop = asyncio.get_running_loop()
         super().__init__(handler, request_factory=partial(_request, loop), loop=loop)  # type: ignore[arg-type]
         self.headers_size_max = headers_size_max
+        self.transit = Transit(transit_size_max)
         self._connections_max = connections_max
         self._how: dict[str, Any] = {
             "loop": loop,

@@ -89,6 +89,7 @@ class Listener:
             self._answer,
             connections_max=self._limits.max_connections,
             headers_size_max=self._limits.max_headers_size,
+            transit_size_max=self._limits.max_transit_size,
         )
         self._runner = web.ServerRunner(self._server, shutdown_timeout=_CUT_AFTER_S)
         await self._runner.setup()

@@ -725,6 +725,55 @@ def test_more_than_max_requests_are_too_busy(small: Node, address: str) -> None:
     small.api.await_status("/v1/addresses", 200, 5)
 
 
+TRANSIT = 'max-transit-size = "8MiB"\n'
+
+
+def unless_stored(reply: Reply) -> Reply | None:
+    return None if reply.status == 200 else reply
+
+
+def test_bodies_on_their_way_have_one_limit(make_node: MakeNode) -> None:
+    """What has arrived of them counts, not what they say; one alone is always taken."""
+    node = make_node(acceptor=TRANSIT).start()
+    path = "/v1/addresses/orders/messages"
+    assert node.api.send("orders", b"x" * (12 * MIB)).status == 200
+    with contextlib.ExitStack() as uploads:
+        slow = [uploads.enter_context(contextlib.closing(node.api.connect())) for _ in range(3)]
+        for connection in slow:
+            connection.putrequest("POST", path)
+            connection.putheader("Content-Length", str(16 * MIB))
+            connection.endheaders(b"x")
+        slow[0].send(b"x" * (6 * MIB))
+        # All that was sent has been read once the node has no room for 3 MiB any more.
+        refused = eventually(lambda: unless_stored(node.api.send("orders", b"y" * (3 * MIB))), "6 MiB are")
+        problem = refused.is_problem(503, "TOO_BUSY")
+        assert (problem["key"], problem["limit"]) == ("max-transit-size", 8 * MIB)
+        assert problem["found"] > 8 * MIB
+        assert node.api.send("orders", b"small").status == 200
+    eventually(lambda: node.api.send("orders", b"z" * (7 * MIB)).status == 200, "aborted ones make room")
+
+
+def test_pages_on_their_way_have_the_same_limit(make_node: MakeNode) -> None:
+    """A page that is not sent for it is not leased either."""
+    node = make_node(acceptor=TRANSIT).start()
+    for _ in range(4):
+        assert node.api.send("orders", b"x" * MIB).status == 200
+        assert node.api.send("large", b"x" * (2 * MIB)).status == 200
+    node.api.make_queue("orders", "q")
+    with contextlib.closing(socket.create_connection((HOST, node.port), timeout=PATIENCE_S)) as stuck:
+        stuck.sendall(b"GET /v1/addresses/large/messages HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert stuck.recv(10, socket.MSG_PEEK)
+        page = node.api.get("/v1/addresses/orders/queues/q/messages")
+        assert page.is_problem(503, "TOO_BUSY")["key"] == "max-transit-size"
+        raw = node.api.get("/v1/addresses/large/messages/1")
+        assert raw.is_problem(503, "TOO_BUSY")["key"] == "max-transit-size"
+        assert node.api.get("/v1/addresses/orders").json["queues"][0]["leased"] == 0
+    eventually(
+        lambda: node.api.get("/v1/addresses/orders/queues/q/messages").status == 200,
+        "a reader that leaves makes room",
+    )
+
+
 def test_more_than_max_connections_are_too_busy(small: Node, address: str) -> None:
     with contextlib.ExitStack() as open_ones:
         for _ in range(4):
