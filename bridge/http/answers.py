@@ -74,22 +74,13 @@ class Answer(web.StreamResponse):
         head = self._head(connection)
         # Aiohttp keeps an answer until the connection's next request is answered: without its bytes.
         self._payload = b""
-        try:
-            await self._write(writer, head, body)
-        except ConnectionError as error:
-            # What waits for the connection knows the error, and by its frames the error would know the bytes.
-            raise ConnectionResetError("the client has left") from error.with_traceback(None)
-        self._eof_sent = True
-
-    async def _write(self, writer: AbstractStreamWriter, head: bytes, body: bytes) -> None:
-        assert self._request is not None
         if self._request.method == hdrs.METH_HEAD or not body:
             await writer.write_eof(head)
         elif len(body) <= _COPIED_BYTES_MAX:
             await writer.write_eof(head + body)
         else:
-            await writer.write(head)
-            await writer.write_eof(body)
+            await _write_large(writer, head, body)
+        self._eof_sent = True
 
     def closing_bytes(self) -> bytes:
         """The whole answer, for a connection that ends with it and never had a request."""
@@ -98,6 +89,15 @@ class Answer(web.StreamResponse):
     def _head(self, connection: bytes) -> bytes:
         first = _status_lines(self.status, self._content_type_sent, len(self._payload))
         return first + _date_line() + self._extra + connection + b"\r\n"
+
+
+async def _write_large(writer: AbstractStreamWriter, head: bytes, body: bytes) -> None:
+    try:
+        await writer.write(head)
+        await writer.write_eof(body)
+    except ConnectionError as error:
+        # What waits for the connection knows the error, and by its frames the error would know the bytes.
+        raise ConnectionResetError("the client has left") from error.with_traceback(None)
 
 
 @lru_cache(maxsize=1024)

@@ -42,13 +42,12 @@ class Connection(web.RequestHandler):
         self._transit.take(size, self._in_transit)
         self._in_transit += size
 
-    async def finish_response(
-        self, request: BaseRequest, resp: web.StreamResponse, start_time: float | None
-    ) -> tuple[web.StreamResponse, bool]:
-        """Write the answer; then nothing of this request is on its way any more."""
-        try:
-            return await super().finish_response(request, resp, start_time)
-        finally:
+    def log_access(self, request: BaseRequest, response: web.StreamResponse, time: float | None) -> None:  # noqa: ARG002
+        """Called by aiohttp once the answer is written: nothing of this request is on its way any more."""
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._in_transit:
             self._transit.release(self._in_transit)
             self._in_transit = 0
 
@@ -74,6 +73,7 @@ class Connection(web.RequestHandler):
     def connection_lost(self, exc: BaseException | None) -> None:
         """Let the poll go as well."""
         self.cancel_poll()
+        self._let_go()
         super().connection_lost(exc)
 
     def cancel_poll(self) -> None:
