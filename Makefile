@@ -70,7 +70,7 @@ needs-kafka: ## what Kafka takes from the system
 test-crash: $(DEV) ## 200 rounds of kills and cuts (`make test` does 6, and each named point), 50 of volumes that are filled
 	$(BIN)/pytest -m crash $(ARGS)
 
-test-hostile: $(DEV) ## 100,000 cases of hostile peers on a node's link, in any order (`make test` does each kind)
+test-hostile: $(DEV) ## 100,000 cases of hostile peers and clients on a node, in any order, and 10,000 that leave in mid-body (`make test` does each kind)
 	$(BIN)/pytest -m hostile $(ARGS)
 
 test-kafka-long: $(DEV) needs ## Kafka with 200,000 messages through kills, pauses and leader changes at both ends

@@ -13,6 +13,9 @@ NAME_LENGTH_MAX = 249
 #: Prefixes of the names that the node gives out itself.
 OWN_PREFIXES = ("$", "core-bridge.")
 
+#: What is taken out of a path before it is sent (RFC 3986, section 5.2.4), and names no Kafka topic either.
+PATH_SEGMENTS = (".", "..")
+
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _NAMES_REMEMBERED = 8192
 
@@ -22,8 +25,8 @@ def check_name(name: str, key: str = "address") -> str:
     """`name`, if a client may use it for an address or a queue of its own.
 
     Raises:
-        InvalidAddress: empty, too long, other characters than ``A-Z a-z 0-9 . _ -``, or one of
-            the node's own names. `key` says which part of the request it stood in.
+        InvalidAddress: empty, too long, other characters than ``A-Z a-z 0-9 . _ -``, ``.`` or ``..``,
+            or one of the node's own names. `key` says which part of the request it stood in.
     """
     if is_own(name):
         raise InvalidAddress(
@@ -38,6 +41,8 @@ def check_name(name: str, key: str = "address") -> str:
         )
     if not _NAME.fullmatch(name):
         raise InvalidAddress(f"a name is made of A-Z a-z 0-9 . _ -; found {name!r}", key, found=name)
+    if name in PATH_SEGMENTS:
+        raise InvalidAddress(f"{name} is no name: clients take it out of a URL's path", key, found=name)
     return name
 
 

@@ -209,6 +209,7 @@ class _Parts(NodeParts):
                 max_duplicate_id_size=settings.max_duplicate_id_size_bytes,
                 max_requests=settings.max_requests,
                 max_connections=settings.max_connections,
+                max_transit_size=settings.max_transit_size_bytes,
             ),
             link=links.serve,
             held=links.held,

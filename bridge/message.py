@@ -7,10 +7,20 @@ by the place where the message was first stored (`dedup.ids`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 #: A header's name and value; values are bytes as on Kafka, null is kept, order and repetition too.
 Header = tuple[str, bytes | None]
+
+
+def headers_size(key: bytes | None, headers: Iterable[Header]) -> int:
+    """Bytes of a message's key, and of its headers' names and values."""
+    size = len(key or b"")
+    for name, value in headers:
+        size += len(name) + len(value or b"")
+    return size
 
 
 class Message(msgspec.Struct, array_like=True, frozen=True, gc=False):

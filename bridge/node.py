@@ -271,6 +271,8 @@ class Node:
     async def _drain(self) -> None:
         if self._links is not None:
             self._links.stop()
+        if self.journal is not None:
+            self.journal.let_go()
         if self._acceptor is not None:
             await self._acceptor.stop(self._shutdown_timeout_ms // 2)
         ending = [relay.command(Command.STOP) for relay, _ in self.bridges.values()]

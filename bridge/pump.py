@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from bridge import runs as run_arithmetic
 from bridge.backoff import Backoff
 from bridge.batch import Batch
 from bridge.clock import Clock
@@ -21,6 +22,7 @@ from bridge.errors import TargetUnavailable
 from bridge.letters_ahead import LETTERS_AHEAD, ahead, divided
 from bridge.ports import Receipt, Source, Target
 from bridge.put_off import PutOff
+from bridge.runs import Runs
 from bridge.window import Window
 from dedup.verdict import Verdict
 
@@ -39,8 +41,8 @@ class Counts:
     replayed: int = 0
     #: Those with a producer's ID that it knows, where it is no node, which counts them itself.
     repeated: int = 0
-    #: Messages that were sent in vain: their batch was not taken, or not confirmed when a session ended; or
-    #: the target itself had to write them again.
+    #: Messages that were sent in vain: their batch was not taken, or an opening after the session that sent
+    #: them found them not to be there; or the target itself had to write them again.
     resent: int = 0
     #: How long the target's brokers have asked to wait (quotas), ms.
     throttled_ms: int = 0
@@ -64,6 +66,16 @@ class Memory:
     unseen: set[str] = field(default_factory=set)
     #: Positions that were refused and have a dead letter, until the target covers them.
     refused: dict[str, set[int]] = field(default_factory=dict)
+    #: Positions of messages that were in flight when a session ended: the next opening says what became of
+    #: them. At most a window of them.
+    unconfirmed: dict[str, list[Runs]] = field(default_factory=dict)
+
+    def count_unconfirmed(self, stream: str, next_: int | None, counts: Counts) -> None:
+        """The target's word on what was in flight: it has what lies below `next_`; None: nothing."""
+        for sent in self.unconfirmed.pop(stream, ()):
+            confirmed = run_arithmetic.count(run_arithmetic.below(sent, next_ or 0))
+            counts.acknowledged += confirmed
+            counts.resent += run_arithmetic.count(sent) - confirmed
 
 
 @dataclass(slots=True, eq=False)
@@ -151,7 +163,7 @@ class Pump:
         deliveries = [entry.delivery for entry in self._in_flight]
         for entry in self._in_flight:
             self.window.confirmed(entry.batch.size, entry.batch.count)
-            self.counts.resent += entry.batch.count
+            self.memory.unconfirmed.setdefault(entry.batch.stream, []).append(entry.batch.runs)
         self._in_flight.clear()
         self._held.clear()
         return deliveries

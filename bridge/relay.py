@@ -356,6 +356,7 @@ class Relay:
         await self._source.open(resume, opened.store)
         for stream in streams:
             self._streams[stream.identity] = stream
+            self._memory.count_unconfirmed(stream.identity, resume[stream.identity].next, self.counts)
             if resume[stream.identity].next is None:
                 self._memory.unseen.add(stream.identity)
             else:

@@ -172,12 +172,15 @@ class NodeClient:
             sent.setdefault("Accept", MSGPACK)
         url = URL(self._base + path, encoded=True)
         try:
-            async with self._session.request(method, url, data=body, params=params, headers=sent) as response:
+            # No redirect is followed: messages go to the node that was named, and to no other.
+            async with self._session.request(
+                method, url, data=body, params=params, headers=sent, allow_redirects=False
+            ) as response:
                 content = await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Unreachable(f"{method} {url}: {_reason(error)}") from error
         decoded = _decode(content, response.content_type)
-        if response.status >= 400:
+        if response.status >= 300:
             raise _problem(response, decoded)
         return Answer(response.status, decoded)
 
@@ -249,6 +252,8 @@ def _decode(content: bytes, content_type: str) -> Any:
 def _problem(response: aiohttp.ClientResponse, decoded: Any) -> Problem:
     said = decoded if isinstance(decoded, dict) else {}
     detail = str(said.get("detail") or response.reason or "no reason given")
+    if response.status < 400:
+        detail = f"it redirects to {response.headers.get('Location', 'nowhere')}, which is not followed"
     if said.get("limit") is not None and str(said["limit"]) not in detail:
         detail += f" (limit {said['limit']}, found {said.get('found')})"
     try:

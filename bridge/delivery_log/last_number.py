@@ -6,6 +6,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from bridge.private_files import opener
+
 
 class LastNumber:
     """A number on disk, replaced as a whole: after a crash it is the old one or the new one."""
@@ -28,7 +30,7 @@ class LastNumber:
             return
         self._known = None
         partial = self._path.with_name(f"{self._path.name}.new")
-        with partial.open("wb") as file:
+        with open(partial, "wb", opener=opener) as file:
             file.write(b"%d\n" % number)
             file.flush()
             os.fsync(file.fileno())

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from bridge.crash_points import crash_point
 from bridge.delivery_log import lines as line_format
+from bridge.private_files import mode_in
 
 
 class OpenSegment:
@@ -20,7 +21,8 @@ class OpenSegment:
         self.end = 0
         #: Whether bytes of a write that failed may lie behind `end`.
         self._torn = False
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        self._file = os.open(path, flags, mode_in(path.parent))
 
     def append(self, data: bytes) -> None:
         """Write and sync; on an error the file is cut back at once, or else before the next write."""

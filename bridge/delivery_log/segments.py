@@ -22,6 +22,7 @@ from bridge.delivery_log.last_number import LastNumber, sync_directory
 from bridge.delivery_log.open_segment import OpenSegment, cut_torn_end
 from bridge.errors import DeliveryLogFailed
 from bridge.file_lock import FileLock, LockHeld
+from bridge.private_files import make_directory
 
 #: Ending of a file that is complete, and of the one that is being written.
 CLOSED: Final = ".jsonl"
@@ -221,7 +222,7 @@ class SegmentWriter:
             return
         if self._segment is not None:
             self._roll()
-        self._directory.mkdir(parents=True, exist_ok=True)
+        make_directory(self._directory)
         self._lock.take()
         try:
             self._take_over()

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from bridge.delivery_log.segments import LogFile, SegmentWriter
+from bridge.private_files import opener
 
 #: Bytes read at once; one line may be longer.
 READ_BYTES: Final = 256 * 1024
@@ -107,7 +108,8 @@ class Tail:
     def _keep(self, place: Place) -> None:
         self._copied = place
         partial = self._memory.with_suffix(".new")
-        partial.write_bytes(msgspec.json.encode(place))
+        with open(partial, "wb", opener=opener) as file:
+            file.write(msgspec.json.encode(place))
         partial.rename(self._memory)
 
     def _remembered(self) -> Place:

@@ -72,13 +72,14 @@ class Answer(web.StreamResponse):
         elif self._request.version < (1, 1):
             connection = _KEEP_ALIVE
         head = self._head(connection)
+        # Aiohttp keeps an answer until the connection's next request is answered: without its bytes.
+        self._payload = b""
         if self._request.method == hdrs.METH_HEAD or not body:
             await writer.write_eof(head)
         elif len(body) <= _COPIED_BYTES_MAX:
             await writer.write_eof(head + body)
         else:
-            await writer.write(head)
-            await writer.write_eof(body)
+            await _write_large(writer, head, body)
         self._eof_sent = True
 
     def closing_bytes(self) -> bytes:
@@ -88,6 +89,15 @@ class Answer(web.StreamResponse):
     def _head(self, connection: bytes) -> bytes:
         first = _status_lines(self.status, self._content_type_sent, len(self._payload))
         return first + _date_line() + self._extra + connection + b"\r\n"
+
+
+async def _write_large(writer: AbstractStreamWriter, head: bytes, body: bytes) -> None:
+    try:
+        await writer.write(head)
+        await writer.write_eof(body)
+    except ConnectionError as error:
+        # What waits for the connection knows the error, and by its frames the error would know the bytes.
+        raise ConnectionResetError("the client has left") from error.with_traceback(None)
 
 
 @lru_cache(maxsize=1024)

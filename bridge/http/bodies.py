@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, Final
 
 from aiohttp import hdrs, web
 
 from bridge.errors import Malformed, MessageTooLarge
-from bridge.http.answers import JSON, MSGPACK
-from bridge.http.codec import Decoder
+from bridge.http.answers import JSON, MSGPACK, Answer, answer
+from bridge.http.codec import Decoder, json_messages, msgpack_messages
+from bridge.http.connection import take
 from bridge.http.problems import UnsupportedMediaType
+from bridge.store import Delivered
 
 #: A body of settings for a queue, a lease or a cache, in bytes.
 SMALL_BODY_BYTES_MAX: Final = 65_536
@@ -22,6 +25,7 @@ async def read_body(request: web.Request, limit_bytes: int, timeout_s: float) ->
     """The whole body.
 
     Raises:
+        TooBusy: `max-transit-size` bytes are on their way.
         MessageTooLarge: above `limit_bytes`; known from Content-Length before anything is read.
         Malformed: it did not arrive within `timeout_s`.
     """
@@ -31,6 +35,7 @@ async def read_body(request: web.Request, limit_bytes: int, timeout_s: float) ->
         body = content.read_nowait()
         if len(body) > limit_bytes:
             raise _too_large(limit_bytes, len(body))
+        take(request, len(body))
         return body
     length = request.content_length
     if length is not None and length > limit_bytes:
@@ -50,13 +55,20 @@ async def _read_parts(request: web.Request, limit_bytes: int) -> bytes:
     parts: list[bytes] = []
     size = 0
     content = request.content
-    while not content.at_eof():
-        part = await content.readany()
-        size += len(part)
-        if size > limit_bytes:
-            raise _too_large(limit_bytes, size)
-        parts.append(part)
-    return b"".join(parts)
+    try:
+        while not content.at_eof():
+            parts.append(await content.readany())
+            size += len(parts[-1])
+            take(request, len(parts[-1]))
+            if size > limit_bytes:
+                raise _too_large(limit_bytes, size)
+        return b"".join(parts)
+    except (web.RequestPayloadError, ConnectionError) as error:
+        # Aiohttp keeps the error with the body, and by its frames it would keep the body: what is raised from
+        # here on is another.
+        raise web.RequestPayloadError(str(error)) from error.with_traceback(None)
+    finally:
+        parts.clear()
 
 
 def _too_large(limit_bytes: int, found_bytes: int) -> MessageTooLarge:
@@ -104,6 +116,18 @@ def _is_msgpack(request: web.Request) -> bool:
     if media_type == JSON:
         return False
     raise UnsupportedMediaType(f"this call takes {JSON} or {MSGPACK}", "Content-Type", found=given)
+
+
+def page(request: web.Request, value: object) -> Answer:
+    """An answer that may be large, in the form that the client asked for. Raises: TooBusy."""
+    made = answer(value, msgpack=wants_msgpack(request))
+    take(request, len(made.body))
+    return made
+
+
+def shown(request: web.Request, messages: Sequence[Delivered]) -> Sequence[object]:
+    """Messages as the answer will hold them."""
+    return msgpack_messages(messages) if wants_msgpack(request) else json_messages(messages)
 
 
 def wants_msgpack(request: web.Request) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, cast
 
+import structlog
 from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMessage, LineTooLong
 from aiohttp.web_request import BaseRequest
@@ -14,20 +15,41 @@ from aiohttp.web_request import BaseRequest
 from bridge.errors import BridgeError, Malformed, TooBusy
 from bridge.http.limits import HEADER_FIELDS_MAX, KEEP_ALIVE_S, LINGER_S
 from bridge.http.problems import HeadersTooLarge, problem
+from bridge.http.transit import Transit
 
 #: What is read ahead of a handler that has not asked for more yet: a transaction of 500 x 1 KiB is one step.
 READ_BUFFER_BYTES: Final = 524_288
 
 
+_log = structlog.get_logger(__name__)
+
+
 class Connection(web.RequestHandler):
     """One client's connection."""
 
-    __slots__ = ("poll",)
+    __slots__ = ("_in_transit", "_transit", "poll")
 
     def __init__(self, manager: ConnectionServer, **how: Any) -> None:
         super().__init__(manager, **how)
         #: The long poll that this connection waits in; it ends with the connection.
         self.poll: asyncio.Future[Any] | None = None
+        self._transit = manager.transit
+        #: Bytes of its request's body and answer, until the answer is written.
+        self._in_transit = 0
+
+    def take(self, size: int) -> None:
+        """Count bytes of the request's body, or of its answer. Raises: TooBusy."""
+        self._transit.take(size, self._in_transit)
+        self._in_transit += size
+
+    def log_access(self, request: BaseRequest, response: web.StreamResponse, time: float | None) -> None:  # noqa: ARG002
+        """Called by aiohttp once the answer is written: nothing of this request is on its way any more."""
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._in_transit:
+            self._transit.release(self._in_transit)
+            self._in_transit = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Refuse what is above `max-connections`, with an answer."""
@@ -51,6 +73,7 @@ class Connection(web.RequestHandler):
     def connection_lost(self, exc: BaseException | None) -> None:
         """Let the poll go as well."""
         self.cancel_poll()
+        self._let_go()
         super().connection_lost(exc)
 
     def cancel_poll(self) -> None:
@@ -60,15 +83,27 @@ class Connection(web.RequestHandler):
 
     def handle_error(
         self,
-        request: BaseRequest,  # noqa: ARG002  # part of what is overridden
+        request: BaseRequest,
         status: int = 500,
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
         """What aiohttp could not read as HTTP, or an error that no handler turned into an answer."""
+        if status >= 500:
+            _log.error("request-failed", method=request.method, path=request.path, exc_info=exc)
         answer = problem(_as_error(self._manager, status, exc, message))
         answer.force_close()
         return answer
+
+
+def take(request: web.Request, size: int) -> None:
+    """Count bytes that are on their way because of this request, until its answer is written.
+
+    Raises: TooBusy: `max-transit-size` would be exceeded.
+    """
+    connection = request.protocol
+    assert isinstance(connection, Connection)
+    connection.take(size)
 
 
 def _request(loop: asyncio.AbstractEventLoop, *parts: Any) -> web.Request:
@@ -97,10 +132,12 @@ class ConnectionServer(web.Server):
         *,
         connections_max: int,
         headers_size_max: int,
+        transit_size_max: int,
     ) -> None:
         loop = asyncio.get_running_loop()
         super().__init__(handler, request_factory=partial(_request, loop), loop=loop)  # type: ignore[arg-type]
         self.headers_size_max = headers_size_max
+        self.transit = Transit(transit_size_max)
         self._connections_max = connections_max
         self._how: dict[str, Any] = {
             "loop": loop,

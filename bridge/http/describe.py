@@ -9,7 +9,7 @@ from aiohttp import web
 
 from bridge.addresses import check_readable
 from bridge.http.answers import Answer, answer
-from bridge.http.bodies import Query, wants_msgpack
+from bridge.http.bodies import Query, page, wants_msgpack
 from bridge.http.guard import Principal
 from bridge.http.problems import Forbidden
 from bridge.store import AddressStatus, QueueStatus, Store
@@ -33,7 +33,7 @@ class Addresses:
             for status in await self._store.addresses()
             if _may_see(principal, status.address)
         ]
-        return answer({"addresses": shown}, msgpack=wants_msgpack(request))
+        return page(request, {"addresses": shown})
 
     async def one(self, request: web.Request, principal: Principal, address: str) -> Answer:
         """``GET /v1/addresses/{a}``."""

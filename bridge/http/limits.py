@@ -42,6 +42,8 @@ class Limits:
     max_duplicate_id_size: int = 1 * KIB
     max_requests: int = 512
     max_connections: int = 1000
+    #: Of bodies on their way in and answers on their way out, over all connections.
+    max_transit_size: int = 256 * MIB
 
     @property
     def transaction_size(self) -> int:

@@ -22,7 +22,7 @@ from bridge.http.answers import Answer
 from bridge.http.connection import ConnectionServer
 from bridge.http.guard import Guard, every_right
 from bridge.http.limits import Limits
-from bridge.http.problems import HeadersTooLarge, problem
+from bridge.http.problems import HeadersTooLarge, UnsupportedTransferEncoding, problem
 from bridge.http.router import Kind, Router
 
 _PORTS: Final = {"ws": 80, "http": 80, "wss": 443, "https": 443}
@@ -89,6 +89,7 @@ class Listener:
             self._answer,
             connections_max=self._limits.max_connections,
             headers_size_max=self._limits.max_headers_size,
+            transit_size_max=self._limits.max_transit_size,
         )
         self._runner = web.ServerRunner(self._server, shutdown_timeout=_CUT_AFTER_S)
         await self._runner.setup()
@@ -155,6 +156,9 @@ class Listener:
             raise HeadersTooLarge(
                 f"a request's headers have at most {limit} bytes; found {size}", "headers", limit, size
             )
+        coding = request.headers.get(hdrs.TRANSFER_ENCODING)
+        if coding is not None and coding.strip().lower() != "chunked":
+            raise UnsupportedTransferEncoding("chunked is the only one", "Transfer-Encoding", found=coding)
         self._guard.check_origin(request)
         return await self._routed(request)
 

@@ -10,9 +10,9 @@ from aiohttp import web
 from bridge.addresses import check_name, check_readable
 from bridge.crash_points import crash_point
 from bridge.errors import Malformed, NotFound
-from bridge.http import codec
-from bridge.http.answers import MSGPACK, OCTETS, Answer, answer, encode_msgpack, no_content
-from bridge.http.bodies import Query, is_whole_number, read_body, wants_msgpack
+from bridge.http.answers import MSGPACK, OCTETS, Answer, encode_msgpack, no_content
+from bridge.http.bodies import Query, is_whole_number, page, read_body, shown
+from bridge.http.connection import take
 from bridge.http.guard import Principal
 from bridge.http.limits import (
     MESSAGES_A_PAGE_DEFAULT,
@@ -73,9 +73,7 @@ class Messages:
             most=query.number("max", MESSAGES_A_PAGE_DEFAULT, 1, MESSAGES_A_PAGE_MAX),
             most_bytes=PAGE_BYTES_MAX,
         )
-        if wants_msgpack(request):
-            return answer({"messages": codec.msgpack_messages(messages)}, msgpack=True)
-        return answer({"messages": codec.json_messages(messages)})
+        return page(request, {"messages": shown(request, messages)})
 
     async def raw(self, request: web.Request, principal: Principal, address: str, position: str) -> Answer:
         """``GET .../{position}``: the body alone, with the type it came with; 204 for a tombstone."""
@@ -93,6 +91,7 @@ class Messages:
             return no_content()
         stored = message.header("content-type") or b""
         content_type = stored.decode("ascii") if _SAFE_CONTENT_TYPE.fullmatch(stored) else OCTETS
+        take(request, len(message.body))
         return Answer(message.body, content_type=content_type, extra=_RAW_HEADERS)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Final
 
-from bridge.errors import BridgeError, DuplicateIdRejected
+from bridge.errors import BridgeError, DuplicateIdRejected, Malformed
 from bridge.http.answers import PROBLEM, Answer, encode_json
 from bridge.http.codec import text_or_base64
 
@@ -50,8 +50,16 @@ class HeadersTooLarge(BridgeError):
     code, status = "HEADERS_TOO_LARGE", 431
 
 
+class UnsupportedTransferEncoding(BridgeError):
+    """A body in another transfer coding than chunked (RFC 9112, section 6.1)."""
+
+    code, status = "UNSUPPORTED_TRANSFER_ENCODING", 501
+
+
 def problem(error: BridgeError) -> Answer:
-    """The error as ``application/problem+json``."""
+    """The error as ``application/problem+json``; 400 where it is about a header that is not UTF-8."""
+    if isinstance(error.found, str) and error.found != (shown := _shown(error.found)):
+        error = Malformed(f"{error.key} is not UTF-8", error.key, found=shown)
     status = HTTPStatus(error.status)
     fields: dict[str, object] = {
         "type": "about:blank",
@@ -69,6 +77,11 @@ def problem(error: BridgeError) -> Answer:
             for index, address, duplicate_id in error.duplicates
         ]
     return Answer(encode_json(fields), status=status, content_type=PROBLEM, extra=_extra(error, status))
+
+
+def _shown(text: str) -> str:
+    """Text with a replacement character for each byte that was not UTF-8 (aiohttp's surrogates)."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _extra(error: BridgeError, status: HTTPStatus) -> bytes:

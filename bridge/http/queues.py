@@ -9,10 +9,10 @@ from typing import Any, Final
 from aiohttp import web
 
 from bridge.addresses import check_name
-from bridge.errors import Malformed
+from bridge.errors import Malformed, TooBusy
 from bridge.http import codec
 from bridge.http.answers import Answer, answer, no_content
-from bridge.http.bodies import SMALL_BODY_BYTES_MAX, Query, read_value, wants_msgpack
+from bridge.http.bodies import SMALL_BODY_BYTES_MAX, Query, page, read_value, shown, wants_msgpack
 from bridge.http.connection import Connection
 from bridge.http.guard import Principal
 from bridge.http.limits import (
@@ -67,14 +67,17 @@ class Queues:
             lease_ms=query.number("lease", LEASE_MS_DEFAULT, 1, LEASE_MS_MAX),
             most_bytes=PAGE_BYTES_MAX,
         )
-        page = await (_until_gone(request, pending) if wait_ms else pending)
-        if page.lease is not None and request.transport is None:
+        leased = await (_until_gone(request, pending) if wait_ms else pending)
+        if leased.lease is not None and request.transport is None:
             # The reader left while the page was made: its messages are next again, now.
-            await self._store.release(Acknowledgement(address, queue, page.lease))
-        if wants_msgpack(request):
-            shown = codec.msgpack_messages(page.messages)
-            return answer({"lease": page.lease, "messages": shown}, msgpack=True)
-        return answer({"lease": page.lease, "messages": codec.json_messages(page.messages)})
+            await self._store.release(Acknowledgement(address, queue, leased.lease))
+            leased = _NOTHING
+        try:
+            return page(request, {"lease": leased.lease, "messages": shown(request, leased.messages)})
+        except TooBusy:
+            if leased.lease is not None:
+                await self._store.release(Acknowledgement(address, queue, leased.lease))
+            raise
 
     async def acknowledge(
         self, request: web.Request, principal: Principal, address: str, queue: str

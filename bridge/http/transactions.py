@@ -26,7 +26,7 @@ from bridge.http.codec import (
 from bridge.http.guard import Principal
 from bridge.http.limits import TRANSACTION_ACKNOWLEDGEMENTS_MAX, TRANSACTION_MESSAGES_MAX, Limits
 from bridge.http.send_headers import check_id
-from bridge.message import Message
+from bridge.message import Header, Message, headers_size
 from bridge.store import Acknowledgement, Store, Submission, Transaction
 
 _DECODER: Final = Decoder(JsonTransaction, MsgpackTransaction)
@@ -98,19 +98,27 @@ class Transactions:
             key_bytes = entry.key
             if key_bytes is not None:
                 key_bytes = to_bytes(key_bytes, f"messages[{index}].key")
-            headers = entry.headers
+            headers = to_headers(entry.headers, f"messages[{index}]") if entry.headers else ()
+            if headers or key_bytes:
+                self._check_key_and_headers(index, key_bytes, headers)
             timestamp = entry.timestamp
-            message = Message(
-                body,
-                key_bytes,
-                to_headers(headers, f"messages[{index}]") if headers else (),
-                -1 if timestamp is None else timestamp,
-            )
+            message = Message(body, key_bytes, headers, -1 if timestamp is None else timestamp)
             duplicate_id = entry.duplicate_id
             if duplicate_id is not None:
                 duplicate_id = self._id(duplicate_id, f"messages[{index}].duplicate-id")
             append(Submission(address, message, duplicate_id))
         return submissions
+
+    def _check_key_and_headers(self, index: int, key: bytes | None, headers: Sequence[Header]) -> None:
+        """What a POST cannot bring, no transaction brings. Raises: MessageTooLarge."""
+        size, limit = headers_size(key, headers), self._limits.max_headers_size
+        if size > limit:
+            raise MessageTooLarge(
+                f"a message's key and headers have at most {limit} bytes (max-headers-size); found {size}",
+                f"messages[{index}].headers",
+                limit,
+                size,
+            )
 
     def _id(self, value: object, key: str) -> bytes:
         try:

@@ -9,7 +9,7 @@ from bridge.errors import DuplicateIdRejected, StaleLease
 from bridge.journal.group import Group, Pending
 from bridge.journal.state import QueueState
 from bridge.journal.units import CommitUnit
-from bridge.store import Acknowledgement, Committed
+from bridge.store import Acknowledgement, Committed, Transaction
 from dedup.cache import repeated
 
 #: By address, indices of the transaction's messages.
@@ -26,9 +26,7 @@ def commit(group: Group, unit: CommitUnit) -> None:
         and Held where there is no room now.
     """
     transaction = unit.transaction
-    by_address: ByAddress = {}
-    for index, submission in enumerate(transaction.submissions):
-        by_address.setdefault(submission.address, []).append(index)
+    by_address = _by_address(transaction)
     for name in by_address:
         group.policy(name)
     if _is_known(group, unit, by_address):
@@ -62,6 +60,16 @@ def commit(group: Group, unit: CommitUnit) -> None:
     offsets = {name: place for name, place in offsets.items() if place[1]}
     _log(group, known)
     group.pending.append(Pending(unit, offsets, sorted(index for index, _, _ in known)))
+
+
+def _by_address(transaction: Transaction) -> ByAddress:
+    """Where its messages go; one of acknowledgements alone is known, by its ID, where it settles."""
+    if not transaction.submissions:
+        return {acknowledgement.address: [] for acknowledgement in transaction.acknowledgements}
+    by_address: ByAddress = {}
+    for index, submission in enumerate(transaction.submissions):
+        by_address.setdefault(submission.address, []).append(index)
+    return by_address
 
 
 def _is_known(group: Group, unit: CommitUnit, by_address: ByAddress) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 from enum import Enum
@@ -12,6 +13,7 @@ from typing import Final
 from bridge.errors import JournalFailed
 from bridge.file_lock import FileLock, LockHeld
 from bridge.journal.stored import PAGE_BYTES
+from bridge.private_files import make_directory, opener
 
 #: Raised by one with every change of schema.sql; `_MIGRATIONS` leads from each to the next.
 SCHEMA_VERSION: Final = 4
@@ -69,7 +71,7 @@ class DirectoryLock:
         """Raises: JournalFailed if another process holds it, or the directory cannot be written."""
         self._lock = FileLock(directory / LOCK_NAME)
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            make_directory(directory)
             self._lock.take()
         except LockHeld as held:
             raise JournalFailed(
@@ -98,6 +100,9 @@ def connect_writer(path: Path, *, create: bool) -> sqlite3.Connection:
     if path.exists() and not os.access(path, os.W_OK):
         # Before SQLite makes files beside it that have the same rights, and outlive the mistake.
         raise _failure(path, _NO_RIGHT)
+    if create:
+        with contextlib.suppress(OSError):  # SQLite says what is the matter
+            os.close(opener(str(path), os.O_RDWR | os.O_CREAT))  # the files beside it take its mode
     try:
         connection = _connect(path, "rwc" if create else "rw")
         try:

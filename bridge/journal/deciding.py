@@ -71,7 +71,9 @@ def decide(group: Group, connection: sqlite3.Connection, unit: Unit) -> None:
         group.held.append((unit, held.error))
         return
     except BridgeError as error:
-        refuse(group.state, unit, error)
+        refuse(
+            group.state, unit, error.with_traceback(None)
+        )  # its frames know the unit, and all of the group
     except _UNREADABLE as error:
         if not isinstance(unit, DeliverUnit):
             raise
@@ -79,7 +81,7 @@ def decide(group: Group, connection: sqlite3.Connection, unit: Unit) -> None:
         malformed = Malformed(
             f"{unit.batch.stream}: the batch from {unit.batch.from_} on is damaged ({error})"
         )
-        malformed.__cause__ = error
+        malformed.__cause__ = error.with_traceback(None)
         refuse(group.state, unit, malformed)
     group.units.append(unit)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bridge.clock import Clock
-from bridge.errors import BridgeError
+from bridge.errors import BridgeError, Stopping
 from bridge.journal.group import StreamKey
 from bridge.journal.options import RETRY_MS
 from bridge.journal.units import CommitUnit, DeliverUnit, Unit
@@ -21,6 +21,8 @@ class Holding:
         self._most_bytes = most_bytes
         self._units: list[tuple[Unit, BridgeError]] = []
         self._due_ms = 0
+        #: Clients' transactions are not held any more: the node is going down.
+        self.closing = False
         #: Clients' transactions, and their bytes.
         self._requests = 0
         self.bytes = 0
@@ -44,6 +46,8 @@ class Holding:
 
     def _beyond(self, unit: Unit, error: BridgeError) -> BridgeError | None:
         """The error of a transaction that is one too many; None: it is not."""
+        if self.closing:
+            return Stopping(f"the node is going down; {error.detail}")
         if self._requests >= self._most_requests:
             key, limit, found = "max-held-requests", self._most_requests, self._requests + 1
         elif self._requests and self.bytes + unit.size > self._most_bytes:

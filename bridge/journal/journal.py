@@ -115,6 +115,10 @@ class Journal:
         self.identity = prepared.identity
         self._writer = Writer(prepared, self.options, self.clock, room, self._readers.let_end, self._tell)
 
+    def let_go(self) -> None:
+        """The node is going down: clients whose transactions are held for want of room are answered now."""
+        self._writer.let_go()
+
     async def close(self) -> None:
         """Commit what waits, answer what is held with STOPPING, and let the files go."""
         if self._closed:
@@ -210,10 +214,10 @@ class Journal:
         waiting = self._waiting_bytes - self._writer.held_bytes
         if waiting > 0 and waiting + size > INBOX_BYTES:
             raise TooBusy(f"{waiting} bytes wait for a commit", limit=INBOX_BYTES, found=waiting + size)
-        unit = self.send(
+        # By no name: an error knows this frame, and the unit and its future know the error.
+        committed: Committed = await self.submit(
             CommitUnit, transaction=transaction, encoded=encoded, size=size, deadline_ms=self.deadline_ms()
         )
-        committed: Committed = await unit.future
         return committed
 
     async def create_queue(

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from bridge.cursor import Interval
 from bridge.journal.reader import find_blocks, read_block, stamped_ids
 from bridge.journal.stored import StoredBlock, carried_id
-from bridge.message import Message
+from bridge.message import Message, headers_size
 from bridge.store import Delivered
 
 #: Bytes of blocks that stay decoded for the next page; one page takes a part of a block.
@@ -97,11 +97,18 @@ def deliver_page(pieces: Iterable[Piece], decoded: DecodedBlocks, most: PageSize
     size = 0
     for stored, low, high in pieces:
         for delivered in _deliver(stored, decoded.messages(stored), low, high):
-            size += len(delivered.message.body or b"")
+            size += _size(delivered)
             if page and size > most.bytes:
                 return page
             page.append(delivered)
     return page
+
+
+def _size(delivered: Delivered) -> int:
+    """Bytes of everything that a reader gets of it."""
+    message = delivered.message
+    size = len(message.body or b"") + len(delivered.duplicate_id or b"")
+    return size + headers_size(message.key, message.headers)
 
 
 def _deliver(stored: StoredBlock, messages: Sequence[Message], low: int, high: int) -> Iterator[Delivered]:

@@ -12,6 +12,7 @@ import queue
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
 from typing import Final
 
 from bridge.clock import Clock
@@ -35,6 +36,13 @@ from dedup.cache import Overlay
 _TRIM_RETRY_MS: Final = 2_000
 
 
+class _Ask(Enum):
+    """What the writer is asked besides its units."""
+
+    LET_GO = "let go"
+    STOP = "stop"
+
+
 class Writer:
     """Takes units from any thread; tells `tell` (called in this thread) what was committed."""
 
@@ -53,7 +61,7 @@ class Writer:
         #: Added to the monotonic clock: leases end in their time though the wall clock is set meanwhile.
         self._lease_offset_ms = clock.wall_ms() - clock.monotonic_ms()
         self._told = tell
-        self._inbox: queue.SimpleQueue[Unit | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Unit | _Ask] = queue.SimpleQueue()
         self._held = Holding(clock, options.max_held_requests, options.max_held_bytes)
         #: Bytes of clients' messages that are held for want of room.
         self.held_bytes = 0
@@ -98,8 +106,12 @@ class Writer:
 
     def stop(self) -> None:
         """Commit what waits, answer what is held with STOPPING, close. Blocks until done."""
-        self._inbox.put(None)
+        self._inbox.put(_Ask.STOP)
         self._thread.join()
+
+    def let_go(self) -> None:
+        """From now on no client's transaction is held; those that are get STOPPING, or are stored."""
+        self._inbox.put(_Ask.LET_GO)
 
     def _run(self) -> None:
         try:
@@ -162,8 +174,11 @@ class Writer:
                 unit = self._inbox.get(block=not units and timeout != 0, timeout=timeout)
             except queue.Empty:
                 break
-            if unit is None:
+            if unit is _Ask.STOP:
                 self._stopping = True
+                break
+            if unit is _Ask.LET_GO:
+                self._held.closing = self._room_came = True
                 break
             units.append(unit)
             size += unit.size

@@ -103,7 +103,7 @@ async def connect(endpoint: Endpoint, call_timeout_ms: int) -> WebSocket:
         TargetUnavailable: refused, unreachable, no answer in time, or an answer that is not the link.
         TargetRefused: credentials or protocol were refused.
     """
-    session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None))
+    session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None), middlewares=(_stay,))
     try:
         async with asyncio.timeout(call_timeout_ms / 1000 if call_timeout_ms >= 0 else None):
             ws = await _upgrade(session, endpoint)
@@ -118,6 +118,20 @@ async def connect(endpoint: Endpoint, call_timeout_ms: int) -> WebSocket:
             f"{endpoint.url} does not speak {limits.SUBPROTOCOL}; it answered {ws.protocol or 'none'}"
         )
     return WebSocket(ws, session)
+
+
+class _Redirected(aiohttp.ClientError):
+    """The answer sends the caller elsewhere."""
+
+
+async def _stay(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    """Follow no redirect: messages and token go to the node that the settings name, and to no other."""
+    response = await handler(request)
+    if 300 <= response.status < 400:
+        response.close()
+        place = response.headers.get("Location", "nowhere")
+        raise _Redirected(f"it redirects (HTTP {response.status}) to {place}, which is not followed")
+    return response
 
 
 async def _upgrade(session: aiohttp.ClientSession, endpoint: Endpoint) -> aiohttp.ClientWebSocketResponse:
@@ -149,7 +163,7 @@ async def post(endpoint: Endpoint, path: str, body: bytes, content_type: str, ti
     timeout = aiohttp.ClientTimeout(total=timeout_ms / 1000 if timeout_ms >= 0 else None)
     try:
         async with (
-            aiohttp.ClientSession(timeout=timeout) as session,
+            aiohttp.ClientSession(timeout=timeout, middlewares=(_stay,)) as session,
             session.post(
                 f"{scheme}://{parts.netloc}{parts.path.rstrip('/')}{path}",
                 data=body,
@@ -217,7 +231,7 @@ async def serve_link(
     clock = clock or SystemClock()
     machine = Receiver(identity, call_timeout_ms=call_timeout_ms, now=now(clock))
     if ws.ws_protocol != limits.SUBPROTOCOL:
-        asked = request.headers.get("Sec-WebSocket-Protocol", "none")
+        asked = ascii(request.headers.get("Sec-WebSocket-Protocol", "none"))[1:-1]
         detail = f"this node speaks {limits.SUBPROTOCOL}; found {asked}"
         machine.close(CloseCode.VERSION, detail, permanent=True)
     host = Host(WebSocket(ws), machine, make_target, clock)

@@ -45,7 +45,7 @@ settings.toml: bridges[0].static-connectors[0] (to-hub): must be the name of a c
 | size | a whole number of bytes, or `"10MiB"`: B KiB MiB GiB (powers of 1024) kB MB GB (powers of 1000) |
 | number, true, false | without quotes; a whole number passes for a number |
 | path | relative to the directory of the settings file; empty: none |
-| name | 1 to 249 of `A-Z a-z 0-9 . _ -`; `$` and `core-bridge.` begin the node's own names |
+| name | 1 to 249 of `A-Z a-z 0-9 . _ -`, not `.` or `..`; `$` and `core-bridge.` begin the node's own |
 | pattern | a name whose words, between dots, may be `*` (one word) or `#` (any number of words) |
 
 In text, after parsing and once: `${VAR}` is an environment variable, which must be set; `${VAR:-text}` is

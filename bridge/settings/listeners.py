@@ -100,6 +100,11 @@ class Acceptor(Table):
         256,
     )
     max_held_size_bytes: SizeBytes = setting("Bytes of their messages.", "64MiB")
+    max_transit_size_bytes: SizeBytes = setting(
+        "Bytes of all bodies that are coming in and pages that are going out; beyond it 503 TOO_BUSY. One "
+        "alone is always taken.",
+        "256MiB",
+    )
     max_connections: Count = setting("Open connections, node links included.", 1000)
     users: tuple[User, ...] = setting("Users with rights of their own, any number.", ())
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from bridge.addresses import NAME_LENGTH_MAX, is_own
+from bridge.addresses import NAME_LENGTH_MAX, PATH_SEGMENTS, is_own
 
 _NAME: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{NAME_LENGTH_MAX}}}")
 _WORD: Final = re.compile(r"[$A-Za-z0-9_-]*")
@@ -35,6 +35,8 @@ def check_address(value: str) -> str:
     """
     if is_own(value):
         raise ValueError("must not begin with $ or core-bridge., which are the node's own")
+    if value in PATH_SEGMENTS:
+        raise ValueError("must be neither . nor ..")
     return check_name(value)
 
 
@@ -44,8 +46,8 @@ def check_topic(value: str) -> str:
     Raises:
         ValueError: the rule that it breaks.
     """
-    if value in (".", ".."):
-        raise ValueError("must be neither . nor .., which no Kafka topic can be called")
+    if value in PATH_SEGMENTS:
+        raise ValueError("must be neither . nor ..")
     return check_name(value)
 
 

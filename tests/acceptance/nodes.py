@@ -229,6 +229,13 @@ def command(
     return Ended(ran.returncode, ran.stdout.decode(), ran.stderr.decode())
 
 
+RUN: Final = ("-m", "bridge", "run")
+#: The same without Python's collector of reference cycles: what is in one stays for good.
+RUN_UNCOLLECTED: Final = (
+    "-c", "import gc, sys; gc.disable(); from bridge.cli import main; sys.exit(main(sys.argv[1:]))", "run",
+)  # fmt: skip
+
+
 @dataclass
 class Node:
     """One node; `start`, then `stop` or `kill`, as often as you like."""
@@ -245,6 +252,10 @@ class Node:
     tls: ssl.SSLContext | None = None
     token: str = ""
     variables: dict[str, str] = field(default_factory=dict)
+    #: Whether its process looks for reference cycles.
+    collects: bool = True
+    #: Of its process; -1: as it is.
+    umask: int = -1
     port: int = 0
     operations_port: int = 0
     process: subprocess.Popen[bytes] | None = None
@@ -291,13 +302,14 @@ class Node:
         self.write()
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "bridge", "run", "--settings", str(self.file)],
+                [sys.executable, *(RUN if self.collects else RUN_UNCOLLECTED), "--settings", str(self.file)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 cwd=cwd or self.directory,
                 env=environment(**self.variables, **variables),
                 start_new_session=True,
+                umask=self.umask,
             )
         return self.process
 
@@ -353,6 +365,14 @@ class Node:
         if self.process is not None:
             self.process.kill()
             self.process.wait()
+
+    @property
+    def resident(self) -> int:
+        """Bytes of memory that its process has now."""
+        assert self.process is not None
+        status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii")
+        (line,) = (line for line in status.splitlines() if line.startswith("VmRSS:"))
+        return int(line.split()[1]) * 1024
 
     # -- what it says of itself ---------------------------------------------------------------------------
 

@@ -83,6 +83,25 @@ def test_a_request_under_way_is_finished_and_new_ones_are_told(make_node: MakeNo
     assert node.api.bodies("orders") == ["half whole"]
 
 
+def test_what_is_held_for_want_of_room_is_answered_at_once(make_node: MakeNode) -> None:
+    """It was cut without an answer after half of shutdown-timeout."""
+    node = make_node(
+        rest='[address-settings."full"]\nmax-size-bytes = "1KiB"\n', node='shutdown-timeout = "20s"'
+    ).start()
+    assert node.api.send("full", b"x" * 1000).status == 200
+    with ThreadPoolExecutor(2) as pool:
+        held = [pool.submit(node.api.send, "full", b"held") for _ in range(2)]
+        eventually(lambda: node.api.send("full", b"x" * 65 * 2**20).status == 413, "the node reads")
+        node.signal()
+        before = time.monotonic()
+        for one in held:
+            one.result().is_problem(503, "STOPPING")
+        assert node.wait() == 0
+        assert time.monotonic() - before < 8, "far from half of shutdown-timeout"
+    node.start()
+    assert node.api.bodies("full") == ["x" * 1000]
+
+
 def test_a_second_signal_stops_at_once_and_loses_nothing(make_node: MakeNode) -> None:
     node = make_node().start()
     node.api.send("orders", b"durable")

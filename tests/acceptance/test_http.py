@@ -6,6 +6,7 @@ import base64
 import contextlib
 import http.client
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +17,17 @@ import msgspec
 import pytest
 
 from tests.acceptance.conftest import MakeNode
-from tests.acceptance.nodes import Api, Node, Reply, client_tls, eventually, exchange, titles
+from tests.acceptance.nodes import (
+    HOST,
+    PATIENCE_S,
+    Api,
+    Node,
+    Reply,
+    client_tls,
+    eventually,
+    exchange,
+    titles,
+)
 
 MIB = 1024 * 1024
 
@@ -407,6 +418,17 @@ def test_a_page_has_16_mib_at_most_but_one_message_at_least(node: Node, address:
     assert [[len(message["body"]) // MIB for message in page] for page in pages] == [[7, 7], [7], [16], []]
 
 
+def test_a_page_and_a_message_count_keys_and_headers_too(node: Node, address: str) -> None:
+    """148 MiB of them went into one page."""
+    message = {"address": address, "body": "x" * 1000, "key": "k" * 8000, "headers": {"h": "v" * 8000}}
+    for _ in range(4):
+        assert node.api.commit(*([message] * 250)).status == 200
+    assert 900 < len(node.api.browse(address)) <= 16 * MIB // 17_001
+    refused = node.api.commit(message, {**message, "key": "k" * 8400})
+    problem = refused.is_problem(413, "MESSAGE_TOO_LARGE")
+    assert (problem["key"], problem["limit"], problem["found"]) == ("messages[1].headers", 16_384, 16_401)
+
+
 # ------------------------------------------------------------------ looking
 
 
@@ -482,7 +504,7 @@ def test_msgpack_has_the_same_keys_with_bin_values(node: Node, address: str) -> 
 # ------------------------------------------------------------------ errors
 
 
-BAD_NAMES = ["a%20b", "%C3%BC", "a%2Fb", "x" * 250, "$sf.hub", "core-bridge.x"]
+BAD_NAMES = ["a%20b", "%C3%BC", "a%2Fb", "x" * 250, "$sf.hub", "core-bridge.x", ".", "..", "%2e%2e"]
 
 
 @pytest.mark.parametrize("name", BAD_NAMES, ids=lambda name: name[:20])
@@ -493,7 +515,7 @@ def test_names_that_no_address_or_queue_can_have(node: Node, name: str) -> None:
     assert node.api.call("PUT", path).is_problem(400, "INVALID_ADDRESS")["key"] == "queue"
 
 
-@pytest.mark.parametrize("name", ["x" * 249, "A-z_0.9", "..", "."], ids=lambda name: name[:20])
+@pytest.mark.parametrize("name", ["x" * 249, "A-z_0.9", "...", ".a"], ids=lambda name: name[:20])
 def test_names_that_an_address_and_a_queue_can_have(node: Node, name: str) -> None:
     assert node.api.send(name, b"x").status == 200
     assert node.api.make_queue(name, name) in (200, 201)
@@ -536,6 +558,43 @@ def test_errors_of_handlers_router_and_middleware_are_problems(
     reply = node.api.call(method, path, body, headers)
     reply.is_problem(status, title)
     assert ("allow" in reply.headers) == (status == 405)
+
+
+@pytest.mark.parametrize(
+    ("path", "header"),
+    [
+        ("/v1/addresses/there/messages", b"Host"),
+        ("/v1/addresses/there/messages", b"Origin"),
+        ("/v1/transactions", b"Content-Type"),
+        ("/v1/transactions", b"Content-Encoding"),
+    ],
+)
+def test_a_header_that_is_not_utf_8_is_malformed(node: Node, path: str, header: bytes) -> None:
+    host = b"" if header == b"Host" else b"Host: localhost\r\n"
+    lines = host + header + b": a\xffb\r\nContent-Length: 2\r\n"
+    problem = raw_post(node, path, lines, b"{}").is_problem(400, "MALFORMED")
+    assert (problem["key"], problem["found"]) == (header.decode(), "a\ufffdb")
+
+
+@pytest.mark.parametrize("coding", ["gzip, chunked", "identity, chunked"])
+def test_a_transfer_coding_besides_chunked_is_not_implemented(node: Node, address: str, coding: str) -> None:
+    """RFC 9112, section 6.1. It was stored as it came, gzip and all."""
+    path, chunked = f"/v1/addresses/{address}/messages", b"1\r\nx\r\n0\r\n\r\n"
+    lines = b"Host: localhost\r\nTransfer-Encoding: %s\r\n"
+    reply = raw_post(node, path, lines % coding.encode(), chunked)
+    assert reply.is_problem(501, "UNSUPPORTED_TRANSFER_ENCODING")["found"] == coding
+    assert raw_post(node, path, lines % b"Chunked", chunked).status == 200
+    assert node.api.bodies(address) == ["x"]
+
+
+def raw_post(node: Node, path: str, headers: bytes, body: bytes) -> Reply:
+    """A POST with header lines that no client library writes."""
+    with socket.create_connection((HOST, node.port), timeout=PATIENCE_S) as connection:
+        connection.sendall(b"POST %s HTTP/1.1\r\n%s\r\n%s" % (path.encode(), headers, body))
+        response = http.client.HTTPResponse(connection, method="POST")
+        response.begin()
+        found = {name.lower(): value for name, value in response.getheaders()}
+        return Reply(response.status, found, response.read())
 
 
 def test_any_content_encoding_and_a_foreign_type_are_unsupported(node: Node, address: str) -> None:
@@ -664,6 +723,55 @@ def test_more_than_max_requests_are_too_busy(small: Node, address: str) -> None:
         assert busy.is_problem(503, "TOO_BUSY")["limit"] == 2
         assert small.ops.get("/ready").status == 200
     small.api.await_status("/v1/addresses", 200, 5)
+
+
+TRANSIT = 'max-transit-size = "8MiB"\n'
+
+
+def unless_stored(reply: Reply) -> Reply | None:
+    return None if reply.status == 200 else reply
+
+
+def test_bodies_on_their_way_have_one_limit(make_node: MakeNode) -> None:
+    """What has arrived of them counts, not what they say; one alone is always taken."""
+    node = make_node(acceptor=TRANSIT).start()
+    path = "/v1/addresses/orders/messages"
+    assert node.api.send("orders", b"x" * (12 * MIB)).status == 200
+    with contextlib.ExitStack() as uploads:
+        slow = [uploads.enter_context(contextlib.closing(node.api.connect())) for _ in range(3)]
+        for connection in slow:
+            connection.putrequest("POST", path)
+            connection.putheader("Content-Length", str(16 * MIB))
+            connection.endheaders(b"x")
+        slow[0].send(b"x" * (6 * MIB))
+        # All that was sent has been read once the node has no room for 3 MiB any more.
+        refused = eventually(lambda: unless_stored(node.api.send("orders", b"y" * (3 * MIB))), "6 MiB are")
+        problem = refused.is_problem(503, "TOO_BUSY")
+        assert (problem["key"], problem["limit"]) == ("max-transit-size", 8 * MIB)
+        assert problem["found"] > 8 * MIB
+        assert node.api.send("orders", b"small").status == 200
+    eventually(lambda: node.api.send("orders", b"z" * (7 * MIB)).status == 200, "aborted ones make room")
+
+
+def test_pages_on_their_way_have_the_same_limit(make_node: MakeNode) -> None:
+    """A page that is not sent for it is not leased either."""
+    node = make_node(acceptor=TRANSIT).start()
+    for _ in range(4):
+        assert node.api.send("orders", b"x" * MIB).status == 200
+        assert node.api.send("large", b"x" * (2 * MIB)).status == 200
+    node.api.make_queue("orders", "q")
+    with contextlib.closing(socket.create_connection((HOST, node.port), timeout=PATIENCE_S)) as stuck:
+        stuck.sendall(b"GET /v1/addresses/large/messages HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert stuck.recv(10, socket.MSG_PEEK)
+        page = node.api.get("/v1/addresses/orders/queues/q/messages")
+        assert page.is_problem(503, "TOO_BUSY")["key"] == "max-transit-size"
+        raw = node.api.get("/v1/addresses/large/messages/1")
+        assert raw.is_problem(503, "TOO_BUSY")["key"] == "max-transit-size"
+        assert node.api.get("/v1/addresses/orders").json["queues"][0]["leased"] == 0
+    eventually(
+        lambda: node.api.get("/v1/addresses/orders/queues/q/messages").status == 200,
+        "a reader that leaves makes room",
+    )
 
 
 def test_more_than_max_connections_are_too_busy(small: Node, address: str) -> None:

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
+import pytest
+
 from tests.acceptance.conftest import MakeNode
 from tests.acceptance.nodes import STATE_WITHIN_S, Api, Node, bridge_to, eventually, start_together
 
@@ -402,3 +404,28 @@ def test_metrics_are_prometheus_text(node: Node) -> None:
     lines = reply.body.decode().splitlines()
     assert "# TYPE core_bridge_messages_stored_total counter" in lines
     assert "# TYPE core_bridge_in_flight_messages gauge" in lines
+
+
+@pytest.mark.parametrize(("made", "log_mode"), [(None, 0o600), (0o750, 0o640)])
+def test_what_the_node_keeps_is_readable_to_its_user_alone(
+    make_node: MakeNode, made: int | None, log_mode: int
+) -> None:
+    """Whatever the umask; the delivery log also to a group that an operator lets into its directory."""
+    node = make_node(umask=0o022)
+    log = node.data / "delivery-log"
+    if made is not None:
+        log.mkdir(parents=True)
+        log.chmod(made)
+        node.data.chmod(made)
+    node.start()
+    assert node.api.send("orders", b"x").status == 200
+    eventually(node.delivery_lines, "a line is written")
+    modes = {path: path.stat().st_mode & 0o777 for path in [node.data, *node.data.rglob("*")]}
+    assert {path.name for path in modes} >= {"journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm"}
+    for path, mode in modes.items():
+        if path.is_dir():
+            assert mode == (made or 0o700), path
+        else:
+            assert mode == (log_mode if ".jsonl" in path.name else 0o600), path
+    assert node.stop() == 0
+    assert {path.stat().st_mode & 0o177 for path in node.data.rglob("*.sqlite")} == {0}

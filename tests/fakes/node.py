@@ -35,6 +35,8 @@ class FakeNode:
         self.after: Callable[[web.Request], str] = lambda _: "answer"
         #: Asked once a request, before it takes effect: None, or a problem's (status, title).
         self.before: Callable[[web.Request], tuple[int, str] | None] = lambda _: None
+        #: Where an answer of `before` with a status of 3xx sends the caller; empty: nowhere.
+        self.leads_to = ""
         self.url = ""
         self._lease_numbers = itertools.count(1)
         self._runner: web.AppRunner | None = None
@@ -80,7 +82,7 @@ class FakeNode:
         self.calls.append(f"{request.method} {request.path}")
         refused = self.before(request)
         if refused is not None:
-            return problem(*refused)
+            return problem(*refused, self.leads_to)
         parts = request.path.removeprefix("/v1/").split("/")
         try:
             match request.method, parts:
@@ -198,8 +200,9 @@ class FakeNode:
             address.settled[queue].update(positions)
 
 
-def problem(status: int, title: str) -> web.Response:
+def problem(status: int, title: str, leads_to: str = "") -> web.Response:
     body = msgspec.json.encode(
         {"type": "about:blank", "title": title, "status": status, "detail": title.lower()}
     )
-    return web.Response(status=status, body=body, content_type="application/problem+json")
+    headers = {"Location": leads_to} if leads_to else {}
+    return web.Response(status=status, body=body, content_type="application/problem+json", headers=headers)

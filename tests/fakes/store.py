@@ -95,6 +95,10 @@ class MemoryStore:
             self._progress.clear()
             await self._progress.wait()
 
+    def _settled_at(self, transaction: Transaction) -> dict[str, _Address]:
+        names = {acknowledgement.address for acknowledgement in transaction.acknowledgements}
+        return {name: self._addresses[name] for name in names if name in self._addresses}
+
     # -- writing
 
     async def commit(self, transaction: Transaction) -> Committed:
@@ -110,11 +114,12 @@ class MemoryStore:
             raise self.fails_with
         submissions = transaction.submissions
         addresses = {submission.address: self._to_send(submission.address) for submission in submissions}
-        for acknowledgement in transaction.acknowledgements:
-            self._lease(acknowledgement)
+        addresses = addresses or self._settled_at(transaction)
         own = transaction.duplicate_id
         if own is not None and any(own in address.ids for address in addresses.values()):
             return Committed(stored=False)
+        for acknowledgement in transaction.acknowledgements:
+            self._lease(acknowledgement)
         known = self._known(transaction)
         if known and transaction.plain:
             return Committed(stored=False)

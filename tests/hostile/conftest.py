@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.acceptance.conftest import MakeNode, make_lasting_node
+from tests.acceptance.conftest import MakeNode, make_lasting_node, make_node
 from tests.hostile.rig import Victim, victim
 
-__all__ = ["make_lasting_node", "node"]
+__all__ = ["make_lasting_node", "make_node", "node"]
 
 
 @pytest.fixture(scope="module")

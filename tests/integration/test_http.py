@@ -248,6 +248,22 @@ async def test_a_transaction_may_acknowledge_and_send_nothing(client: Client) ->
     assert reply.value == {"verdict": "stored", "positions": {}}
 
 
+async def test_a_repeated_transaction_of_acknowledgements_is_a_duplicate(client: Client) -> None:
+    """Whoever sends it again because its answer was lost learns that it was done, as with messages."""
+    await client.call("PUT", QUEUE)
+    await client.send("orders", b"in")
+    lease_id, _ = await lease(client)
+    acknowledge = [{"address": "orders", "queue": "q", "lease": lease_id}]
+    other = [{"address": "orders", "queue": "q", "lease": "another"}]
+    refused = await client.commit(acknowledge=other, **{"duplicate-id": "done-1"})
+    assert refused.problem == (409, "STALE_LEASE"), "and nothing of it is remembered"
+    first = await client.commit(acknowledge=acknowledge, **{"duplicate-id": "done-1"})
+    assert first.value == {"verdict": "stored", "positions": {}}
+    again = await client.commit(acknowledge=acknowledge, **{"duplicate-id": "done-1"})
+    assert (again.status, again.value) == (200, {"verdict": "duplicate"})
+    assert (await client.commit(acknowledge=acknowledge)).problem == (409, "STALE_LEASE")
+
+
 # ------------------------------------------------------------------ queues
 
 

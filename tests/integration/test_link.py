@@ -26,7 +26,7 @@ from bridge.link.codec import decode, encode
 from bridge.link.frames import Close, CloseCode, Hello
 from bridge.link.node_target import NodeTarget
 from bridge.link.receiving import NodeIdentity
-from bridge.link.socket import Endpoint, serve_link
+from bridge.link.socket import Endpoint, post, serve_link
 from bridge.message import Message
 from bridge.ports import Receipt, Target
 from dedup.verdict import Verdict
@@ -53,6 +53,9 @@ class Node:
         self.make_error: BridgeError | None = None
         self.stopping = asyncio.Event()
         self.status = 0
+        #: Where an answer with a status of 3xx sends the caller.
+        self.leads_to = ""
+        self.requests = 0
         self._ssl = ssl_context
         self._runner: web.AppRunner | None = None
 
@@ -63,10 +66,11 @@ class Node:
         return self.target
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
+        self.requests += 1
         if request.headers.get("Authorization") != f"Bearer {self.token}":
             return web.Response(status=401)
         if self.status:
-            return web.Response(status=self.status)
+            return web.Response(status=self.status, headers={"Location": self.leads_to})
         self.links += 1
         try:
             return await serve_link(
@@ -79,7 +83,7 @@ class Node:
 
     async def start(self) -> None:
         app = web.Application()
-        app.router.add_get(limits.PATH, self.handle)
+        app.router.add_route("*", limits.PATH, self.handle)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=self._ssl).start()
@@ -435,6 +439,24 @@ async def test_an_answer_that_is_no_link_says_its_status(
     error = await failing(link_to(node.port).open([STREAM]))
     assert type(error) is kind
     assert f"HTTP {status}" in str(error)
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_no_redirect_is_followed(node: Node, link_to: Connecting, status: int) -> None:
+    """What answers elsewhere is not the node of the settings, and gets neither token nor messages."""
+    elsewhere = Node()
+    await elsewhere.start()
+    node.leads_to = f"http://127.0.0.1:{elsewhere.port}{limits.PATH}"
+    node.status = status
+    try:
+        error = await failing(link_to(node.port).open([STREAM]))
+        asked = post(Endpoint(f"ws://127.0.0.1:{node.port}", "secret"), limits.PATH, b"", "text/plain", 2_000)
+        assert type(await failing(asked)) is TargetUnavailable
+    finally:
+        await elsewhere.stop()
+    assert type(error) is TargetUnavailable
+    assert str(error).endswith(f"it redirects (HTTP {status}) to {node.leads_to}, which is not followed")
+    assert not elsewhere.requests
 
 
 async def test_what_is_no_url_is_refused_not_tried_for_ever() -> None:

@@ -505,6 +505,21 @@ async def test_what_a_lost_receipt_confirmed_is_settled_at_the_next_opening_and_
     await bridge.idle()
     assert bridge.journal.recovered == [(bridge.stream(), 0, 10)]
     assert len(bridge.store.batches) == 1
+    counts = bridge.relay.counts
+    assert (counts.sent, counts.acknowledged, counts.resent) == (10, 10, 0), "confirmed is acknowledged"
+    await bridge.stop()
+
+
+@in_virtual_time
+async def test_what_a_cut_lost_counts_as_sent_again_and_what_it_did_not_as_acknowledged() -> None:
+    bridge = Bridge(most=2)
+    bridge.put(bodies(0, 10))
+    bridge.store.cut_after(3)
+    await bridge.start()
+    await bridge.idle()
+    counts = bridge.relay.counts
+    assert (counts.acknowledged, counts.sent) == (10, 10 + counts.resent)
+    assert counts.resent == 4, "two batches behind the one whose receipt the cut took"
     await bridge.stop()
 
 

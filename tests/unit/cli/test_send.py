@@ -85,6 +85,17 @@ async def test_a_refusal_is_not_tried_again() -> None:
         assert len(node.calls) == 1
 
 
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+async def test_no_redirect_is_followed(status: int) -> None:
+    """Another server's word does not move messages and token there."""
+    async with FakeNode() as node, FakeNode() as other, NodeClient(Connection(node.url, "s3cret")) as client:
+        node.before = lambda _: (status, "ELSEWHERE")
+        node.leads_to = other.url
+        with pytest.raises(Problem, match=f"it redirects to {other.url}, which is not followed"):
+            await Sender(client, "orders").send(lines(b"a"))
+        assert other.calls == []
+
+
 async def test_a_node_that_never_answers_is_given_up() -> None:
     async with FakeNode() as node, NodeClient(Connection(node.url)) as client:
         node.after = lambda _: "lose"

@@ -1,0 +1,73 @@
+"""Clients that leave in mid-body leave nothing behind: with the collector of reference cycles off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.acceptance.conftest import MakeNode
+from tests.acceptance.nodes import Node, bridge_to, eventually, start_together
+from tests.hostile.cutting import CuttingProxy
+from tests.hostile.leaving import MIB, abort_upload, fill_pages, growth, leave_page, refused_upload
+
+#: What the allocator keeps of 4 clients at a time. Each client once left 2.6 MiB (uploads) or 8.2 (pages).
+GROWTH_MOST = 64 * MIB
+_FULL = '[address-settings."full"]\nmax-size-bytes = "5MiB"\naddress-full-policy = "FAIL"\n'
+LEAVING = pytest.mark.parametrize("leave", [abort_upload, refused_upload, leave_page])
+
+
+@pytest.fixture(scope="module")
+def uncollected(make_lasting_node: MakeNode) -> Iterator[Node]:
+    """A node that never looks for cycles."""
+    node = make_lasting_node("uncollected", collects=False, rest=_FULL).start()
+    for _ in range(2):
+        assert node.api.send("full", bytes(3 * MIB)).status == 200
+    fill_pages(node)
+    yield node
+    assert node.stop() == 0
+
+
+@LEAVING
+def test_300_clients_that_leave_in_mid_body_leave_nothing(
+    uncollected: Node, leave: Callable[[int], None]
+) -> None:
+    assert growth(uncollected, leave, 300) < GROWTH_MOST
+
+
+@pytest.mark.hostile
+@LEAVING
+def test_10_000_clients_that_leave_in_mid_body_leave_nothing(
+    uncollected: Node, leave: Callable[[int], None]
+) -> None:
+    assert growth(uncollected, leave, 10_000) < GROWTH_MOST
+
+
+def test_60_cuts_in_mid_batch_leave_nothing_at_either_end(make_node: MakeNode) -> None:
+    cut_growth(make_node, 60)
+
+
+@pytest.mark.hostile
+def test_1000_cuts_in_mid_batch_leave_nothing_at_either_end(make_node: MakeNode) -> None:
+    cut_growth(make_node, 1000)
+
+
+def cut_growth(make_node: MakeNode, times: int) -> None:
+    """A cut once left 3.7 MiB at the edge and 1.6 at the hub."""
+    hub = make_node("hub", collects=False)
+    with CuttingProxy(hub.port, cut_after=3 * MIB).running() as link:
+        often = {"retry_interval": "10", "max_retry_interval": "10"}
+        bridge = bridge_to(hub, connector__url=f'"ws://127.0.0.1:{link.port}"', **often)
+        edge = make_node("edge", collects=False, rest=bridge)
+        start_together(hub, edge)
+        for _ in range(3):
+            assert edge.api.send("orders", bytes(4 * MIB)).status == 200
+        eventually(lambda: link.cuts >= 20, "the first are cut", 60)
+        before = edge.resident, hub.resident
+        eventually(lambda: link.cuts >= 20 + times, "the others are", 1 + times / 4)
+        grown = edge.resident - before[0], hub.resident - before[1]
+        assert max(grown) < GROWTH_MOST, [size // MIB for size in grown]
+        link.cutting = False
+        eventually(lambda: edge.lag("orders") == 0, "everything arrives")
+        assert hub.api.get("/v1/addresses/orders").json["messages"] == 3
+        assert (edge.stop(), hub.stop()) == (0, 0)
