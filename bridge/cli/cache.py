@@ -7,7 +7,8 @@ import asyncio
 import json
 from typing import Any
 
-from bridge.cli.client import NodeClient, address_path, operations_connection
+from bridge.cli.client import NodeClient, address_path
+from bridge.cli.endpoints import operations_connection
 from bridge.cli.options import PROGRAM, Exit, at_least
 
 _EPILOG = f"""\

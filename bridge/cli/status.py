@@ -8,8 +8,9 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from bridge.cli.client import NodeClient, Problem, Unreachable, node_connection, operations_connection
-from bridge.cli.options import PROGRAM, Exit
+from bridge.cli.client import NodeClient, Problem, Unreachable
+from bridge.cli.endpoints import node_connection, operations_connection
+from bridge.cli.options import PROGRAM, Exit, named_settings
 from bridge.cli.progress import warn
 
 _EPILOG = f"""\
@@ -59,6 +60,9 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 async def _ask(arguments: argparse.Namespace) -> dict[str, Any]:
+    if arguments.url and not arguments.operations and named_settings(arguments) is None:
+        warn(f"{PROGRAM}: status --url needs --operations or --settings, too: which node is it?")
+        raise SystemExit(Exit.USAGE)
     acceptor = node_connection(arguments)
     async with NodeClient(operations_connection(arguments)) as operations:
         status = dict((await operations.call("GET", "/v1/status")).body)

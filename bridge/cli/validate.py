@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from pathlib import Path
 from typing import Any
 
-from bridge.cli.options import PROGRAM, Exit
+from bridge.cli.options import PROGRAM, Exit, settings_path
 
 _EPILOG = f"""\
 Nothing is opened or changed. Each problem is a line on stderr, then their number:
@@ -44,7 +43,7 @@ def main(arguments: argparse.Namespace) -> int:
     """Check the file; 0 where it holds, 2 where it does not."""
     from bridge.settings import SettingsInvalid, load  # late: pydantic is not for --help
 
-    path = Path(arguments.settings)
+    path = settings_path(arguments)
     try:
         settings = load(path, os.environ)
     except SettingsInvalid as invalid:
