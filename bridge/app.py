@@ -195,7 +195,15 @@ class _Parts(NodeParts):
             url=settings.url,
             tokens=settings.tokens,
             users=[
-                User(user.name, user.token, user.certificate_name, user.send, user.receive, user.link)
+                User(
+                    user.name,
+                    user.token,
+                    user.certificate_name,
+                    user.send,
+                    user.receive,
+                    user.link,
+                    user.delete_queues,
+                )
                 for user in settings.users
             ],
             allowed_origins=settings.allowed_origins,

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bridge.errors import BridgeError, NotFound, described
+from bridge.http.describe import describe
 from bridge.journal.journal import Journal
 from bridge.letter_desk import LetterDesk
 from bridge.lifecycle import Command, State
@@ -102,7 +103,16 @@ class Control:
                 }
                 for (name, (relay, summary)), held in zip(bridges.items(), lanes, strict=True)
             ],
+            "addresses": [] if journal is None else await self._addresses(journal),
         }
+
+    async def _addresses(self, journal: Journal) -> Sequence[Mapping[str, Any]]:
+        """Every address with its queues and lags; none while the journal cannot be read."""
+        try:
+            found = await journal.addresses()
+        except BridgeError:  # its own reason is in `reasons`
+            return []
+        return [describe(status, self._node.bridge_state) for status in found]
 
     def _standstill(self, summary: BridgeSummary) -> str:
         """Why this node's journal keeps a bridge that reads it from going on; empty: it does not."""

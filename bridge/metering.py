@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from bridge import metrics
-from bridge.journal.journal import IdCacheStatus, Journal
+from bridge.journal.journal import Journal
+from bridge.journal.measures import IdCacheStatus
 from bridge.journal.reader import BridgeLag
 from bridge.metrics import Registry, Sample
 from bridge.operated import Operated
+from bridge.store import AddressStatus
 
 
 class Metering:
@@ -21,6 +23,7 @@ class Metering:
         #: As of the scrape that is being answered.
         self._lags: Sequence[BridgeLag] = ()
         self._caches: Sequence[IdCacheStatus] = ()
+        self._addresses: Sequence[AddressStatus] = ()
         self._registry.collect(self._of_bridges)
         self._registry.collect(self._of_addresses)
         self._registry.collect(self._of_journal)
@@ -35,6 +38,7 @@ class Metering:
         if self._journal is not None:
             self._lags = await self._journal.bridge_lags()
             self._caches = await self._journal.id_caches()
+            self._addresses = await self._journal.addresses()
         return self._registry.text()
 
     def _of_bridges(self) -> Iterator[Sample]:
@@ -74,6 +78,12 @@ class Metering:
             yield Sample(metrics.MESSAGES_STORED, counts.stored, labels)
             yield Sample(metrics.DUPLICATES_REJECTED, counts.repeated, {"kind": "producer", **labels})
             yield Sample(metrics.DUPLICATES_REJECTED, counts.replayed, {"kind": "replay", **labels})
+        for status in self._addresses:
+            labels = {"address": status.address}
+            yield Sample(metrics.ADDRESS_BYTES, status.bytes, labels)
+            yield Sample(metrics.ADDRESS_MAX_BYTES, status.max_bytes, labels)
+            for queue in status.queues:
+                yield Sample(metrics.QUEUE_LAG_MESSAGES, queue.lag, {**labels, "queue": queue.name})
         for cache in self._caches:
             labels = {"address": cache.address}
             yield Sample(metrics.ID_CACHE_ENTRIES, cache.entries, labels)
@@ -84,7 +94,7 @@ class Metering:
     def _of_journal(self) -> Iterator[Sample]:
         if self._journal is None:
             return
-        size, log_size = self._journal.file_bytes()
-        yield Sample(metrics.JOURNAL_BYTES, size, {})
-        yield Sample(metrics.JOURNAL_WAL_BYTES, log_size, {})
+        sizes = self._journal.sizes()
+        yield Sample(metrics.JOURNAL_BYTES, sizes.file, {})
+        yield Sample(metrics.JOURNAL_WAL_BYTES, sizes.write_ahead_log, {})
         yield Sample(metrics.JOURNAL_COMMITS, self._journal.commits, {})

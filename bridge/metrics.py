@@ -75,6 +75,13 @@ THROTTLED_SECONDS: Final = _counter(
     "throttled_seconds_total", "How long the target's brokers have asked to wait (quotas).", _BRIDGE
 )
 RECONNECTS: Final = _counter("reconnects_total", "Times that the bridge connected again.", _BRIDGE)
+QUEUE_LAG_MESSAGES: Final = _gauge(
+    "queue_lag_messages", "Messages that the queue's readers have still to settle.", ("address", "queue")
+)
+ADDRESS_BYTES: Final = _gauge("address_bytes", "What the address's messages take of the journal.", _ADDRESS)
+ADDRESS_MAX_BYTES: Final = _gauge(
+    "address_max_bytes", "From where on the address is full (max-size-bytes).", _ADDRESS
+)
 ID_CACHE_ENTRIES: Final = _gauge("id_cache_entries", "Duplicate IDs remembered.", _ADDRESS)
 ID_CACHE_CAPACITY: Final = _gauge("id_cache_capacity", "Duplicate IDs that can be remembered.", _ADDRESS)
 ID_CACHE_EVICTIONS: Final = _counter(

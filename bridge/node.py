@@ -21,6 +21,7 @@ from bridge.http.links import LinkService
 from bridge.http.listener import Bound
 from bridge.http.operations import Operations
 from bridge.journal.journal import Journal
+from bridge.journal.measures import FullAddress
 from bridge.journal.options import JournalOptions
 from bridge.journal.reader import Orphan
 from bridge.letter_desk import LetterDesk
@@ -212,15 +213,34 @@ class Node:
         tally.add(count)
 
     async def _watch_journal(self, journal: Journal) -> None:
-        """Say once that there is no room, and once that there is again."""
+        """Say once that the disk, or an address, has no room, and once that it has again."""
         told = False
+        full: Mapping[str, FullAddress] = {}
         while True:
+            full = self._tell_full(full, journal.full_addresses())
             if journal.disk_full and not told:
                 self._log.warning("journal-full", directory=str(journal.options.directory))
             elif told and not journal.disk_full:
                 self._log.info("journal-room", directory=str(journal.options.directory))
             told = journal.disk_full
             await asyncio.sleep(_LOOK_S)
+
+    def _tell_full(
+        self, before: Mapping[str, FullAddress], now: Mapping[str, FullAddress]
+    ) -> Mapping[str, FullAddress]:
+        """`now`, once what is new in it, and what is in it no more, is logged."""
+        for address in now.keys() - before.keys():
+            found = now[address]
+            self._log.warning(
+                "address-full",
+                address=address,
+                bytes=found.bytes,
+                max_bytes=found.max_bytes,
+                slowest_queue=found.slowest_queue or None,
+            )
+        for address in before.keys() - now.keys():
+            self._log.info("address-room", address=address)
+        return now
 
     def _tell_opening(self, journal: Journal, orphans: Sequence[Orphan]) -> None:
         for orphan in orphans:

@@ -14,15 +14,16 @@ from bridge.cli.options import PROGRAM, Exit, named_settings
 from bridge.cli.progress import warn
 
 _EPILOG = f"""\
-Asks --operations for the node and its bridges, and --url for the addresses. Text: a line for the node, and
-a line each for a bridge, an address and a queue; of a bridge whose lanes are shared, who has which:
+Asks --operations; with --url, the acceptor there for the addresses, as a client with this token sees them.
+Text: a line for the node, and a line each for a bridge, an address and a queue; of a bridge whose lanes are
+shared, who has which:
 
   node node-1 ready
   bridge orders-to-hub RUNNING journal:orders -> hub sent 812 acknowledged 800 in-flight 12
   bridge eu-to-us RUNNING eu:trades -> us sent 90 acknowledged 90 in-flight 0
   lanes eu-to-us 0,1 node-1 127.0.0.1
   lanes eu-to-us 2,3 node-2 127.0.0.2
-  address orders messages 12 bytes 10744 next 812
+  address orders messages 12 bytes 10744 max-bytes 1073741824 next 812
   queue orders/billing next 800 lag 12 leased 0
 
 examples:
@@ -63,9 +64,12 @@ async def _ask(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.url and not arguments.operations and named_settings(arguments) is None:
         warn(f"{PROGRAM}: status --url needs --operations or --settings, too: which node is it?")
         raise SystemExit(Exit.USAGE)
-    acceptor = node_connection(arguments)
+    acceptor = node_connection(arguments) if arguments.url else None
     async with NodeClient(operations_connection(arguments)) as operations:
         status = dict((await operations.call("GET", "/v1/status")).body)
+    if acceptor is None:
+        return status
+    status.pop("addresses", None)
     try:
         async with NodeClient(acceptor) as node:
             status["addresses"] = (await node.call("GET", "/v1/addresses")).body["addresses"]
@@ -86,7 +90,9 @@ def describe(status: Mapping[str, Any]) -> Iterator[str]:
         if bridge.get("lanes"):
             yield from _lanes(bridge["name"], bridge["lanes"])
     for address in status.get("addresses", ()):
-        yield f"address {address['address']} {_pairs(address, 'messages', 'bytes', 'next')}"
+        counts = _pairs(address, "messages", "bytes", "max-bytes", "next")
+        full = " (full)" if address["bytes"] >= address["max-bytes"] else ""
+        yield f"address {address['address']} {counts}{full}"
         for queue in address["queues"]:
             yield f"queue {address['address']}/{queue['name']} {_pairs(queue, 'next', 'lag', 'leased')}"
 

@@ -36,13 +36,22 @@ class User:
     receive: Sequence[str] = ()
     #: May open a node link.
     link: bool = False
+    #: Wildcards of addresses whose queues it may delete.
+    delete_queues: Sequence[str] = ()
 
 
 class Principal:
     """A caller that is known, and its rights. The token is not in it."""
 
     def __init__(
-        self, name: str, send: Sequence[str], receive: Sequence[str], *, link: bool, user: bool = True
+        self,
+        name: str,
+        send: Sequence[str],
+        receive: Sequence[str],
+        *,
+        link: bool,
+        delete_queues: Sequence[str] = (),
+        user: bool = True,
     ) -> None:
         """`user`: it is a user of the settings; the others have every right."""
         self.name = name
@@ -50,6 +59,7 @@ class Principal:
         self.may_link = link
         self._send = _Right(send)
         self._receive = _Right(receive)
+        self._delete_queues = _Right(delete_queues)
 
     def may_send(self, address: str) -> bool:
         """Whether it may send to the address."""
@@ -68,6 +78,11 @@ class Principal:
         """Raises: Forbidden."""
         if not self._receive.covers(address):
             raise Forbidden(f"{self.name} may not receive from {address}", key, found=address)
+
+    def check_delete_queue(self, address: str) -> None:
+        """Raises: Forbidden."""
+        if not self._delete_queues.covers(address):
+            raise Forbidden(f"{self.name} may not delete queues of {address}", "address", found=address)
 
     def check_link(self) -> None:
         """Raises: Forbidden."""
@@ -94,7 +109,7 @@ class _Right:
 
 def every_right(name: str) -> Principal:
     """A caller that may do everything."""
-    return Principal(name, ("#",), ("#",), link=True, user=False)
+    return Principal(name, ("#",), ("#",), link=True, delete_queues=("#",), user=False)
 
 
 class Guard:
@@ -125,7 +140,9 @@ class Guard:
         for token in tokens:
             self._know_token(token, every_right("token"))
         for user in users:
-            principal = Principal(user.name, user.send, user.receive, link=user.link)
+            principal = Principal(
+                user.name, user.send, user.receive, link=user.link, delete_queues=user.delete_queues
+            )
             if user.token:
                 self._know_token(user.token, principal)
             if user.certificate_name:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from bridge.addresses import check_readable
+from bridge.addresses import check_name, check_readable
 from bridge.errors import JournalUnavailable, NotFound
 from bridge.http import codec
 from bridge.http.answers import TEXT, Answer, answer, no_content
@@ -122,6 +122,7 @@ def _add_management(router: Router, management: _Management) -> None:
     router.add("DELETE", "/v1/addresses/{a}/id-cache", management.clear_id_cache)
     router.add("PUT", "/v1/addresses/{a}/id-cache", management.resize_id_cache)
     router.add("DELETE", "/v1/addresses/{a}", management.delete_address)
+    router.add("DELETE", "/v1/addresses/{a}/queues/{q}", management.delete_queue)
     router.add("GET", "/v1/dead-letters", management.dead_letters)
     router.add("POST", "/v1/dead-letters/replay", management.replay)
 
@@ -193,6 +194,13 @@ class _Management:
     async def delete_address(self, request: web.Request, _principal: Principal, address: str) -> Answer:
         Query(request)
         await self._store().delete_address(check_readable(address))
+        return no_content()
+
+    async def delete_queue(
+        self, request: web.Request, _principal: Principal, address: str, queue: str
+    ) -> Answer:
+        Query(request)
+        await self._store().delete_queue(check_readable(address), check_name(queue, "queue"))
         return no_content()
 
     def _letters(self) -> LetterDesk:

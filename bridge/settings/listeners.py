@@ -54,6 +54,11 @@ class User(Table):
         "Addresses the user may send to; wildcards '*' (one word) and '#' (any).", ()
     )
     receive: tuple[AddressPattern, ...] = setting("Addresses the user may read, with the same wildcards.", ())
+    delete_queues: tuple[AddressPattern, ...] = setting(
+        "Addresses whose queues the user may delete, with the messages that only they hold; with the same "
+        "wildcards.",
+        (),
+    )
     link: Flag = setting(
         "Whether the user may open a node link, as bridges do; it delivers to the addresses of send.", False
     )

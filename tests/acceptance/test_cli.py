@@ -18,6 +18,8 @@ from bridge.demo.ports import free_ports
 
 #: Longest that any command of these tests may take, in seconds.
 PATIENCE_S = 30.0
+#: Of a reader whose queue was not there.
+MADE = "core-bridge: made queue billing of orders, from its earliest message on\n"
 
 Send = Callable[..., Awaitable["Ended"]]
 
@@ -96,7 +98,7 @@ async def test_what_is_sent_is_received_byte_for_byte_and_in_order(node: Node, b
     sent = await send(node, b"\n".join([*BODIES, b"", b"last"]), "--batch", batch)
     assert (sent.code, sent.out, sent.err) == (0, b"stored 6 duplicates 0\n", "")
     got = await receive(node, "--queue", "billing", "--timeout", "0")
-    assert (got.code, got.out, got.err) == (0, b"\n".join([*BODIES, b"last", b""]), "")
+    assert (got.code, got.out, got.err) == (0, b"\n".join([*BODIES, b"last", b""]), MADE)
     again = await receive(node, "--queue", "billing", "--timeout", "0")
     assert (again.code, again.out) == (0, b"")
     other = await receive(node, "--queue", "shipping", "--count", "6")
@@ -186,7 +188,7 @@ async def test_fewer_messages_than_asked_for_end_with_1(node: Node) -> None:
     await send(node, b"only one\n")
     ended = await receive(node, "--queue", "billing", "--count", "2", "--timeout", "0.1")
     assert (ended.code, ended.out) == (1, b"only one\n")
-    assert ended.err == "core-bridge: 1 of 2 messages came in time\n"
+    assert ended.err == f"{MADE}core-bridge: 1 of 2 messages came in time\n"
 
 
 async def test_browsing_shows_everything_as_json_and_takes_nothing(node: Node) -> None:
@@ -206,7 +208,7 @@ async def test_ctrl_c_ends_a_waiting_reader_with_130(node: Node) -> None:
     assert await asyncio.wait_for(reader.stdout.readline(), PATIENCE_S) == b"before\n"
     reader.send_signal(signal.SIGINT)
     ended = await finish(reader)
-    assert (ended.code, ended.err) == (130, "")
+    assert (ended.code, ended.err) == (130, MADE)
 
 
 async def test_an_operator_sees_and_changes_the_node(node: Node) -> None:

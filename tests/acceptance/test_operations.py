@@ -34,6 +34,8 @@ METRICS = {
     "core_bridge_state{bridge,state}",
     "core_bridge_throttled_seconds_total{bridge}",
     "core_bridge_reconnects_total{bridge}",
+    "core_bridge_address_bytes{address}",
+    "core_bridge_address_max_bytes{address}",
     "core_bridge_id_cache_entries{address}",
     "core_bridge_id_cache_capacity{address}",
     "core_bridge_id_cache_evictions_total{address}",

@@ -30,6 +30,9 @@ CONTRACT = {
     "core_bridge_messages_resent_total",
     "core_bridge_throttled_seconds_total",
     "core_bridge_reconnects_total",
+    "core_bridge_queue_lag_messages",
+    "core_bridge_address_bytes",
+    "core_bridge_address_max_bytes",
     "core_bridge_id_cache_entries",
     "core_bridge_id_cache_capacity",
     "core_bridge_id_cache_evictions_total",
@@ -98,6 +101,7 @@ def test_labels_are_those_of_the_contract() -> None:
         ("bridge",),
         ("address",),
         ("bridge", "state"),
+        ("address", "queue"),
         ("kind", "address"),
         ("kind", "bridge"),
     }
