@@ -218,6 +218,7 @@ class _Parts(NodeParts):
             link=links.serve,
             held=links.held,
             bridge_state=node.bridge_state,
+            meter=node.metering.acceptor,
         )
 
     def bridges(self, journal: Journal) -> Mapping[str, tuple[Operated, BridgeSummary]]:

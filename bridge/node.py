@@ -17,7 +17,7 @@ from bridge.delivery_log import SegmentWriter
 from bridge.errors import BridgeError
 from bridge.event_loop import fast_loop
 from bridge.http.acceptor import Acceptor
-from bridge.http.links import LinkService
+from bridge.http.links import LinkService, OpenLink
 from bridge.http.listener import Bound
 from bridge.http.operations import Operations
 from bridge.journal.journal import Journal
@@ -160,7 +160,9 @@ class Node:
         bound_operations: Bound | None = None
         if parts.operations is not None:
             url, tokens = parts.operations
-            self._operations = Operations(Control(self), url=url, tokens=tokens)
+            self._operations = Operations(
+                Control(self), url=url, tokens=tokens, meter=self.metering.operations
+            )
             bound_operations = await self._operations.start()
         self.journal = journal = await Journal.open(parts.journal_options(), parts.clock)
         self._tell_opening(journal, await journal.orphans())
@@ -175,10 +177,11 @@ class Node:
             if self._log_copy is not None:
                 self._log_copy.start()
         self.bridges = dict(parts.bridges(journal))
-        self.metering.watch(journal, {name: relay for name, (relay, _) in self.bridges.items()})
         self.letters = parts.letters(journal)
         self.replays = parts.replays(journal)
         self._links = parts.links(journal)
+        relays = {name: relay for name, (relay, _) in self.bridges.items()}
+        self.metering.watch(journal, relays, self._links)
         self._acceptor = parts.acceptor(self, journal, self._links)
         bound: Bound | None = None
         if self._acceptor is not None:
@@ -253,6 +256,11 @@ class Node:
             )
         for address, dropped in journal.identity.ids_dropped.items():
             self._log.warning("id-cache-shrunk", address=address, dropped=dropped)
+
+    @property
+    def open_links(self) -> Sequence[OpenLink]:
+        """Links of other nodes' bridges that are open here."""
+        return [] if self._links is None else list(self._links.open)
 
     def bridge_state(self, bridge: str) -> tuple[str, int]:
         """A bridge's state and its messages in flight; what a bridge that is gone left is STOPPED."""

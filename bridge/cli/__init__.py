@@ -140,12 +140,9 @@ class _Version(argparse.Action):
         super().__init__(option_strings, argparse.SUPPRESS, nargs=0, help="show the version and exit")
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from importlib.metadata import PackageNotFoundError, version
+        from bridge.version import version
 
-        try:
-            print(PROGRAM, version(PROGRAM))
-        except PackageNotFoundError:
-            print(PROGRAM, "(not installed)")
+        print(PROGRAM, version())
         parser.exit()
 
 

@@ -137,8 +137,8 @@ class Guard:
         self._certificates: dict[str, Principal] = {}
         self._client_certificates = client_certificates
         self._anybody = every_right("anybody")
-        for token in tokens:
-            self._know_token(token, every_right("token"))
+        for index, token in enumerate(tokens):
+            self._know_token(token, every_right(f"tokens[{index}]"))
         for user in users:
             principal = Principal(
                 user.name, user.send, user.receive, link=user.link, delete_queues=user.delete_queues

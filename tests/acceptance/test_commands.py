@@ -193,7 +193,10 @@ def test_a_bridge_is_operated_and_seen(make_node: MakeNode) -> None:
     edge.await_state("orders-to-hub", "RUNNING")
     shown = command("status", *where, "--url", edge.url)
     assert shown.code == 0
-    assert "bridge orders-to-hub RUNNING journal:orders -> hub sent 0 acknowledged 0 in-flight 0" in shown.out
+    assert (
+        "bridge orders-to-hub RUNNING journal:orders -> hub sent 0 acknowledged 0 in-flight 0 lag 0"
+        in shown.out
+    )
     as_json = json.loads(command("status", *where, "--url", edge.url, "--format", "json").out)
     assert as_json["bridges"][0]["state"] == "RUNNING"
 
