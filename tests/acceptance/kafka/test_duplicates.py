@@ -36,7 +36,7 @@ def test_the_first_copy_of_an_id_is_kept(clusters: Clusters, named: Named, make_
     label = f'{{bridge="{bridge}",kind="producer"}}'
     turned = f'{{kind="producer",bridge="{bridge}"}}'
     samples = node.metrics()
-    name = "core_bridge_target_duplicates_total"
+    name = "core_bridge_duplicates_rejected_total"
     assert samples.get(name + label, samples.get(name + turned)) == 4
     assert node.event("duplicate-rejected", bridge=bridge)["count"] == 4
 
