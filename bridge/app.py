@@ -198,7 +198,15 @@ class _Parts(NodeParts):
             url=settings.url,
             tokens=settings.tokens,
             users=[
-                User(user.name, user.token, user.certificate_name, user.send, user.receive, user.link)
+                User(
+                    user.name,
+                    user.token,
+                    user.certificate_name,
+                    user.send,
+                    user.receive,
+                    user.link,
+                    user.delete_queues,
+                )
                 for user in settings.users
             ],
             allowed_origins=settings.allowed_origins,
@@ -214,6 +222,7 @@ class _Parts(NodeParts):
             link=links.serve,
             held=links.held,
             bridge_state=node.bridge_state,
+            meter=node.metering.acceptor,
         )
 
     def bridges(self, journal: Journal) -> Mapping[str, tuple[Operated, BridgeSummary]]:

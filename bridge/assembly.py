@@ -53,8 +53,8 @@ class Assembly:
         settings = self._settings
         sizes = [settings.for_address(address).id_cache_size for address in bridge.plain_addresses]
         return BridgeSummary(
-            source=f"{bridge.source_connector}:{','.join(bridge.queue_names)}",
-            target=",".join(bridge.static_connectors),
+            source=bridge.source,
+            target=bridge.target,
             guarantee=bridge.guarantee,
             check_producer_ids=bridge.checks_producer_ids,
             id_cache_size=min(sizes, default=settings.duplicate_detection.id_cache_size),

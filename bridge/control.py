@@ -7,12 +7,17 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bridge.errors import BridgeError, NotFound, described
+from bridge.http.describe import describe
 from bridge.journal.journal import Journal
+from bridge.journal.reader import BridgeLag
 from bridge.letter_desk import LetterDesk
 from bridge.lifecycle import Command, State
+from bridge.logs import timestamp
+from bridge.metering import lag_of
 from bridge.operated import Operated
 from bridge.ownership import Member
 from bridge.replay_desk import ReplayDesk
+from bridge.version import version
 
 if TYPE_CHECKING:
     from bridge.node import BridgeSummary, Node
@@ -73,35 +78,66 @@ class Control:
         lanes = await asyncio.gather(*[_lanes(relay, summary) for relay, summary in bridges.values()])
         ready, reasons, _ = self.ready()
         journal = self._node.journal
+        lags = await self._lags()
         return {
             "ready": ready,
             "reasons": list(reasons),
+            "version": version(),
             "node": None if journal is None else journal.options.node,
             "node-id": None if journal is None else journal.identity.node_id,
             "store": None if journal is None else journal.store,
             "bridges": [
-                {
-                    "name": name,
-                    "state": relay.state.value,
-                    "reason": relay.reason
-                    or relay.counts.trouble
-                    or self._standstill(summary)
-                    or relay.counts.throttled
-                    or None,
-                    "source": summary.source,
-                    "target": summary.target,
-                    "guarantee": summary.guarantee,
-                    "store": relay.store or None,
-                    "sent": relay.counts.sent,
-                    "acknowledged": relay.counts.acknowledged,
-                    "refused": relay.counts.refused,
-                    "resent": relay.counts.resent,
-                    "in-flight": relay.in_flight,
-                    "reconnects": relay.counts.reconnects,
-                    "lanes": held,
-                }
+                self._bridge(name, relay, summary) | {"lag": lag_of(name, relay, lags)[0], "lanes": held}
                 for (name, (relay, summary)), held in zip(bridges.items(), lanes, strict=True)
             ],
+            "links": [
+                {
+                    "bridge": link.bridge,
+                    "node": link.node,
+                    "user": link.user,
+                    "peer": link.peer,
+                    "since": timestamp(link.since_ms / 1000),
+                }
+                for link in self._node.open_links
+            ],
+            "addresses": [] if journal is None else await self._addresses(journal),
+        }
+
+    async def _lags(self) -> Sequence[BridgeLag]:
+        """What waits in the journal for each bridge; nothing is known while it cannot be read."""
+        if self._node.journal is None:
+            return []
+        try:
+            return await self._node.journal.bridge_lags()
+        except BridgeError:
+            return []
+
+    async def _addresses(self, journal: Journal) -> Sequence[Mapping[str, Any]]:
+        """Every address with its queues and lags; none while the journal cannot be read."""
+        try:
+            found = await journal.addresses()
+        except BridgeError:  # its own reason is in `reasons`
+            return []
+        return [describe(status, self._node.bridge_state) for status in found]
+
+    def _bridge(self, name: str, relay: Operated, summary: BridgeSummary) -> dict[str, Any]:
+        """A bridge, but for what takes asking elsewhere."""
+        counts = relay.counts
+        reason = relay.reason or counts.trouble or self._standstill(summary) or counts.throttled or None
+        return {
+            "name": name,
+            "state": relay.state.value,
+            "reason": reason,
+            "source": summary.source,
+            "target": summary.target,
+            "guarantee": summary.guarantee,
+            "store": relay.store or None,
+            "sent": counts.sent,
+            "acknowledged": counts.acknowledged,
+            "refused": counts.refused,
+            "resent": counts.resent,
+            "in-flight": relay.in_flight,
+            "reconnects": counts.reconnects,
         }
 
     def _standstill(self, summary: BridgeSummary) -> str:

@@ -109,6 +109,7 @@ class Tally:
         interval_s: float = RATE_LIMIT_S,
         clock: Callable[[], float] = time.monotonic,
         later: Callable[[float, Callable[[], None]], object] | None = None,
+        level: Level = "info",
     ) -> None:
         """`clock` gives seconds; `later` is an event loop's ``call_later``, or None."""
         self._log = log
@@ -116,13 +117,17 @@ class Tally:
         self._interval_s = interval_s
         self._clock = clock
         self._later = later
+        self._level = _LEVELS[level]
         self._count = 0
+        #: Of the last that was added.
+        self._keys: Mapping[str, Any] = {}
         self._quiet_until = float("-inf")
         self._timer_set = False
 
-    def add(self, count: int = 1) -> None:
-        """`count` more of it happened now."""
+    def add(self, count: int = 1, **keys: Any) -> None:
+        """`count` more of it happened now; the line has the keys of the last."""
         self._count += count
+        self._keys = keys
         now = self._clock()
         if now >= self._quiet_until:
             self._emit(now)
@@ -143,7 +148,7 @@ class Tally:
             return
         count, self._count = self._count, 0
         self._quiet_until = now + self._interval_s
-        self._log.info(self._event, count=count)
+        self._log.log(self._level, self._event, count=count, **self._keys)
 
 
 def rate_limited(
@@ -151,9 +156,10 @@ def rate_limited(
     *,
     bridge: str | None = None,
     later: Callable[[float, Callable[[], None]], object] | None = None,
+    level: Level = "info",
 ) -> Tally:
     """A tally of `event` for one bridge: ``rate_limited("duplicate-rejected", bridge=name).add(3)``."""
-    return Tally(get(bridge=bridge), event, later=later)
+    return Tally(get(bridge=bridge), event, later=later, level=level)
 
 
 def timestamp(seconds: float) -> str:

@@ -7,9 +7,11 @@ nothing is computed between scrapes. Format: Prometheus text exposition 0.0.4.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import accumulate
 from typing import Final, Literal, NamedTuple
 
 _PREFIX: Final = "core_bridge_"
@@ -20,17 +22,17 @@ class Metric:
     """One name, and what it means."""
 
     name: str
-    kind: Literal["counter", "gauge"]
-    #: The sets of labels that a sample of it may have.
-    labels: tuple[tuple[str, ...], ...]
+    kind: Literal["counter", "gauge", "histogram"]
+    #: The labels that each sample of it has.
+    labels: tuple[str, ...]
     help: str
 
 
-def _counter(name: str, help_text: str, *labels: tuple[str, ...]) -> Metric:
+def _counter(name: str, help_text: str, labels: tuple[str, ...]) -> Metric:
     return Metric(_PREFIX + name, "counter", labels, help_text)
 
 
-def _gauge(name: str, help_text: str, *labels: tuple[str, ...]) -> Metric:
+def _gauge(name: str, help_text: str, labels: tuple[str, ...]) -> Metric:
     return Metric(_PREFIX + name, "gauge", labels, help_text)
 
 
@@ -56,9 +58,10 @@ MESSAGES_FILTERED: Final = _counter(
 DUPLICATES_REJECTED: Final = _counter(
     "duplicates_rejected_total",
     "Messages not stored again: a producer's known ID, or a bridge's replay after a reconnect.",
-    ("kind", "address"),
-    ("kind", "bridge"),
+    ("address", "kind"),
 )
+#: The one name that has two sets of labels: dashboards go by it since there are metrics.
+TARGET_DUPLICATES: Final = replace(DUPLICATES_REJECTED, labels=("bridge", "kind"))
 IN_FLIGHT_MESSAGES: Final = _gauge("in_flight_messages", "Messages sent and not yet confirmed.", _BRIDGE)
 LAG_MESSAGES: Final = _gauge(
     "lag_messages", "Messages stored at the source that wait for the target.", _BRIDGE
@@ -75,6 +78,13 @@ THROTTLED_SECONDS: Final = _counter(
     "throttled_seconds_total", "How long the target's brokers have asked to wait (quotas).", _BRIDGE
 )
 RECONNECTS: Final = _counter("reconnects_total", "Times that the bridge connected again.", _BRIDGE)
+QUEUE_LAG_MESSAGES: Final = _gauge(
+    "queue_lag_messages", "Messages that the queue's readers have still to settle.", ("address", "queue")
+)
+ADDRESS_BYTES: Final = _gauge("address_bytes", "What the address's messages take of the journal.", _ADDRESS)
+ADDRESS_MAX_BYTES: Final = _gauge(
+    "address_max_bytes", "From where on the address is full (max-size-bytes).", _ADDRESS
+)
 ID_CACHE_ENTRIES: Final = _gauge("id_cache_entries", "Duplicate IDs remembered.", _ADDRESS)
 ID_CACHE_CAPACITY: Final = _gauge("id_cache_capacity", "Duplicate IDs that can be remembered.", _ADDRESS)
 ID_CACHE_EVICTIONS: Final = _counter(
@@ -83,6 +93,24 @@ ID_CACHE_EVICTIONS: Final = _counter(
 ID_CACHE_OLDEST_SECONDS: Final = _gauge(
     "id_cache_oldest_seconds", "Age of the oldest duplicate ID that is remembered.", _ADDRESS
 )
+LINKS: Final = _gauge("links", "Links of other nodes' bridges that are open here.", ())
+LINKS_OPENED: Final = _counter("links_opened_total", "Links that other nodes' bridges have opened.", ())
+REQUESTS_REFUSED: Final = _counter(
+    "requests_refused_total",
+    "Requests refused for want of credentials or a right, or for their Origin or Host.",
+    ("listener", "code"),
+)
+BUILD_INFO: Final = _gauge("build_info", "1; the labels say which program this is.", ("version", "python"))
+REQUEST_DURATION: Final = Metric(
+    _PREFIX + "http_request_duration_seconds",
+    "histogram",
+    ("listener", "kind"),
+    "How long requests took, from their headers to their answer; reads with the wait for messages.",
+)
+DISK_FREE_BYTES: Final = _gauge(
+    "disk_free_bytes", "Free space of the disk that the data directory is on.", ()
+)
+DISK_SIZE_BYTES: Final = _gauge("disk_size_bytes", "Size of that disk.", ())
 JOURNAL_BYTES: Final = _gauge("journal_bytes", "Size of the journal's file.", ())
 JOURNAL_WAL_BYTES: Final = _gauge("journal_wal_bytes", "Size of the journal's write-ahead log.", ())
 JOURNAL_COMMITS: Final = _counter("journal_commits_total", "Transactions of the journal.", ())
@@ -100,6 +128,35 @@ class Sample(NamedTuple):
     metric: Metric
     value: float | None
     labels: dict[str, str]
+    #: Of a histogram's sample: ``_bucket`` with the bucket's upper bound, ``_sum`` or ``_count``.
+    part: str = ""
+    bound: str = ""
+
+
+#: Upper bounds of the buckets of a duration, in seconds; above the last there is one more, without.
+BUCKETS: Final = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0)
+
+
+class Histogram:
+    """How many durations fell into each of `BUCKETS`. Adding costs some 200 ns; one thread adds."""
+
+    __slots__ = ("counts", "sum")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BUCKETS) + 1)
+        self.sum = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """Count one."""
+        self.counts[bisect_left(BUCKETS, seconds)] += 1
+        self.sum += seconds
+
+    def samples(self, metric: Metric, labels: dict[str, str]) -> Iterator[Sample]:
+        """As Prometheus reads it: each bucket with those below it."""
+        for bound, upto in zip((*map(str, BUCKETS), "+Inf"), accumulate(self.counts), strict=True):
+            yield Sample(metric, upto, labels, "_bucket", bound)
+        yield Sample(metric, self.sum, labels, "_sum")
+        yield Sample(metric, sum(self.counts), labels, "_count")
 
 
 class Counter:
@@ -152,16 +209,17 @@ class Registry:
         Raises:
             ValueError: a collector gave a sample twice, or with other labels than its metric has.
         """
-        lines: dict[Metric, dict[str, str]] = {metric: {} for metric in METRICS}
-        for metric, value, labels in self._samples():
+        lines: dict[str, dict[str, str]] = {metric.name: {} for metric in METRICS}
+        for metric, value, labels, part, bound in self._samples():
             if value is None:
                 continue
             _check_labels(metric, labels)
-            series = metric.name + _label_text(labels)
-            if series in lines[metric]:
+            series = metric.name + part + _label_text(labels | ({"le": bound} if bound else {}))
+            if series in lines[metric.name]:
                 raise ValueError(f"two values for one series: {series}")
-            lines[metric][series] = f"{series} {_number(value)}"
-        return "".join(_family(metric, found.values()) for metric, found in lines.items()).encode()
+            lines[metric.name][series] = f"{series} {_number(value)}"
+        families = {metric.name: metric for metric in reversed(METRICS)}
+        return "".join(_family(families[name], found.values()) for name, found in lines.items()).encode()
 
     def _samples(self) -> Iterator[Sample]:
         for (metric, labels), counter in self._counters.items():
@@ -177,9 +235,9 @@ def state_samples(bridge: str, current: Enum) -> Iterator[Sample]:
 
 
 def _check_labels(metric: Metric, labels: dict[str, str]) -> None:
-    if not any(labels.keys() == set(names) for names in metric.labels):
-        wanted = " or ".join(", ".join(names) or "none" for names in metric.labels)
-        raise ValueError(f"{metric.name} has the labels {wanted}; found {', '.join(labels) or 'none'}")
+    if labels.keys() != set(metric.labels):
+        wanted, found = (", ".join(names) or "none" for names in (metric.labels, labels))
+        raise ValueError(f"{metric.name} has the labels {wanted}; found {found}")
 
 
 def _family(metric: Metric, samples: Iterable[str]) -> str:

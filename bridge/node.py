@@ -17,10 +17,11 @@ from bridge.delivery_log import SegmentWriter
 from bridge.errors import BridgeError
 from bridge.event_loop import fast_loop
 from bridge.http.acceptor import Acceptor
-from bridge.http.links import LinkService
+from bridge.http.links import LinkService, OpenLink
 from bridge.http.listener import Bound
 from bridge.http.operations import Operations
 from bridge.journal.journal import Journal
+from bridge.journal.measures import FullAddress
 from bridge.journal.options import JournalOptions
 from bridge.journal.reader import Orphan
 from bridge.letter_desk import LetterDesk
@@ -159,7 +160,9 @@ class Node:
         bound_operations: Bound | None = None
         if parts.operations is not None:
             url, tokens = parts.operations
-            self._operations = Operations(Control(self), url=url, tokens=tokens)
+            self._operations = Operations(
+                Control(self), url=url, tokens=tokens, meter=self.metering.operations
+            )
             bound_operations = await self._operations.start()
         self.journal = journal = await Journal.open(parts.journal_options(), parts.clock)
         self._tell_opening(journal, await journal.orphans())
@@ -174,10 +177,11 @@ class Node:
             if self._log_copy is not None:
                 self._log_copy.start()
         self.bridges = dict(parts.bridges(journal))
-        self.metering.watch(journal, {name: relay for name, (relay, _) in self.bridges.items()})
         self.letters = parts.letters(journal)
         self.replays = parts.replays(journal)
         self._links = parts.links(journal)
+        relays = {name: relay for name, (relay, _) in self.bridges.items()}
+        self.metering.watch(journal, relays, self._links)
         self._acceptor = parts.acceptor(self, journal, self._links)
         bound: Bound | None = None
         if self._acceptor is not None:
@@ -212,15 +216,34 @@ class Node:
         tally.add(count)
 
     async def _watch_journal(self, journal: Journal) -> None:
-        """Say once that there is no room, and once that there is again."""
+        """Say once that the disk, or an address, has no room, and once that it has again."""
         told = False
+        full: Mapping[str, FullAddress] = {}
         while True:
+            full = self._tell_full(full, journal.full_addresses())
             if journal.disk_full and not told:
                 self._log.warning("journal-full", directory=str(journal.options.directory))
             elif told and not journal.disk_full:
                 self._log.info("journal-room", directory=str(journal.options.directory))
             told = journal.disk_full
             await asyncio.sleep(_LOOK_S)
+
+    def _tell_full(
+        self, before: Mapping[str, FullAddress], now: Mapping[str, FullAddress]
+    ) -> Mapping[str, FullAddress]:
+        """`now`, once what is new in it, and what is in it no more, is logged."""
+        for address in now.keys() - before.keys():
+            found = now[address]
+            self._log.warning(
+                "address-full",
+                address=address,
+                bytes=found.bytes,
+                max_bytes=found.max_bytes,
+                slowest_queue=found.slowest_queue or None,
+            )
+        for address in before.keys() - now.keys():
+            self._log.info("address-room", address=address)
+        return now
 
     def _tell_opening(self, journal: Journal, orphans: Sequence[Orphan]) -> None:
         for orphan in orphans:
@@ -233,6 +256,11 @@ class Node:
             )
         for address, dropped in journal.identity.ids_dropped.items():
             self._log.warning("id-cache-shrunk", address=address, dropped=dropped)
+
+    @property
+    def open_links(self) -> Sequence[OpenLink]:
+        """Links of other nodes' bridges that are open here."""
+        return [] if self._links is None else list(self._links.open)
 
     def bridge_state(self, bridge: str) -> tuple[str, int]:
         """A bridge's state and its messages in flight; what a bridge that is gone left is STOPPED."""

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Final
 
-from bridge.cli.options import EXIT_CODES_HELP, PROGRAM, Exit, HelpFormatter, common_options
+from bridge.cli import options
+from bridge.cli.options import EXIT_CODES_HELP, PROGRAM, Exit, HelpFormatter
 
 #: Every command: the module that has it, and what it does in a line.
 COMMANDS: Final = {
@@ -40,6 +41,18 @@ COMMANDS: Final = {
         "compare the delivery logs of both sides with Spark and write a report",
     ),
     "audit": ("bridge.cli.audit", "compare a Kafka source with its target, record by record"),
+}
+
+#: The common options that each command takes; every other one is refused.
+TAKES: Final = {
+    "run": options.FILE_ONLY,
+    "status": options.AS_BOTH,
+    **dict.fromkeys(("demo", "reconcile"), options.RESULTS),
+    **dict.fromkeys(("send", "receive"), options.AS_CLIENT),
+    **dict.fromkeys(
+        ("start", "stop", "pause", "resume", "cache", "dead-letters", "replay"), options.AS_OPERATOR
+    ),
+    **dict.fromkeys(("validate", "forget", "journal", "positions", "lanes", "audit"), options.FILE),
 }
 
 #: Named by the contract, not built yet.
@@ -103,8 +116,8 @@ def build_parser(command: str | None) -> argparse.ArgumentParser:
         title="commands", metavar="COMMAND", required=True, parser_class=_CommandParser
     )
     chosen = COMMANDS[command][0] if command in COMMANDS else None
-    if chosen is not None:
-        import_module(chosen).add_parser(subparsers, common_options())
+    if command is not None and chosen is not None:
+        import_module(chosen).add_parser(subparsers, options.common_options(TAKES[command]))
     for name, (module, summary) in COMMANDS.items():
         if module != chosen:
             subparsers.add_parser(name, help=summary)
@@ -127,12 +140,9 @@ class _Version(argparse.Action):
         super().__init__(option_strings, argparse.SUPPRESS, nargs=0, help="show the version and exit")
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from importlib.metadata import PackageNotFoundError, version
+        from bridge.version import version
 
-        try:
-            print(PROGRAM, version(PROGRAM))
-        except PackageNotFoundError:
-            print(PROGRAM, "(not installed)")
+        print(PROGRAM, version())
         parser.exit()
 
 

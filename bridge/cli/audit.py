@@ -7,10 +7,9 @@ import asyncio
 import json
 import os
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from bridge.cli.options import PROGRAM, Exit
+from bridge.cli.options import PROGRAM, Exit, settings_path
 from bridge.cli.progress import warn
 
 if TYPE_CHECKING:
@@ -119,7 +118,7 @@ def _planner(arguments: argparse.Namespace) -> Planner:
     from bridge.audit.planning import Planner, of_bridge, of_names
     from bridge.offline import find_bridge, read_settings
 
-    path = Path(arguments.settings)
+    path = settings_path(arguments)
     settings: Settings = read_settings(path)
     if arguments.bridge:
         pair = of_bridge(find_bridge(settings, arguments.bridge))

@@ -7,13 +7,14 @@ own word, or `Unreachable`, after which nobody knows whether the call took effec
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
+import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import quote, urlsplit
@@ -22,8 +23,6 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from bridge.cli.options import PROGRAM, Exit
-from bridge.cli.progress import warn
 from bridge.errors import BridgeError
 
 #: Most simultaneous connections of one client.
@@ -33,6 +32,7 @@ CONNECT_TIMEOUT_S: Final = 10.0
 ANSWER_TIMEOUT_S: Final = 90.0
 
 MSGPACK: Final = "application/msgpack"
+_CERTIFICATE: Final = re.compile("-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
 _SCHEMES: Final = {"ws": "http", "wss": "https", "http": "http", "https": "https"}
 
 
@@ -48,6 +48,9 @@ class Connection:
     ca: str = ""
     certificate: str = ""
     key: str = ""
+    #: PEM path of the node's certificate, where it is known: with no `ca`, the only one that is trusted, and
+    #: under whatever name. Empty: not known.
+    own_certificate: str = ""
 
     @property
     def base(self) -> str:
@@ -68,13 +71,18 @@ class Connection:
         Raises:
             ClientError: a file cannot be read; its key is the option that named it.
         """
-        if not (self.ca or self.certificate):
+        if not (self.ca or self.certificate or self.own_certificate):
             return True
+        trusted, key = (self.ca, "--ca") if self.ca else (self.own_certificate, "acceptor.certificate")
         try:
-            context = ssl.create_default_context(cafile=self.ca or None)
-        except OSError as error:  # ssl.SSLError is one
+            if self.ca or not self.own_certificate:
+                context = ssl.create_default_context(cafile=self.ca or None)
+            else:
+                context = _trusting_only(Path(self.own_certificate))
+        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
             rule = "must be a PEM file with certificates"
-            raise ClientError(f"{rule}; found {self.ca}: {error.strerror}", key="--ca") from error
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise ClientError(f"{rule}; found {trusted}: {reason}", key=key) from error
         if self.certificate:
             try:
                 context.load_cert_chain(self.certificate, self.key or None)
@@ -83,6 +91,19 @@ class Connection:
                 found = f"{self.certificate} and {self.key or 'no --key'}: {error.strerror}"
                 raise ClientError(f"{rule}; found {found}", key="--certificate") from error
         return context
+
+
+def _trusting_only(path: Path) -> ssl.SSLContext:
+    """Trusts the first certificate of a file, the node's own, and no authority: not even its issuers.
+
+    The node shows that it has the key to it, so that its name, which may be another machine's, says nothing.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    found = _CERTIFICATE.search(path.read_text("ascii", "replace"))
+    context.load_verify_locations(cadata=found[0] if found else "")
+    return context
 
 
 class ClientError(BridgeError):
@@ -183,26 +204,6 @@ class NodeClient:
         if response.status >= 300:
             raise _problem(response, decoded)
         return Answer(response.status, decoded)
-
-
-def node_connection(arguments: argparse.Namespace) -> Connection:
-    """The acceptor that the common options name. Raises: SystemExit: wrong usage, which it has told."""
-    return _connection(arguments, "--url", arguments.url)
-
-
-def operations_connection(arguments: argparse.Namespace) -> Connection:
-    """The operations listener that the common options name. Raises: SystemExit, as `node_connection`."""
-    return _connection(arguments, "--operations", arguments.operations)
-
-
-def _connection(arguments: argparse.Namespace, option: str, url: str) -> Connection:
-    connection = Connection(url, arguments.token, arguments.ca, arguments.certificate, arguments.key)
-    try:
-        _ = connection.base, connection.tls()
-    except ClientError as error:
-        warn(f"{PROGRAM}: {error.key or option}: {error}")
-        raise SystemExit(Exit.USAGE) from None
-    return connection
 
 
 def address_path(address: str, *rest: str) -> str:

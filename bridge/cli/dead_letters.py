@@ -8,7 +8,8 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
-from bridge.cli.client import NodeClient, operations_connection
+from bridge.cli.client import NodeClient
+from bridge.cli.endpoints import operations_connection
 from bridge.cli.options import PROGRAM, Exit, at_least
 from bridge.cli.progress import warn
 

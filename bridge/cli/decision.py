@@ -30,15 +30,19 @@ def add_switches(parser: argparse.ArgumentParser) -> None:
 class Decision:
     """Whether to do what was said, and how the command ends."""
 
-    def __init__(self, arguments: argparse.Namespace) -> None:
+    def __init__(self, arguments: argparse.Namespace, *, has_result: bool = False) -> None:
+        """`has_result`: stdout is for what the command answers; what it says first goes to stderr."""
         self._arguments = arguments
+        self._has_result = has_result
         self._said: list[str] = []
         self._agreed = False
 
     def approve(self, lines: Sequence[str]) -> bool:
         """Say it, and ask where somebody can answer."""
         self._said = list(lines) or ["nothing to do"]
-        if self._arguments.format == "text":
+        if self._has_result:
+            warn("\n".join(self._said))
+        elif self._arguments.format == "text":
             print("\n".join(self._said), flush=True)
         self._agreed = not self._arguments.dry_run and (self._arguments.yes or self._ask())
         return self._agreed
@@ -46,17 +50,18 @@ class Decision:
     def _ask(self) -> bool:
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             return True
-        if self._arguments.format == "json":
+        if self._arguments.format == "json" and not self._has_result:
             warn("\n".join(self._said))
         print("Do it? [y/N] ", end="", file=sys.stderr, flush=True)
         return sys.stdin.readline().strip().lower() in ("y", "yes")
 
     def end(self) -> int:
         """The exit code, after the last word."""
-        if self._arguments.format == "json":
-            print(json.dumps({"plan": self._said, "done": self._agreed}))
-        elif self._agreed:
-            print("done")
+        if not self._has_result:
+            if self._arguments.format == "json":
+                print(json.dumps({"plan": self._said, "done": self._agreed}))
+            elif self._agreed:
+                print("done")
         if self._agreed or self._arguments.dry_run:
             return Exit.OK
         warn("nothing was changed")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from pathlib import Path
 from typing import Any
 
 from bridge.cli.decision import EXIT_CODES, SAYS_FIRST, Decision, add_switches, carried_out
-from bridge.cli.options import PROGRAM, Exit
+from bridge.cli.options import PROGRAM, Exit, settings_path
 from bridge.cli.progress import warn
 
 _EPILOG = f"""\
@@ -55,7 +54,7 @@ def _run(arguments: argparse.Namespace) -> int:
 async def _forget(arguments: argparse.Namespace, decision: Decision) -> None:
     from bridge import offline  # late: the node and its libraries are not for --help
 
-    path = Path(arguments.settings)
+    path = settings_path(arguments)
     if arguments.bridge is not None:
         await offline.forget_bridge(path, arguments.bridge, arguments.address, decision.approve)
     elif arguments.owner is not None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from pathlib import Path
 from typing import Any
 
 from bridge.cli.decision import EXIT_CODES, SAYS_FIRST, Decision, add_switches, carried_out
-from bridge.cli.options import PROGRAM, at_least
+from bridge.cli.options import PROGRAM, at_least, settings_path
 
 _EPILOG = f"""\
 For a node whose bridges say DIVERGED: its journal was restored from a backup, or is a copy, and the target
@@ -51,4 +50,4 @@ def _run(arguments: argparse.Namespace) -> int:
 async def _branch(arguments: argparse.Namespace, decision: Decision) -> None:
     from bridge import offline  # late: the node and its libraries are not for --help
 
-    await offline.new_incarnation(Path(arguments.settings), arguments.restored_at, decision.approve)
+    await offline.new_incarnation(settings_path(arguments), arguments.restored_at, decision.approve)

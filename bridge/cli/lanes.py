@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from pathlib import Path
 from typing import Any
 
 from bridge.cli.decision import EXIT_CODES, SAYS_FIRST, Decision, add_switches, carried_out
-from bridge.cli.options import PROGRAM, at_least
+from bridge.cli.options import PROGRAM, at_least, settings_path
 
 _EPILOG = f"""\
 The number of lanes is recorded in the bridge's journal topic, so that workers with different settings never
@@ -51,7 +50,7 @@ async def _set(arguments: argparse.Namespace, decision: Decision) -> None:
     from bridge.kafka.options import kafka_connection
     from bridge.offline import find_bridge, read_settings
 
-    settings = read_settings(Path(arguments.settings))
+    settings = read_settings(settings_path(arguments))
     bridge = find_bridge(settings, arguments.bridge)
     source, target = bridge.source_connector, bridge.static_connectors[0]
     if not (settings.is_kafka(source) and settings.is_kafka(target)):

@@ -8,7 +8,8 @@ import json
 from typing import Any, Final
 from urllib.parse import quote
 
-from bridge.cli.client import NodeClient, operations_connection
+from bridge.cli.client import NodeClient
+from bridge.cli.endpoints import operations_connection
 from bridge.cli.options import PROGRAM, Exit
 
 _VERBS: Final = {

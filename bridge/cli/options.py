@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Set
 from enum import IntEnum
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 PROGRAM: Final = "core-bridge"
 
@@ -41,41 +42,84 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
         super().__init__(prog, max_help_position=30, width=100)
 
 
-def common_options() -> argparse.ArgumentParser:
-    """A parent parser with the options that every command takes."""
+#: Which of the common options a command takes; every other one is refused.
+FILE_ONLY: Final = frozenset({"--settings"})
+FILE: Final = frozenset({"--settings", "--format"})
+RESULTS: Final = frozenset({"--format"})
+_CALL: Final = FILE | {"--token", "--ca", "--certificate", "--key"}
+AS_CLIENT: Final = _CALL | {"--url"}
+AS_OPERATOR: Final = _CALL | {"--operations"}
+AS_BOTH: Final = AS_CLIENT | AS_OPERATOR
+
+
+def common_options(takes: Set[str]) -> argparse.ArgumentParser:
+    """A parent parser with the options that commands share; those that are not in `takes` are refused."""
     common = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     group = common.add_argument_group("common options")
-    group.add_argument(
-        "--settings",
-        metavar="FILE",
-        default=os.environ.get(SETTINGS_VARIABLE) or DEFAULT_SETTINGS,
-        help=f"settings file (default: ${SETTINGS_VARIABLE}, else ./{DEFAULT_SETTINGS})",
-    )
-    group.add_argument(
-        "--url",
-        default=DEFAULT_URL,
-        help=f"the node's acceptor: http, https, ws or wss (default: {DEFAULT_URL})",
-    )
-    group.add_argument(
-        "--operations",
-        metavar="URL",
-        default=DEFAULT_OPERATIONS,
-        help=f"the node's operations (default: {DEFAULT_OPERATIONS})",
-    )
-    group.add_argument(
-        "--token",
-        default=os.environ.get(TOKEN_VARIABLE, ""),
-        help=f"bearer token (default: ${TOKEN_VARIABLE}, which keeps it out of the process list)",
-    )
-    group.add_argument("--ca", metavar="PEM", default="", help="authorities to trust (default: the system's)")
-    group.add_argument(
-        "--certificate", metavar="PEM", default="", help="this client's certificate (default: none)"
-    )
-    group.add_argument("--key", metavar="PEM", default="", help="the certificate's key (default: none)")
-    group.add_argument(
-        "--format", choices=("text", "json"), default="text", help="form of the results (default: text)"
-    )
+    for option, how in OPTIONS.items():
+        if option in takes:
+            group.add_argument(option, **how)
+        else:
+            group.add_argument(option, action=_Refused, nargs="?", help=argparse.SUPPRESS)
+    if "--token" in takes:
+        group.set_defaults(token=os.environ.get(TOKEN_VARIABLE, ""))
     return common
+
+
+class _Refused(argparse.Action):
+    """An option of other commands."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        command = parser.prog.removeprefix(PROGRAM).strip()
+        parser.error(f"{self.option_strings[0]} means nothing for '{command}'")
+
+
+#: Every common option.
+OPTIONS: Final[Mapping[str, dict[str, Any]]] = {
+    "--settings": {
+        "metavar": "FILE",
+        "help": f"the node's settings file (default: ${SETTINGS_VARIABLE}, else ./{DEFAULT_SETTINGS})",
+    },
+    "--url": {
+        "help": f"the node's acceptor: http, https, ws or wss (default: the file's, else {DEFAULT_URL})"
+    },
+    "--operations": {
+        "metavar": "URL",
+        "help": f"the node's operations (default: the file's, else {DEFAULT_OPERATIONS})",
+    },
+    "--token": {
+        "help": f"bearer token (default: ${TOKEN_VARIABLE}, which keeps it out of the process list, else the "
+        "first of the file's tokens)"
+    },
+    "--ca": {
+        "metavar": "PEM",
+        "default": "",
+        "help": "authorities to trust (default: the file's own certificate where the URL is the file's, else "
+        "the system's)",
+    },
+    "--certificate": {
+        "metavar": "PEM",
+        "default": "",
+        "help": "this client's certificate (default: none)",
+    },
+    "--key": {"metavar": "PEM", "default": "", "help": "the certificate's key (default: none)"},
+    "--format": {
+        "choices": ("text", "json"),
+        "default": "text",
+        "help": "form of the results (default: text)",
+    },
+}
+
+
+def named_settings(arguments: argparse.Namespace) -> Path | None:
+    """The file that ``--settings`` or the environment names; None: neither does."""
+    name = arguments.settings or os.environ.get(SETTINGS_VARIABLE)
+    return Path(name) if name else None
+
+
+def settings_path(arguments: argparse.Namespace) -> Path:
+    """The settings file."""
+    return named_settings(arguments) or Path(DEFAULT_SETTINGS)
 
 
 def at_least(least: int, most: int | None = None) -> Callable[[str], int]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from pathlib import Path
 from typing import Any
 
 from bridge.cli.decision import EXIT_CODES, SAYS_FIRST, Decision, add_switches, carried_out
-from bridge.cli.options import PROGRAM
+from bridge.cli.options import PROGRAM, settings_path
 
 _EPILOG = f"""\
 For a bridge that refuses to run because its target is another store than before, or has forgotten it. The
@@ -60,7 +59,7 @@ async def _decide(arguments: argparse.Namespace, decision: Decision) -> None:
     from bridge.offline import decide_positions  # late: the node and its libraries are not for --help
 
     await decide_positions(
-        Path(arguments.settings),
+        settings_path(arguments),
         arguments.bridge,
         arguments.start,
         lambda decisions: decision.approve([str(one) for one in decisions]),

@@ -12,12 +12,13 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any, BinaryIO, Final
 
 from bridge.cli.client import NodeClient, Problem, Unreachable, address_path
 from bridge.cli.encode import Message, encode_json, encode_text
 from bridge.cli.options import PROGRAM
-from bridge.cli.progress import Progress
+from bridge.cli.progress import Progress, warn
 from bridge.cli.retry import RETRY_FOR_S, is_worth_another_try, persistently
 from bridge.errors import BridgeError
 
@@ -160,7 +161,10 @@ class QueueReader:
 
     async def _make_queue(self) -> None:
         path = address_path(self.address, "queues", self.queue)
-        await self.client.call("PUT", path, packed={"from": "earliest"})
+        answer = await self.client.call("PUT", path, packed={"from": "earliest"})
+        if answer.status == HTTPStatus.CREATED:
+            self.progress.clear()
+            warn(f"{PROGRAM}: made queue {self.queue} of {self.address}, from its earliest message on")
         self._made = True
 
     async def _wait_out(self, error: BridgeError) -> None:

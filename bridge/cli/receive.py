@@ -8,7 +8,8 @@ import io
 import sys
 from typing import Any
 
-from bridge.cli.client import Answer, Connection, NodeClient, node_connection
+from bridge.cli.client import Answer, Connection, NodeClient
+from bridge.cli.endpoints import node_connection
 from bridge.cli.options import PROGRAM, Exit, at_least, seconds
 from bridge.cli.progress import Progress, warn
 from bridge.cli.readers import Browser, Deadline, Printer, QueueReader

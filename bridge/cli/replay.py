@@ -10,7 +10,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from bridge.cli.client import NodeClient, Problem, Unreachable, operations_connection
+from bridge.cli.client import NodeClient, Problem, Unreachable
+from bridge.cli.endpoints import operations_connection
 from bridge.cli.options import PROGRAM, Exit
 from bridge.cli.progress import warn
 from dedup.replay_plan import Entry, InvalidPlan, Plan, parse

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 from typing import Any
 
-from bridge.cli.options import PROGRAM, Exit
+from bridge.cli.options import PROGRAM, Exit, settings_path
 
 _EPILOG = f"""\
 SIGTERM and SIGINT drain: new work is refused, what was answered "stored" is durable, and what the
@@ -37,7 +36,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from bridge.settings import SettingsInvalid
 
     try:
-        return run_node(Path(arguments.settings))
+        return run_node(settings_path(arguments))
     except SettingsInvalid as invalid:
         print("\n".join(invalid.lines()), file=sys.stderr)
         return Exit.USAGE

@@ -20,7 +20,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from bridge.cli.client import NodeClient, address_path, node_connection
+from bridge.cli.client import NodeClient, address_path
+from bridge.cli.endpoints import node_connection
 from bridge.cli.line_ids import duplicate_id, header_value
 from bridge.cli.lines import Line, LineSplitter, batches
 from bridge.cli.options import PROGRAM, Exit, at_least

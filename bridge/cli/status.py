@@ -8,20 +8,24 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from bridge.cli.client import NodeClient, Problem, Unreachable, node_connection, operations_connection
-from bridge.cli.options import PROGRAM, Exit
+from bridge.cli.client import NodeClient, Problem, Unreachable
+from bridge.cli.endpoints import node_connection, operations_connection
+from bridge.cli.options import PROGRAM, Exit, named_settings
 from bridge.cli.progress import warn
 
 _EPILOG = f"""\
-Asks --operations for the node and its bridges, and --url for the addresses. Text: a line for the node, and
-a line each for a bridge, an address and a queue; of a bridge whose lanes are shared, who has which:
+Asks --operations; with --url, the acceptor there for the addresses, as a client with this token sees them.
+Text: a line for the node, and a line each for a bridge, a bridge of another node that is connected to this
+one (link), an address and a queue; of a bridge whose lanes are shared, who has which:
 
   node node-1 ready
-  bridge orders-to-hub RUNNING journal:orders -> hub sent 812 acknowledged 800 in-flight 12
-  bridge eu-to-us RUNNING eu:trades -> us sent 90 acknowledged 90 in-flight 0
+  version 0.1.0
+  bridge orders-to-hub RUNNING journal:orders -> hub sent 812 acknowledged 800 in-flight 12 lag 12
+  bridge eu-to-us RUNNING eu:trades -> us sent 90 acknowledged 90 in-flight 0 lag 0
   lanes eu-to-us 0,1 node-1 127.0.0.1
   lanes eu-to-us 2,3 node-2 127.0.0.2
-  address orders messages 12 bytes 10744 next 812
+  link till-to-node of till-7 from 10.0.0.9 user till since 2026-02-01T09:14:02.511Z
+  address orders messages 12 bytes 10744 max-bytes 1073741824 next 812
   queue orders/billing next 800 lag 12 leased 0
 
 examples:
@@ -59,9 +63,15 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 async def _ask(arguments: argparse.Namespace) -> dict[str, Any]:
-    acceptor = node_connection(arguments)
+    if arguments.url and not arguments.operations and named_settings(arguments) is None:
+        warn(f"{PROGRAM}: status --url needs --operations or --settings, too: which node is it?")
+        raise SystemExit(Exit.USAGE)
+    acceptor = node_connection(arguments) if arguments.url else None
     async with NodeClient(operations_connection(arguments)) as operations:
         status = dict((await operations.call("GET", "/v1/status")).body)
+    if acceptor is None:
+        return status
+    status.pop("addresses", None)
     try:
         async with NodeClient(acceptor) as node:
             status["addresses"] = (await node.call("GET", "/v1/addresses")).body["addresses"]
@@ -74,15 +84,21 @@ def describe(status: Mapping[str, Any]) -> Iterator[str]:
     """The status as lines."""
     ready = "ready" if status.get("ready") else "not ready: " + "; ".join(status.get("reasons", ()))
     yield f"node {status.get('node', '')} {ready}"
+    if "version" in status:
+        yield f"version {status['version']}"
     for bridge in status.get("bridges", ()):
         reason = f" ({bridge['reason']})" if bridge.get("reason") else ""
         route = f"{bridge.get('source')} -> {bridge.get('target')}"
-        counts = _pairs(bridge, "sent", "acknowledged", "in-flight")
+        counts = _pairs(bridge, "sent", "acknowledged", "in-flight", "lag")
         yield f"bridge {bridge['name']} {bridge['state']} {route} {counts}{reason}"
         if bridge.get("lanes"):
             yield from _lanes(bridge["name"], bridge["lanes"])
+    for link in status.get("links", ()):
+        yield f"link {link['bridge']} of {link['node']} from {link['peer']} {_pairs(link, 'user', 'since')}"
     for address in status.get("addresses", ()):
-        yield f"address {address['address']} {_pairs(address, 'messages', 'bytes', 'next')}"
+        counts = _pairs(address, "messages", "bytes", "max-bytes", "next")
+        full = " (full)" if address["bytes"] >= address["max-bytes"] else ""
+        yield f"address {address['address']} {counts}{full}"
         for queue in address["queues"]:
             yield f"queue {address['address']}/{queue['name']} {_pairs(queue, 'next', 'lag', 'leased')}"
 

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bridge.cli.options import PROGRAM, Exit
+from bridge.cli.options import PROGRAM, Exit, settings_path
+
+if TYPE_CHECKING:
+    from bridge.settings.bridges import Bridge
 
 _EPILOG = f"""\
 Nothing is opened or changed. Each problem is a line on stderr, then their number:
@@ -20,6 +26,9 @@ A file without problems answers with a line for itself and one for each bridge:
 
   settings.toml: ok
   to-hub: journal:orders -> hub: exactly-once
+
+With --format json the answer is one object on stdout, of a file with problems, too: file, ok, problems (file,
+key, rule, found, suggestion) and bridges (name, source, target, guarantee).
 
 example:
   {PROGRAM} validate --settings settings.toml
@@ -44,13 +53,35 @@ def main(arguments: argparse.Namespace) -> int:
     """Check the file; 0 where it holds, 2 where it does not."""
     from bridge.settings import SettingsInvalid, load  # late: pydantic is not for --help
 
-    path = Path(arguments.settings)
+    path = settings_path(arguments)
+    as_json = arguments.format == "json"
     try:
         settings = load(path, os.environ)
     except SettingsInvalid as invalid:
-        print("\n".join(invalid.lines()), file=sys.stderr)
+        if as_json:
+            print(json.dumps(_answer(path, problems=[asdict(problem) for problem in invalid.problems])))
+        else:
+            print("\n".join(invalid.lines()), file=sys.stderr)
         return Exit.USAGE
+    if as_json:
+        print(json.dumps(_answer(path, bridges=[_shown(bridge) for bridge in settings.bridges])))
+        return Exit.OK
     print(f"{path}: ok")
     for bridge in settings.bridges:
         print(bridge)
     return Exit.OK
+
+
+def _answer(
+    path: Path, *, problems: Sequence[Mapping[str, Any]] = (), bridges: Sequence[Mapping[str, str]] = ()
+) -> dict[str, Any]:
+    return {"file": str(path), "ok": not problems, "problems": [*problems], "bridges": [*bridges]}
+
+
+def _shown(bridge: Bridge) -> dict[str, str]:
+    return {
+        "name": bridge.name,
+        "source": bridge.source,
+        "target": bridge.target,
+        "guarantee": bridge.guarantee,
+    }

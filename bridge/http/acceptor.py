@@ -14,6 +14,7 @@ from bridge.http.guard import Guard, Principal, User
 from bridge.http.limits import Limits
 from bridge.http.listener import Bound, Listener
 from bridge.http.messages import Messages
+from bridge.http.meter import HttpMeter
 from bridge.http.queues import Queues
 from bridge.http.router import Router
 from bridge.http.transactions import Transactions
@@ -41,6 +42,7 @@ class Acceptor:
         link: Link | None = None,
         held: Link | None = None,
         bridge_state: BridgeState = lambda _: ("STOPPED", 0),
+        meter: HttpMeter | None = None,
     ) -> None:
         """`call_timeout_ms` bounds how long a request's body may take to arrive; how long a POST
         is held by BLOCK is the store's. `bridge_state` knows the bridges that read an address.
@@ -64,7 +66,7 @@ class Acceptor:
         router.add("GET", "/v1/addresses/{a}", addresses.one)
         router.add("GET", "/v1/link", _link_handler(link), lasting=True)
         router.add("POST", "/v1/link/held", _link_handler(held))
-        self._listener = Listener(url, router, guard, limits, ssl_context)
+        self._listener = Listener(url, router, guard, limits, ssl_context, meter)
 
     async def start(self) -> Bound:
         """Listen. Raises: OSError: the address cannot be had."""

@@ -94,16 +94,17 @@ async def read_value(
 ) -> Any:
     """The body decoded by its Content-Type: JSON, also where none is named, or msgpack.
 
-    `default` is decoded (as JSON) where the body is empty.
+    `default` is decoded (as JSON) where the body is empty, whatever its Content-Type.
 
     Raises: UnsupportedMediaType, Malformed, InvalidDuplicateId, MessageTooLarge.
     """
     refuse_encoding(request)
-    msgpack = _is_msgpack(request)
+    if not default:  # before it is read
+        _is_msgpack(request)
     body = await read_body(request, limit_bytes, timeout_s)
     if not body and default:
         return decoder.decode(default, msgpack=False)
-    return decoder.decode(body, msgpack=msgpack)
+    return decoder.decode(body, msgpack=_is_msgpack(request))
 
 
 def _is_msgpack(request: web.Request) -> bool:

@@ -37,13 +37,22 @@ class User:
     receive: Sequence[str] = ()
     #: May open a node link.
     link: bool = False
+    #: Wildcards of addresses whose queues it may delete.
+    delete_queues: Sequence[str] = ()
 
 
 class Principal:
     """A caller that is known, and its rights. The token is not in it."""
 
     def __init__(
-        self, name: str, send: Sequence[str] | None, receive: Sequence[str], *, link: bool, user: bool = True
+        self,
+        name: str,
+        send: Sequence[str] | None,
+        receive: Sequence[str],
+        *,
+        link: bool,
+        delete_queues: Sequence[str] = (),
+        user: bool = True,
     ) -> None:
         """`send`: None: none, and over links every address.
 
@@ -55,6 +64,7 @@ class Principal:
         self._send = _Right(send or ())
         self._deliver = _Right(("#",)) if send is None else self._send
         self._receive = _Right(receive)
+        self._delete_queues = _Right(delete_queues)
 
     def may_send(self, address: str) -> bool:
         """Whether it may send to the address."""
@@ -78,6 +88,11 @@ class Principal:
         """Raises: Forbidden."""
         if not self._receive.covers(address):
             raise Forbidden(f"{self.name} may not receive from {address}", key, found=address)
+
+    def check_delete_queue(self, address: str) -> None:
+        """Raises: Forbidden."""
+        if not self._delete_queues.covers(address):
+            raise Forbidden(f"{self.name} may not delete queues of {address}", "address", found=address)
 
     def check_link(self) -> None:
         """Raises: Forbidden."""
@@ -104,7 +119,7 @@ class _Right:
 
 def every_right(name: str) -> Principal:
     """A caller that may do everything."""
-    return Principal(name, ("#",), ("#",), link=True, user=False)
+    return Principal(name, ("#",), ("#",), link=True, delete_queues=("#",), user=False)
 
 
 class Guard:
@@ -132,10 +147,12 @@ class Guard:
         self._certificates: dict[str, Principal] = {}
         self._client_certificates = client_certificates
         self._anybody = every_right("anybody")
-        for token in tokens:
-            self._know_token(token, every_right("token"))
+        for index, token in enumerate(tokens):
+            self._know_token(token, every_right(f"tokens[{index}]"))
         for user in users:
-            principal = Principal(user.name, user.send, user.receive, link=user.link)
+            principal = Principal(
+                user.name, user.send, user.receive, link=user.link, delete_queues=user.delete_queues
+            )
             if user.token:
                 self._know_token(user.token, principal)
             if user.certificate_name:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Final
 
+import structlog
 from aiohttp import web
 
 from bridge.clock import Clock
@@ -15,11 +17,28 @@ from bridge.http.codec import Decoder
 from bridge.http.guard import Principal
 from bridge.link.asking import QUESTION_MOST, Held, Question
 from bridge.link.frames import Hello
+from bridge.link.machine import Ending
 from bridge.link.receiving import NodeIdentity
 from bridge.link.socket import serve_link
 from bridge.ports import Target
 
 _QUESTION: Final = Decoder(Question)
+_log: Final = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenLink:
+    """A bridge of another node that is connected to this one."""
+
+    bridge: str
+    #: Its node's name, as the node says.
+    node: str
+    #: Name of the caller.
+    user: str
+    #: The address that its connection comes from.
+    peer: str
+    #: Wall clock, ms.
+    since_ms: int
 
 
 class LinkService:
@@ -44,16 +63,48 @@ class LinkService:
         self._clock = clock
         self._answer = answer
         self._stopping = asyncio.Event()
+        #: Links that are open.
+        self.open: dict[OpenLink, None] = {}
+        #: Links that were opened since the node started.
+        self.opened = 0
 
     async def serve(self, request: web.Request, principal: Principal) -> web.StreamResponse:
         """One link, from the upgrade to its end. Credentials have been checked."""
+        peer = request.remote or ""
+        link: OpenLink | None = None
+
+        def make_target(hello: Hello) -> Target:
+            nonlocal link
+            target = self._make_target(hello, principal)
+            link = OpenLink(hello.bridge, hello.node_name, principal.name, peer, self._clock.wall_ms())
+            self.open[link] = None
+            self.opened += 1
+            _log.info("link-opened", bridge=link.bridge, peer_node=link.node, user=link.user, peer=link.peer)
+            return target
+
+        def ended(ending: Ending) -> None:
+            reason = f"{ending.code}: {ending.detail}"
+            if link is None:
+                _log.warning("link-refused", user=principal.name, peer=peer, reason=reason)
+                return
+            del self.open[link]
+            _log.info(
+                "link-closed",
+                bridge=link.bridge,
+                peer_node=link.node,
+                user=link.user,
+                peer=link.peer,
+                reason=reason,
+            )
+
         return await serve_link(
             request,
-            lambda hello: self._make_target(hello, principal),
+            make_target,
             identity=self._identity,
             call_timeout_ms=self._call_timeout_ms,
             stopping=self._stopping,
             clock=self._clock,
+            on_end=ended,
         )
 
     async def held(self, request: web.Request, principal: Principal) -> Answer:

@@ -11,6 +11,7 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from http import HTTPStatus
 from itertools import chain
+from time import perf_counter
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -22,6 +23,7 @@ from bridge.http.answers import Answer
 from bridge.http.connection import ConnectionServer
 from bridge.http.guard import Guard, every_right
 from bridge.http.limits import Limits
+from bridge.http.meter import HttpMeter
 from bridge.http.problems import HeadersTooLarge, UnsupportedTransferEncoding, problem
 from bridge.http.router import Kind, Router
 
@@ -64,6 +66,7 @@ class Listener:
         guard: Guard,
         limits: Limits,
         ssl_context: ssl.SSLContext | None = None,
+        meter: HttpMeter | None = None,
     ) -> None:
         """`url`: where to listen; a port of 0 takes a free one."""
         parts = urlsplit(url)
@@ -74,6 +77,7 @@ class Listener:
         self._guard = guard
         self._limits = limits
         self._ssl_context = ssl_context
+        self._meter = meter or HttpMeter("listener", "sends", "reads", "settlements")
         self._server: ConnectionServer | None = None
         self._runner: web.ServerRunner | None = None
         self._site: web.TCPSite | None = None
@@ -122,6 +126,7 @@ class Listener:
             except TimeoutError:
                 _log.warning("requests-cut", count=self._requests)
         await runner.cleanup()
+        self._meter.flush()
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         """Aiohttp's handler. Never raises anything but cancellation."""
@@ -130,6 +135,7 @@ class Listener:
             response = await self._dispatch(request)
         except BridgeError as error:
             response = problem(error)
+            self._meter.refuse(request, error)
         except (web.RequestPayloadError, ConnectionError) as error:
             # The body is broken off or badly chunked; the client may not be there to read this.
             response = problem(Malformed(f"the body cannot be read: {error}", "body"))
@@ -179,10 +185,12 @@ class Listener:
         if route.lasting:
             return await self._lasting(route.handler(request, principal, *captured))
         self._slots[kind] += 1
+        began = perf_counter()
         try:
             return await route.handler(request, principal, *captured)
         finally:
             self._slots[kind] -= 1
+            self._meter.durations[kind].observe(perf_counter() - began)
 
     async def _lasting(self, handling: Awaitable[web.StreamResponse]) -> web.StreamResponse:
         """A link holds a connection, not a request."""

@@ -10,18 +10,20 @@ from http import HTTPStatus
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
+import structlog
 from aiohttp import web
 
-from bridge.addresses import check_readable
-from bridge.errors import JournalUnavailable, NotFound
+from bridge.addresses import check_name, check_readable
+from bridge.errors import BridgeError, JournalUnavailable, NotFound
 from bridge.http import codec
 from bridge.http.answers import TEXT, Answer, answer, no_content
 from bridge.http.bodies import SMALL_BODY_BYTES_MAX, Query, read_value, wants_msgpack
 from bridge.http.guard import Guard, Principal
 from bridge.http.limits import KIB, Limits
 from bridge.http.listener import Bound, Listener
+from bridge.http.meter import HttpMeter
 from bridge.http.replaying import replay_plan
-from bridge.http.router import Router
+from bridge.http.router import Handler, Router
 from bridge.letter_desk import Letter, LetterDesk
 from bridge.replay_desk import ReplayDesk
 from bridge.store import Store
@@ -30,6 +32,7 @@ from bridge.store import Store
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _LIMITS: Final = Limits(max_headers_size=16 * KIB, max_requests=64, max_connections=128)
 _BODY_TIMEOUT_S: Final = 10.0
+_log: Final = structlog.get_logger(__name__)
 _SIZE: Final = codec.Decoder(codec.SizeRequest)
 _REPLAY: Final = codec.Decoder(codec.ReplayRequest)
 #: Dead letters of one page; the most that one may ask for.
@@ -92,13 +95,15 @@ class NodeControl(Protocol):
 class Operations:
     """``[operations]`` of the settings."""
 
-    def __init__(self, control: NodeControl, *, url: str, tokens: Iterable[str] = ()) -> None:
+    def __init__(
+        self, control: NodeControl, *, url: str, tokens: Iterable[str] = (), meter: HttpMeter | None = None
+    ) -> None:
         router = Router()
         _add_probes(router, _Probes(control))
         _add_management(router, _Management(control))
-        router.add("POST", "/v1/replays", lambda *given: replay_plan(control.replays, *given))
+        router.add("POST", "/v1/replays", _logged(lambda *given: replay_plan(control.replays, *given)))
         guard = Guard(host=urlsplit(url).hostname or "127.0.0.1", tokens=tokens)
-        self._listener = Listener(url, router, guard, _LIMITS)
+        self._listener = Listener(url, router, guard, _LIMITS, meter=meter)
 
     async def start(self) -> Bound:
         """Listen. Raises: OSError: the address cannot be had."""
@@ -117,13 +122,38 @@ def _add_probes(router: Router, probes: _Probes) -> None:
 
 def _add_management(router: Router, management: _Management) -> None:
     router.add("GET", "/v1/status", management.status)
-    router.add("POST", "/v1/bridges/{name}/{verb}", management.operate)
+    router.add("POST", "/v1/bridges/{name}/{verb}", _logged(management.operate))
     router.add("GET", "/v1/addresses/{a}/id-cache", management.show_id_cache)
-    router.add("DELETE", "/v1/addresses/{a}/id-cache", management.clear_id_cache)
-    router.add("PUT", "/v1/addresses/{a}/id-cache", management.resize_id_cache)
-    router.add("DELETE", "/v1/addresses/{a}", management.delete_address)
+    router.add("DELETE", "/v1/addresses/{a}/id-cache", _logged(management.clear_id_cache))
+    router.add("PUT", "/v1/addresses/{a}/id-cache", _logged(management.resize_id_cache))
+    router.add("DELETE", "/v1/addresses/{a}", _logged(management.delete_address))
+    router.add("DELETE", "/v1/addresses/{a}/queues/{q}", _logged(management.delete_queue))
     router.add("GET", "/v1/dead-letters", management.dead_letters)
-    router.add("POST", "/v1/dead-letters/replay", management.replay)
+    router.add("POST", "/v1/dead-letters/replay", _logged(management.replay))
+
+
+def _logged(handler: Handler) -> Handler:
+    """The handler of what changes something: who did it, and what came of it, is logged."""
+
+    async def handle(request: web.Request, principal: Principal, *captured: str) -> web.StreamResponse:
+        outcome = "FAILED"
+        try:
+            response = await handler(request, principal, *captured)
+            outcome = "done"
+        except BridgeError as error:
+            outcome = error.code
+            raise
+        finally:
+            _log.info(
+                "operator-action",
+                action=f"{request.method} {request.rel_url.raw_path}",
+                user=principal.name,
+                peer=request.remote,
+                outcome=outcome,
+            )
+        return response
+
+    return handle
 
 
 class _Probes:
@@ -193,6 +223,13 @@ class _Management:
     async def delete_address(self, request: web.Request, _principal: Principal, address: str) -> Answer:
         Query(request)
         await self._store().delete_address(check_readable(address))
+        return no_content()
+
+    async def delete_queue(
+        self, request: web.Request, _principal: Principal, address: str, queue: str
+    ) -> Answer:
+        Query(request)
+        await self._store().delete_queue(check_readable(address), check_name(queue, "queue"))
         return no_content()
 
     def _letters(self) -> LetterDesk:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Any, Final
 
+import structlog
 from aiohttp import web
 
 from bridge.addresses import check_name
@@ -28,6 +29,7 @@ from bridge.store import Acknowledgement, Page, Store
 _QUEUE: Final = codec.Decoder(codec.QueueRequest)
 _LEASE: Final = codec.Decoder(codec.LeaseRequest)
 _NOTHING: Final = Page(None)
+_log: Final = structlog.get_logger(__name__)
 
 
 class Queues:
@@ -44,14 +46,19 @@ class Queues:
         if wanted.filter:
             raise Malformed("filters are not built yet", "filter", found=wanted.filter)
         created = await self._store.create_queue(address, queue, wanted.start)
+        if created:
+            _log.info("queue-made", address=address, queue=queue, user=principal.name)
         value = {"address": address, "queue": queue, "created": created}
         return answer(value, msgpack=wants_msgpack(request), status=201 if created else 200)
 
     async def delete(self, request: web.Request, principal: Principal, address: str, queue: str) -> Answer:
-        """``DELETE``: 204."""
-        _check(principal, address, queue)
+        """``DELETE``: 204, for callers with a right of its own."""
+        check_name(address)
+        check_name(queue, "queue")
+        principal.check_delete_queue(address)
         Query(request)
         await self._store.delete_queue(address, queue)
+        _log.info("queue-deleted", address=address, queue=queue, user=principal.name)
         return no_content()
 
     async def lease(self, request: web.Request, principal: Principal, address: str, queue: str) -> Answer:

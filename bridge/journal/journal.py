@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from bridge.block import encode_message
 from bridge.clock import Clock, SystemClock
@@ -23,7 +23,7 @@ from bridge.errors import (
     TooBusy,
     described,
 )
-from bridge.journal import reader
+from bridge.journal import measures, reader
 from bridge.journal.counts import Counts
 from bridge.journal.database import FILE_NAME, CannotGrow, DirectoryLock
 from bridge.journal.notices import Notices
@@ -52,17 +52,6 @@ from bridge.store import Acknowledgement, AddressStatus, Committed, Delivered, P
 U = TypeVar("U", bound=Unit)
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-class IdCacheStatus(NamedTuple):
-    """The ID cache of one address."""
-
-    address: str
-    entries: int
-    capacity: int
-    evicted: int
-    #: Age of the oldest ID; None: there is none, or its time is not known.
-    oldest_seconds: float | None
 
 
 class Journal:
@@ -373,31 +362,20 @@ class Journal:
 
     async def bridge_lags(self) -> Sequence[reader.BridgeLag]:
         """What waits for each bridge on each address."""
-        return await self.read(reader.bridge_lags)
+        return await self.look(reader.bridge_lags)
 
-    async def id_caches(self) -> Sequence[IdCacheStatus]:
+    async def id_caches(self) -> Sequence[measures.IdCacheStatus]:
         """Every address's ID cache as it is now."""
-        oldest_ms = await self.read(reader.oldest_ids)
-        now_ms = self.clock.wall_ms()
-        return [
-            IdCacheStatus(
-                address.name,
-                len(address.cache),
-                address.cache.capacity,
-                address.cache.evicted,
-                max(now_ms - stored_ms, 0) / 1000
-                if len(address.cache) and (stored_ms := oldest_ms.get(address.name))
-                else None,
-            )
-            for address in list(self._writer.state.addresses.values())
-            if not address.deleted
-        ]
+        oldest_ms = await self.look(reader.oldest_ids)
+        return measures.id_caches(self._writer.state, oldest_ms, self.clock.wall_ms())
 
-    def file_bytes(self) -> tuple[int, int]:
-        """Sizes of the file and of its write-ahead log."""
-        path = self.options.directory / FILE_NAME
-        log = path.with_name(f"{FILE_NAME}-wal")
-        return path.stat().st_size, log.stat().st_size if log.exists() else 0
+    def full_addresses(self) -> Mapping[str, measures.FullAddress]:
+        """Addresses that take no messages now because they are at their limit, by name."""
+        return measures.full_addresses(self._writer.state)
+
+    def sizes(self) -> measures.Sizes:
+        """Of its files and their disk."""
+        return measures.sizes(self.options.directory)
 
     async def orphans(self) -> Sequence[reader.Orphan]:
         """Bridges' queues that no configured bridge reads any more."""

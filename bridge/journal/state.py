@@ -70,6 +70,15 @@ class AddressState:
         return min(queue.cursor.next for queue in others or self.queues.values())
 
     @property
+    def slowest_queue(self) -> str:
+        """The queue that needs the oldest message, by its bridge's name where it is one's; empty: none."""
+        queues = list(self.queues.values())
+        if not queues:
+            return ""
+        slowest = min(queues, key=lambda queue: queue.cursor.next)
+        return slowest.bridge or slowest.name
+
+    @property
     def retains(self) -> bool:
         """Whether messages stay that every queue has passed: `retain-time`, while there is room."""
         policy = self.policy

@@ -20,6 +20,7 @@ from bridge.link import limits
 from bridge.link.driver import now
 from bridge.link.frames import CloseCode, Hello
 from bridge.link.hosting import Host
+from bridge.link.machine import Ending
 from bridge.link.receiver import Receiver
 from bridge.link.receiving import NodeIdentity
 from bridge.ports import Target
@@ -209,12 +210,14 @@ async def serve_link(
     call_timeout_ms: int,
     stopping: asyncio.Event | None = None,
     clock: Clock | None = None,
+    on_end: Callable[[Ending], None] | None = None,
 ) -> web.WebSocketResponse:
     """The handler of `GET /v1/link`: carries what comes on the link to a local target until the link ends.
 
     Credentials have been checked by then. `make_target` is called once, after HELLO; what it raises
     (TargetRefused, TargetUnavailable) goes to the sender. `call_timeout_ms` bounds the wait for HELLO.
     `stopping`, when set, closes the link with STOPPING, after the answers of the deliveries under way.
+    `on_end` is told how the link ended.
 
     Raises:
         Malformed: the request is no WebSocket upgrade.
@@ -239,6 +242,8 @@ async def serve_link(
     try:
         await host.run()
     finally:
+        if on_end is not None and machine.ending is not None:
+            on_end(machine.ending)
         if waiter is not None:
             waiter.cancel()
             await asyncio.gather(waiter, return_exceptions=True)

@@ -198,7 +198,16 @@ class Bridge(Table):
         """The name at the target of what came from `address`."""
         return selectors.forwarded(self.forwarding_address, address)
 
+    @property
+    def source(self) -> str:
+        """``journal:orders``: the connector, and what is read there."""
+        return f"{self.source_connector}:{','.join(self.queue_names)}"
+
+    @property
+    def target(self) -> str:
+        """``hub``: its connectors."""
+        return ",".join(self.static_connectors)
+
     def __str__(self) -> str:
         """``orders-to-hub: journal:orders -> hub: exactly-once``."""
-        source = f"{self.source_connector}:{','.join(self.queue_names)}"
-        return f"{self.name}: {source} -> {','.join(self.static_connectors)}: {self.guarantee}"
+        return f"{self.name}: {self.source} -> {self.target}: {self.guarantee}"

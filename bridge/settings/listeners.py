@@ -56,6 +56,11 @@ class User(Table):
         None,
     )
     receive: tuple[AddressPattern, ...] = setting("Addresses the user may read, with the same wildcards.", ())
+    delete_queues: tuple[AddressPattern, ...] = setting(
+        "Addresses whose queues the user may delete, with the messages that only they hold; with the same "
+        "wildcards.",
+        (),
+    )
     link: Flag = setting(
         "Whether the user may open a node link, as bridges do; where send is given, it delivers only there.",
         False,

@@ -22,17 +22,22 @@ from bridge.settings.validation import Validation
 MAX_FILE_BYTES: Final = 1024 * 1024
 
 
-def load(path: Path, environ: Mapping[str, str], *, later: Sequence[Later] = LATER) -> Settings:
+def load(
+    path: Path, environ: Mapping[str, str], *, later: Sequence[Later] = LATER, only: str = ""
+) -> Settings:
     """The settings in the file at `path`, with `environ` for its ``${VAR}`` places.
 
     Nothing is opened but this file, the files of its ``${file:}`` places, and certificates to see
-    that they are there. `later` names the keys that are refused because nobody has built them yet.
+    that they are there. `later` names the keys that are refused because nobody has built them yet. `only`
+    names one table: the file is read as if it had no other.
 
     Raises:
         SettingsInvalid: with every problem there is, in the order of the file.
     """
     file = str(path)
     tree = _parse(file, _read(path))
+    if only:
+        tree = {key: value for key, value in tree.items() if key == only}
     directory = path.absolute().parent
     filled = interpolate(tree, environ, directory)
     _name_node(filled.tree)

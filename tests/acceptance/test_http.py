@@ -263,6 +263,20 @@ def test_a_queue_is_made_once_and_starts_where_it_is_told(node: Node, address: s
     assert found == {"all": list("0123"), "early": list("0123"), "late": ["3"], "third": ["2", "3"]}
 
 
+@pytest.mark.parametrize(
+    "content_type", ["", "application/x-www-form-urlencoded", "text/plain", "application/msgpack"]
+)
+def test_a_queue_is_made_without_a_body_whatever_its_content_type(
+    node: Node, address: str, content_type: str
+) -> None:
+    """As `curl -X PUT -d ''` and browsers send it."""
+    path = f"/v1/addresses/{address}/queues/q"
+    headers = {"Content-Type": content_type} if content_type else {}
+    assert node.api.call("PUT", path, b"", headers).status == 201
+    wrong = node.api.call("PUT", path, b"{}", {"Content-Type": "text/plain"})
+    wrong.is_problem(415, "UNSUPPORTED_MEDIA_TYPE")
+
+
 def test_a_queue_that_is_deleted_is_gone(node: Node, address: str) -> None:
     node.api.make_queue(address, "q")
     path = f"/v1/addresses/{address}/queues/q"

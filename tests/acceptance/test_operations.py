@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import resource
 import sqlite3
@@ -28,6 +29,11 @@ METRICS = {
     "core_bridge_messages_stored_total{address}",
     "core_bridge_duplicates_rejected_total{address,kind}",
     "core_bridge_duplicates_rejected_total{bridge,kind}",
+    "core_bridge_http_request_duration_seconds_bucket{kind,le,listener}",
+    "core_bridge_http_request_duration_seconds_count{kind,listener}",
+    "core_bridge_http_request_duration_seconds_sum{kind,listener}",
+    "core_bridge_disk_free_bytes",
+    "core_bridge_disk_size_bytes",
     "core_bridge_in_flight_messages{bridge}",
     "core_bridge_lag_messages{bridge}",
     "core_bridge_lag_seconds{bridge}",
@@ -36,6 +42,12 @@ METRICS = {
     "core_bridge_state{bridge,state}",
     "core_bridge_throttled_seconds_total{bridge}",
     "core_bridge_reconnects_total{bridge}",
+    "core_bridge_links",
+    "core_bridge_links_opened_total",
+    "core_bridge_requests_refused_total{code,listener}",
+    "core_bridge_build_info{python,version}",
+    "core_bridge_address_bytes{address}",
+    "core_bridge_address_max_bytes{address}",
     "core_bridge_id_cache_entries{address}",
     "core_bridge_id_cache_capacity{address}",
     "core_bridge_id_cache_evictions_total{address}",
@@ -373,6 +385,37 @@ def test_metrics_have_the_contracts_names_and_count_what_happened(make_node: Mak
     shapes = {re.sub(r'="[^"]*"', "", series) for series in found}
     assert shapes == METRICS
     assert hub.metrics()['core_bridge_messages_stored_total{address="orders"}'] == 10
+
+
+def test_every_series_is_there_from_the_start_at_zero(make_node: MakeNode) -> None:
+    """An alert on a series that is not there yet never fires."""
+    hub = make_node("hub")
+    edge = make_node("edge", rest=f'[addresses.orders]\nqueues = ["q"]\n{bridge_to(hub)}').start()
+    found = edge.metrics()
+    shapes = {re.sub(r'="[^"]*"', "", series) for series in found}
+    assert shapes == METRICS | {"core_bridge_queue_lag_messages{address,queue}"}
+    for counter in (series for series in found if "_total" in series):
+        assert found[counter] == 0 or "commits" in counter, counter
+    assert found[f'core_bridge_last_progress_timestamp_seconds{{bridge="{BRIDGE}"}}'] == 0
+
+
+def test_the_disk_and_how_long_requests_take_are_measured(make_node: MakeNode) -> None:
+    node = make_node().start()
+    for number in range(3):
+        assert node.api.send("orders", b"%d" % number).status == 200
+    assert node.ops.call("PUT", "/v1/addresses/orders/id-cache", size=7).status == 200
+    found = node.metrics()
+    disk = os.statvfs(node.data)
+    assert found["core_bridge_disk_size_bytes"] == disk.f_blocks * disk.f_frsize
+    assert 0 < found["core_bridge_disk_free_bytes"] <= found["core_bridge_disk_size_bytes"]
+    name = "core_bridge_http_request_duration_seconds"
+    counts = {
+        (listener, kind): found[f'{name}_count{{kind="{kind}",listener="{listener}"}}']
+        for listener, kind in (("acceptor", "sends"), ("acceptor", "reads"), ("operations", "settlements"))
+    }
+    assert counts == {("acceptor", "sends"): 3, ("acceptor", "reads"): 0, ("operations", "settlements"): 1}
+    assert found[f'{name}_bucket{{kind="sends",le="+Inf",listener="acceptor"}}'] == 3
+    assert found[f'{name}_sum{{kind="sends",listener="acceptor"}}'] > 0
 
 
 def test_a_full_id_cache_counts_what_it_forgets(make_node: MakeNode) -> None:

@@ -17,7 +17,12 @@ async def lanes(division: AskDivision | None, held: list[int] | None) -> Any:
     summary = BridgeSummary("eu:orders", "us", "exactly-once", True, 20_000, division=division)
     parts = SimpleNamespace(supervisor=None)
     node: Any = SimpleNamespace(
-        bridges={"eu-to-us": (relay, summary)}, journal=None, parts=parts, stopping=False, accepting=True
+        bridges={"eu-to-us": (relay, summary)},
+        journal=None,
+        parts=parts,
+        stopping=False,
+        accepting=True,
+        open_links=[],
     )
     (shown,) = (await Control(node).status())["bridges"]
     return shown["lanes"]

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge import metrics
-from bridge.metrics import METRICS, Registry, Sample
+from bridge.metrics import METRICS, Histogram, Registry, Sample
 
 #: The contract's names: written out, so that one cannot go missing unseen.
 CONTRACT = {
@@ -21,6 +21,9 @@ CONTRACT = {
         for what in ("stored", "sent", "acknowledged", "refused", "filtered")
     ),
     "core_bridge_duplicates_rejected_total",
+    "core_bridge_http_request_duration_seconds",
+    "core_bridge_disk_free_bytes",
+    "core_bridge_disk_size_bytes",
     "core_bridge_in_flight_messages",
     "core_bridge_lag_messages",
     "core_bridge_lag_seconds",
@@ -30,6 +33,13 @@ CONTRACT = {
     "core_bridge_messages_resent_total",
     "core_bridge_throttled_seconds_total",
     "core_bridge_reconnects_total",
+    "core_bridge_links",
+    "core_bridge_links_opened_total",
+    "core_bridge_requests_refused_total",
+    "core_bridge_build_info",
+    "core_bridge_queue_lag_messages",
+    "core_bridge_address_bytes",
+    "core_bridge_address_max_bytes",
     "core_bridge_id_cache_entries",
     "core_bridge_id_cache_capacity",
     "core_bridge_id_cache_evictions_total",
@@ -65,7 +75,8 @@ def parse(text: bytes) -> tuple[dict[str, str], dict[Series, float]]:
             match = SAMPLE.fullmatch(line)
             assert match is not None, line
             name, inside, number = match[1], match[2] or "", match[3]
-            assert name == helped, f"{name} stands under {helped}"
+            part = r"(_bucket|_sum|_count)" if kinds[helped] == "histogram" else ""
+            assert re.fullmatch(helped + part, name), f"{name} stands under {helped}"
             found = LABEL.findall(inside)
             assert "".join(f'{key}="{value}",' for key, value in found) == (inside + "," if inside else "")
             labels = frozenset(
@@ -86,21 +97,46 @@ def test_every_name_of_the_contract_is_declared_with_type_and_meaning() -> None:
     assert {name for name, kind in kinds.items() if kind == "counter"} == {
         name for name in CONTRACT if name.endswith("_total")
     }
-    assert set(kinds.values()) == {"counter", "gauge"}
+    assert set(kinds.values()) == {"counter", "gauge", "histogram"}
     assert values == {}
     assert all(metric.help.endswith(".") for metric in METRICS)
 
 
-def test_labels_are_those_of_the_contract() -> None:
-    assert metrics.DUPLICATES_REJECTED.labels == (("kind", "address"), ("kind", "bridge"))
-    assert {labels for metric in METRICS for labels in metric.labels} == {
+def test_a_metric_has_one_set_of_labels() -> None:
+    """So that a sum over a name adds up what is of one kind. The contract has one name with two."""
+    names = [metric.name for metric in METRICS]
+    twice = {metric for metric in METRICS if names.count(metric.name) > 1}
+    assert twice == {metrics.DUPLICATES_REJECTED, metrics.TARGET_DUPLICATES}
+    assert {metric.labels for metric in METRICS} == {
         (),
         ("bridge",),
         ("address",),
         ("bridge", "state"),
-        ("kind", "address"),
-        ("kind", "bridge"),
+        ("address", "queue"),
+        ("address", "kind"),
+        ("bridge", "kind"),
+        ("listener", "code"),
+        ("listener", "kind"),
+        ("version", "python"),
     }
+
+
+def test_durations_are_counted_in_buckets_that_hold_those_below_them() -> None:
+    registry, durations = Registry(), Histogram()
+    labels = {"listener": "acceptor", "kind": "sends"}
+    registry.collect(lambda: durations.samples(metrics.REQUEST_DURATION, labels))
+    name = metrics.REQUEST_DURATION.name
+
+    def buckets() -> list[float]:
+        bounds = [*map(str, metrics.BUCKETS), "+Inf"]
+        return [value(registry, f"{name}_bucket", le=bound, **labels) for bound in bounds]
+
+    assert buckets() == [0] * 8
+    for seconds in (0.0005, 0.001, 0.002, 0.4, 11.0):
+        durations.observe(seconds)
+    assert buckets() == [2, 3, 3, 3, 4, 4, 4, 5], "a bound belongs to its bucket"
+    assert value(registry, f"{name}_count", **labels) == 5
+    assert value(registry, f"{name}_sum", **labels) == pytest.approx(11.4035)
 
 
 def test_counting_shows_in_the_next_scrape_and_a_counter_begins_at_zero() -> None:
@@ -119,10 +155,10 @@ def test_duplicates_are_told_apart_by_kind() -> None:
     """D56: counters by kind."""
     registry = Registry()
     registry.counter(metrics.DUPLICATES_REJECTED, kind="producer", address="orders").add(3)
-    registry.counter(metrics.DUPLICATES_REJECTED, kind="replay", bridge="orders-to-hub").add(4)
+    registry.counter(metrics.DUPLICATES_REJECTED, kind="replay", address="orders").add(4)
     name = "core_bridge_duplicates_rejected_total"
     assert value(registry, name, kind="producer", address="orders") == 3
-    assert value(registry, name, kind="replay", bridge="orders-to-hub") == 4
+    assert value(registry, name, kind="replay", address="orders") == 4
 
 
 def test_values_are_read_when_somebody_asks_and_one_that_is_not_known_is_left_out() -> None:
@@ -219,6 +255,6 @@ def test_a_gauge_cannot_be_counted_and_a_series_has_one_value() -> None:
 
 def test_the_order_of_labels_does_not_make_another_counter() -> None:
     registry = Registry()
-    registry.counter(metrics.DUPLICATES_REJECTED, kind="replay", bridge="b").add(1)
-    registry.counter(metrics.DUPLICATES_REJECTED, bridge="b", kind="replay").add(1)
-    assert value(registry, "core_bridge_duplicates_rejected_total", kind="replay", bridge="b") == 2
+    registry.counter(metrics.DUPLICATES_REJECTED, kind="replay", address="a").add(1)
+    registry.counter(metrics.DUPLICATES_REJECTED, address="a", kind="replay").add(1)
+    assert value(registry, "core_bridge_duplicates_rejected_total", kind="replay", address="a") == 2

@@ -27,8 +27,7 @@ def section(heading: str) -> str:
 
 
 def metric_row(metric: Metric) -> str:
-    labels = " or ".join(", ".join(names) for names in metric.labels)
-    return f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} |"
+    return f"| `{metric.name}` | {metric.kind} | {', '.join(metric.labels)} | {metric.help} |"
 
 
 def events_in_code() -> set[str]:

@@ -10,13 +10,13 @@ import sys
 import pytest
 
 from bridge.cli.decision import Decision, add_switches, carried_out
-from bridge.cli.options import common_options
+from bridge.cli.options import FILE, common_options
 from bridge.settings import SettingsInvalid
 from bridge.settings.problems import Problem
 
 
 def arguments(*given: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(parents=[common_options()])
+    parser = argparse.ArgumentParser(parents=[common_options(FILE)])
     add_switches(parser)
     return parser.parse_args(given)
 

@@ -142,7 +142,7 @@ def test_a_node_that_is_not_there_is_one_line_and_1(capsys: pytest.CaptureFixtur
     [
         ("--operations", ["status"]),
         ("--operations", ["cache", "show", "a"]),
-        ("--url", ["status"]),
+        ("--url", ["status", "--operations", "http://127.0.0.1:1"]),
         ("--url", ["send", "--address", "a", os.devnull]),
         ("--url", ["receive", "--address", "a"]),
     ],
@@ -220,13 +220,13 @@ def test_the_parser_of_run_imports_no_client() -> None:
 def test_common_options_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CORE_BRIDGE_SETTINGS", "other.toml")
     monkeypatch.setenv("CORE_BRIDGE_TOKEN", "secret")
-    found = options.common_options().parse_args([])
-    assert (found.settings, found.token) == ("other.toml", "secret")
+    found = options.common_options(options.AS_BOTH).parse_args([])
+    assert (options.named_settings(found), found.token) == (Path("other.toml"), "secret")
     monkeypatch.delenv("CORE_BRIDGE_SETTINGS")
     monkeypatch.delenv("CORE_BRIDGE_TOKEN")
-    found = options.common_options().parse_args([])
-    assert (found.settings, found.token) == ("settings.toml", "")
-    assert (found.url, found.operations) == ("http://127.0.0.1:61616", "http://127.0.0.1:8161")
+    found = options.common_options(options.AS_BOTH).parse_args([])
+    assert (options.named_settings(found), found.token) == (None, "")
+    assert options.settings_path(found) == Path("settings.toml")
 
 
 def test_help_does_not_show_the_token(

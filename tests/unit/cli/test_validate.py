@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -73,3 +74,36 @@ def test_a_file_that_is_not_there(
         "settings.toml: must be a file that can be read; found no such file or directory",
         "1 problem",
     ]
+
+
+def test_json_is_one_object_with_bridges_or_with_problems(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("settings.toml").write_text(VALID)
+    assert main(["validate", "--format", "json"]) == 0
+    valid = capsys.readouterr()
+    assert json.loads(valid.out) == {
+        "file": "settings.toml",
+        "ok": True,
+        "problems": [],
+        "bridges": [
+            {"name": name, "source": source, "target": target, "guarantee": "exactly-once"}
+            for name, source, target in (
+                ("orders-to-hub", "journal:orders", "hub"),
+                ("copy", "journal:orders,payments", "journal"),
+            )
+        ],
+    }
+    Path("edge.toml").write_text('[node]\nlog-level = "loud"\nnmae = "a"\n')
+    assert main(["validate", "--format", "json", "--settings", "edge.toml"]) == 2
+    wrong = capsys.readouterr()
+    found = json.loads(wrong.out)
+    assert (found["file"], found["ok"], found["bridges"]) == ("edge.toml", False, [])
+    first, second = found["problems"]
+    assert (first["key"], first["found"]) == ("node.log-level", '"loud"')
+    assert (second["key"], second["rule"], second["suggestion"]) == ("node.nmae", "unknown key", "name")
+    assert (valid.err, wrong.err) == ("", "")
+    assert main(["validate", "--format", "json", "--settings", "gone.toml"]) == 2
+    (missing,) = json.loads(capsys.readouterr().out)["problems"]
+    assert (missing["file"], missing["key"]) == ("gone.toml", "")

@@ -1,0 +1,74 @@
+"""What an operator measures of a journal: its ID caches, the addresses that are full, and its disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from bridge.journal.database import FILE_NAME
+from bridge.journal.reserve import disk_bytes, free_bytes
+from bridge.journal.state import State
+
+
+class IdCacheStatus(NamedTuple):
+    """The ID cache of one address."""
+
+    address: str
+    entries: int
+    capacity: int
+    evicted: int
+    #: Age of the oldest ID; None: there is none, or its time is not known.
+    oldest_seconds: float | None
+
+
+class FullAddress(NamedTuple):
+    """An address at its limit, and who keeps it there."""
+
+    bytes: int
+    max_bytes: int
+    #: The queue that needs the oldest message, or whose bridge does; empty: there is no queue.
+    slowest_queue: str
+
+
+class Sizes(NamedTuple):
+    """Of a journal's files, and of their disk, in bytes."""
+
+    file: int
+    write_ahead_log: int
+    disk_free: int
+    disk: int
+
+
+def id_caches(state: State, oldest_ms: Mapping[str, int | None], now_ms: int) -> list[IdCacheStatus]:
+    """Every address's; `oldest_ms` says when its oldest row was stored (wall clock)."""
+    return [
+        IdCacheStatus(
+            address.name,
+            len(address.cache),
+            address.cache.capacity,
+            address.cache.evicted,
+            max(now_ms - stored_ms, 0) / 1000
+            if len(address.cache) and (stored_ms := oldest_ms.get(address.name))
+            else None,
+        )
+        for address in list(state.addresses.values())
+        if not address.deleted
+    ]
+
+
+def full_addresses(state: State) -> dict[str, FullAddress]:
+    """Addresses that take no messages now because they are at their limit, by name."""
+    return {
+        address.name: FullAddress(address.bytes, address.policy.max_size_bytes, address.slowest_queue)
+        for address in list(state.addresses.values())
+        if address.bytes >= address.policy.max_size_bytes and not address.deleted
+    }
+
+
+def sizes(directory: Path) -> Sizes:
+    """Of the journal in `directory`."""
+    path = directory / FILE_NAME
+    log = path.with_name(f"{FILE_NAME}-wal")
+    log_bytes = log.stat().st_size if log.exists() else 0
+    return Sizes(path.stat().st_size, log_bytes, free_bytes(directory), disk_bytes(directory))
