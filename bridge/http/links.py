@@ -52,7 +52,10 @@ class LinkService:
             lambda hello: self._make_target(hello, principal),
             identity=self._identity,
             call_timeout_ms=self._call_timeout_ms,
-            stopping=self._stopping,
+            endings=(
+                (self._stopping, "the node is going down"),
+                (principal.revoked, "the credentials that opened the link hold no longer"),
+            ),
             clock=self._clock,
         )
 

@@ -48,9 +48,9 @@ class Host:
         finally:
             await self._let_go()
 
-    def stop(self) -> None:
-        """The node is going down: the sender hears so once what is at the target is answered."""
-        self._machine.stop()
+    def stop(self, reason: str) -> None:
+        """End the link: the sender hears why once what is at the target is answered."""
+        self._machine.stop(reason)
         self._driver.wake()
 
     async def _let_go(self) -> None:

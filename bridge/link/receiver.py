@@ -53,6 +53,8 @@ class Receiver(Machine[Event]):
         self._waiting: deque[ReceivedBatch] = deque()
         self._unanswered: dict[int, ReceivedBatch] = {}
         self._handed = 0
+        #: What CLOSE says once the link is STOPPING.
+        self._stop_reason = ""
         #: What the sender may still send, bytes; and what it gets back with the next CREDIT.
         self._credit = identity.credit
         self._returned = 0
@@ -97,15 +99,16 @@ class Receiver(Machine[Event]):
         self._hand_over()
         self._close_if_stopped()
 
-    def stop(self) -> None:
-        """The node is going down: answer what is at the target, take nothing more, then close."""
+    def stop(self, reason: str) -> None:
+        """Answer what is at the target, take nothing more, then close with STOPPING and the reason."""
         if self.state in (LinkState.GREETING, LinkState.DECIDING, LinkState.OPEN):
             self.state = LinkState.STOPPING
+            self._stop_reason = reason
             self._close_if_stopped()
 
     def _close_if_stopped(self) -> None:
         if self.state is LinkState.STOPPING and self._handed == 0:
-            self.close(CloseCode.STOPPING, "the node is going down")
+            self.close(CloseCode.STOPPING, self._stop_reason)
 
     def fail(self, error: BridgeError) -> None:
         """The target failed at more than one batch: close, with the error's code."""

@@ -310,7 +310,7 @@ def test_stopping_answers_what_is_at_the_target_and_takes_nothing_more() -> None
     receiver = open_receiver()
     tell(receiver, *(frame(number, batch(number, number + 1)) for number in range(2)))
     assert handed(receiver) == [0, 1]
-    receiver.stop()
+    receiver.stop("the node is going down")
     tell(receiver, frame(2, batch(2, 3)), OPEN)
     assert receiver.take_events() == []
     receiver.delivered(1, stored(2))
@@ -328,8 +328,8 @@ def sent_but_close(receiver: Receiver) -> list[AnyFrame]:
 @pytest.mark.parametrize("make", [new_receiver, open_receiver])
 def test_stopping_an_idle_link_closes_at_once(make: Callable[[], Receiver]) -> None:
     receiver = make()
-    receiver.stop()
-    receiver.stop()
+    receiver.stop("the node is going down")
+    receiver.stop("the node is going down")
     assert sent_but_close(receiver) == []
     assert receiver.state is LinkState.CLOSED
 
