@@ -85,6 +85,8 @@ def journal_options(settings: Settings) -> JournalOptions:
         max_held_requests=max(min(acceptor.max_held_requests, acceptor.max_requests // 2), 1),
         max_held_bytes=acceptor.max_held_size_bytes,
         max_id_bytes=acceptor.max_duplicate_id_size_bytes,
+        max_addresses=acceptor.max_addresses,
+        max_queues=acceptor.max_queues,
         delivery_log=settings.delivery_log.enabled,
     )
 
@@ -189,6 +191,7 @@ class _Parts(NodeParts):
             call_timeout_ms=options.call_timeout_ms,
             clock=self.clock,
             answer=held_here(journal),
+            max_link_bytes=(self.settings.acceptor or AcceptorSettings()).max_link_size_bytes,
         )
 
     def acceptor(self, node: Node, journal: Journal, links: LinkService) -> Acceptor | None:

@@ -86,12 +86,17 @@ async def read_value(
 
     Raises: UnsupportedMediaType, Malformed, InvalidDuplicateId, MessageTooLarge.
     """
-    refuse_encoding(request)
-    msgpack = _is_msgpack(request)
-    body = await read_body(request, limit_bytes, timeout_s)
+    body, msgpack = await read_content(request, limit_bytes, timeout_s)
     if not body and default:
         return decoder.decode(default, msgpack=False)
     return decoder.decode(body, msgpack=msgpack)
+
+
+async def read_content(request: web.Request, limit_bytes: int, timeout_s: float) -> tuple[bytes, bool]:
+    """The body, and whether it is msgpack. Raises: UnsupportedMediaType, Malformed, MessageTooLarge."""
+    refuse_encoding(request)
+    msgpack = _is_msgpack(request)
+    return await read_body(request, limit_bytes, timeout_s), msgpack
 
 
 def _is_msgpack(request: web.Request) -> bool:

@@ -35,6 +35,7 @@ from bridge.link.receiving import (
     ReceivedStream,
     Stage,
 )
+from bridge.link.room import LinkRoom
 from bridge.ports import LETTERS, Receipt, Stream, StreamState
 from dedup.verdict import Verdict
 
@@ -42,9 +43,13 @@ from dedup.verdict import Verdict
 class Receiver(Machine[Event]):
     """The state machine of the end that receives batches."""
 
-    def __init__(self, identity: NodeIdentity, *, call_timeout_ms: int, now: Now) -> None:
+    def __init__(
+        self, identity: NodeIdentity, *, call_timeout_ms: int, now: Now, room: LinkRoom | None = None
+    ) -> None:
+        """`room`: of all links of the node; None: this one is alone."""
         super().__init__(now, largest_sent=limits.ANSWER_MOST)
         self._identity = identity
+        self._room = room or LinkRoom(limits.NUMBER_MOST)
         self._call_timeout_ms = call_timeout_ms
         self._greeting_deadline_ms = limits.deadline_ms(now.ms, call_timeout_ms)
         self._streams: list[ReceivedStream] = []
@@ -118,17 +123,21 @@ class Receiver(Machine[Event]):
         self._waiting.clear()
         self._unanswered.clear()
         self._events.clear()
+        held, self._held = self._held, 0
+        self._room.give(held)
 
     @property
     def may_read(self) -> bool:
         """Whether to take a frame more: what it has taken and not answered is bounded, and its answers are.
 
-        One frame is always taken where nothing is under way, however large it is.
+        So is what all links have taken. One frame is taken where there is any room, however large it is; the
+        handshake takes none.
         """
         return (
             len(self._controls) < limits.ANSWERS_MOST
             and self._opens < limits.OPENS_MOST
             and self._held < limits.HELD_MOST
+            and not (self._room.is_full and self.state is LinkState.OPEN)
         )
 
     def tick(self, now: Now) -> None:
@@ -184,6 +193,7 @@ class Receiver(Machine[Event]):
         stream.unanswered += 1
         held = carry.held_bytes(frame, self._frame_bytes)
         self._held += held
+        self._room.take(held)
         delivery = ReceivedBatch(frame.number, stream, batch, held)
         self._unanswered[frame.number] = delivery
         self._waiting.append(delivery)
@@ -229,6 +239,7 @@ class Receiver(Machine[Event]):
                 stream.gate = StreamGate.HALTED
             del self._unanswered[delivery.number]
             self._held -= delivery.held
+            self._room.give(delivery.held)
             stream.unanswered -= 1
             self._controls.append(carry.receipt_frame(outcome, delivery.number))
             self._grant(delivery.batch.size)

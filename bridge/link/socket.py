@@ -24,6 +24,7 @@ from bridge.link.frames import CloseCode, Hello
 from bridge.link.hosting import Host
 from bridge.link.receiver import Receiver
 from bridge.link.receiving import NodeIdentity
+from bridge.link.room import LinkRoom
 from bridge.ports import Target
 
 #: How long a WebSocket's own closing may take at either end, seconds.
@@ -253,13 +254,14 @@ async def serve_link(
     call_timeout_ms: int,
     endings: Sequence[tuple[asyncio.Event, str]] = (),
     clock: Clock | None = None,
+    room: LinkRoom | None = None,
 ) -> web.WebSocketResponse:
     """The handler of `GET /v1/link`: carries what comes on the link to a local target until the link ends.
 
     Credentials have been checked by then. `make_target` is called once, after HELLO; what it raises
     (TargetRefused, TargetUnavailable) goes to the sender. `call_timeout_ms` bounds the wait for HELLO.
     The first event of `endings` that is set closes the link with STOPPING and its text, after the answers of
-    the deliveries under way.
+    the deliveries under way. `room` is what all links may take in memory together.
 
     Raises:
         Malformed: the request is no WebSocket upgrade.
@@ -274,12 +276,12 @@ async def serve_link(
         raise Malformed(f"{limits.PATH} is opened as a WebSocket (RFC 6455)", "Upgrade")
     await ws.prepare(request)
     clock = clock or SystemClock()
-    machine = Receiver(identity, call_timeout_ms=call_timeout_ms, now=now(clock))
+    machine = Receiver(identity, call_timeout_ms=call_timeout_ms, now=now(clock), room=room)
     if ws.ws_protocol != limits.SUBPROTOCOL:
         asked = request.headers.get("Sec-WebSocket-Protocol", "none")
         detail = f"this node speaks {limits.SUBPROTOCOL}; found {asked}"
         machine.close(CloseCode.VERSION, detail, permanent=True)
-    host = Host(WebSocket(ws), machine, make_target, clock)
+    host = Host(WebSocket(ws), machine, make_target, clock, room)
     waiters = [asyncio.create_task(_stop(event, reason, host)) for event, reason in endings]
     try:
         await host.run()
