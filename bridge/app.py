@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import ssl
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,9 +11,9 @@ from typing import Final
 from bridge import gc_tuning, hangup, logs
 from bridge.assembly import Assembly
 from bridge.clock import Clock, SystemClock
+from bridge.credentials import Credentials
 from bridge.delivery_log import GatheringWriter, SegmentLimits, SegmentWriter, WriteLines
 from bridge.http.acceptor import Acceptor
-from bridge.http.guard import User
 from bridge.http.limits import Limits
 from bridge.http.links import LinkService
 from bridge.journal.journal import Journal
@@ -27,7 +26,7 @@ from bridge.node import BridgeSummary, Copier, Node, NodeParts
 from bridge.operated import Operated
 from bridge.replay_assembly import held_here, replay_desk
 from bridge.replay_desk import ReplayDesk
-from bridge.settings import load
+from bridge.settings import SettingsFile
 from bridge.settings.bridges import Bridge
 from bridge.settings.connectors import JOURNAL
 from bridge.settings.listeners import Acceptor as AcceptorSettings
@@ -45,9 +44,13 @@ def run_node(path: Path) -> int:
         BridgeError, OSError: it could not start.
     """
     hangup.ignore()
-    settings = load(path, os.environ)
+    file = SettingsFile(path, os.environ)
+    settings = file.settings()
     logs.configure(settings.node.log_level, settings.node.log_format, settings.node.name)
-    node = Node(_Parts(settings, path), shutdown_timeout_ms=settings.node.shutdown_timeout_ms)
+    node = Node(
+        _Parts(settings, path, Credentials(settings, file)),
+        shutdown_timeout_ms=settings.node.shutdown_timeout_ms,
+    )
     gc_tuning.tune()
     return node.run()
 
@@ -82,6 +85,8 @@ def journal_options(settings: Settings) -> JournalOptions:
         max_held_requests=max(min(acceptor.max_held_requests, acceptor.max_requests // 2), 1),
         max_held_bytes=acceptor.max_held_size_bytes,
         max_id_bytes=acceptor.max_duplicate_id_size_bytes,
+        max_addresses=acceptor.max_addresses,
+        max_queues=acceptor.max_queues,
         delivery_log=settings.delivery_log.enabled,
     )
 
@@ -97,12 +102,15 @@ _LAST_NUMBER: Final = "delivery-log.number"
 class _Parts(NodeParts):
     """Makes the node's parts from its settings."""
 
-    def __init__(self, settings: Settings, path: Path, clock: Clock | None = None) -> None:
+    def __init__(
+        self, settings: Settings, path: Path, credentials: Credentials, clock: Clock | None = None
+    ) -> None:
         self.settings = settings
+        self.credentials = credentials
         self.clock = clock or SystemClock()
         self.persist_id_cache = settings.duplicate_detection.persist_id_cache
         operations = settings.operations
-        self.operations = None if operations is None else (operations.url, operations.tokens)
+        self.operations = None if operations is None else operations.url
         self._segments = self._make_segments()
         #: For lines that no outbox keeps; of all bridges together.
         self._write_lines = None if self._segments is None else GatheringWriter(self._segments).write
@@ -156,7 +164,7 @@ class _Parts(NodeParts):
         return replay_desk(self.settings, journal, self._assembly(journal))
 
     def _assembly(self, journal: Journal) -> Assembly:
-        return Assembly(self.settings, self.clock, journal, self._write_lines)
+        return Assembly(self.settings, self.clock, journal, self._write_lines, self.credentials)
 
     def links(self, journal: Journal) -> LinkService:
         """The receiving end of node links."""
@@ -183,6 +191,7 @@ class _Parts(NodeParts):
             call_timeout_ms=options.call_timeout_ms,
             clock=self.clock,
             answer=held_here(journal),
+            max_link_bytes=(self.settings.acceptor or AcceptorSettings()).max_link_size_bytes,
         )
 
     def acceptor(self, node: Node, journal: Journal, links: LinkService) -> Acceptor | None:
@@ -196,21 +205,10 @@ class _Parts(NodeParts):
         return Acceptor(
             journal,
             url=settings.url,
-            tokens=settings.tokens,
-            users=[
-                User(
-                    user.name,
-                    user.token,
-                    user.certificate_name,
-                    user.send,
-                    user.receive,
-                    user.link,
-                    user.delete_queues,
-                )
-                for user in settings.users
-            ],
+            tokens=self.credentials.tokens,
+            users=self.credentials.users,
             allowed_origins=settings.allowed_origins,
-            ssl_context=_server_context(settings),
+            ssl_context=self.credentials.context("acceptor"),
             limits=Limits(
                 max_message_size=settings.max_message_size_bytes,
                 max_headers_size=settings.max_headers_size_bytes,
@@ -252,18 +250,6 @@ def _supervisor(
         clock=clock,
         write_lines=write_lines,
     )
-
-
-def _server_context(settings: AcceptorSettings) -> ssl.SSLContext | None:
-    if settings.certificate is None or settings.key is None:
-        return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(settings.certificate, settings.key)
-    if settings.client_ca is not None:
-        context.load_verify_locations(settings.client_ca)
-        # A token serves as well, so a certificate is asked for but not required.
-        context.verify_mode = ssl.CERT_OPTIONAL
-    return context
 
 
 def _letter_routes(bridges: Sequence[Bridge]) -> dict[str, Route]:

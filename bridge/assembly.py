@@ -5,11 +5,11 @@ Kafka's ends, and aiokafka with them, are loaded only where a bridge has one.
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from bridge.clock import Clock
+from bridge.credentials import Credentials
 from bridge.dead_letters import Burier, DeadLetters
 from bridge.delivery_log import WriteLines
 from bridge.journal.journal import Journal
@@ -25,7 +25,7 @@ from bridge.ports import Source, Target
 from bridge.relay import Relay
 from bridge.relay_settings import relay_options
 from bridge.settings.bridges import Bridge
-from bridge.settings.connectors import JOURNAL, Connector
+from bridge.settings.connectors import JOURNAL
 from bridge.settings.model import Settings
 
 if TYPE_CHECKING:
@@ -40,10 +40,19 @@ class Assembly:
     """Makes bridges for one node."""
 
     def __init__(
-        self, settings: Settings, clock: Clock, journal: Journal, write_lines: WriteLines | None = None
+        self,
+        settings: Settings,
+        clock: Clock,
+        journal: Journal,
+        write_lines: WriteLines | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
-        """`write_lines`: into the delivery log's files, what no outbox keeps: lines of Kafka's ends."""
+        """`write_lines`: into the delivery log's files, what no outbox keeps: lines of Kafka's ends.
+
+        `credentials`: of the connectors, as they are at each attempt to connect.
+        """
         self._write_lines = write_lines
+        self._credentials = credentials or Credentials(settings)
         self._settings = settings
         self._clock = clock
         self._journal = journal
@@ -124,7 +133,7 @@ class Assembly:
         connector = bridge.static_connectors[0]
         if connector == JOURNAL:
             return self._journal_target(bridge, within, check_producer_ids=bridge.checks_producer_ids)
-        return self._node_target(bridge, self._settings.connectors[connector], within)
+        return self._node_target(bridge, within)
 
     def _journal_target(self, bridge: Bridge, within: str, *, check_producer_ids: bool) -> JournalTarget:
         return JournalTarget(
@@ -155,7 +164,7 @@ class Assembly:
             lambda name: self.target(unchecked, _within(bridge, name)),
         )
 
-    def _node_target(self, bridge: Bridge, connector: Connector, within: str) -> NodeTarget:
+    def _node_target(self, bridge: Bridge, within: str) -> NodeTarget:
         journal = self._journal
         hello = Hello(
             version=VERSION,
@@ -170,14 +179,12 @@ class Assembly:
             check_period_ms=bridge.check_period_ms,
             connection_ttl_ms=bridge.connection_ttl_ms,
         )
-        endpoint = self.endpoint(connector)
+        endpoint = self.endpoint(bridge.static_connectors[0])
         return NodeTarget(endpoint, hello, call_timeout_ms=bridge.call_timeout_ms, clock=self._clock)
 
-    def endpoint(self, connector: Connector) -> Endpoint:
-        """How to reach the node that a connector names."""
-        return Endpoint(
-            connector.url, connector.token, _client_context(connector), connector.server_name or None
-        )
+    def endpoint(self, name: str) -> Endpoint:
+        """How to reach the node that the connector of this name leads to."""
+        return self._credentials.endpoint(name)
 
 
 def _within(bridge: Bridge, name: str) -> str:
@@ -187,12 +194,3 @@ def _within(bridge: Bridge, name: str) -> str:
 def _previous(bridge: Bridge, within: str) -> str:
     """What the bridge's target was told to call it before (`previous-name`); empty: nothing."""
     return bridge.previous_name + within if bridge.previous_name else ""
-
-
-def _client_context(connector: Connector) -> ssl.SSLContext | None:
-    if not connector.url.startswith("wss"):
-        return None
-    context = ssl.create_default_context(cafile=connector.ca)
-    if connector.certificate is not None:
-        context.load_cert_chain(connector.certificate, connector.key)
-    return context

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 from bridge import hangup, logs
 from bridge.clock import Clock
 from bridge.control import Control
+from bridge.credentials import Credentials, CredentialsWatch, News
 from bridge.delivery_log import SegmentWriter
 from bridge.errors import BridgeError
 from bridge.event_loop import fast_loop
@@ -70,8 +71,10 @@ class NodeParts(Protocol):
     clock: Clock
     #: ``persist-id-cache``.
     persist_id_cache: bool
-    #: URL and tokens of the operations listener; None: not opened.
-    operations: tuple[str, Sequence[str]] | None
+    #: URL of the operations listener; None: not opened.
+    operations: str | None
+    #: Tokens and TLS, as their files are now.
+    credentials: Credentials
     #: Of the worker processes; None: this process relays everything itself.
     supervisor: Supervisor | None
 
@@ -122,6 +125,7 @@ class Node:
         self._log_copy: Copier | None = None
         self._links: LinkService | None = None
         self._watching: asyncio.Task[None] | None = None
+        self._following: asyncio.Task[None] | None = None
         self._tallies: dict[str | None, logs.Tally] = {}
 
     # -- life --------------------------------------------------------------------------------------------
@@ -159,9 +163,9 @@ class Node:
         parts = self.parts
         bound_operations: Bound | None = None
         if parts.operations is not None:
-            url, tokens = parts.operations
+            tokens = parts.credentials.operations_tokens
             self._operations = Operations(
-                Control(self), url=url, tokens=tokens, meter=self.metering.operations
+                Control(self), url=parts.operations, tokens=tokens, meter=self.metering.operations
             )
             bound_operations = await self._operations.start()
         self.journal = journal = await Journal.open(parts.journal_options(), parts.clock)
@@ -192,6 +196,8 @@ class Node:
             acceptor=None if bound is None else str(bound),
             operations=None if bound_operations is None else str(bound_operations),
         )
+        watch = CredentialsWatch(parts.credentials, self._on_credentials)
+        self._following = asyncio.create_task(watch.run(), name="watch-credentials")
         if parts.supervisor is not None:
             parts.supervisor.start(journal.identity.node_id)
         for name, (relay, summary) in self.bridges.items():
@@ -205,6 +211,16 @@ class Node:
                 **({"readers": summary.readers} if summary.readers else {}),
             )
             await relay.command(Command.START)
+
+    def _on_credentials(self, news: News) -> None:
+        """Tokens or certificates have changed: those that are gone open nothing, and their links end."""
+        credentials = self.parts.credentials
+        if self._acceptor is not None:
+            self._acceptor.renew_tokens(credentials.tokens, credentials.users)
+            if news.acceptor_tls:
+                self._acceptor.renew_certificates(credentials.users)
+        if self._operations is not None:
+            self._operations.renew_tokens(credentials.operations_tokens)
 
     def _on_duplicates(self, bridge: str | None, count: int) -> None:
         tally = self._tallies.get(bridge)
@@ -277,8 +293,8 @@ class Node:
                 await self._drain()
         if self.parts.supervisor is not None:
             await self.parts.supervisor.kill()
-        if self._watching is not None:
-            self._watching.cancel()
+        for task in filter(None, (self._watching, self._following)):
+            task.cancel()
         for tally in self._tallies.values():
             tally.flush()
         queued = 0

@@ -85,7 +85,7 @@ class _Routes:
         connector = bridge.static_connectors[0]
         if connector == JOURNAL:
             return held_here(self._journal)
-        endpoint = self._assembly.endpoint(self._settings.connectors[connector])
+        endpoint = self._assembly.endpoint(connector)
         return lambda question: asking.ask(endpoint, question, bridge.call_timeout_ms)
 
     def _kafka_ends(self) -> KafkaReplays:

@@ -66,7 +66,16 @@ class Acceptor:
         router.add("GET", "/v1/addresses/{a}", addresses.one)
         router.add("GET", "/v1/link", _link_handler(link), lasting=True)
         router.add("POST", "/v1/link/held", _link_handler(held))
+        self._guard = guard
         self._listener = Listener(url, router, guard, limits, ssl_context, meter)
+
+    def renew_tokens(self, tokens: Iterable[str], users: Iterable[User]) -> None:
+        """Know these tokens and no others; links that were opened with one of the others end."""
+        self._guard.renew_tokens(tokens, users)
+
+    def renew_certificates(self, users: Iterable[User]) -> None:
+        """End links that were opened with a client certificate: the authorities may be others now."""
+        self._guard.renew_certificates(users)
 
     async def start(self) -> Bound:
         """Listen. Raises: OSError: the address cannot be had."""

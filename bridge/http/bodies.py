@@ -107,6 +107,13 @@ async def read_value(
     return decoder.decode(body, msgpack=_is_msgpack(request))
 
 
+async def read_content(request: web.Request, limit_bytes: int, timeout_s: float) -> tuple[bytes, bool]:
+    """The body, and whether it is msgpack. Raises: UnsupportedMediaType, Malformed, MessageTooLarge."""
+    refuse_encoding(request)
+    msgpack = _is_msgpack(request)
+    return await read_body(request, limit_bytes, timeout_s), msgpack
+
+
 def _is_msgpack(request: web.Request) -> bool:
     given = request.headers.get(hdrs.CONTENT_TYPE)
     if given is None:

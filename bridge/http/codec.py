@@ -85,6 +85,24 @@ class MsgpackTransaction(Struct, forbid_unknown_fields=True, rename="kebab"):
     acknowledge: list[AcknowledgeEntry] = []
 
 
+class JsonParts(Struct, forbid_unknown_fields=True, rename="kebab"):
+    """A transaction in JSON whose messages are still to be decoded, as `JsonMessage`."""
+
+    messages: list[msgspec.Raw] = []
+    duplicate_id: Text = None
+    on_duplicate: Literal["reject", "skip"] = "reject"
+    acknowledge: list[AcknowledgeEntry] = []
+
+
+class MsgpackParts(Struct, forbid_unknown_fields=True, rename="kebab"):
+    """The same in msgpack, as `MsgpackMessage`."""
+
+    messages: list[msgspec.Raw] = []
+    duplicate_id: Any = None
+    on_duplicate: Literal["reject", "skip"] = "reject"
+    acknowledge: list[AcknowledgeEntry] = []
+
+
 class QueueRequest(Struct, forbid_unknown_fields=True, rename={"start": "from"}):
     """``PUT .../queues/{q}``."""
 
@@ -121,8 +139,8 @@ class Decoder:
         self._json = msgspec.json.Decoder(json_type)
         self._msgpack = msgspec.msgpack.Decoder(msgpack_type or json_type)
 
-    def decode(self, body: bytes, *, msgpack: bool) -> Any:
-        """The body's value.
+    def decode(self, body: bytes | memoryview | msgspec.Raw, *, msgpack: bool, within: str = "") -> Any:
+        """The body's value. `within`: where the body is, if it is a part of another.
 
         Raises:
             Malformed: with the place as key, ``messages[3].address``.
@@ -131,15 +149,15 @@ class Decoder:
         try:
             return self._msgpack.decode(body) if msgpack else self._json.decode(body)
         except (ValueError, RecursionError) as error:
-            _raise_malformed(error)
+            _raise_malformed(error, within)
 
 
-def _raise_malformed(error: Exception) -> NoReturn:
+def _raise_malformed(error: Exception, within: str) -> NoReturn:
     text = str(error) or type(error).__name__
     found = _PLACE.search(text)
     if not found:
-        raise Malformed(text) from None
-    key = found[1] or None
+        raise Malformed(text, within or None) from None
+    key = ".".join(filter(None, (within, found[1]))) or None
     kind: type[BridgeError] = Malformed
     if key and key.endswith("duplicate-id"):
         kind = InvalidDuplicateId

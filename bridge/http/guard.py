@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import ipaddress
@@ -60,6 +61,8 @@ class Principal:
         """
         self.name = name
         self.is_user = user
+        #: Set once the credential that it came with is one no longer: what lasts ends.
+        self.revoked = asyncio.Event()
         self.may_link = link
         self._send = _Right(send or ())
         self._deliver = _Right(("#",)) if send is None else self._send
@@ -117,6 +120,10 @@ class _Right:
         return known
 
 
+def _principal(user: User) -> Principal:
+    return Principal(user.name, user.send, user.receive, link=user.link, delete_queues=user.delete_queues)
+
+
 def every_right(name: str) -> Principal:
     """A caller that may do everything."""
     return Principal(name, ("#",), ("#",), link=True, delete_queues=("#",), user=False)
@@ -147,21 +154,47 @@ class Guard:
         self._certificates: dict[str, Principal] = {}
         self._client_certificates = client_certificates
         self._anybody = every_right("anybody")
-        for index, token in enumerate(tokens):
-            self._know_token(token, every_right(f"tokens[{index}]"))
-        for user in users:
-            principal = Principal(
-                user.name, user.send, user.receive, link=user.link, delete_queues=user.delete_queues
-            )
-            if user.token:
-                self._know_token(user.token, principal)
-            if user.certificate_name:
-                self._certificates[user.certificate_name] = principal
+        self.renew_tokens(tokens, users)
+        self.renew_certificates(users)
         self._open = self.loopback and not (self._tokens or self._certificates or client_certificates)
 
-    def _know_token(self, token: str, principal: Principal) -> None:
+    def renew_tokens(self, tokens: Iterable[str], users: Iterable[User] = ()) -> None:
+        """Know these tokens and no others; who came with one of the others is `Principal.revoked`."""
+        before, self._tokens = self._tokens, {}
+        for index, token in enumerate(tokens):
+            self._know_token(token, before, every_right(f"tokens[{index}]"))
+        for user in users:
+            if user.token:
+                self._know_token(user.token, before, _principal(user))
+        for digest, (_, principal) in before.items():
+            if digest not in self._tokens:
+                principal.revoked.set()
+
+    def _know_token(
+        self, token: str, before: Mapping[bytes, tuple[bytes, Principal]], principal: Principal
+    ) -> None:
+        """One that was known stays who it was, unless it has become another's."""
         raw = token.encode("utf-8", "surrogateescape")
-        self._tokens[hashlib.sha256(raw).digest()] = (raw, principal)
+        digest = hashlib.sha256(raw).digest()
+        known = before.get(digest)
+        if known is not None:
+            same = known[1].is_user == principal.is_user and (
+                not principal.is_user or known[1].name == principal.name
+            )
+            if same:
+                principal = known[1]
+            else:
+                known[1].revoked.set()
+        self._tokens[digest] = (raw, principal)
+
+    def renew_certificates(self, users: Iterable[User]) -> None:
+        """Revoke who came with a certificate: whom it is from may be trusted no longer."""
+        for principal in (*self._certificates.values(), self._anybody):
+            principal.revoked.set()
+        self._anybody = every_right("anybody")
+        self._certificates = {
+            user.certificate_name: _principal(user) for user in users if user.certificate_name
+        }
 
     def check_origin(self, request: web.Request) -> None:
         """Refuse web pages that were not allowed, whatever they bring with them.

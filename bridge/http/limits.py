@@ -13,6 +13,8 @@ TRANSACTION_MESSAGES_MAX: Final = 10_000
 TRANSACTION_ACKNOWLEDGEMENTS_MAX: Final = 10_000
 #: A transaction's request body, in multiples of `max-message-size`: room for base64 and for many messages.
 TRANSACTION_SIZE_FACTOR: Final = 4
+#: A transaction is decoded in pieces of about so many bytes, and between two of them others have their turn.
+TRANSACTION_PIECE_BYTES: Final = 256 * KIB
 #: Messages of one page, and its bytes; a page has at least one message however large.
 MESSAGES_A_PAGE_DEFAULT: Final = 100
 MESSAGES_A_PAGE_MAX: Final = 1000

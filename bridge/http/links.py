@@ -19,6 +19,7 @@ from bridge.link.asking import QUESTION_MOST, Held, Question
 from bridge.link.frames import Hello
 from bridge.link.machine import Ending
 from bridge.link.receiving import NodeIdentity
+from bridge.link.room import LinkRoom
 from bridge.link.socket import serve_link
 from bridge.ports import Target
 
@@ -52,16 +53,18 @@ class LinkService:
         call_timeout_ms: int,
         clock: Clock,
         answer: Callable[[Question], Awaitable[Held]],
+        max_link_bytes: int,
     ) -> None:
         """`make_target` makes the local target of the bridge that HELLO names, for the caller.
 
-        `answer` says what is here.
+        `answer` says what is here. `max_link_bytes`: what batches of all links may take (`max-link-size`).
         """
         self._make_target = make_target
         self._identity = identity
         self._call_timeout_ms = call_timeout_ms
         self._clock = clock
         self._answer = answer
+        self._room = LinkRoom(max_link_bytes)
         self._stopping = asyncio.Event()
         #: Links that are open.
         self.open: dict[OpenLink, None] = {}
@@ -102,9 +105,13 @@ class LinkService:
             make_target,
             identity=self._identity,
             call_timeout_ms=self._call_timeout_ms,
-            stopping=self._stopping,
+            endings=(
+                (self._stopping, "the node is going down"),
+                (principal.revoked, "the credentials that opened the link hold no longer"),
+            ),
             clock=self._clock,
             on_end=ended,
+            room=self._room,
         )
 
     async def held(self, request: web.Request, principal: Principal) -> Answer:

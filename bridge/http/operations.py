@@ -103,6 +103,7 @@ class Operations:
         _add_management(router, _Management(control))
         router.add("POST", "/v1/replays", _logged(lambda *given: replay_plan(control.replays, *given)))
         guard = Guard(host=urlsplit(url).hostname or "127.0.0.1", tokens=tokens)
+        self.renew_tokens = guard.renew_tokens
         self._listener = Listener(url, router, guard, _LIMITS, meter=meter)
 
     async def start(self) -> Bound:

@@ -29,6 +29,7 @@ def commit(group: Group, unit: CommitUnit) -> None:
     by_address = _by_address(transaction)
     for name in by_address:
         group.policy(name)
+    group.check_room_for_addresses(*by_address)
     if _is_known(group, unit, by_address):
         unit.result = Committed(stored=False)
         return

@@ -109,7 +109,21 @@ class Group:
             raise AddressNotFound(
                 f"no address {name}, and auto-create-addresses is false for it", key="address", found=name
             )
+        if address is None:
+            self.check_room_for_addresses(name)
         return policy
+
+    def check_room_for_addresses(self, *names: str) -> None:
+        """Whether those of these addresses that are not there may all be made. Raises: AddressNotFound."""
+        there, most = self.state.addresses, self.options.max_addresses
+        new = [name for name in names if name not in there]
+        if new and len(there) + len(new) > most:
+            raise AddressNotFound(
+                f"no address {new[0]}, and none is made: there are {len(there)}, and max-addresses is {most}",
+                key="max-addresses",
+                limit=most,
+                found=len(there) + len(new),
+            )
 
     def require_address(self, name: str) -> AddressState:
         """The address, made now if it may be. Raises: AddressNotFound."""

@@ -92,6 +92,9 @@ class JournalOptions:
     #: Client transactions that may be held for want of room at a time, and their bytes; one more is refused.
     max_held_requests: int = 256
     max_held_bytes: int = 64 * 1024 * 1024
+    #: Addresses, and readers' queues of all of them, beyond which callers can make no more.
+    max_addresses: int = 10_000
+    max_queues: int = 10_000
     #: Whether outbox rows are written.
     delivery_log: bool = True
 

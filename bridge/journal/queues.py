@@ -39,6 +39,9 @@ def change_queue_set(group: Group, unit: QueueUnit) -> None:
         group.statements.append(("DELETE FROM queues WHERE queue_id = ?", (queue.queue_id,)))
         group.touched.add(address.name)  # who waits for its messages learns that it is gone
         return
+    there = group.state.addresses.get(unit.address)
+    if there is None or unit.queue not in there.queues:
+        _check_room_for_queue(group)
     address = group.require_address(unit.address)
     if unit.queue in address.queues:
         unit.result = False
@@ -51,6 +54,20 @@ def change_queue_set(group: Group, unit: QueueUnit) -> None:
         start = min(max(unit.start, address.trimmed), address.next)
     group.make_queue(address, unit.queue, None, start)
     unit.result = True
+
+
+def _check_room_for_queue(group: Group) -> None:
+    """Raises: Conflict: there are as many readers' queues as there may be."""
+    most = group.options.max_queues
+    readers = [
+        queue
+        for address in group.state.addresses.values()
+        for queue in address.queues.values()
+        if queue.bridge is None
+    ]
+    if len(readers) >= most:
+        detail = f"no queue is made: there are {len(readers)}, and max-queues is {most}"
+        raise Conflict(detail, "max-queues", most, len(readers) + 1)
 
 
 def lease(group: Group, connection: sqlite3.Connection, unit: LeaseUnit) -> None:

@@ -32,7 +32,7 @@ class CloseCode(StrEnum):
 
     #: The sender needs the link no longer.
     GOODBYE = "GOODBYE"
-    #: The receiving node is going down.
+    #: The receiving node is going down, or the credentials that opened the link hold no longer.
     STOPPING = "STOPPING"
     #: A frame was broken or not allowed.
     PROTOCOL = "PROTOCOL"

@@ -15,6 +15,7 @@ from bridge.link.driver import Driver, Socket
 from bridge.link.frames import CloseCode, Hello
 from bridge.link.receiver import Receiver
 from bridge.link.receiving import Delivering, Event, Greeted, Opening
+from bridge.link.room import LinkRoom
 from bridge.ports import Receipt, Target
 
 _log: Final = structlog.get_logger(__name__)
@@ -30,8 +31,15 @@ class Host:
     """One link's receiving end and its target, from HELLO to the end."""
 
     def __init__(
-        self, socket: Socket, machine: Receiver, make_target: Callable[[Hello], Target], clock: Clock
+        self,
+        socket: Socket,
+        machine: Receiver,
+        make_target: Callable[[Hello], Target],
+        clock: Clock,
+        room: LinkRoom | None = None,
     ) -> None:
+        """`room`: the machine's; None: it is alone."""
+        self._room = room
         self._machine = machine
         self._make_target = make_target
         self._driver = Driver(machine, socket, clock, self._on_change)
@@ -43,14 +51,23 @@ class Host:
 
     async def run(self) -> None:
         """Serve until the link ends; then close the target, and leave no task behind."""
+        loop = asyncio.get_running_loop()
+
+        def wake() -> None:
+            loop.call_soon(self._driver.wake)  # not in the midst of what another link does
+
+        if self._room is not None:
+            self._room.join(wake)
         try:
             await self._driver.run()
         finally:
+            if self._room is not None:
+                self._room.leave(wake)
             await self._let_go()
 
-    def stop(self) -> None:
-        """The node is going down: the sender hears so once what is at the target is answered."""
-        self._machine.stop()
+    def stop(self, reason: str) -> None:
+        """End the link: the sender hears why once what is at the target is answered."""
+        self._machine.stop(reason)
         self._driver.wake()
 
     async def _let_go(self) -> None:

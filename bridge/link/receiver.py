@@ -35,6 +35,7 @@ from bridge.link.receiving import (
     ReceivedStream,
     Stage,
 )
+from bridge.link.room import LinkRoom
 from bridge.ports import LETTERS, Receipt, Stream, StreamState
 from dedup.verdict import Verdict
 
@@ -42,9 +43,13 @@ from dedup.verdict import Verdict
 class Receiver(Machine[Event]):
     """The state machine of the end that receives batches."""
 
-    def __init__(self, identity: NodeIdentity, *, call_timeout_ms: int, now: Now) -> None:
+    def __init__(
+        self, identity: NodeIdentity, *, call_timeout_ms: int, now: Now, room: LinkRoom | None = None
+    ) -> None:
+        """`room`: of all links of the node; None: this one is alone."""
         super().__init__(now, largest_sent=limits.ANSWER_MOST)
         self._identity = identity
+        self._room = room or LinkRoom(limits.NUMBER_MOST)
         self._call_timeout_ms = call_timeout_ms
         self._greeting_deadline_ms = limits.deadline_ms(now.ms, call_timeout_ms)
         self._streams: list[ReceivedStream] = []
@@ -53,6 +58,8 @@ class Receiver(Machine[Event]):
         self._waiting: deque[ReceivedBatch] = deque()
         self._unanswered: dict[int, ReceivedBatch] = {}
         self._handed = 0
+        #: What CLOSE says once the link is STOPPING.
+        self._stop_reason = ""
         #: What the sender may still send, bytes; and what it gets back with the next CREDIT.
         self._credit = identity.credit
         self._returned = 0
@@ -97,15 +104,16 @@ class Receiver(Machine[Event]):
         self._hand_over()
         self._close_if_stopped()
 
-    def stop(self) -> None:
-        """The node is going down: answer what is at the target, take nothing more, then close."""
+    def stop(self, reason: str) -> None:
+        """Answer what is at the target, take nothing more, then close with STOPPING and the reason."""
         if self.state in (LinkState.GREETING, LinkState.DECIDING, LinkState.OPEN):
             self.state = LinkState.STOPPING
+            self._stop_reason = reason
             self._close_if_stopped()
 
     def _close_if_stopped(self) -> None:
         if self.state is LinkState.STOPPING and self._handed == 0:
-            self.close(CloseCode.STOPPING, "the node is going down")
+            self.close(CloseCode.STOPPING, self._stop_reason)
 
     def fail(self, error: BridgeError) -> None:
         """The target failed at more than one batch: close, with the error's code."""
@@ -115,17 +123,21 @@ class Receiver(Machine[Event]):
         self._waiting.clear()
         self._unanswered.clear()
         self._events.clear()
+        held, self._held = self._held, 0
+        self._room.give(held)
 
     @property
     def may_read(self) -> bool:
         """Whether to take a frame more: what it has taken and not answered is bounded, and its answers are.
 
-        One frame is always taken where nothing is under way, however large it is.
+        So is what all links have taken. One frame is taken where there is any room, however large it is; the
+        handshake takes none.
         """
         return (
             len(self._controls) < limits.ANSWERS_MOST
             and self._opens < limits.OPENS_MOST
             and self._held < limits.HELD_MOST
+            and not (self._room.is_full and self.state is LinkState.OPEN)
         )
 
     def tick(self, now: Now) -> None:
@@ -181,6 +193,7 @@ class Receiver(Machine[Event]):
         stream.unanswered += 1
         held = carry.held_bytes(frame, self._frame_bytes)
         self._held += held
+        self._room.take(held)
         delivery = ReceivedBatch(frame.number, stream, batch, held)
         self._unanswered[frame.number] = delivery
         self._waiting.append(delivery)
@@ -226,6 +239,7 @@ class Receiver(Machine[Event]):
                 stream.gate = StreamGate.HALTED
             del self._unanswered[delivery.number]
             self._held -= delivery.held
+            self._room.give(delivery.held)
             stream.unanswered -= 1
             self._controls.append(carry.receipt_frame(outcome, delivery.number))
             self._grant(delivery.batch.size)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import socket as sockets
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
@@ -17,18 +18,22 @@ from aiohttp import web
 from bridge.clock import Clock, SystemClock
 from bridge.errors import BridgeError, Malformed, TargetRefused, TargetUnavailable
 from bridge.link import limits
+from bridge.link.connect_errors import NO_ANSWER, said
 from bridge.link.driver import now
 from bridge.link.frames import CloseCode, Hello
 from bridge.link.hosting import Host
 from bridge.link.machine import Ending
 from bridge.link.receiver import Receiver
 from bridge.link.receiving import NodeIdentity
+from bridge.link.room import LinkRoom
 from bridge.ports import Target
 
 #: How long a WebSocket's own closing may take at either end, seconds.
 _CLOSE_S: Final = 1.0
-#: Answers to the upgrade that credentials are the reason for: trying again does not help.
+#: Answers that mean that the caller's credentials or rights will not do.
 _REFUSED_STATUSES: Final = (401, 403)
+#: Most of an answer that is no link that is looked at, in bytes.
+_ANSWER_MOST: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +42,22 @@ class Endpoint:
 
     #: ws:// or wss://, host and port.
     url: str
-    #: Bearer token; empty: none.
-    token: str = field(default="", repr=False)
+    #: Bearer token, or what returns it: asked at each attempt, so that it may be rotated. Empty: none.
+    token: str | Callable[[], str] = field(default="", repr=False)
     #: For wss://; None: the system's authorities.
     ssl_context: ssl.SSLContext | None = None
     #: Checked in the certificate; None: the URL's host.
     server_hostname: str | None = None
+    #: The connector's name in the settings: what errors call it. Empty: they have the URL only.
+    connector: str = ""
+
+    def __str__(self) -> str:
+        return f"connector {self.connector}: {self.url}" if self.connector else self.url
+
+    def authorization(self) -> dict[str, str]:
+        """The header that shows the token; empty where there is none."""
+        token = self.token if isinstance(self.token, str) else self.token()
+        return {"Authorization": f"Bearer {token}"} if token else {}
 
 
 class WebSocket:
@@ -101,22 +116,26 @@ async def connect(endpoint: Endpoint, call_timeout_ms: int) -> WebSocket:
     """A WebSocket to the node link at `endpoint`; one attempt, of `call_timeout_ms` at most (-1: no limit).
 
     Raises:
-        TargetUnavailable: refused, unreachable, no answer in time, or an answer that is not the link.
-        TargetRefused: credentials or protocol were refused.
+        TargetUnavailable: unreachable, no answer in time, or an answer that is not the link. Credentials that
+            are refused, too: they may be rotated at either end, and a right may be granted.
+        TargetRefused: the protocol was refused, or the URL is none.
     """
-    session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None), middlewares=(_stay,))
+    problems: list[str] = []
+    session = aiohttp.ClientSession(
+        timeout=aiohttp.ClientTimeout(total=None), middlewares=(_stay, _keeping_problem(problems))
+    )
     try:
         async with asyncio.timeout(call_timeout_ms / 1000 if call_timeout_ms >= 0 else None):
             ws = await _upgrade(session, endpoint)
     except BaseException as error:
         await session.close()
         if isinstance(error, Exception):
-            raise _named(error, endpoint.url, call_timeout_ms) from error
+            raise _named(error, endpoint, call_timeout_ms, "".join(problems)) from error
         raise
     if ws.protocol != limits.SUBPROTOCOL:
         await WebSocket(ws, session).close()
         raise TargetRefused(
-            f"{endpoint.url} does not speak {limits.SUBPROTOCOL}; it answered {ws.protocol or 'none'}"
+            f"{endpoint} does not speak {limits.SUBPROTOCOL}; it answered {ws.protocol or 'none'}"
         )
     return WebSocket(ws, session)
 
@@ -135,13 +154,26 @@ async def _stay(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerTy
     return response
 
 
+def _keeping_problem(problems: list[str]) -> aiohttp.ClientMiddlewareType:
+    """Aiohttp drops the body of an answer that is no upgrade; it says why."""
+
+    async def keep(
+        request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        response = await handler(request)
+        if response.status >= 400:
+            problems.append(_problem(await response.content.read(_ANSWER_MOST)))
+        return response
+
+    return keep
+
+
 async def _upgrade(session: aiohttp.ClientSession, endpoint: Endpoint) -> aiohttp.ClientWebSocketResponse:
     """Ask for the upgrade, with the token in its header."""
-    headers = {"Authorization": f"Bearer {endpoint.token}"} if endpoint.token else {}
     return await session.ws_connect(
         endpoint.url.rstrip("/") + limits.PATH,
         protocols=(limits.SUBPROTOCOL,),
-        headers=headers,
+        headers=endpoint.authorization(),
         ssl=endpoint.ssl_context or True,
         server_hostname=endpoint.server_hostname,
         compress=0,
@@ -158,9 +190,7 @@ async def post(endpoint: Endpoint, path: str, body: bytes, content_type: str, ti
     """
     parts = urlsplit(endpoint.url)
     scheme = "https" if parts.scheme == "wss" else "http"
-    headers = {"Content-Type": content_type, "Accept": content_type}
-    if endpoint.token:
-        headers["Authorization"] = f"Bearer {endpoint.token}"
+    headers = {"Content-Type": content_type, "Accept": content_type, **endpoint.authorization()}
     timeout = aiohttp.ClientTimeout(total=timeout_ms / 1000 if timeout_ms >= 0 else None)
     try:
         async with (
@@ -175,49 +205,80 @@ async def post(endpoint: Endpoint, path: str, body: bytes, content_type: str, ti
         ):
             status, answer = response.status, await response.read()
     except Exception as error:
-        raise _named(error, endpoint.url, timeout_ms) from error
+        raise _named(error, endpoint, timeout_ms) from error
     if status in _REFUSED_STATUSES:
-        raise TargetRefused(f"{endpoint.url} refused the credentials (HTTP {status})", found=status)
+        raise TargetRefused(_refused(endpoint, status, _problem(answer[:_ANSWER_MOST])), found=status)
     if status != 200:
-        raise TargetUnavailable(f"{endpoint.url} has no answer for {path}: HTTP {status}", found=status)
+        raise TargetUnavailable(f"{endpoint} has no answer for {path}: HTTP {status}", found=status)
     return answer
 
 
-def _named(error: Exception, url: str, call_timeout_ms: int) -> BridgeError:
-    """What went wrong on the way to the upgrade, without the request, which holds the token."""
+def _named(error: Exception, endpoint: Endpoint, call_timeout_ms: int, problem: str = "") -> BridgeError:
+    """What went wrong on the way to the upgrade, without the request, which holds the token.
+
+    `problem`: what the node's answer says.
+    """
     match error:
         case aiohttp.WSServerHandshakeError(status=status) if status in _REFUSED_STATUSES:
-            return TargetRefused(f"{url} refused the credentials (HTTP {status})", found=status)
+            return TargetUnavailable(_refused(endpoint, status, problem), found=status)
         case aiohttp.WSServerHandshakeError(status=status, message=message):
-            return TargetUnavailable(f"{url} is no node link: HTTP {status} ({message})", found=status)
+            said_so = problem or message
+            return TargetUnavailable(f"{endpoint} is no node link: HTTP {status} ({said_so})", found=status)
         case aiohttp.InvalidURL():
-            return TargetRefused(f"{url} is no URL")
+            return TargetRefused(f"{endpoint} is no URL")
         case TimeoutError():
-            return TargetUnavailable(f"{url} did not answer within {call_timeout_ms} ms (call-timeout)")
-        case aiohttp.ClientConnectorError(os_error=cause) if not isinstance(error, aiohttp.ClientSSLError):
-            return TargetUnavailable(f"{url}: {cause.strerror or cause}")
+            text = f"{endpoint} did not answer within {call_timeout_ms} ms (call-timeout)"
+        case aiohttp.ServerDisconnectedError() | aiohttp.ClientResponseError():
+            # Not HTTP: a TLS alert, perhaps, or nothing at all.
+            text = f"{endpoint}: {NO_ANSWER[urlsplit(endpoint.url).scheme]}"
+        case aiohttp.ClientConnectorCertificateError(certificate_error=cause):
+            text = f"{endpoint}: {said(cause)}"
+        case aiohttp.ClientConnectorError(os_error=cause):
+            text = f"{endpoint}: {said(cause)}"
         case aiohttp.ClientError() | OSError():
-            return TargetUnavailable(f"{url}: {error}")
+            text = f"{endpoint}: {said(error.__cause__ or error)}"
         case _:
             raise error
+    return TargetUnavailable(text)
 
 
-async def serve_link(
+def _refused(endpoint: Endpoint, status: int, problem: str) -> str:
+    """Which setting lets this node in, at which end."""
+    mend = {
+        401: "see token, or certificate and key, of the connector; they may be rotated at either end",
+        403: "the other node's acceptor.users grant rights",
+    }
+    said_so = f": {problem}" if problem else ""
+    return f"{endpoint} refused the credentials (HTTP {status}){said_so}; {mend[status]}"
+
+
+def _problem(body: bytes) -> str:
+    """The code and detail of a problem (RFC 9457), on one line; empty where there is none."""
+    with contextlib.suppress(ValueError, LookupError, TypeError):
+        found = json.loads(body)
+        text = f"{found['title']}: {found['detail']}"
+        return "".join(character if character.isprintable() else " " for character in text)
+    return ""
+
+
+async def serve_link(  # noqa: PLR0913 - one link, from the upgrade to its end
     request: web.Request,
     make_target: Callable[[Hello], Target],
     *,
     identity: NodeIdentity,
     call_timeout_ms: int,
-    stopping: asyncio.Event | None = None,
+    endings: Sequence[tuple[asyncio.Event, str]] = (),
     clock: Clock | None = None,
     on_end: Callable[[Ending], None] | None = None,
+    room: LinkRoom | None = None,
 ) -> web.WebSocketResponse:
     """The handler of `GET /v1/link`: carries what comes on the link to a local target until the link ends.
 
     Credentials have been checked by then. `make_target` is called once, after HELLO; what it raises
     (TargetRefused, TargetUnavailable) goes to the sender. `call_timeout_ms` bounds the wait for HELLO.
-    `stopping`, when set, closes the link with STOPPING, after the answers of the deliveries under way.
-    `on_end` is told how the link ended.
+    The first event of `endings` that is set closes the link with STOPPING and its text, after the answers of
+    the deliveries under way. `on_end` is told how the link ended. `room` is what all links may take in memory
+    together.
 
     Raises:
         Malformed: the request is no WebSocket upgrade.
@@ -232,24 +293,24 @@ async def serve_link(
         raise Malformed(f"{limits.PATH} is opened as a WebSocket (RFC 6455)", "Upgrade")
     await ws.prepare(request)
     clock = clock or SystemClock()
-    machine = Receiver(identity, call_timeout_ms=call_timeout_ms, now=now(clock))
+    machine = Receiver(identity, call_timeout_ms=call_timeout_ms, now=now(clock), room=room)
     if ws.ws_protocol != limits.SUBPROTOCOL:
         asked = ascii(request.headers.get("Sec-WebSocket-Protocol", "none"))[1:-1]
         detail = f"this node speaks {limits.SUBPROTOCOL}; found {asked}"
         machine.close(CloseCode.VERSION, detail, permanent=True)
-    host = Host(WebSocket(ws), machine, make_target, clock)
-    waiter = asyncio.create_task(_stop(stopping, host)) if stopping is not None else None
+    host = Host(WebSocket(ws), machine, make_target, clock, room)
+    waiters = [asyncio.create_task(_stop(event, reason, host)) for event, reason in endings]
     try:
         await host.run()
     finally:
         if on_end is not None and machine.ending is not None:
             on_end(machine.ending)
-        if waiter is not None:
+        for waiter in waiters:
             waiter.cancel()
-            await asyncio.gather(waiter, return_exceptions=True)
+        await asyncio.gather(*waiters, return_exceptions=True)
     return ws
 
 
-async def _stop(stopping: asyncio.Event, host: Host) -> None:
-    await stopping.wait()
-    host.stop()
+async def _stop(event: asyncio.Event, reason: str, host: Host) -> None:
+    await event.wait()
+    host.stop(reason)

@@ -111,6 +111,17 @@ class Acceptor(Table):
         "256MiB",
     )
     max_connections: Count = setting("Open connections, node links included.", 1000)
+    max_link_size_bytes: SizeBytes = setting(
+        "Bytes of batches that have come over all node links and are not stored; beyond it no link is read.",
+        "256MiB",
+    )
+    max_addresses: Count = setting(
+        "Addresses that there may be before clients and links make no more: 404 ADDRESS_NOT_FOUND.",
+        10_000,
+    )
+    max_queues: Count = setting(
+        "Readers' queues of all addresses before clients make no more: 409 CONFLICT.", 10_000
+    )
     users: tuple[User, ...] = setting("Users with rights of their own, any number.", ())
 
     @property

@@ -15,6 +15,7 @@ from bridge.settings.later import LATER, Later, find_later
 from bridge.settings.model import Settings
 from bridge.settings.paths import KeyPath, covers, item_name, look_up, place_in_file, render
 from bridge.settings.problems import Finding, Problem, SettingsInvalid, show
+from bridge.settings.tls_checks import check_tls_files
 from bridge.settings.toml_traps import toml_problem
 from bridge.settings.validation import Validation
 
@@ -25,34 +26,67 @@ MAX_FILE_BYTES: Final = 1024 * 1024
 def load(
     path: Path, environ: Mapping[str, str], *, later: Sequence[Later] = LATER, only: str = ""
 ) -> Settings:
-    """The settings in the file at `path`, with `environ` for its ``${VAR}`` places.
+    """The settings in the file at `path`, as `SettingsFile.settings` reads them.
 
-    Nothing is opened but this file, the files of its ``${file:}`` places, and certificates to see
-    that they are there. `later` names the keys that are refused because nobody has built them yet. `only`
-    names one table: the file is read as if it had no other.
+    `only` names one table: the file is read as if it had no other, and no certificates and keys.
 
     Raises:
         SettingsInvalid: with every problem there is, in the order of the file.
     """
-    file = str(path)
-    tree = _parse(file, _read(path))
-    if only:
-        tree = {key: value for key, value in tree.items() if key == only}
-    directory = path.absolute().parent
-    filled = interpolate(tree, environ, directory)
-    _name_node(filled.tree)
-    validation = Validation(filled.tree, directory)
-    validation.report(Finding(place, rule) for place, rule in filled.broken)
-    for place, _ in filled.broken:
-        validation.take_out(place)
-    settings = validation.settings()
-    if settings is not None:
-        validation.report(check(settings))
-        validation.report(find_later(settings, later))
-    if settings is None or validation.findings:
-        findings = sorted(validation.findings, key=lambda finding: place_in_file(tree, finding.path))
-        raise SettingsInvalid([_problem(file, finding, filled) for finding in findings])
-    return settings
+    return SettingsFile(path, environ, later=later, only=only).settings(tls_files=not only)
+
+
+class SettingsFile:
+    """A settings file, read once; the files that its ``${file:}`` places name are read as often as asked."""
+
+    def __init__(
+        self, path: Path, environ: Mapping[str, str], *, later: Sequence[Later] = LATER, only: str = ""
+    ) -> None:
+        """`environ` is for ``${VAR}`` places; `later` names keys that are refused: they are not built.
+
+        `only` names the one table that is read.
+
+        Raises:
+            SettingsInvalid: there is no such file, or it is no TOML.
+        """
+        self._file = str(path)
+        tree = _parse(self._file, _read(path))
+        self._tree = {key: value for key, value in tree.items() if not only or key == only}
+        self._directory = path.absolute().parent
+        self._environ = environ
+        self._later = later
+
+    def filled(self) -> Interpolated:
+        """What the file says, with every place filled in by what its variable or file holds now."""
+        filled = interpolate(self._tree, self._environ, self._directory)
+        _name_node(filled.tree)
+        return filled
+
+    def settings(self, filled: Interpolated | None = None, *, tls_files: bool = True) -> Settings:
+        """The settings, of `filled` or of what it is now.
+
+        Nothing is opened but the files of ``${file:}`` places and, where `tls_files`, certificates and keys
+        to see that they fit.
+
+        Raises:
+            SettingsInvalid: with every problem there is, in the order of the file.
+        """
+        filled = filled or self.filled()
+        validation = Validation(filled.tree, self._directory)
+        validation.report(Finding(place, rule) for place, rule in filled.broken)
+        for place, _ in filled.broken:
+            validation.take_out(place)
+        settings = validation.settings()
+        if settings is not None:
+            validation.report(check(settings))
+            validation.report(check_tls_files(settings) if tls_files else ())
+            validation.report(find_later(settings, self._later))
+        if settings is None or validation.findings:
+            findings = sorted(
+                validation.findings, key=lambda finding: place_in_file(self._tree, finding.path)
+            )
+            raise SettingsInvalid([_problem(self._file, finding, filled) for finding in findings])
+        return settings
 
 
 def _read(path: Path) -> str:

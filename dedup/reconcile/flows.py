@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 
 from dedup.reconcile.events import MAX_BROADCAST, is_received, is_sent
 from dedup.reconcile.rejected import known_already
+from dedup.reconcile.waiting import with_waiting
 
 #: Lines of a flow that one task compares. A flow with more is split by position.
 LINES_PER_RANGE: Final = 50_000
@@ -23,6 +24,8 @@ def flows(events: DataFrame) -> DataFrame:
     `sent_first`, `sent_upto`, `received_first`, `received_upto`: null where the side has no line.
     `offset_ms`: the target's clock less the source's, the mean of what sent lines say; 0 where none does.
     `newest_ms`: the latest time that a line names, by the source's clock.
+    `sent_ms`: when the target committed what the newest sent line tells of; null where there is none.
+    `waiting`, `waiting_since_ms`: see `waiting.with_waiting`.
     `with_ids`, `with_replays`: received lines that name IDs; lines of replay plans.
     `origin`, `width`, `ranges`: range n is ``[origin + n * width, origin + (n + 1) * width)``.
     """
@@ -60,11 +63,11 @@ def flows(events: DataFrame) -> DataFrame:
         *(F.coalesce(f"sent_{name}", f"received_{name}").alias(name) for name in ("address", "target")),
         "sent_first", "sent_upto", "received_first", "received_upto", "lines", "span", "rejected",
         "with_ids", "with_replays",
-        "first_ms", "last_ms", "offset_ms",
+        "first_ms", "last_ms", "offset_ms", "sent_ms",
         F.greatest("last_ms", "sent_ms", F.col("received_ms") - F.col("offset_ms")).alias("newest_ms"),
     )  # fmt: skip
     # A checkpoint, because everything joins with it: what is planned afterwards need not plan this again.
-    return named.transform(_with_ranges).localCheckpoint()
+    return with_waiting(named.transform(_with_ranges).localCheckpoint(), events)
 
 
 def without_plans(flows: DataFrame) -> DataFrame:

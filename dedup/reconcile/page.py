@@ -12,7 +12,7 @@ from dedup.reconcile.markup import duration, escaped, moment, number, plural
 from dedup.reconcile.page_tables import COUNTS, DECIDING, bridges_table, id_caches_table, inputs_table
 from dedup.reconcile.rows import Facts, Flow
 from dedup.reconcile.style import ICONS, LOGO, STYLE
-from dedup.reconcile.summary import Summary, Verdict, headline
+from dedup.reconcile.summary import Summary, Verdict, headline, not_sent_yet
 from dedup.reconcile.time_chart import delivery_times
 
 #: Bridges with a time line of their own; where there are more, one stands for all.
@@ -23,7 +23,7 @@ _POLICY: Final = (
 )
 
 _MEANING: Final = {
-    Verdict.CLEAN: "What one side sent, the other side has, once.",
+    Verdict.CLEAN: "What one side’s log says was sent, the other side has, once.",
     Verdict.LOST: "The findings name each of them, with its position.",
     Verdict.UNKNOWN: "Lines of a log are missing. Add the missing files and reconcile again.",
 }
@@ -88,9 +88,16 @@ def _verdict(facts: Facts, outcome: Summary, title: str) -> str:
         f'{ICONS[verdict]}<div><p class="label">Verdict: <b>{verdict}</b></p>'
         f'<h1 id="headline">{escaped(title)}.</h1>'
         f"<p>{_MEANING[outcome.verdict]}{_doubt(outcome, facts)}</p>"
+        f"{_not_sent_yet(facts)}"
         f'<p class="extent">{_extent(facts, compared)}</p></div></section>'
         f'<dl class="tiles">{_tile("Sent", sent, "")}{_tile("Received", received, "")}{tiles}</dl>'
     )
+
+
+def _not_sent_yet(facts: Facts) -> str:
+    """What waits, and how much of that no log can tell."""
+    sentences = [f"{line[:1].upper()}{line[1:]}." for line in not_sent_yet(facts.flows)]
+    return "".join(f"<p>{escaped(sentence)}</p>" for sentence in sentences)
 
 
 def _doubt(outcome: Summary, facts: Facts) -> str:

@@ -62,6 +62,12 @@ class Flow(_FromTable):
     #: First and last event, ms since the epoch; None where no message was seen.
     first_ms: int | None
     last_ms: int | None
+    #: When the target committed what the newest sent line tells of, ms since the epoch; None: no such line.
+    sent_ms: int | None
+    #: Messages that clients sent to the stream and that lie beyond all sent lines; and when the first of them
+    #: was stored, ms since the epoch.
+    waiting: int
+    waiting_since_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)

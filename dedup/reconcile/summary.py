@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from dedup.reconcile.markup import number, visible
+from dedup.reconcile.markup import moment, number, plural, visible
 from dedup.reconcile.rows import KINDS, Facts, Finding, Flow, Total
 
 #: Version of `summary.json`.
@@ -16,6 +16,12 @@ VERSION: Final = 1
 MAX_FINDINGS: Final = 10_000
 #: Flows that the terminal names, the worst first.
 MAX_TOLD: Final = 10
+
+#: What a report cannot say, and who can.
+NOT_IN_LOGS: Final = (
+    "no log tells what came later than its newest line, or what waits at a Kafka source or came over another "
+    "bridge: core-bridge status does"
+)
 
 #: Keys of a bridge's counts in `summary.json`, and the columns they come from.
 COUNTS: Final = (
@@ -35,7 +41,7 @@ COUNTS: Final = (
 class Verdict(StrEnum):
     """What a report comes to. No verdict uses a clock."""
 
-    #: Every message of every log is accounted for.
+    #: Every message that was delivered, as far as the logs go; others may wait at their source.
     CLEAN = "clean"
     #: Messages are lost, or were delivered more than once.
     LOST = "lost"
@@ -75,6 +81,8 @@ def summary(facts: Facts) -> Summary:
             {"path": found.path, "sha256": found.sha256, "lines": found.lines} for found in facts.inputs
         ],
         "id-cache-size-needed": max((cache.needed for cache in facts.id_caches), default=0),
+        "waiting": [_waiting(flow) for flow in facts.flows if flow.bridge is not None],
+        "unread": [_unread(flow) for flow in unread(facts.flows)],
     }
     return Summary(outcome, content, tuple(_told(outcome, facts)))
 
@@ -139,7 +147,10 @@ def headline(outcome: Verdict, flows: Sequence[Flow], totals: Sequence[Total]) -
         return f"Nothing is known to be lost; the logs leave {number(unknown)} open to doubt"
     if not any(flow.sent or flow.received for flow in flows):
         return "The logs hold no messages"
-    return "Every message is accounted for"
+    waiting = sum(flow.waiting + flow.open for flow in flows)
+    if waiting:
+        return f"Every message that was delivered is accounted for; {_messages(waiting)} still on the way"
+    return "Every message that the logs tell of is accounted for"
 
 
 def _messages(count: int) -> str:
@@ -149,6 +160,54 @@ def _messages(count: int) -> str:
 def _bridge(flow: Flow) -> dict[str, Any]:
     counts = {key: getattr(flow, column) for key, column in COUNTS}
     return {"bridge": flow.bridge, "stream": flow.stream, "address": flow.address} | counts
+
+
+def _waiting(flow: Flow) -> dict[str, Any]:
+    return {
+        "bridge": flow.bridge,
+        "stream": flow.stream,
+        "address": flow.address,
+        "waiting": flow.waiting,
+        "since": flow.waiting_since_ms,
+        "newest-sent": flow.sent_ms,
+    }
+
+
+def _unread(flow: Flow) -> dict[str, Any]:
+    return {"stream": flow.stream, "address": flow.address, "node": flow.target, "messages": flow.received}
+
+
+def unread(flows: Sequence[Flow]) -> list[Flow]:
+    """What clients sent to streams of which no bridge has a line: whether one reads them, no log says."""
+    read = {flow.stream for flow in flows if flow.bridge is not None}
+    return [flow for flow in flows if flow.bridge is None and flow.received and flow.stream not in read]
+
+
+def not_sent_yet(flows: Sequence[Flow]) -> Iterable[str]:
+    """What waits at its source, since when, and what no log can tell of that; each a sentence."""
+    bridges = sorted(by_bridge(flow for flow in flows if flow.bridge is not None).items(), key=_most_waiting)
+    for name, of_bridge in bridges[:MAX_TOLD]:
+        count = sum(flow.waiting for flow in of_bridge)
+        if count:
+            since = min((ms for flow in of_bridge if (ms := flow.waiting_since_ms) is not None), default=None)
+            sent = max((ms for flow in of_bridge if (ms := flow.sent_ms) is not None), default=None)
+            first = f", the first since {moment(since)} UTC" if since is not None else ""
+            newest = f"is of {moment(sent)} UTC" if sent is not None else "has no time"
+            yield (
+                f"{_messages(count)} waiting at the source of bridge {visible(name or '')}{first}; "
+                f"its newest sent line {newest}"
+            )
+    if others := unread(flows):
+        addresses = sorted({f"{visible(flow.address)} at {visible(flow.target)}" for flow in others})
+        named = ", ".join(addresses[:MAX_TOLD]) + (" and others" if len(addresses) > MAX_TOLD else "")
+        sends = plural(sum(flow.received for flow in others), "message")
+        yield f"of {sends} that clients sent to {named} no log says that a bridge has sent any"
+    if bridges or others:
+        yield NOT_IN_LOGS
+
+
+def _most_waiting(item: tuple[str | None, list[Flow]]) -> tuple[int, str]:
+    return -sum(flow.waiting for flow in item[1]), item[0] or ""
 
 
 def _told(outcome: Verdict, facts: Facts) -> Iterable[str]:
@@ -167,6 +226,7 @@ def _told(outcome: Verdict, facts: Facts) -> Iterable[str]:
         yield f"{who} " + " ".join(f"{key} {count}" for key, count in kept.items())
     if len(bridges) > MAX_TOLD:
         yield f"and {len(bridges) - MAX_TOLD} more bridges"
+    yield from not_sent_yet(facts.flows)
     unreadable = sum(found.unreadable for found in facts.inputs)
     if unreadable:
         files = sum(1 for found in facts.inputs if found.unreadable)

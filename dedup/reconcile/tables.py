@@ -26,7 +26,8 @@ INPUTS: Final = "path string, sha256 string, lines long, unreadable long, bytes 
 FLOWS: Final = (
     "bridge string, stream string, store string, address string, target string, sent long, received long, "
     "lost long, doubled long, unsent long, out_of_order long, late long, open long, refused long, "
-    "rejected long, unknown long, sent_upto long, received_upto long, first_ms long, last_ms long"
+    "rejected long, unknown long, sent_upto long, received_upto long, first_ms long, last_ms long, "
+    "sent_ms long, waiting long, waiting_since_ms long"
 )
 FINDINGS: Final = (
     "kind string, bridge string, stream string, store string, address string, first long, last long, "
@@ -56,6 +57,8 @@ class Tables:
     #: replay plan brought them. `doubled` also counts each place beyond the first at which a producer's ID
     #: was accepted, in the flow of that place.
     #: `rejected` counts messages that the target knew, each in one line. `first_ms`, `last_ms`: events.
+    #: `sent_ms`: the newest commit of a sent line. `waiting`: messages that clients sent to the flow's stream
+    #: beyond its sent lines, the first of them stored at `waiting_since_ms`.
     flows: DataFrame
     #: `FINDINGS`: ranges of positions, inclusive and as long as can be, or one row an ID. Of `rejected`
     #: and `repeated-id` the address is the one where the ID was checked.

@@ -87,7 +87,6 @@ class Nodes:
             lambda hello: JournalTarget(self.hub, hello.bridge, check_producer_ids=False),
             identity=NodeIdentity("node-2", "hub", self.hub.store, 1 << 20),
             call_timeout_ms=CALL_TIMEOUT_MS,
-            stopping=asyncio.Event(),
         )
 
     async def put(self, address: str, bodies: list[bytes]) -> None:

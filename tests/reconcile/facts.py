@@ -45,6 +45,9 @@ def flow(bridge: str | None = "orders-to-hub", stream: str = ORDERS, **changed: 
         received_upto=1_200_000,
         first_ms=START_MS,
         last_ms=START_MS + 14 * HOUR_MS - 5_000,
+        sent_ms=START_MS + 14 * HOUR_MS - 4_000,
+        waiting=0,
+        waiting_since_ms=None,
     )
     return replace(clean, **changed)  # type: ignore[arg-type]
 

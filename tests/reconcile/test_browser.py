@@ -119,7 +119,7 @@ async def test_nothing_reaches_beyond_the_screen(
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("clean", "Every message is accounted for."),
+        ("clean", "Every message that the logs tell of is accounted for."),
         ("faulty", "24 messages are lost, 3 doubled."),
         ("unknown", "Nothing is known to be lost; the logs leave 960 open to doubt."),
     ],

@@ -28,6 +28,7 @@ from dedup.reconcile import report
 from dedup.reconcile.errors import BadInput
 from dedup.reconcile.session import SHORT_BYTES
 from dedup.reconcile.storage import place
+from dedup.reconcile.summary import NOT_IN_LOGS
 from tests.reconcile.conftest import line, write_log
 from tests.reconcile.facts import MADE, clean
 
@@ -228,6 +229,8 @@ def test_a_loss_is_reported_verified_and_overwritten(
     assert bridge == "bridge orders-to-us sent 200 received 197 lost 3 doubled 0"
     assert rest == [
         "clients received 2 rejected 1",
+        "of 2 messages that clients sent to orders at orders no log says that a bridge has sent any",
+        NOT_IN_LOGS,
         f"report: {output}/report.html",
         f"to send again what is lost: core-bridge replay --plan {output}/replay-plan.json --dry-run",
     ]

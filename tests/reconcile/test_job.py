@@ -70,9 +70,14 @@ SENT = [
     sent("coverage", 0, 0), sent("coverage", 0, 10, runs=[]), sent("coverage", 10, 20),
     sent("reach", 0, 100),
     sent("stores", 0, 10, store="us/1"), sent("stores", 10, 20, store="us/2"),
+    sent("journal:w:orders:0", 0, 10), sent("journal:w:orders:0", 10, 20, store="us/2"),
     sent("mended", 0, 100), sent("kafka:c:m:0", 0, 10), sent("forced", 0, 10),
 ]  # fmt: skip
 RECEIVED = [
+    # Clients' sends to a stream that a bridge reads: up to 20 are sent, 12 of the others are there.
+    received("journal:w:orders:0", 0, 10, store="eu/1", committed=EVENT + 1, **CLIENTS),
+    received("journal:w:orders:0", 10, 25, store="eu/1", committed=EVENT + 2, runs=[[10, 22]], **CLIENTS),
+    received("journal:w:orders:0", 25, 40, store="eu/1", committed=EVENT + 3, runs=[[30, 38]], **CLIENTS),
     received("clean", 0, 50), received("clean", 50, 100),
     # 10 and 11 lost, though in two pieces; 70 to 79 covered and empty at both sides of a line's edge.
     received("lost", 0, 11, runs=[[0, 9]]), received("lost", 11, 75, runs=[[12, 49], [60, 69]]),
@@ -246,6 +251,14 @@ def test_a_replay_plan_has_no_row_of_its_own(found: Found) -> None:
 def test_clients_sends_are_compared_with_nothing(found: Found) -> None:
     flow = found.flow("own", bridge=None)
     assert (flow.sent, flow.received, flow.unknown, flow.unsent) == (0, 10, 0, 0)
+
+
+def test_what_clients_sent_beyond_the_sent_lines_waits_since_the_first_of_it(found: Found) -> None:
+    """For the store that was reached last; other flows, and other bridges of the stream, have their own."""
+    waiting = {key: (row.waiting, row.waiting_since_ms) for key, row in found.flows.items() if row.waiting}
+    assert waiting == {("orders-to-us", "journal:w:orders:0", "us/2"): (12, EVENT + 2)}
+    assert found.flow("journal:w:orders:0", store="us/2").sent_ms == EVENT + 100
+    assert found.flow("clean").waiting_since_ms is None
 
 
 def test_a_producers_id_at_two_places_of_one_address_is_doubled(found: Found) -> None:

@@ -21,7 +21,7 @@ from dedup.reconcile.finding_list import SHOWN
 from dedup.reconcile.markup import duration, escaped, positions, visible
 from dedup.reconcile.rows import KINDS, Facts, Hour, IdCache, Input, Latency, Total
 from dedup.reconcile.storage import Local, NeedsSpark, local, place
-from dedup.reconcile.summary import EXIT_CODES, MAX_FINDINGS, Verdict, grouped, summary, verdict
+from dedup.reconcile.summary import EXIT_CODES, MAX_FINDINGS, NOT_IN_LOGS, Verdict, grouped, summary, verdict
 from dedup.reconcile.verify import SUMS, verify
 from dedup.replay_plan import Entry, encode, parse
 from tests.reconcile import facts as samples
@@ -61,7 +61,8 @@ def test_each_verdict_has_the_exit_code_of_the_contract() -> None:
 
 def test_the_summary_has_the_keys_of_the_contract_and_no_others() -> None:
     found = summary(samples.faulty())
-    assert list(found.content) == ["v", "verdict", "bridges", "findings", "inputs", "id-cache-size-needed"]
+    keys = ["v", "verdict", "bridges", "findings", "inputs", "id-cache-size-needed", "waiting", "unread"]
+    assert list(found.content) == keys
     assert (found.content["v"], found.content["verdict"], found.exit_code) == (1, "lost", 3)
     counts = [
         "sent",
@@ -109,9 +110,40 @@ def test_the_terminal_hears_the_verdict_first_and_the_worst_bridge_next() -> Non
         "bridge orders-to-hub sent 1200000 received 1199476 lost 24 doubled 3 unsent 1"
     )
     assert lines[-1] == "8 lines in 1 of 6 files could not be read"
-    assert summary(samples.clean()).lines[0] == "clean: Every message is accounted for"
+    clean = "clean: Every message that the logs tell of is accounted for"
+    assert summary(samples.clean()).lines[0] == clean
     unknown = replace(samples.clean(), flows=[flow(unknown=7)])
     assert summary(unknown).lines[0].startswith("unknown: Nothing is known to be lost")
+
+
+def test_what_waits_is_said_with_its_age_and_what_no_log_can_tell() -> None:
+    since, sent = samples.START_MS, samples.START_MS - 60_000
+    flows = [
+        flow(waiting=600, waiting_since_ms=since + 5_000, sent_ms=sent, open=1),
+        flow(stream=samples.INVOICES, waiting=400, waiting_since_ms=since, sent_ms=None),
+        flow("unmeasured", waiting=1, waiting_since_ms=None, sent_ms=None),
+        flow(None),
+        flow(None, "journal:1:payments:0", address="payments", target="edge", received=7),
+    ]
+    found = summary(replace(samples.clean(), flows=flows))
+    assert (found.verdict, found.exit_code) == (Verdict.CLEAN, 0)
+    assert found.lines[0] == (
+        "clean: Every message that was delivered is accounted for; 1,002 messages are still on the way"
+    )
+    assert list(found.lines[-4:]) == [
+        (
+            "1,000 messages are waiting at the source of bridge orders-to-hub, the first since "
+            "2026-11-21 08:00:00 UTC; its newest sent line is of 2026-11-21 07:59:00 UTC"
+        ),
+        "1 message is waiting at the source of bridge unmeasured; its newest sent line has no time",
+        "of 7 messages that clients sent to payments at edge no log says that a bridge has sent any",
+        NOT_IN_LOGS,
+    ]
+    waiting = [(row["waiting"], row["since"], row["newest-sent"]) for row in found.content["waiting"]]
+    assert waiting == [(600, since + 5_000, sent), (400, since, None), (1, None, None)]
+    assert [row["messages"] for row in found.content["unread"]] == [7]
+    text = page.page(replace(samples.clean(), flows=flows), found, samples.MADE)
+    assert "1,000 messages are waiting at the source of bridge orders-to-hub, the first since" in text
 
 
 def test_a_log_cannot_move_the_cursor_of_a_terminal() -> None:

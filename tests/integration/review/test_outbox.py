@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 
 from bridge.delivery_log import SegmentLimits, SegmentWriter
@@ -50,3 +52,26 @@ async def test_copier_stops_cleanly_though_the_journal_failed(tmp_path: Path) ->
         await eventually(lambda: copier.failing)
         await copier.stop()
         assert len(lines(tmp_path / "log")) == 1
+
+
+async def test_lines_wait_while_their_files_cannot_be_written(tmp_path: Path) -> None:
+    """In the journal, where the disk is their limit; senders go on, and no line is lost."""
+    directory = tmp_path / "log"
+    async with opened(tmp_path / "data") as journal:
+        files = segments(directory)
+        copier = OutboxCopier(journal, files)
+        await copier.start()
+        write, files.write = files.write, _no_space  # type: ignore[method-assign]
+        for number in range(5):
+            await send(journal, f"m{number}")
+        await eventually(lambda: copier.failing)
+        assert lines(directory) == []
+        assert len(await journal.lines(0, 10, 1 << 20)) == 5
+        files.write = write  # type: ignore[method-assign]
+        await eventually(lambda: len(lines(directory)) == 5)
+        await caught_up(journal)
+        await copier.stop()
+
+
+def _no_space(lines: Sequence[bytes]) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")

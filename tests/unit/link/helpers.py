@@ -13,6 +13,7 @@ from bridge.link.frames import AnyFrame, Hello, OpenStream, Ping, StreamOpened, 
 from bridge.link.machine import Machine, Now
 from bridge.link.receiver import Receiver
 from bridge.link.receiving import NodeIdentity
+from bridge.link.room import LinkRoom
 from bridge.link.sender import Sender
 from bridge.message import Message
 from bridge.ports import Receipt, Stream, StreamState
@@ -114,13 +115,15 @@ def open_sender(*streams: Stream, welcome: Welcome = WELCOME) -> Sender:
     return sender
 
 
-def new_receiver(identity: NodeIdentity = IDENTITY) -> Receiver:
-    return Receiver(identity, call_timeout_ms=5_000, now=at(0))
+def new_receiver(identity: NodeIdentity = IDENTITY, room: LinkRoom | None = None) -> Receiver:
+    return Receiver(identity, call_timeout_ms=5_000, now=at(0), room=room)
 
 
-def open_receiver(*streams: Stream, identity: NodeIdentity = IDENTITY) -> Receiver:
+def open_receiver(
+    *streams: Stream, identity: NodeIdentity = IDENTITY, room: LinkRoom | None = None
+) -> Receiver:
     """A receiver with these streams (default: STREAM) open at next 0."""
-    receiver = new_receiver(identity)
+    receiver = new_receiver(identity, room)
     tell(receiver, HELLO)
     receiver.take_events()
     receiver.welcome(HELLO)

@@ -132,7 +132,7 @@ async def test_stopping_answers_what_is_under_way_and_then_tells_the_sender(serv
     serving.target.free.clear()
     serving.tell(to_frame(batch(0, 1), 0, 0))
     await serving.target.came.wait()
-    serving.host.stop()
+    serving.host.stop("the node is going down")
     serving.target.free.set()
     assert await serving.hear() == ReceiptFrame(0, Verdict.STORED, 1, committed=1)
     assert await serving.hear() == Close("STOPPING", "the node is going down")

@@ -11,6 +11,7 @@ from bridge.batch import Batch
 from bridge.errors import BridgeError, DiskFull, Fenced, OutOfSequence, TargetRefused, TargetUnavailable
 from bridge.link import limits
 from bridge.link.carry import receipt_frame, to_frame
+from bridge.link.codec import encode
 from bridge.link.frames import (
     AnyFrame,
     BatchFrame,
@@ -22,9 +23,10 @@ from bridge.link.frames import (
     Pong,
     StreamOpened,
 )
-from bridge.link.machine import LinkState
+from bridge.link.machine import Ending, LinkState
 from bridge.link.receiver import Receiver
 from bridge.link.receiving import Delivering, Greeted, Opening
+from bridge.link.room import LinkRoom
 from bridge.ports import LETTERS, Receipt, Stream, StreamState
 from dedup.verdict import Verdict
 from tests.unit.link.helpers import (
@@ -310,7 +312,7 @@ def test_stopping_answers_what_is_at_the_target_and_takes_nothing_more() -> None
     receiver = open_receiver()
     tell(receiver, *(frame(number, batch(number, number + 1)) for number in range(2)))
     assert handed(receiver) == [0, 1]
-    receiver.stop()
+    receiver.stop("the node is going down")
     tell(receiver, frame(2, batch(2, 3)), OPEN)
     assert receiver.take_events() == []
     receiver.delivered(1, stored(2))
@@ -328,8 +330,8 @@ def sent_but_close(receiver: Receiver) -> list[AnyFrame]:
 @pytest.mark.parametrize("make", [new_receiver, open_receiver])
 def test_stopping_an_idle_link_closes_at_once(make: Callable[[], Receiver]) -> None:
     receiver = make()
-    receiver.stop()
-    receiver.stop()
+    receiver.stop("the node is going down")
+    receiver.stop("the node is going down")
     assert sent_but_close(receiver) == []
     assert receiver.state is LinkState.CLOSED
 
@@ -379,6 +381,43 @@ def test_nothing_more_is_read_while_batches_of_many_entries_are_not_answered() -
     assert 1 < number <= limits.HELD_MOST // (step * limits.ENTRY_BYTES) + 1
     receiver.delivered(0, stored(step))
     assert receiver.may_read
+
+
+def test_no_link_is_read_while_the_batches_of_all_take_too_much() -> None:
+    """And each is read again when those of another one are stored, or their link has ended."""
+    room = LinkRoom(1)
+    one, other = (open_receiver(room=room) for _ in range(2))
+    woken: list[str] = []
+
+    def wake() -> None:
+        woken.append("other")
+
+    room.join(wake)
+    assert [each.may_read for each in (one, other)] == [True, True]
+    tell(one, to_frame(batch(0, 1), 0, 0))
+    assert [each.may_read for each in (one, other)] == [False, False]
+    assert woken == []
+    one.delivered(0, stored(1))
+    assert [each.may_read for each in (one, other)] == [True, True]
+    assert woken == ["other"]
+    tell(other, to_frame(batch(0, 1), 0, 0))
+    assert [each.may_read for each in (one, other)] == [False, False]
+    other.lost("gone")
+    assert one.may_read
+    assert (room.held, woken) == (0, ["other"] * 2)
+    room.leave(wake)
+    tell(one, to_frame(batch(1, 2), 1, 0))
+    one.lost("gone")
+    assert (room.held, woken) == (0, ["other"] * 2)
+
+
+def test_a_link_has_at_most_so_many_streams() -> None:
+    receiver = open_receiver()
+    data = encode(OpenStream(limits.STREAMS_MOST, STREAM.identity, "orders", "orders"))
+    receiver.receive(data, at(0))
+    assert isinstance(receiver.ending, Ending)
+    assert receiver.ending.code == CloseCode.PROTOCOL
+    assert str(limits.STREAMS_MOST - 1) in receiver.ending.detail
 
 
 def test_a_run_of_dead_letters_is_answered_whole_and_no_other_stream_may_have_so_long_a_one() -> None:

@@ -7,6 +7,7 @@ import pydantic
 import pytest
 
 from bridge.settings import Settings, load
+from tests.acceptance.nodes import make_certificates
 
 BRIDGE = """
 [connectors.hub]
@@ -94,14 +95,13 @@ def test_settings_cannot_be_changed(settings_file: Path) -> None:
 
 
 def test_mutual_tls_protects_an_open_listener(settings_file: Path) -> None:
-    for name in ("server.pem", "server.key", "clients.pem"):
-        Path(name).touch()
+    assert list(make_certificates(Path.cwd(), "server"))
     text = """
 [acceptor]
 url = "wss://0.0.0.0:61616"
 certificate = "server.pem"
 key = "server.key"
-client-ca = "clients.pem"
+client-ca = "authority.pem"
 [[acceptor.users]]
 name = "orders-service"
 certificate-name = "orders.example"

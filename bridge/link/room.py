@@ -1,0 +1,43 @@
+"""What the batches of all links of a node may take in memory together. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+
+class LinkRoom:
+    """Bytes of batches that have come over links and are not answered, of all links of a node.
+
+    While it is full no link is read: what its sender has still to say stays with the sender, by TCP.
+    """
+
+    def __init__(self, most: int) -> None:
+        """`most`: bytes, as `carry.held_bytes` counts them. One frame of each link may go beyond it."""
+        self.most = most
+        self.held = 0
+        self._links: set[Callable[[], None]] = set()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no link is to be read."""
+        return self.held >= self.most
+
+    def join(self, wake: Callable[[], None]) -> None:
+        """`wake` is called each time there is room again, until `leave`."""
+        self._links.add(wake)
+
+    def leave(self, wake: Callable[[], None]) -> None:
+        """It is called no more."""
+        self._links.discard(wake)
+
+    def take(self, size: int) -> None:
+        """A batch of this size has come."""
+        self.held += size
+
+    def give(self, size: int) -> None:
+        """Batches of this size are answered, or their link has ended."""
+        was_full = self.is_full
+        self.held -= size
+        if was_full and not self.is_full:
+            for wake in tuple(self._links):
+                wake()

@@ -1,0 +1,62 @@
+"""What the files of certificates, keys and authorities that the settings name must hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from bridge.settings.connectors import Connector, Kafka
+from bridge.settings.listeners import Acceptor
+from bridge.settings.model import Settings
+from bridge.settings.paths import KeyPath
+from bridge.settings.problems import Finding
+from bridge.tls import Role, TlsFiles, problems
+
+ACCEPTOR_KEYS: Final[Mapping[Role, str]] = {
+    "authorities": "client-ca",
+    "certificate": "certificate",
+    "key": "key",
+}
+CONNECTOR_KEYS: Final[Mapping[Role, str]] = {**ACCEPTOR_KEYS, "authorities": "ca"}
+_KAFKA_KEYS: Final[Mapping[Role, str]] = {
+    "authorities": "ssl-cafile",
+    "certificate": "ssl-certfile",
+    "key": "ssl-keyfile",
+}
+
+
+def acceptor_files(acceptor: Acceptor) -> TlsFiles | None:
+    """Of `[acceptor]`; None where it serves no TLS."""
+    if acceptor.endpoint.scheme != "wss":
+        return None
+    return TlsFiles(acceptor.certificate, acceptor.key, acceptor.client_ca, server=True)
+
+
+def connector_files(connector: Connector) -> TlsFiles | None:
+    """Of a connector to a node; None where it speaks no TLS."""
+    if connector.is_kafka or connector.endpoint.scheme != "wss":
+        return None
+    return TlsFiles(connector.certificate, connector.key, connector.ca)
+
+
+def check_tls_files(settings: Settings) -> Iterator[Finding]:
+    """Every file that cannot serve for what its setting says."""
+    if settings.acceptor is not None:
+        yield from _findings(("acceptor",), acceptor_files(settings.acceptor), ACCEPTOR_KEYS)
+    for name, connector in settings.connectors.items():
+        path: KeyPath = ("connectors", name)
+        yield from _findings(path, connector_files(connector), CONNECTOR_KEYS)
+        if connector.is_kafka and connector.kafka is not None:
+            yield from _findings((*path, "kafka"), _kafka_files(connector.kafka), _KAFKA_KEYS)
+
+
+def _kafka_files(kafka: Kafka) -> TlsFiles | None:
+    if not kafka.security_protocol.endswith("SSL"):
+        return None
+    return TlsFiles(kafka.ssl_certfile, kafka.ssl_keyfile, kafka.ssl_cafile, kafka.ssl_password)
+
+
+def _findings(path: KeyPath, files: TlsFiles | None, keys: Mapping[Role, str]) -> Iterator[Finding]:
+    for role, rule in problems(files) if files is not None else ():
+        pair = ((*path, keys["certificate"]), (*path, keys["key"])) if role == "key" else ()
+        yield Finding((*path, keys[role]), rule, leans_on=((*path, "url"), *pair))

@@ -1,0 +1,228 @@
+"""The table of limits in docs/operations.md: each row says what the code has, and a test drives it there."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+
+from bridge import logs
+from bridge.http import guard
+from bridge.http import limits as http_limits
+from bridge.journal import options, owners
+from bridge.kafka import held, letters, sent_log
+from bridge.link import limits as link_limits
+from bridge.relay import RelayOptions
+from bridge.settings.addresses import AddressSettingsTable
+from bridge.settings.bridges import Bridge
+from bridge.settings.fields import key_of
+from bridge.settings.listeners import Acceptor
+from bridge.settings.model import DeliveryLog
+from bridge.workers import channel, lines
+from tests.unit.test_operations_doc import section
+
+TESTS: Final = Path(__file__).parents[1]
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+GIB: Final = 1024 * MIB
+
+
+class Limit(NamedTuple):
+    """What a row of the table is held to."""
+
+    #: The limit as the table writes it, of what the code has.
+    shown: str
+    #: ``path::name`` of the test that drives it there.
+    test: str
+
+
+def size(found: int) -> str:
+    for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
+        if found % unit == 0:
+            return f"{found // unit} {name}"
+    return str(found)
+
+
+def count(found: int) -> str:
+    return f"{found:,}"
+
+
+_ACCEPTOR: Final = Acceptor()
+_LINK: Final = "unit/link/test_receiver.py"
+_HTTP: Final = "acceptance/test_http.py"
+_UNIT_HTTP: Final = "unit/http/test_limits.py"
+_JOURNAL: Final = "integration/journal/test_limits.py"
+LIMITS: Final = {
+    "stored bytes of an address": Limit(
+        size(options.AddressPolicy().max_size_bytes),
+        f"{_HTTP}::test_a_full_address_with_policy_fail_answers_at_once",
+    ),
+    "the data directory": Limit("the disk", "fault/test_full_volume.py::test_a_filled_volume_can_be_emptied"),
+    "addresses": Limit(
+        count(_ACCEPTOR.max_addresses), f"{_JOURNAL}::test_no_more_than_max_addresses_are_made"
+    ),
+    "readers' queues": Limit(
+        count(_ACCEPTOR.max_queues), f"{_JOURNAL}::test_no_more_than_max_queues_are_made"
+    ),
+    "leases of a queue": Limit(
+        count(options.LEASES),
+        "integration/journal/test_queues.py::test_a_queue_has_at_most_so_many_leases",
+    ),
+    "duplicate IDs of an address": Limit(
+        count(options.AddressPolicy().id_cache_size),
+        "unit/dedup/test_cache.py::test_the_next_id_overwrites_the_oldest",
+    ),
+    "a duplicate ID": Limit(
+        size(_ACCEPTOR.max_duplicate_id_size_bytes),
+        f"{_HTTP}::test_an_id_above_max_duplicate_id_size_is_refused",
+    ),
+    "a message": Limit(
+        size(_ACCEPTOR.max_message_size_bytes), f"{_HTTP}::test_a_message_above_max_message_size_is_too_large"
+    ),
+    "headers of a request": Limit(
+        size(_ACCEPTOR.max_headers_size_bytes), f"{_HTTP}::test_headers_above_max_headers_size_are_too_large"
+    ),
+    "header fields of a request": Limit(
+        count(http_limits.HEADER_FIELDS_MAX), f"{_UNIT_HTTP}::test_headers_above_their_limit_are_refused"
+    ),
+    "messages of a transaction": Limit(
+        count(http_limits.TRANSACTION_MESSAGES_MAX),
+        f"{_HTTP}::test_a_transaction_may_hold_ten_thousand_messages_and_no_more",
+    ),
+    "a transaction's body": Limit(
+        size(http_limits.Limits().transaction_size),
+        "unit/http/test_refusals.py::test_each_message_of_a_transaction_is_measured_and_the_whole_is_too",
+    ),
+    "a turn of a transaction": Limit(
+        size(http_limits.TRANSACTION_PIECE_BYTES),
+        "unit/http/test_large_transactions.py::test_others_have_their_turn_between_two_pieces",
+    ),
+    "messages of a page": Limit(
+        count(http_limits.MESSAGES_A_PAGE_MAX), f"{_HTTP}::test_numbers_of_a_page_have_limits"
+    ),
+    "bytes of a page": Limit(
+        size(http_limits.PAGE_BYTES_MAX),
+        "integration/journal/test_queues.py::test_many_large_messages_come_in_pages_of_the_size_asked_for",
+    ),
+    "connections": Limit(
+        count(_ACCEPTOR.max_connections), f"{_HTTP}::test_more_than_max_connections_are_too_busy"
+    ),
+    "requests": Limit(count(_ACCEPTOR.max_requests), f"{_HTTP}::test_more_than_max_requests_are_too_busy"),
+    "held sends": Limit(
+        count(_ACCEPTOR.max_held_requests), f"{_HTTP}::test_no_more_than_max_held_requests_are_held"
+    ),
+    "bytes of held sends": Limit(
+        size(_ACCEPTOR.max_held_size_bytes), f"{_HTTP}::test_a_full_address_holds_up_no_other_and_no_reader"
+    ),
+    "messages before their commit": Limit(
+        size(options.INBOX_BYTES), f"{_JOURNAL}::test_so_much_waits_for_a_commit_and_no_more"
+    ),
+    "rights remembered of a user": Limit(
+        count(guard._ADDRESSES_REMEMBERED_MAX),
+        "unit/http/test_guard.py::test_what_was_said_of_many_addresses_is_not_kept_for_ever",
+    ),
+    "streams of a link": Limit(
+        count(link_limits.STREAMS_MOST), f"{_LINK}::test_a_link_has_at_most_so_many_streams"
+    ),
+    "batches of a link without a receipt": Limit(
+        count(link_limits.UNANSWERED_MOST),
+        f"{_LINK}::test_too_many_unanswered_batches_are_cut_off_whatever_their_size",
+    ),
+    "batches of a link in memory": Limit(
+        size(link_limits.HELD_MOST),
+        f"{_LINK}::test_nothing_more_is_read_while_batches_of_many_entries_are_not_answered",
+    ),
+    "batches of all links in memory": Limit(
+        size(_ACCEPTOR.max_link_size_bytes),
+        "integration/test_link.py::test_all_links_together_hold_no_more_than_max_link_size",
+    ),
+    "deliveries of a link under way": Limit(
+        count(link_limits.DELIVERIES_MOST), f"{_LINK}::test_at_most_so_many_are_at_the_target_at_once"
+    ),
+    "OPENs of a link without an answer": Limit(
+        count(link_limits.OPENS_MOST),
+        f"{_LINK}::test_nothing_more_is_read_while_so_many_opens_wait_for_the_target",
+    ),
+    "answers that a link's peer does not read": Limit(
+        count(link_limits.ANSWERS_MOST),
+        f"{_LINK}::test_nothing_more_is_read_while_the_answers_to_pings_are_not",
+    ),
+    "streams of a user": Limit(
+        count(owners.STREAMS_MOST), f"{_JOURNAL}::test_a_user_has_at_most_so_many_streams"
+    ),
+    "dead-letter streams of a user": Limit(
+        count(owners.LETTER_STREAMS_MOST), f"{_JOURNAL}::test_a_user_has_at_most_so_many_streams"
+    ),
+    "what a bridge has sent without a receipt": Limit(
+        size(RelayOptions("orders-to-hub").confirmation_window_size),
+        "unit/test_window.py::test_never_above_the_limit_except_for_a_single_batch",
+    ),
+    "delivery-log lines that wait": Limit(
+        "the disk", "integration/review/test_outbox.py::test_lines_wait_while_their_files_cannot_be_written"
+    ),
+    "files of the delivery log": Limit(
+        size(DeliveryLog().retention_size_bytes),
+        "unit/test_delivery_log.py::test_files_are_deleted_by_size_from_the_oldest_on_and_the_open_one_never",
+    ),
+    "age of the delivery log": Limit(
+        f"{DeliveryLog().retention_time_ms // 86_400_000} d",
+        "unit/test_delivery_log.py::test_files_are_deleted_by_age",
+    ),
+    "texts of libraries in the log": Limit(
+        count(logs.LIBRARY_TEXTS), "unit/test_logs.py::test_only_so_many_texts_of_libraries_are_remembered"
+    ),
+    "lines of worker processes in memory": Limit(
+        f"{count(lines.MOST_CHARS)} characters",
+        "unit/workers/test_lines.py::test_a_worker_cannot_fill_its_supervisors_memory",
+    ),
+    "a worker's message": Limit(
+        size(channel.MOST_LINE_BYTES),
+        "unit/workers/test_channel.py::test_a_line_beyond_the_limit_breaks_the_channel",
+    ),
+    "letters of a Kafka target in memory": Limit(
+        size(letters.MOST_KEPT_BYTES),
+        "unit/kafka/test_letters.py::test_what_is_kept_is_bounded_by_leaving_bodies_out",
+    ),
+    "sent lines of a Kafka source in memory": Limit(
+        size(sent_log.MOST_WAITING_BYTES),
+        "unit/kafka/test_sent_log.py::test_confirmations_wait_while_too_much_waits_for_the_disk",
+    ),
+    "IDs looked for by a replay at Kafka": Limit(
+        count(held.ENTRIES_MOST),
+        "unit/kafka/test_held.py::test_more_than_the_limit_is_refused_with_the_limit",
+    ),
+}
+
+
+def rows() -> dict[str, list[str]]:
+    """The table's cells by what grows."""
+    lines_of_table = [line for line in section("Limits").splitlines() if line.startswith("| ")]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines_of_table]
+    assert cells[0] == ["what grows", "limit", "set by", "at the limit"]
+    return {name: rest for name, *rest in cells[1:]}
+
+
+def test_every_row_has_a_limit_of_the_code_and_a_test() -> None:
+    assert list(rows()) == list(LIMITS)
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_a_row_says_what_the_code_has_and_what_happens(name: str) -> None:
+    limit, setting, then = rows()[name]
+    assert limit == LIMITS[name].shown
+    assert then
+    tables = (Acceptor, Bridge, DeliveryLog, AddressSettingsTable)
+    known = {field.alias or key_of(key) for table in tables for key, field in table.model_fields.items()}
+    assert set(re.findall(r"`([a-z-]+)`", setting)) <= known
+    assert setting or limit == "the disk"
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_the_test_that_drives_a_row_to_its_limit_is_there(name: str) -> None:
+    path, _, function = LIMITS[name].test.partition("::")
+    tree = ast.parse((TESTS / path).read_text("utf-8"))
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    assert function in {node.name for node in tree.body if isinstance(node, functions)}
