@@ -121,6 +121,7 @@ def out_of_turn() -> Iterator[Case]:
         yield _case(f"{how} of no lease", _asks("POST", f"{QUEUE}/{how}", b'{"lease":"x"}'), ("404", "409"))
     yield _case("a body that is promised and does not come", _expects, ("100",))
     yield _case("DELETE of no queue", _asks("DELETE", "/v1/addresses/orders/queues/none"), ("404",))
+    yield _case("DELETE of another's", _asks("DELETE", "/v1/addresses/payments/queues/none"), ("403",))
     for method in ("PATCH", "TRACE", "OPTIONS", "PUT", "DELETE"):
         yield _case(f"{method} of a transaction", _asks(method, MANY), ("404", "405"))
 

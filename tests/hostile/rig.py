@@ -24,6 +24,7 @@ name = "hostile"
 token = "{TOKEN}"
 send = ["orders.#"]
 receive = ["orders.#"]
+delete-queues = ["orders.#"]
 link = true
 [[acceptor.users]]
 name = "honest"
