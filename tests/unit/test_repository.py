@@ -117,8 +117,12 @@ def test_the_changelog_has_a_place_for_what_is_not_released() -> None:
 
 
 @pytest.mark.parametrize(
-    "file", ["settings.toml", "docs/architecture.md", "docs/configuration.md", ".ci/run"]
-)
+    "file",
+    [
+        "settings.toml", "docs/architecture.md", "docs/configuration.md", ".ci/run",
+        "LICENSE", "CONTRIBUTING.md", "SECURITY.md",
+    ],
+)  # fmt: skip
 def test_what_the_repository_promises_is_there(file: str) -> None:
     assert (ROOT / file).is_file()
 
@@ -138,6 +142,23 @@ def test_every_target_of_the_makefile_is_explained_and_ci_tests_only_through_mak
     commands = [line for line in (ROOT / ".ci" / "run").read_text().splitlines() if line and line[0] != "#"]
     assert commands[-1] == "exec make test"
     assert not any(word in line for line in commands for word in ("pytest", "ruff", "mypy", "coverage"))
+
+
+def test_the_ci_workflow_runs_the_two_commands_and_nothing_else_on_every_version_that_is_promised() -> None:
+    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+    assert re.findall(r"^ +run: (.*)$", workflow, re.MULTILINE) == ["make run", "make test"]
+    classifiers = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["classifiers"]
+    promised = [found[1] for text in classifiers if (found := re.search(r"Python :: (3\.\d+)$", text))]
+    (matrix,) = re.findall(r"^ +python: \[(.+)\]$", workflow, re.MULTILINE)
+    assert matrix.replace('"', "").split(", ") == promised
+
+
+def test_the_licence_is_the_whole_apache_license_and_the_metadata_names_it() -> None:
+    text = (ROOT / "LICENSE").read_text()
+    assert "Apache License" in text
+    assert all(f"   {number}. " in text for number in range(1, 10))
+    assert "END OF TERMS AND CONDITIONS" in text
+    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["license"] == "Apache-2.0"
 
 
 def test_the_image_runs_as_a_plain_user_from_the_base_lock_and_answers_for_its_health() -> None:
