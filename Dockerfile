@@ -9,8 +9,8 @@ COPY requirements/base.txt requirements/base.txt
 RUN python -m venv /opt/core-bridge \
     && /opt/core-bridge/bin/pip install --no-cache-dir --disable-pip-version-check \
         --require-hashes --requirement requirements/base.txt
-# Readme and licence go into the package's metadata; the demo's data is a link to the file in examples/.
-COPY pyproject.toml README.md LICENSE ./
+# Readme and licence go into the package's metadata; the sample settings and the demo's data are links to these files.
+COPY pyproject.toml README.md LICENSE settings.toml ./
 COPY examples/departures-2013.jsonl examples/departures-2013.jsonl
 COPY bridge bridge
 COPY cluster cluster

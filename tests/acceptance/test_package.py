@@ -90,6 +90,13 @@ def test_the_demo_of_an_installed_wheel_relays_the_departures(installed: Path, t
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_installed_wheel_writes_settings_that_hold(installed: Path, tmp_path: Path) -> None:
+    assert run(installed / "core-bridge", "init", cwd=tmp_path).returncode == 0
+    assert (tmp_path / "settings.toml").read_bytes() == (ROOT / "settings.toml").read_bytes()
+    ended = run(installed / "core-bridge", "validate", cwd=tmp_path)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "settings.toml: ok\n", "")
+
+
 def test_the_wheel_has_the_data_readme_and_licence_with_it(wheel: Path) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     with zipfile.ZipFile(wheel) as archive:
