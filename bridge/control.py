@@ -79,6 +79,7 @@ class Control:
             "node": None if journal is None else journal.options.node,
             "node-id": None if journal is None else journal.identity.node_id,
             "store": None if journal is None else journal.store,
+            "duplicates": {} if journal is None else journal.counts.duplicates(),
             "bridges": [
                 {
                     "name": name,

@@ -21,8 +21,10 @@ a line each for a bridge, an address and a queue; of a bridge whose lanes are sh
   bridge eu-to-us RUNNING eu:trades -> us sent 90 acknowledged 90 in-flight 0
   lanes eu-to-us 0,1 node-1 127.0.0.1
   lanes eu-to-us 2,3 node-2 127.0.0.2
-  address orders messages 12 bytes 10744 next 812
+  address orders messages 12 bytes 10744 next 812 duplicates 3
   queue orders/billing next 800 lag 12 leased 0
+
+Duplicates are messages that came again since the node started and were not stored again.
 
 examples:
   {PROGRAM} status
@@ -81,8 +83,10 @@ def describe(status: Mapping[str, Any]) -> Iterator[str]:
         yield f"bridge {bridge['name']} {bridge['state']} {route} {counts}{reason}"
         if bridge.get("lanes"):
             yield from _lanes(bridge["name"], bridge["lanes"])
+    duplicates = status.get("duplicates", {})
     for address in status.get("addresses", ()):
-        yield f"address {address['address']} {_pairs(address, 'messages', 'bytes', 'next')}"
+        counted = {**address, "duplicates": duplicates.get(address["address"], 0)}
+        yield f"address {address['address']} {_pairs(counted, 'messages', 'bytes', 'next', 'duplicates')}"
         for queue in address["queues"]:
             yield f"queue {address['address']}/{queue['name']} {_pairs(queue, 'next', 'lag', 'leased')}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import subprocess
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -142,6 +143,21 @@ def test_every_target_of_the_makefile_is_explained_and_ci_tests_only_through_mak
     commands = [line for line in (ROOT / ".ci" / "run").read_text().splitlines() if line and line[0] != "#"]
     assert commands[-1] == "exec make test"
     assert not any(word in line for line in commands for word in ("pytest", "ruff", "mypy", "coverage"))
+
+
+def test_make_run_shows_the_proof_before_it_installs_what_the_report_needs(tmp_path: Path) -> None:
+    """On a fresh machine with Java, as far as make says what it would do."""
+    ran = subprocess.run(
+        ["make", "-n", "run", "JAVA=java", f"VENV={tmp_path / 'venv'}", f"LOGS={tmp_path}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        env={name: value for name, value in os.environ.items() if not name.startswith("MAKE")},
+    )
+    steps = ("base.txt", "core-bridge demo", "reconcile.txt", "core-bridge reconcile")
+    places = [ran.stdout.index(step) for step in steps]
+    assert places == sorted(places), ran.stdout
 
 
 def test_the_ci_workflow_runs_the_two_commands_and_nothing_else_on_every_version_that_is_promised() -> None:
