@@ -32,7 +32,7 @@ define needed
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run report serve test lint unit needs needs-kafka test-crash test-hostile test-kafka-long test-spark-long kafka-up kafka-down demo-kafka bench bench-reconcile format lock clean
+.PHONY: help setup run report wheel serve test lint unit needs needs-kafka test-crash test-hostile test-kafka-long test-spark-long kafka-up kafka-down demo-kafka bench bench-reconcile format lock clean
 
 help: ## says what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 17
@@ -47,6 +47,11 @@ run: $(BASE) ## relays real data through a cut and two kills, and proves that no
 # Installs Spark only now that the proof is there. Without Java it says what to install, which is no failure.
 report: $(if $(JAVA),$(RECONCILE)) ## the second proof: Spark compares what both nodes of the last `make run` wrote down (needs Java)
 	@test ! -d $(LOGS) || $(BIN)/core-bridge reconcile --logs $(LOGS)/* --output report $(if $(JAVA),,|| test $$? = 2)
+
+# What an earlier build has left would be packed too.
+wheel: $(BASE) ## builds dist/core_bridge-VERSION-py3-none-any.whl
+	@rm -rf build/lib build/bdist.*
+	@$(PIP_INSTALL:install=wheel) --no-deps --no-build-isolation --wheel-dir dist .
 
 serve: $(BASE) ## starts a node with settings.toml
 	@$(BIN)/core-bridge run --settings settings.toml
@@ -120,7 +125,7 @@ lock: ## resolves the lock files anew (needs uv)
 		--output-file requirements/dev.txt
 
 clean: ## takes away what was made here, data excepted
-	rm -rf $(VENV) build report *.egg-info .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis \
+	rm -rf $(VENV) build dist report *.egg-info .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis \
 		.import_linter_cache
 	find $(CHECKED) -name __pycache__ -type d -prune -exec rm -rf {} +
 

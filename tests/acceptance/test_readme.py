@@ -103,14 +103,16 @@ def test_the_tour_works_line_by_line(environment: tuple[Path, dict[str, str], di
         "receive": f" --url http://127.0.0.1:{ports['61616']}",
         "status": f" --url http://127.0.0.1:{ports['61616']} --operations http://127.0.0.1:{ports['8161']}",
         "cache": f" --operations http://127.0.0.1:{ports['8161']}",
+        "dead-letters": f" --operations http://127.0.0.1:{ports['8161']}",
         "validate": "",
+        "init": "",
     }
 
     def elsewhere(command: str) -> str:
         for default, port in ports.items():
             command = command.replace(f"localhost:{default}", f"localhost:{port}")
         return re.sub(
-            r"core-bridge (\w+)(.*)$", lambda found: found[0] + urls[found[1]], command, flags=re.MULTILINE
+            r"core-bridge ([\w-]+)(.*)$", lambda found: found[0] + urls[found[1]], command, flags=re.MULTILINE
         )
 
     tour = list(steps(OTHERWISE))
@@ -147,10 +149,10 @@ def test_every_link_leads_somewhere() -> None:
 def test_every_make_target_and_command_it_names_is_there(capsys: pytest.CaptureFixture[str]) -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"^make ([a-z-]+)", "\n".join(blocks("sh")), re.MULTILINE))
-    assert targets == {"run", "test", "serve", "kafka-up"}
+    assert targets == {"run", "test", "serve", "kafka-up", "wheel", "report"}
     named = targets | set(re.findall(r"`make ([a-z-]+)`", README))
     assert [target for target in named if not re.search(rf"^{target}:", makefile, re.MULTILINE)] == []
-    for command in set(re.findall(r"core-bridge ([a-z]+)", README)):
+    for command in set(re.findall(r"core-bridge ([a-z]+(?:-[a-z]+)*)\b(?=[ `])", README)):
         assert main([command, "--help"]) == 0
     capsys.readouterr()
 

@@ -24,7 +24,7 @@ LONGER: dict[str, int] = {"bridge/pump.py": 420}
 
 #: What tools and nodes make, and git ignores.
 MADE = re.compile(
-    r"\.git|\.venv|\.hypothesis|\.coverage.*|build|data|__pycache__|core-bridge-.*|.*(\.egg-info|_cache)"
+    r"\.git|\.venv|\.hypothesis|\.coverage.*|build|dist|report|data|__pycache__|core-bridge-.*|.*(\.egg-info|_cache)"
 )
 
 
