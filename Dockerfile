@@ -9,7 +9,9 @@ COPY requirements/base.txt requirements/base.txt
 RUN python -m venv /opt/core-bridge \
     && /opt/core-bridge/bin/pip install --no-cache-dir --disable-pip-version-check \
         --require-hashes --requirement requirements/base.txt
-COPY pyproject.toml pyproject.toml
+# Readme and licence go into the package's metadata; the sample settings and the demo's data are links to these files.
+COPY pyproject.toml README.md LICENSE settings.toml ./
+COPY examples/departures-2013.jsonl examples/departures-2013.jsonl
 COPY bridge bridge
 COPY cluster cluster
 COPY dedup dedup

@@ -86,6 +86,7 @@ class Control:
             "node": None if journal is None else journal.options.node,
             "node-id": None if journal is None else journal.identity.node_id,
             "store": None if journal is None else journal.store,
+            "duplicates": {} if journal is None else journal.counts.duplicates(),
             "bridges": [
                 self._bridge(name, relay, summary) | {"lag": lag_of(name, relay, lags)[0], "lanes": held}
                 for (name, (relay, summary)), held in zip(bridges.items(), lanes, strict=True)

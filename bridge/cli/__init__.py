@@ -19,6 +19,7 @@ from bridge.cli.options import EXIT_CODES_HELP, PROGRAM, Exit, HelpFormatter
 
 #: Every command: the module that has it, and what it does in a line.
 COMMANDS: Final = {
+    "init": ("bridge.cli.init", "write a settings file to start from, with every setting explained"),
     "run": ("bridge.cli.run", "run the node that a settings file describes, until SIGTERM"),
     "validate": ("bridge.cli.validate", "check a settings file and list every problem at once"),
     "demo": ("bridge.cli.demo", "relay 20,000 real rows through a cut and two kills, and prove it"),

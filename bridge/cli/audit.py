@@ -107,7 +107,9 @@ def _not_to_begin(arguments: argparse.Namespace) -> str | None:
     if bool(arguments.bridge) == named or (arguments.source is None) != (arguments.target is None):
         return "name a BRIDGE, or both --source and --target"
     if find_spec("pyspark") is None or find_spec("pyarrow") is None:
-        return "PySpark is not installed; audit needs it: pip install 'core-bridge[reconcile]'"
+        from dedup.reconcile.main import INSTALL
+
+        return f"PySpark is not installed; audit needs it: {INSTALL}"
     from dedup.reconcile.session import java_missing
 
     return None if "PYSPARK_GATEWAY_PORT" in os.environ else java_missing()

@@ -33,7 +33,7 @@ example:
   seq 100000 | {PROGRAM} demo --input - --format json
   make kafka-up && {PROGRAM} demo --kafka
 
-The last line of stdout is the proof:
+The last line of stdout is the proof, which is there before --report is begun:
   sent 20000 repeated 2000 duplicates 2000 arrived 20000 lost 0 doubled 0 out-of-order 0 kills 2 cuts 1 ...
 
 exit codes: 0 every row arrived once and in order (with --report: and the delivery logs say so too),
@@ -58,6 +58,11 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--keep", action="store_true", help="keep settings, journals, logs and topics (default: remove)"
+    )
+    parser.add_argument(
+        "--logs",
+        metavar="DIR",
+        help="copy the delivery logs here, for reconcile: a directory that is empty or not there",
     )
     parser.add_argument(
         "--report",
@@ -87,7 +92,14 @@ def _run(arguments: argparse.Namespace) -> int:
         if getattr(arguments, side) is not None and not arguments.kafka:
             warn(f"{PROGRAM}: demo --{side} needs --kafka")
             return Exit.USAGE
+    if arguments.logs is not None and not _is_free(Path(arguments.logs)):
+        warn(f"{PROGRAM}: {arguments.logs}: must be an empty directory, or not there")
+        return Exit.USAGE
     return asyncio.run(_play(arguments))
+
+
+def _is_free(path: Path) -> bool:
+    return not path.exists() or (path.is_dir() and not any(path.iterdir()))
 
 
 async def _play(arguments: argparse.Namespace) -> int:
@@ -104,8 +116,9 @@ async def _play(arguments: argparse.Namespace) -> int:
         except OSError as error:
             warn(f"{PROGRAM}: {arguments.input}: {str(error.strerror).lower()}")
             return Exit.USAGE
-        if arguments.report is not None:
-            story.report = Path(arguments.report)
+        story.report = None if arguments.report is None else Path(arguments.report)
+        story.logs = None if arguments.logs is None else Path(arguments.logs)
+        story.on_proof = lambda proof: print(proof.line(arguments.format), flush=True)
         proof = await story.play()
     except asyncio.CancelledError:
         if task.cancelling():
@@ -118,7 +131,6 @@ async def _play(arguments: argparse.Namespace) -> int:
     finally:
         if story is not None and story.kept:
             warn(f"{PROGRAM}: {story.remains}")
-    print(proof.line(arguments.format))
     return Exit.OK if proof.holds and story.accounted else Exit.FAILED
 
 

@@ -7,15 +7,15 @@ import re
 from typing import Any
 
 from bridge.cli.options import PROGRAM
-from dedup.reconcile.main import EXIT_CODES, add_options, main
+from dedup.reconcile.main import EXIT_CODES, INSTALL, add_options, main
 
 _EPILOG = f"""\
 Give it the delivery logs of every node: those of a bridge's sender and those of its receiver. The directory
 that --output names then holds report.html (one page, no network), summary.json, replay-plan.json (what is
 lost, for `{PROGRAM} replay --plan`), Parquet tables with every finding, and SHA256SUMS. It is complete or
 not there; an earlier report is replaced, and anything else is left alone. The verdict is the first line of
-stdout. It needs Java 17 and PySpark: pip install 'core-bridge[reconcile]'. --verify needs neither for local
-files.
+stdout. It needs Java 17 and PySpark: {INSTALL}.
+--verify needs neither for local files.
 
 examples:
   {PROGRAM} reconcile --logs shop/delivery-log hub/delivery-log --output report

@@ -25,8 +25,10 @@ one (link), an address and a queue; of a bridge whose lanes are shared, who has 
   lanes eu-to-us 0,1 node-1 127.0.0.1
   lanes eu-to-us 2,3 node-2 127.0.0.2
   link till-to-node of till-7 from 10.0.0.9 user till since 2026-02-01T09:14:02.511Z
-  address orders messages 12 bytes 10744 max-bytes 1073741824 next 812
+  address orders messages 12 bytes 10744 max-bytes 1073741824 next 812 duplicates 3
   queue orders/billing next 800 lag 12 leased 0
+
+Duplicates are messages that came again since the node started and were not stored again.
 
 examples:
   {PROGRAM} status
@@ -95,8 +97,10 @@ def describe(status: Mapping[str, Any]) -> Iterator[str]:
             yield from _lanes(bridge["name"], bridge["lanes"])
     for link in status.get("links", ()):
         yield f"link {link['bridge']} of {link['node']} from {link['peer']} {_pairs(link, 'user', 'since')}"
+    duplicates = status.get("duplicates", {})
     for address in status.get("addresses", ()):
-        counts = _pairs(address, "messages", "bytes", "max-bytes", "next")
+        counted = {**address, "duplicates": duplicates.get(address["address"], 0)}
+        counts = _pairs(counted, "messages", "bytes", "max-bytes", "next", "duplicates")
         full = " (full)" if address["bytes"] >= address["max-bytes"] else ""
         yield f"address {address['address']} {counts}{full}"
         for queue in address["queues"]:

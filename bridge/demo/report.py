@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -14,6 +15,12 @@ from bridge.cli.options import Exit
 def logs_in(directory: Path) -> list[Path]:
     """The delivery logs of the nodes whose data directories are in `directory`."""
     return sorted(directory.glob("*/delivery-log"))
+
+
+def copy_logs(directory: Path, to: Path) -> None:
+    """Copy the delivery log of each node to a directory of the node's name in `to`. Raises: OSError."""
+    for log in logs_in(directory):
+        shutil.copytree(log, to / log.parent.name.removesuffix("-data"))
 
 
 async def reconcile(logs: Sequence[Path], output: Path, say: Callable[[str], None]) -> bool:

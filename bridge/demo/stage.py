@@ -7,7 +7,7 @@ import contextlib
 import functools
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +15,7 @@ from typing import Any, Final
 from bridge.cli.progress import Progress, warn
 from bridge.demo.compare import Proof
 from bridge.demo.nodes import NodeProcess
-from bridge.demo.report import logs_in, reconcile
+from bridge.demo.report import copy_logs, logs_in, reconcile
 from bridge.demo.rows import Row
 
 #: Duplicate IDs that are remembered: the default, or every ID of a larger input.
@@ -35,8 +35,14 @@ class Stage:
     directory: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="core-bridge-demo-")))
     #: Whether the directory is still there after `play`.
     kept: bool = False
+    #: Given the proof as soon as it is there: the report takes longer than all before it.
+    on_proof: Callable[[Proof], None] = lambda _proof: None
+    #: Where copies of the delivery logs go; None: none are made.
+    logs: Path | None = None
     #: Where the delivery logs' report goes; None: the logs are not reconciled.
     report: Path | None = None
+    #: How many duplicates were rejected and why they came, as the logs will count them; empty: not known.
+    rejected: str = ""
     #: Whether the delivery logs account for every message, as far as that was asked and could be answered.
     accounted: bool = True
 
@@ -50,10 +56,9 @@ class Stage:
         proof: Proof | None = None
         try:
             proof = await self.perform()
-            if self.report is not None:
-                self.progress.update("reconciling the delivery logs")
-                said = functools.partial(warn, progress=self.progress)
-                self.accounted = await reconcile(logs_in(self.directory), self.report, said)
+            self.progress.clear()
+            self.on_proof(proof)
+            await self._account()
         except asyncio.CancelledError:
             self.kept = self.keep
             raise
@@ -65,6 +70,17 @@ class Stage:
                 await self.clean_up()
                 shutil.rmtree(self.directory, ignore_errors=True)
         return proof
+
+    async def _account(self) -> None:
+        """Hand on or reconcile the delivery logs, as far as that was asked for."""
+        if self.rejected and (self.logs is not None or self.report is not None):
+            warn(self.rejected)
+        if self.logs is not None:
+            copy_logs(self.directory, self.logs)
+        if self.report is not None:
+            self.progress.update("reconciling the delivery logs")
+            said = functools.partial(warn, progress=self.progress)
+            self.accounted = await reconcile(logs_in(self.directory), self.report, said)
 
     async def perform(self) -> Proof:
         """What the demo is about. Raises: as `play`."""

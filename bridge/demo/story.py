@@ -52,6 +52,11 @@ class Story(Stage):
                 comparison = await self._compare(hub_client, traffic)
                 seconds = time.monotonic() - started_at
             self._explain(comparison, traffic)
+            on_purpose, on_retry = traffic.duplicates, traffic.known_on_retry
+            self.rejected = (
+                f"duplicates rejected {on_purpose + on_retry}: {on_purpose} sent again on purpose, "
+                f"{on_retry} because an answer was lost"
+            )
             for node in (edge, hub):
                 if (code := await node.stop()) != 0:
                     raise DemoFailed(f"{node.name} did not drain: exit code {code}", node.log_end())
@@ -107,8 +112,8 @@ class Story(Stage):
 
     def _explain(self, comparison: Comparison, traffic: Traffic) -> None:
         self.progress.note(
-            f"clients asked again {traffic.retries} times because an answer was lost; "
-            f"{traffic.duplicates} of {traffic.repeated} rows sent again on purpose were duplicates"
+            f"clients asked again {traffic.retries} times because an answer was lost or not now; "
+            f"{traffic.duplicates} of {traffic.repeated} rows sent again on purpose were rejected duplicates"
         )
         if comparison.lost:
             self.progress.note(f"first lost rows: {comparison.missing(5)}")

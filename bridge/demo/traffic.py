@@ -48,6 +48,8 @@ class Traffic:
         #: Rows sent again on purpose, and how many of them were answered "duplicate".
         self.repeated = 0
         self.duplicates = 0
+        #: Rows sent again because an answer was lost, and answered "duplicate": the first copy was stored.
+        self.known_on_retry = 0
 
     def reached(self, answered: int) -> asyncio.Event:
         """Set once that many rows are answered."""
@@ -80,6 +82,8 @@ class Traffic:
             answer = await self._post(row)
             if answer["verdict"] == "stored":
                 self.edge_positions[row.index] = answer["positions"][0]
+            else:
+                self.known_on_retry += 1
             self._answer(1)
 
     async def _send_transactions(self) -> None:
@@ -91,6 +95,8 @@ class Traffic:
                 if last - first + 1 == len(rows):
                     for offset, row in enumerate(rows):
                         self.edge_positions[row.index] = first + offset
+            else:
+                self.known_on_retry += len(rows)
             self._answer(len(rows))
 
     async def _repeat_singles(self, rows: Sequence[Row]) -> None:

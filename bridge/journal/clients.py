@@ -78,11 +78,13 @@ def _is_known(group: Group, unit: CommitUnit, by_address: ByAddress) -> bool:
     own = unit.transaction.duplicate_id
     if own is None:
         return False
-    for name in by_address:
-        if group.known(name, [own]):
-            group.log.duplicate(name, [own])
-            return True
-    return False
+    if not any(group.known(name, [own]) for name in by_address):
+        return False
+    # All its messages are duplicates, those for an address that does not know the ID any more among them.
+    for name, indices in by_address.items():
+        if name in group.state.addresses:
+            group.log.duplicate_transaction(name, own, len(indices))
+    return True
 
 
 def _known_submissions(group: Group, unit: CommitUnit, by_address: ByAddress) -> list[Known]:

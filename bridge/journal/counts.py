@@ -36,6 +36,10 @@ class Counts:
         """The address is gone."""
         self.of_address.pop(address, None)
 
+    def duplicates(self) -> dict[str, int]:
+        """By address, messages that were not stored again, whichever way they came."""
+        return {name: of.repeated + of.replayed for name, of in list(self.of_address.items())}
+
     def count(self, unit: Unit) -> None:
         """A unit that is about to be answered."""
         if isinstance(unit, CommitUnit):

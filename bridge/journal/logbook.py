@@ -27,18 +27,31 @@ class Logbook:
     #: Lines that the journal has ever written before these.
     written: int
     lines: list[bytes] = field(default_factory=list)
-    #: Producers' IDs that clients sent again, by address: one line each, for the whole group.
+    #: IDs of messages that were known, by address: one line each, for the whole group.
     repeated: dict[str, list[bytes]] = field(default_factory=dict)
+    #: Transactions whose own ID was known: address, ID, messages for that address. A line each, so that the
+    #: line says how many messages the one ID stands for.
+    transactions: list[tuple[str, bytes, int]] = field(default_factory=list)
 
     @property
     def is_empty(self) -> bool:
         """Whether there is no line to store."""
-        return not (self.lines or self.repeated)
+        return not (self.lines or self.repeated or self.transactions)
+
+    @property
+    def addresses(self) -> set[str]:
+        """The addresses whose streams `close` needs."""
+        return {*self.repeated, *(address for address, _, _ in self.transactions)}
 
     def duplicate(self, address: str, ids: list[bytes]) -> None:
-        """IDs that were known at an address."""
+        """IDs of messages that were known at an address."""
         if self.enabled:
             self.repeated.setdefault(address, []).extend(ids)
+
+    def duplicate_transaction(self, address: str, own_id: bytes, messages: int) -> None:
+        """`messages` for an address, in a transaction whose own ID was known."""
+        if self.enabled:
+            self.transactions.append((address, own_id, messages))
 
     def received(self, unit: DeliverUnit, taken: Batch, rejected: Collection[int]) -> None:
         """A bridge's batch, as far as it was not covered before.
@@ -97,17 +110,22 @@ class Logbook:
         )  # fmt: skip
 
     def close(self, streams: dict[str, str]) -> None:
-        """Write the lines of repeated IDs; `streams` has each address's stream."""
+        """Write the lines of what was known; `streams` has the stream of each of `addresses`."""
         for address, ids in self.repeated.items():
-            self.lines.append(
-                delivery_log.line(
-                    side="received", node=self.node, node_id=self.node_id, bridge=None, lane=0,
-                    stream=streams[address], address=address, target=self.node, store=self.store, from_=0,
-                    upto=0, runs=(), refused=(), ids=[(None, value) for value in ids],
-                    events=(self.now_ms, self.now_ms), committed=self.now_ms, duplicates=len(ids),
-                    recovered=False, verdict="duplicate", session=self.session, number=self._number,
-                )
-            )  # fmt: skip
+            self._add_known(address, streams[address], ids, len(ids))
+        for address, own_id, messages in self.transactions:
+            self._add_known(address, streams[address], [own_id], messages)
+
+    def _add_known(self, address: str, stream: str, ids: list[bytes], messages: int) -> None:
+        self.lines.append(
+            delivery_log.line(
+                side="received", node=self.node, node_id=self.node_id, bridge=None, lane=0, stream=stream,
+                address=address, target=self.node, store=self.store, from_=0, upto=0, runs=(), refused=(),
+                ids=[(None, value) for value in ids], events=(self.now_ms, self.now_ms),
+                committed=self.now_ms, duplicates=messages, recovered=False, verdict="duplicate",
+                session=self.session, number=self._number,
+            )
+        )  # fmt: skip
 
     @property
     def _number(self) -> int:

@@ -184,7 +184,7 @@ def _write_changes(group: Group, connection: sqlite3.Connection) -> int:
 
 def _write_lines(group: Group, connection: sqlite3.Connection) -> int:
     group.log.close(
-        {name: group.state.addresses[name].stream(group.incarnation) for name in group.log.repeated}
+        {name: group.state.addresses[name].stream(group.incarnation) for name in group.log.addresses}
     )
     connection.executemany("INSERT INTO outbox (line) VALUES (?)", [(line,) for line in group.log.lines])
     group.state.lines += len(group.log.lines)

@@ -59,7 +59,7 @@ SHOWN: Final = {
         "Open", "note", "Sent, and the receiver’s log does not go so far: on their way, or not written yet."
     ),
     "rejected": Kind(
-        "Rejected", "note", "Producers’ IDs that came again and were not stored again, as it should be."
+        "Rejected", "note", "Duplicates: they came again and were not stored again, as it should be."
     ),
 }
 

@@ -34,6 +34,10 @@ EXIT_CODES: Final = (
 )
 #: What `reconcile` needs beyond core-bridge itself.
 _EXTRA: Final = "pyspark"
+#: How it is installed.
+INSTALL: Final = (
+    "pip install 'core_bridge-VERSION-py3-none-any.whl[reconcile]', or '.[reconcile]' in a checkout"
+)
 #: Set to 1, a failure shows its traceback instead of one line; the same variable as for every command.
 _TRACEBACK: Final = "CORE_BRIDGE_TRACEBACK"
 #: Where --follow keeps its place, below --state or --output.
@@ -190,7 +194,7 @@ def _log_bytes(arguments: argparse.Namespace) -> int | None:
 def _spark(master: str | None, log_bytes: int | None = None) -> Iterator[SparkSession]:
     """A session, which ends with the command unless somebody else began it."""
     if find_spec(_EXTRA) is None:
-        raise NoSpark("PySpark is not installed; reconcile needs it: pip install 'core-bridge[reconcile]'")
+        raise NoSpark(f"PySpark is not installed; reconcile needs it: {INSTALL}")
     from pyspark.sql import SparkSession as Session  # after the extra is known to be there
 
     from dedup.reconcile import interrupt

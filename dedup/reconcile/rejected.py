@@ -13,16 +13,21 @@ _RUN = "struct<first:long,last:long,count:long,id:string,detail:string>"
 def rejected(events: DataFrame) -> DataFrame:
     """As `tables.FINDINGS`, one or more a line.
 
-    A verdict line with IDs names each; one without IDs is a batch that came again, and has a row a run. In a
-    line of other messages only their number is known: the row has the line's positions, and that count,
-    unless a Kafka target names their IDs in a line beside it. What a replay plan found is no replay.
+    A verdict line with IDs names each. A line with one ID and more messages is a transaction's own ID, which
+    stands for them all. A verdict line without IDs is a batch that came again, and has a row a run. In a line
+    of other messages only their number is known: the row has the line's positions, and that count, unless a
+    Kafka target names their IDs in a line beside it. What a replay plan found is no replay.
     """
+    stands_for_all = (id_text.number(F.col("ids")) == 1) & (F.col("duplicates") > 1)
+    is_transaction = F.col("bridge").isNull() & stands_for_all
     of_ids = F.transform(
         id_text.cells(F.col("ids")),
         lambda cell: _row(
-            id_text.position_of(cell), id_text.position_of(cell), F.lit(1), id_text.id_of(cell), F.lit(None)
+            id_text.position_of(cell), id_text.position_of(cell),
+            F.when(is_transaction, F.col("duplicates")).otherwise(1), id_text.id_of(cell),
+            F.when(is_transaction, F.lit("the ID of a whole transaction")),
         ),
-    )
+    )  # fmt: skip
     of_runs = F.transform(
         "runs",
         lambda run: _row(

@@ -167,6 +167,30 @@ def test_a_rejected_duplicate_is_a_line_with_its_id(make_node: MakeNode) -> None
     assert {line_id for line in rejected for _, line_id in line["ids"]} == {"a"}
 
 
+def test_a_transaction_that_comes_again_counts_its_messages_in_log_metrics_and_status(
+    make_node: MakeNode,
+) -> None:
+    node = make_node().start()
+    messages = [{"address": address, "body": "x"} for address in ("orders", "invoices", "orders")]
+    for _ in range(3):
+        node.api.commit(*messages, duplicate_id="cart")
+    node.api.send("orders", b"x", Duplicate_Id="cart")
+    metrics = node.metrics()
+    metered = {
+        address: metrics[f'core_bridge_duplicates_rejected_total{{address="{address}",kind="producer"}}']
+        for address in ("orders", "invoices")
+    }
+    status = node.ops.get("/v1/status").json["duplicates"]
+    assert node.stop() == 0
+    lines = of(node.delivery_lines(), verdict="duplicate")
+    assert {line["ids"][0][1] for line in lines} == {"cart"}
+    logged = {
+        address: sum(line["duplicates"] for line in lines if line["address"] == address)
+        for address in ("orders", "invoices")
+    }
+    assert logged == metered == status == {"orders": 5, "invoices": 2}
+
+
 def test_a_refused_message_is_a_refused_position_on_both_sides(make_node: MakeNode) -> None:
     hub = make_node("hub", acceptor='max-message-size = "1KiB"')
     edge = make_node("edge", rest=bridge_to(hub))

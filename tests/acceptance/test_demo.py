@@ -101,9 +101,60 @@ def test_without_java_the_report_is_left_out_and_says_what_to_install(tmp_path: 
     code, out, err = finish(demo, b"row\n" * 5)
     assert code == 0
     assert PROOF.fullmatch(out.rstrip("\n")), out
-    assert err.startswith(f"core-bridge reconcile: no Java found in JAVA_HOME={java_home}: install ")
-    assert err.count("\n") == 1
+    rejected, no_java = err.splitlines()
+    assert rejected.startswith("duplicates rejected ")
+    assert no_java.startswith(f"core-bridge reconcile: no Java found in JAVA_HOME={java_home}: install ")
     assert not report.exists()
+
+
+def test_the_delivery_logs_count_the_duplicates_that_the_demo_counts(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    demo = start(tmp_path, "--input", "-", "--logs", str(logs), "--format", "json")
+    code, out, err = finish(demo, some_lines(3000))
+    assert code == 0, err
+    told = re.fullmatch(
+        r"duplicates rejected (\d+): (\d+) sent again on purpose, (\d+) because an answer was lost\n", err
+    )
+    assert told, err
+    total, on_purpose, lost = map(int, told.groups())
+    assert total == on_purpose + lost
+    assert on_purpose == json.loads(out)["duplicates"]
+    lines = [
+        json.loads(line) for path in logs.glob("edge/*.jsonl") for line in path.read_bytes().splitlines()
+    ]
+    known = [line for line in lines if line.get("verdict") == "duplicate" and line["bridge"] is None]
+    assert sum(line["duplicates"] for line in known) == total
+    assert {path.name for path in logs.iterdir()} == {"edge", "hub"}
+
+
+def test_logs_go_to_an_empty_directory_only(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    for place in (tmp_path, tmp_path / "mine"):
+        code, out, err = finish(start(tmp_path, "--logs", str(place)))
+        assert (code, out, err) == (
+            2,
+            "",
+            f"core-bridge: {place}: must be an empty directory, or not there\n",
+        )
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
+def test_the_proof_is_shown_before_the_report_is_begun(tmp_path: Path) -> None:
+    """The report would take minutes: the demo is ended as soon as its first line is there."""
+    data = tmp_path / "rows"
+    data.write_bytes(b"row\n" * 5)
+    blocker = tmp_path / "java" / "bin" / "java"
+    blocker.parent.mkdir(parents=True)
+    blocker.write_text("#!/bin/sh\nexec sleep 600\n")
+    blocker.chmod(0o755)
+    options = ("--input", str(data), "--report", str(tmp_path / "report"))
+    with start(tmp_path, *options, JAVA_HOME=str(blocker.parents[1])) as demo:
+        assert demo.stdout is not None
+        line = demo.stdout.readline().decode()
+        assert PROOF.fullmatch(line.rstrip("\n")), line
+        assert demo.poll() is None
+        demo.send_signal(signal.SIGTERM)
+        assert demo.wait(PATIENCE_S) == 130
 
 
 @pytest.mark.spark_long
@@ -116,6 +167,9 @@ def test_the_delivery_logs_account_for_every_row_of_the_demo(tmp_path: Path) -> 
     assert proof, out
     assert "clean: " in err
     summary = json.loads((report / "summary.json").read_text())
+    told = re.search(r"^duplicates rejected (\d+): ", err, re.MULTILINE)
+    assert told, err
+    assert sum(flow["rejected"] for flow in summary["bridges"] if flow["bridge"] is None) == int(told[1])
     (relayed,) = [flow for flow in summary["bridges"] if flow["bridge"] is not None]
     assert relayed["sent"] == relayed["received"] == int(proof[1])
 

@@ -117,7 +117,7 @@ def test_without_the_extra_it_says_what_to_install(
     assert run("--logs", logs, "--output", tmp_path / "report") == 2
     assert capsys.readouterr().err == (
         "core-bridge reconcile: PySpark is not installed; reconcile needs it: "
-        "pip install 'core-bridge[reconcile]'\n"
+        "pip install 'core_bridge-VERSION-py3-none-any.whl[reconcile]', or '.[reconcile]' in a checkout\n"
     )
 
 

@@ -123,6 +123,9 @@ RECEIVED = [
         [3, '"],[4,"'], [4, "],[5,"],
     ]),
     received("unchecked", 0, 10, address="checked", ids=[[0, "a"], [1, "a"]]),
+    # A transaction of three messages that came again.
+    received("carts", 0, 0, address="carts", verdict="duplicate", duplicates=3, runs=[], ids=[[None, "cart"]],
+             **CLIENTS),
 ]  # fmt: skip
 
 
@@ -276,6 +279,12 @@ def test_rejected_ids_are_named_and_bytes_are_no_text(found: Found) -> None:
     # Its batch's line counts it too.
     assert rejected == {('{"base64":"gP8="}', 1)}
     assert found.flow("kafka:c:t:0").rejected == 1
+
+
+def test_the_id_of_a_rejected_transaction_stands_for_its_messages(found: Found) -> None:
+    rejected = [(row["id"], row["count"]) for row in found.findings if row.stream == "carts"]
+    assert rejected == [("cart", 3)]
+    assert found.flow("carts", bridge=None).rejected == 3
 
 
 def test_an_id_cache_must_reach_back_to_the_first_copy(found: Found) -> None:

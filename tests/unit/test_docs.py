@@ -10,7 +10,10 @@ from typing import Final
 import pytest
 
 ROOT: Final = Path(__file__).parents[2]
-DOCUMENTS: Final = sorted((ROOT / "docs").rglob("*.md"))
+DOCUMENTS: Final = [
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
+]
 #: Folders whose files documents name by path.
 _PATH: Final = re.compile(
     r"(?<![\w/.$-])(?:bridge|cluster|dedup|tests|docs|benchmarks|examples)/[\w./-]*\w/?"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import subprocess
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +24,7 @@ LONGER: dict[str, int] = {"bridge/pump.py": 420}
 
 #: What tools and nodes make, and git ignores.
 MADE = re.compile(
-    r"\.git|\.venv|\.hypothesis|\.coverage.*|build|data|__pycache__|core-bridge-.*|.*(\.egg-info|_cache)"
+    r"\.git|\.venv|\.hypothesis|\.coverage.*|build|dist|report|data|__pycache__|core-bridge-.*|.*(\.egg-info|_cache)"
 )
 
 
@@ -117,8 +118,12 @@ def test_the_changelog_has_a_place_for_what_is_not_released() -> None:
 
 
 @pytest.mark.parametrize(
-    "file", ["settings.toml", "docs/architecture.md", "docs/configuration.md", ".ci/run"]
-)
+    "file",
+    [
+        "settings.toml", "docs/architecture.md", "docs/configuration.md", ".ci/run",
+        "LICENSE", "CONTRIBUTING.md", "SECURITY.md",
+    ],
+)  # fmt: skip
 def test_what_the_repository_promises_is_there(file: str) -> None:
     assert (ROOT / file).is_file()
 
@@ -138,6 +143,38 @@ def test_every_target_of_the_makefile_is_explained_and_ci_tests_only_through_mak
     commands = [line for line in (ROOT / ".ci" / "run").read_text().splitlines() if line and line[0] != "#"]
     assert commands[-1] == "exec make test"
     assert not any(word in line for line in commands for word in ("pytest", "ruff", "mypy", "coverage"))
+
+
+def test_make_run_shows_the_proof_before_it_installs_what_the_report_needs(tmp_path: Path) -> None:
+    """On a fresh machine with Java, as far as make says what it would do."""
+    ran = subprocess.run(
+        ["make", "-n", "run", "JAVA=java", f"VENV={tmp_path / 'venv'}", f"LOGS={tmp_path}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        env={name: value for name, value in os.environ.items() if not name.startswith("MAKE")},
+    )
+    steps = ("base.txt", "core-bridge demo", "reconcile.txt", "core-bridge reconcile")
+    places = [ran.stdout.index(step) for step in steps]
+    assert places == sorted(places), ran.stdout
+
+
+def test_the_ci_workflow_runs_the_two_commands_and_nothing_else_on_every_version_that_is_promised() -> None:
+    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+    assert re.findall(r"^ +run: (.*)$", workflow, re.MULTILINE) == ["make run", "make test"]
+    classifiers = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["classifiers"]
+    promised = [found[1] for text in classifiers if (found := re.search(r"Python :: (3\.\d+)$", text))]
+    (matrix,) = re.findall(r"^ +python: \[(.+)\]$", workflow, re.MULTILINE)
+    assert matrix.replace('"', "").split(", ") == promised
+
+
+def test_the_licence_is_the_whole_apache_license_and_the_metadata_names_it() -> None:
+    text = (ROOT / "LICENSE").read_text()
+    assert "Apache License" in text
+    assert all(f"   {number}. " in text for number in range(1, 10))
+    assert "END OF TERMS AND CONDITIONS" in text
+    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["license"] == "Apache-2.0"
 
 
 def test_the_image_runs_as_a_plain_user_from_the_base_lock_and_answers_for_its_health() -> None:
