@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 
 from bridge.journal.journal import Journal
-from bridge.journal.options import AddressPolicy, JournalOptions
-from bridge.message import Message
-from bridge.store import Submission, Transaction
+from bridge.journal.values.options import AddressPolicy, JournalOptions
+from bridge.journal.values.store import Submission, Transaction
+from bridge.messages.message import Message
 
 MIB = 1 << 20
 TRANSACTION = 1000

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from bridge.cli.client import Connection, NodeClient, Problem, Unreachable, address_path
+from bridge.client.node_client import Connection, NodeClient, Problem, Unreachable, address_path
 from bridge.errors import BridgeError, NotFound
-from bridge.kafka.connection import KafkaConnection
-from bridge.kafka.errors import explained
-from bridge.kafka.options import kafka_connection
+from bridge.kafka.client.connection import KafkaConnection
+from bridge.kafka.client.errors import explained
+from bridge.kafka.client.options import kafka_connection
 from bridge.link.asking import PATH as HELD_PATH
 from bridge.link.asking import Question
 from bridge.settings import load

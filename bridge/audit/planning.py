@@ -12,15 +12,16 @@ from pathlib import Path
 from typing import Final, Literal
 
 from bridge.audit.access import access, node_end
-from bridge.clock import SystemClock
 from bridge.errors import Malformed, NotFound, SourceUnavailable, TargetUnavailable
-from bridge.kafka import identity
-from bridge.kafka.connection import KafkaConnection
-from bridge.kafka.metadata import Topic
-from bridge.kafka.options import kafka_connection
-from bridge.kafka.progress import Kind, Progress
-from bridge.kafka.survey import Survey
-from bridge.replays import planned_stream
+from bridge.kafka.client.connection import KafkaConnection
+from bridge.kafka.client.metadata import Topic
+from bridge.kafka.client.options import kafka_connection
+from bridge.kafka.records import identity
+from bridge.kafka.replay.survey import Survey
+from bridge.kafka.source.progress import Kind, Progress
+from bridge.messages.stream_names import planned_stream
+from bridge.runtime.clock import SystemClock
+from bridge.settings import kafka_names
 from bridge.settings.bridges import Bridge
 from bridge.settings.connectors import JOURNAL
 from bridge.settings.model import Settings
@@ -186,7 +187,7 @@ class Planner:
         if self._to_kafka:
             survey = self._survey(pair.target, "target")
             nexts: Mapping[str, int] = await survey.nexts(bridge.own_topic)
-            streams = _with_replays(streams, await survey.nexts(identity.replays_topic(bridge.name)))
+            streams = _with_replays(streams, await survey.nexts(kafka_names.replays_topic(bridge.name)))
         elif pair.target == JOURNAL:
             nexts = await self._settled_here(bridge, streams)
         else:

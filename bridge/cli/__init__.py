@@ -15,7 +15,8 @@ from importlib import import_module
 from typing import Final
 
 from bridge.cli import options
-from bridge.cli.options import EXIT_CODES_HELP, PROGRAM, Exit, HelpFormatter
+from bridge.cli.options import HelpFormatter
+from bridge.client.exit_codes import EXIT_CODES_HELP, PROGRAM, Exit
 
 #: Every command: the module that has it, and what it does in a line.
 COMMANDS: Final = {
@@ -141,7 +142,7 @@ class _Version(argparse.Action):
         super().__init__(option_strings, argparse.SUPPRESS, nargs=0, help="show the version and exit")
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from bridge.version import version
+        from bridge.runtime.version import version
 
         print(PROGRAM, version())
         parser.exit()

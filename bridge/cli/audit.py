@@ -9,8 +9,9 @@ import os
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
-from bridge.cli.options import PROGRAM, Exit, settings_path
-from bridge.cli.progress import warn
+from bridge.cli.options import settings_path
+from bridge.client.exit_codes import PROGRAM, Exit
+from bridge.client.progress import warn
 
 if TYPE_CHECKING:
     from bridge.audit.planning import Planner
@@ -118,7 +119,7 @@ def _not_to_begin(arguments: argparse.Namespace) -> str | None:
 def _planner(arguments: argparse.Namespace) -> Planner:
     """Raises: SettingsInvalid; Malformed, NotFound: there is nothing of the kind to compare."""
     from bridge.audit.planning import Planner, of_bridge, of_names
-    from bridge.offline import find_bridge, read_settings
+    from bridge.node.offline import find_bridge, read_settings
 
     path = settings_path(arguments)
     settings: Settings = read_settings(path)

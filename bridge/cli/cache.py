@@ -7,10 +7,11 @@ import asyncio
 import json
 from typing import Any
 
-from bridge.cli.client import NodeClient, address_path
 from bridge.cli.decision import Decision, add_switches
 from bridge.cli.endpoints import operations_connection
-from bridge.cli.options import PROGRAM, Exit, at_least
+from bridge.cli.options import at_least
+from bridge.client.exit_codes import PROGRAM, Exit
+from bridge.client.node_client import NodeClient, address_path
 
 _EPILOG = f"""\
 Asks --operations. A cleared or evicted ID is forgotten: a message that carries it is stored again. So `clear`

@@ -8,10 +8,11 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
-from bridge.cli.client import NodeClient
 from bridge.cli.endpoints import operations_connection
-from bridge.cli.options import PROGRAM, Exit, at_least
-from bridge.cli.progress import warn
+from bridge.cli.options import at_least
+from bridge.client.exit_codes import PROGRAM, Exit
+from bridge.client.node_client import NodeClient
+from bridge.client.progress import warn
 
 #: Letters asked for at a time, and positions sent with one call.
 _PAGE: Final = 500

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bridge.cli.options import Exit
-from bridge.cli.progress import warn
+from bridge.client.exit_codes import Exit
+from bridge.client.progress import warn
 
 #: How every such command ends, for its --help.
 EXIT_CODES = "exit codes: 0 done (or --dry-run), 1 failed or not agreed to, 2 wrong usage or settings"

@@ -8,8 +8,8 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bridge.cli.options import PROGRAM, Exit
-from bridge.cli.progress import Progress, warn
+from bridge.client.exit_codes import PROGRAM, Exit
+from bridge.client.progress import Progress, warn
 
 if TYPE_CHECKING:
     from bridge.demo.stage import Stage

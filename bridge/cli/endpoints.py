@@ -12,16 +12,10 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NoReturn
 
-from bridge.cli.client import ClientError, Connection
-from bridge.cli.options import (
-    DEFAULT_OPERATIONS,
-    DEFAULT_SETTINGS,
-    DEFAULT_URL,
-    PROGRAM,
-    Exit,
-    named_settings,
-)
-from bridge.cli.progress import warn
+from bridge.cli.options import DEFAULT_OPERATIONS, DEFAULT_SETTINGS, DEFAULT_URL, named_settings
+from bridge.client.exit_codes import PROGRAM, Exit
+from bridge.client.node_client import ClientError, Connection
+from bridge.client.progress import warn
 
 if TYPE_CHECKING:
     from bridge.settings.listeners import Acceptor, Operations

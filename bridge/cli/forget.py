@@ -7,8 +7,9 @@ import asyncio
 from typing import Any
 
 from bridge.cli.decision import EXIT_CODES, SAYS_FIRST, Decision, add_switches, carried_out
-from bridge.cli.options import PROGRAM, Exit, settings_path
-from bridge.cli.progress import warn
+from bridge.cli.options import settings_path
+from bridge.client.exit_codes import PROGRAM, Exit
+from bridge.client.progress import warn
 
 _EPILOG = f"""\
 --bridge drops the queues of a bridge that is in the settings no more, with the messages that only they hold,
@@ -52,7 +53,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 async def _forget(arguments: argparse.Namespace, decision: Decision) -> None:
-    from bridge import offline  # late: the node and its libraries are not for --help
+    from bridge.node import offline  # late: the node and its libraries are not for --help
 
     path = settings_path(arguments)
     if arguments.bridge is not None:

@@ -7,8 +7,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from bridge.cli.options import DEFAULT_SETTINGS, PROGRAM, SETTINGS_VARIABLE, Exit
-from bridge.cli.progress import warn
+from bridge.cli.options import DEFAULT_SETTINGS, SETTINGS_VARIABLE
+from bridge.client.exit_codes import PROGRAM, Exit
+from bridge.client.progress import warn
 
 _EPILOG = f"""\
 The file explains every setting where it stands, and runs as it is: messages come in at 127.0.0.1:61616,

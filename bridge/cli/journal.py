@@ -7,7 +7,8 @@ import asyncio
 from typing import Any
 
 from bridge.cli.decision import EXIT_CODES, SAYS_FIRST, Decision, add_switches, carried_out
-from bridge.cli.options import PROGRAM, at_least, settings_path
+from bridge.cli.options import at_least, settings_path
+from bridge.client.exit_codes import PROGRAM
 
 _EPILOG = f"""\
 For a node whose bridges say DIVERGED: its journal was restored from a backup, or is a copy, and the target
@@ -48,6 +49,6 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 async def _branch(arguments: argparse.Namespace, decision: Decision) -> None:
-    from bridge import offline  # late: the node and its libraries are not for --help
+    from bridge.node import offline  # late: the node and its libraries are not for --help
 
     await offline.new_incarnation(settings_path(arguments), arguments.restored_at, decision.approve)

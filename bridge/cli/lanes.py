@@ -7,7 +7,8 @@ import asyncio
 from typing import Any
 
 from bridge.cli.decision import EXIT_CODES, SAYS_FIRST, Decision, add_switches, carried_out
-from bridge.cli.options import PROGRAM, at_least, settings_path
+from bridge.cli.options import at_least, settings_path
+from bridge.client.exit_codes import PROGRAM
 
 _EPILOG = f"""\
 The number of lanes is recorded in the bridge's journal topic, so that workers with different settings never
@@ -45,10 +46,10 @@ def _run(arguments: argparse.Namespace) -> int:
 
 async def _set(arguments: argparse.Namespace, decision: Decision) -> None:
     from bridge.errors import Conflict  # late, all of it: none is for --help
-    from bridge.kafka.generations import present, set_lanes
-    from bridge.kafka.identity import journal_topic
-    from bridge.kafka.options import kafka_connection
-    from bridge.offline import find_bridge, read_settings
+    from bridge.kafka.client.options import kafka_connection
+    from bridge.kafka.journal_topic.generations import present, set_lanes
+    from bridge.node.offline import find_bridge, read_settings
+    from bridge.settings.kafka_names import journal_topic
 
     settings = read_settings(settings_path(arguments))
     bridge = find_bridge(settings, arguments.bridge)

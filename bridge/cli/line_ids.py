@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from bridge.cli.lines import Line
+from bridge.client.input_lines import Line
 from bridge.errors import BridgeError
 
 

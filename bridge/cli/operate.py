@@ -8,9 +8,9 @@ import json
 from typing import Any, Final
 from urllib.parse import quote
 
-from bridge.cli.client import NodeClient
 from bridge.cli.endpoints import operations_connection
-from bridge.cli.options import PROGRAM, Exit
+from bridge.client.exit_codes import PROGRAM, Exit
+from bridge.client.node_client import NodeClient
 
 _VERBS: Final = {
     "start": "start a bridge of a running node",

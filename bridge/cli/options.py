@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Mapping, Set
-from enum import IntEnum
 from pathlib import Path
 from typing import Any, Final
 
-PROGRAM: Final = "core-bridge"
+from bridge.client.exit_codes import PROGRAM
 
 SETTINGS_VARIABLE: Final = "CORE_BRIDGE_SETTINGS"
 TOKEN_VARIABLE: Final = "CORE_BRIDGE_TOKEN"  # noqa: S105 - the variable's name
@@ -17,22 +16,6 @@ TOKEN_VARIABLE: Final = "CORE_BRIDGE_TOKEN"  # noqa: S105 - the variable's name
 DEFAULT_SETTINGS: Final = "settings.toml"
 DEFAULT_URL: Final = "http://127.0.0.1:61616"
 DEFAULT_OPERATIONS: Final = "http://127.0.0.1:8161"
-
-
-class Exit(IntEnum):
-    """Exit codes."""
-
-    OK = 0
-    FAILED = 1
-    #: Wrong usage, or settings that do not hold.
-    USAGE = 2
-    #: Ctrl-C: 128 + SIGINT, as shells say it.
-    INTERRUPTED = 130
-    #: Nobody reads the output any more: 128 + SIGPIPE.
-    BROKEN_PIPE = 141
-
-
-EXIT_CODES_HELP: Final = "exit codes: 0 done, 1 failed, 2 wrong usage or settings, 130 Ctrl-C"
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):

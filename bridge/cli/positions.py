@@ -7,7 +7,8 @@ import asyncio
 from typing import Any
 
 from bridge.cli.decision import EXIT_CODES, SAYS_FIRST, Decision, add_switches, carried_out
-from bridge.cli.options import PROGRAM, settings_path
+from bridge.cli.options import settings_path
+from bridge.client.exit_codes import PROGRAM
 
 _EPILOG = f"""\
 For a bridge that refuses to run because its target is another store than before, or has forgotten it. The
@@ -56,7 +57,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 async def _decide(arguments: argparse.Namespace, decision: Decision) -> None:
-    from bridge.offline import decide_positions  # late: the node and its libraries are not for --help
+    from bridge.node.offline import decide_positions  # late: the node and its libraries are not for --help
 
     await decide_positions(
         settings_path(arguments),

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, BinaryIO, Final
 
-from bridge.cli.client import NodeClient, Problem, Unreachable, address_path
 from bridge.cli.encode import Message, encode_json, encode_text
-from bridge.cli.options import PROGRAM
-from bridge.cli.progress import Progress, warn
-from bridge.cli.retry import RETRY_FOR_S, is_worth_another_try, persistently
+from bridge.client.exit_codes import PROGRAM
+from bridge.client.node_client import NodeClient, Problem, Unreachable, address_path
+from bridge.client.progress import Progress, warn
+from bridge.client.retry import RETRY_FOR_S, is_worth_another_try, persistently
 from bridge.errors import BridgeError
 
 #: Messages of a page.

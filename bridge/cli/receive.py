@@ -8,12 +8,13 @@ import io
 import sys
 from typing import Any
 
-from bridge.cli.client import Answer, Connection, NodeClient
 from bridge.cli.endpoints import node_connection
-from bridge.cli.options import PROGRAM, Exit, at_least, seconds
-from bridge.cli.progress import Progress, warn
+from bridge.cli.options import at_least, seconds
 from bridge.cli.readers import Browser, Deadline, Printer, QueueReader
-from bridge.cli.retry import RETRY_FOR_S, is_worth_another_try
+from bridge.client.exit_codes import PROGRAM, Exit
+from bridge.client.node_client import Answer, Connection, NodeClient
+from bridge.client.progress import Progress, warn
+from bridge.client.retry import RETRY_FOR_S, is_worth_another_try
 from bridge.errors import BridgeError
 
 _EPILOG = f"""\

@@ -6,7 +6,7 @@ import argparse
 import re
 from typing import Any
 
-from bridge.cli.options import PROGRAM
+from bridge.client.exit_codes import PROGRAM
 from dedup.reconcile.main import EXIT_CODES, INSTALL, add_options, main
 
 _EPILOG = f"""\

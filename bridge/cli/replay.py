@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from bridge.cli.client import NodeClient, Problem, Unreachable
 from bridge.cli.endpoints import operations_connection
-from bridge.cli.options import PROGRAM, Exit
-from bridge.cli.progress import warn
+from bridge.client.exit_codes import PROGRAM, Exit
+from bridge.client.node_client import NodeClient, Problem, Unreachable
+from bridge.client.progress import warn
 from dedup.replay_plan import Entry, InvalidPlan, Plan, parse
 
 #: Positions, and runs of them, that are sent with one call.

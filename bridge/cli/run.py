@@ -6,7 +6,8 @@ import argparse
 import sys
 from typing import Any
 
-from bridge.cli.options import PROGRAM, Exit, settings_path
+from bridge.cli.options import settings_path
+from bridge.client.exit_codes import PROGRAM, Exit
 
 _EPILOG = f"""\
 SIGTERM and SIGINT drain: new work is refused, what was answered "stored" is durable, and what the
@@ -32,7 +33,7 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from bridge.app import run_node  # late: the node and its libraries are not for --help
+    from bridge.node.wiring import run_node  # late: the node and its libraries are not for --help
     from bridge.settings import SettingsInvalid
 
     try:

@@ -20,13 +20,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from bridge.cli.client import NodeClient, address_path
 from bridge.cli.endpoints import node_connection
 from bridge.cli.line_ids import duplicate_id, header_value
-from bridge.cli.lines import Line, LineSplitter, batches
-from bridge.cli.options import PROGRAM, Exit, at_least
-from bridge.cli.progress import Progress, warn
-from bridge.cli.retry import RETRY_FOR_S, persistently
+from bridge.cli.options import at_least
+from bridge.client.exit_codes import PROGRAM, Exit
+from bridge.client.input_lines import Line, LineSplitter, batches
+from bridge.client.node_client import NodeClient, address_path
+from bridge.client.progress import Progress, warn
+from bridge.client.retry import RETRY_FOR_S, persistently
 from bridge.errors import BridgeError
 
 DEFAULT_BATCH: Final = 500

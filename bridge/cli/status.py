@@ -8,10 +8,11 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from bridge.cli.client import NodeClient, Problem, Unreachable
 from bridge.cli.endpoints import node_connection, operations_connection
-from bridge.cli.options import PROGRAM, Exit, named_settings
-from bridge.cli.progress import warn
+from bridge.cli.options import named_settings
+from bridge.client.exit_codes import PROGRAM, Exit
+from bridge.client.node_client import NodeClient, Problem, Unreachable
+from bridge.client.progress import warn
 
 _EPILOG = f"""\
 Asks --operations; with --url, the acceptor there for the addresses, as a client with this token sees them.

@@ -11,7 +11,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bridge.cli.options import PROGRAM, Exit, settings_path
+from bridge.cli.options import settings_path
+from bridge.client.exit_codes import PROGRAM, Exit
 
 if TYPE_CHECKING:
     from bridge.settings.bridges import Bridge

@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from bridge.private_files import opener
+from bridge.runtime.private_files import opener
 
 
 class LastNumber:

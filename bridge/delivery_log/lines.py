@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import msgspec
 
-from bridge import runs as run_arithmetic
-from bridge.replays import planned_stream
-from bridge.runs import Runs
+from bridge.messages import positions as run_arithmetic
+from bridge.messages.positions import Runs
+from bridge.messages.stream_names import planned_stream
 
 #: Version of the line's format.
 VERSION: Final = 1

@@ -6,9 +6,9 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from bridge.crash_points import crash_point
 from bridge.delivery_log import lines as line_format
-from bridge.private_files import mode_in
+from bridge.runtime.fault_injection import crash_point
+from bridge.runtime.private_files import mode_in
 
 
 class OpenSegment:

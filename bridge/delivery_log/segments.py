@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from bridge import logs
-from bridge.clock import Clock, SystemClock
-from bridge.crash_points import crash_point
 from bridge.delivery_log.ageing import AgeClock
 from bridge.delivery_log.last_number import LastNumber, sync_directory
 from bridge.delivery_log.open_segment import OpenSegment, cut_torn_end
 from bridge.errors import DeliveryLogFailed
-from bridge.file_lock import FileLock, LockHeld
-from bridge.private_files import make_directory
+from bridge.runtime import logs
+from bridge.runtime.clock import Clock, SystemClock
+from bridge.runtime.fault_injection import crash_point
+from bridge.runtime.file_lock import FileLock, LockHeld
+from bridge.runtime.private_files import make_directory
 
 #: Ending of a file that is complete, and of the one that is being written.
 CLOSED: Final = ".jsonl"

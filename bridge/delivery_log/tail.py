@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from bridge.delivery_log.segments import LogFile, SegmentWriter
-from bridge.private_files import opener
+from bridge.runtime.private_files import opener
 
 #: Bytes read at once; one line may be longer.
 READ_BYTES: Final = 256 * 1024

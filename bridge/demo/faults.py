@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from bridge.cli.client import NodeClient
+from bridge.client.node_client import NodeClient
 from bridge.demo.nodes import LOOK_AGAIN_S, DemoFailed, Node, address_status, queued
 from bridge.demo.proxy import LinkProxy
 from bridge.demo.traffic import Traffic

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bridge.cli.client import NodeClient, Problem, Unreachable
+from bridge.client.node_client import NodeClient, Problem, Unreachable
 from bridge.demo.nodes import LOOK_AGAIN_S, DemoFailed, NodeProcess
 from bridge.demo.ports import HOST
 

@@ -16,14 +16,15 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from bridge.demo.compare import Comparison, Proof
+from bridge.demo.kafka_clusters import DemoCluster, DemoRecord, DemoSender
 from bridge.demo.kafka_relays import Relay, Route, owner
 from bridge.demo.nodes import LOOK_AGAIN_S, DemoFailed
 from bridge.demo.ports import free_ports
 from bridge.demo.rows import Row
 from bridge.demo.stage import STILL_FOR_S, Stage, ended, together
 from bridge.errors import BridgeError
-from bridge.kafka.demo import DemoCluster, DemoRecord, DemoSender
-from bridge.kafka.identity import group_id, journal_topic, progress_group
+from bridge.kafka.records.identity import progress_group
+from bridge.settings.kafka_names import group_id, journal_topic
 
 #: Where `make kafka-up` starts its two clusters.
 SOURCE: Final = "127.0.0.1:19092"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from bridge.cli.client import Connection, NodeClient, Problem, Unreachable, address_path
+from bridge.client.node_client import Connection, NodeClient, Problem, Unreachable, address_path
 from bridge.demo.ports import HOST
 from bridge.errors import BridgeError
 

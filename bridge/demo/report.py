@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bridge.cli.options import Exit
+from bridge.client.exit_codes import Exit
 
 
 def logs_in(directory: Path) -> list[Path]:

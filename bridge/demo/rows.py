@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from bridge.cli.lines import Line, LineSplitter
+from bridge.client.input_lines import Line, LineSplitter
 from bridge.errors import BridgeError
 
 #: The data set that comes with the package: in a checkout a link to the file in examples/.

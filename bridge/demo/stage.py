@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from bridge.cli.progress import Progress, warn
+from bridge.client.progress import Progress, warn
 from bridge.demo.compare import Proof
 from bridge.demo.nodes import NodeProcess
 from bridge.demo.report import copy_logs, logs_in, reconcile

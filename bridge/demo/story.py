@@ -7,8 +7,8 @@ import time
 import uuid
 from typing import Any, Final
 
-from bridge.cli.client import NodeClient, address_path
-from bridge.cli.retry import persistently
+from bridge.client.node_client import NodeClient, address_path
+from bridge.client.retry import persistently
 from bridge.demo.compare import Comparison, Proof
 from bridge.demo.faults import Faults
 from bridge.demo.nodes import (

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final
 
-from bridge.cli.client import NodeClient, address_path
-from bridge.cli.retry import persistently
+from bridge.client.node_client import NodeClient, address_path
+from bridge.client.retry import persistently
 from bridge.demo.nodes import ADDRESS
 from bridge.demo.rows import Row
 from bridge.errors import BridgeError

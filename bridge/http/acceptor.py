@@ -18,7 +18,7 @@ from bridge.http.meter import HttpMeter
 from bridge.http.queues import Queues
 from bridge.http.router import Router
 from bridge.http.transactions import Transactions
-from bridge.store import Store
+from bridge.journal.values.store import Store
 
 #: Takes over a request for ``/v1/link``, or beneath it, from a caller that may open one; returns when it has
 #: ended.

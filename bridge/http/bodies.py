@@ -13,7 +13,7 @@ from bridge.http.answers import JSON, MSGPACK, Answer, answer
 from bridge.http.codec import Decoder, json_messages, msgpack_messages
 from bridge.http.connection import take
 from bridge.http.problems import UnsupportedMediaType
-from bridge.store import Delivered
+from bridge.journal.values.store import Delivered
 
 #: A body of settings for a queue, a lease or a cache, in bytes.
 SMALL_BODY_BYTES_MAX: Final = 65_536

@@ -1,4 +1,4 @@
-"""Message bodies of the HTTP calls: what JSON and msgpack hold, to and from `bridge.message`.
+"""Message bodies of the HTTP calls: what JSON and msgpack hold, to and from `bridge.messages.message`.
 
 JSON carries text; bytes that are not UTF-8 become ``"body-base64"`` or ``{"base64": "..."}``.
 msgpack has the same keys with `bin` values, and takes text too. Decoders and encoders are typed
@@ -15,8 +15,8 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from bridge.errors import BridgeError, InvalidDuplicateId, Malformed
-from bridge.message import Header
-from bridge.store import Delivered
+from bridge.journal.values.store import Delivered
+from bridge.messages.message import Header
 
 #: Milliseconds since the epoch; the upper bound is what a signed 64-bit column holds.
 Timestamp = Annotated[int, Meta(ge=0, le=2**63 - 1)]

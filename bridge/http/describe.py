@@ -7,12 +7,12 @@ from typing import Any
 
 from aiohttp import web
 
-from bridge.addresses import check_readable
 from bridge.http.answers import Answer, answer
 from bridge.http.bodies import Query, page, wants_msgpack
 from bridge.http.guard import Principal
 from bridge.http.problems import Forbidden
-from bridge.store import AddressStatus, QueueStatus, Store
+from bridge.journal.values.store import AddressStatus, QueueStatus, Store
+from bridge.messages.addresses import check_readable
 
 #: A bridge's state and its messages in flight, by its name.
 BridgeState = Callable[[str], tuple[str, int]]

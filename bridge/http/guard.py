@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from aiohttp import hdrs, web
 
-from bridge.addresses import matches
 from bridge.http.problems import Forbidden, OriginRefused, Unauthenticated
+from bridge.messages.addresses import matches
 
 #: What a loopback listener is called by. Any other Host is a web page's trick (DNS rebinding).
 LOOPBACK_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
@@ -32,7 +32,7 @@ class User:
     token: str = ""
     #: Common or alternative name of a client certificate; empty: none.
     certificate_name: str = ""
-    #: Wildcards of addresses (`bridge.addresses.matches`).
+    #: Wildcards of addresses (`bridge.messages.addresses.matches`).
     #: None: none, but for a link, which delivers to every address.
     send: Sequence[str] | None = None
     receive: Sequence[str] = ()

@@ -10,7 +10,6 @@ from typing import Final
 import structlog
 from aiohttp import web
 
-from bridge.clock import Clock
 from bridge.http.answers import Answer, answer
 from bridge.http.bodies import read_value, wants_msgpack
 from bridge.http.codec import Decoder
@@ -21,7 +20,8 @@ from bridge.link.machine import Ending
 from bridge.link.receiving import NodeIdentity
 from bridge.link.room import LinkRoom
 from bridge.link.socket import serve_link
-from bridge.ports import Target
+from bridge.relay.ports import Target
+from bridge.runtime.clock import Clock
 
 _QUESTION: Final = Decoder(Question)
 _log: Final = structlog.get_logger(__name__)

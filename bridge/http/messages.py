@@ -7,8 +7,6 @@ from typing import Final
 
 from aiohttp import web
 
-from bridge.addresses import check_name, check_readable
-from bridge.crash_points import crash_point
 from bridge.errors import Malformed, NotFound
 from bridge.http.answers import MSGPACK, OCTETS, Answer, encode_msgpack, no_content
 from bridge.http.bodies import Query, is_whole_number, page, read_body, shown
@@ -22,8 +20,10 @@ from bridge.http.limits import (
     Limits,
 )
 from bridge.http.send_headers import SendHeaders
-from bridge.message import Message
-from bridge.store import Store, Submission, Transaction
+from bridge.journal.values.store import Store, Submission, Transaction
+from bridge.messages.addresses import check_name, check_readable
+from bridge.messages.message import Message
+from bridge.runtime.fault_injection import crash_point
 
 _DUPLICATE: Final = b'{"verdict":"duplicate"}'
 #: A stored content-type that can stand in a header: it came from a client, control characters and all.

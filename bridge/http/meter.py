@@ -7,10 +7,10 @@ from typing import Final
 
 from aiohttp import web
 
-from bridge import logs
 from bridge.errors import BridgeError
 from bridge.http.router import Kind
-from bridge.metrics import Histogram
+from bridge.runtime import logs
+from bridge.runtime.metrics import Histogram
 
 #: Why a caller is turned away before it does anything.
 REFUSED: Final = ("FORBIDDEN", "ORIGIN_REFUSED", "UNAUTHENTICATED")

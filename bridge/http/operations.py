@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 import structlog
 from aiohttp import web
 
-from bridge.addresses import check_name, check_readable
 from bridge.errors import BridgeError, JournalUnavailable, NotFound
 from bridge.http import codec
 from bridge.http.answers import TEXT, Answer, answer, no_content
@@ -24,9 +23,10 @@ from bridge.http.listener import Bound, Listener
 from bridge.http.meter import HttpMeter
 from bridge.http.replaying import replay_plan
 from bridge.http.router import Handler, Router
-from bridge.letter_desk import Letter, LetterDesk
-from bridge.replay_desk import ReplayDesk
-from bridge.store import Store
+from bridge.journal.dead_letters import Letter, LetterDesk
+from bridge.journal.values.store import Store
+from bridge.messages.addresses import check_name, check_readable
+from bridge.replay.plans import ReplayDesk
 
 #: The text exposition format of Prometheus, version 0.0.4.
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"

@@ -9,7 +9,6 @@ from typing import Any, Final
 import structlog
 from aiohttp import web
 
-from bridge.addresses import check_name
 from bridge.errors import Malformed, TooBusy
 from bridge.http import codec
 from bridge.http.answers import Answer, answer, no_content
@@ -24,7 +23,8 @@ from bridge.http.limits import (
     PAGE_BYTES_MAX,
     WAIT_MS_MAX,
 )
-from bridge.store import Acknowledgement, Page, Store
+from bridge.journal.values.store import Acknowledgement, Page, Store
+from bridge.messages.addresses import check_name
 
 _QUEUE: Final = codec.Decoder(codec.QueueRequest)
 _LEASE: Final = codec.Decoder(codec.LeaseRequest)

@@ -7,15 +7,15 @@ from typing import Annotated, Any, Final
 from aiohttp import web
 from msgspec import Meta, Struct
 
-from bridge import runs as run_arithmetic
 from bridge.errors import JournalUnavailable, Malformed
 from bridge.http.answers import Answer, answer
 from bridge.http.bodies import Query, read_value, wants_msgpack
 from bridge.http.codec import Decoder, Position
 from bridge.http.guard import Principal
-from bridge.replay_desk import POSITIONS_AT_ONCE, ReplayDesk
-from bridge.resending import Resent, Wanted
-from bridge.runs import Runs
+from bridge.messages import positions as run_arithmetic
+from bridge.messages.positions import Runs
+from bridge.replay.plans import POSITIONS_AT_ONCE, ReplayDesk
+from bridge.replay.sending import Resent, Wanted
 
 #: Bytes of a request: `POSITIONS_AT_ONCE` positions, none beside another, with room to spare.
 BODY_MOST: Final = 1024 * 1024

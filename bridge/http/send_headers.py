@@ -12,7 +12,7 @@ from typing import ClassVar, Final
 from bridge.errors import InvalidDuplicateId, Malformed
 from bridge.http.answers import MSGPACK
 from bridge.http.bodies import encoded
-from bridge.message import Header
+from bridge.messages.message import Header
 
 #: Every usual header that says nothing about the message, so that few reach the tests of prefixes.
 _IGNORED: Final = frozenset(

@@ -9,8 +9,6 @@ from typing import Any, Final
 from aiohttp import web
 from msgspec import UNSET
 
-from bridge.addresses import check_name
-from bridge.crash_points import crash_point
 from bridge.errors import InvalidDuplicateId, Malformed, MessageTooLarge
 from bridge.http.answers import Answer, answer
 from bridge.http.bodies import read_content, wants_msgpack
@@ -34,8 +32,10 @@ from bridge.http.limits import (
     Limits,
 )
 from bridge.http.send_headers import check_id
-from bridge.message import Header, Message, headers_size
-from bridge.store import Acknowledgement, Store, Submission, Transaction
+from bridge.journal.values.store import Acknowledgement, Store, Submission, Transaction
+from bridge.messages.addresses import check_name
+from bridge.messages.message import Header, Message, headers_size
+from bridge.runtime.fault_injection import crash_point
 
 _Given = JsonTransaction | MsgpackTransaction | JsonParts | MsgpackParts
 _DECODER: Final = Decoder(JsonTransaction, MsgpackTransaction)

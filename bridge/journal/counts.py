@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from bridge.errors import DuplicateIdRejected
-from bridge.journal.units import CommitUnit, DeliverUnit, Unit
-from bridge.ports import Receipt
+from bridge.journal.rules.commands import CommitUnit, DeliverUnit, Unit
+from bridge.relay.ports import Receipt
 from dedup.verdict import Verdict
 
 

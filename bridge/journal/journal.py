@@ -1,7 +1,7 @@
 """The journal: a node's embedded store, as the event loop sees it.
 
 Everything that changes goes as a unit to the writer's thread and comes back after COMMIT; everything
-that reads runs in a reader's thread. Implements `bridge.store.Store`.
+that reads runs in a reader's thread. Implements `bridge.journal.values.store.Store`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
-from bridge.block import encode_message
-from bridge.clock import Clock, SystemClock
 from bridge.errors import (
     AddressNotFound,
     JournalUnavailable,
@@ -23,18 +21,10 @@ from bridge.errors import (
     TooBusy,
     described,
 )
-from bridge.journal import measures, reader
+from bridge.journal import measures
 from bridge.journal.counts import Counts
-from bridge.journal.database import FILE_NAME, CannotGrow, DirectoryLock
 from bridge.journal.notices import Notices
-from bridge.journal.opening import Identity, prepare
-from bridge.journal.options import INBOX_BYTES, JournalOptions
-from bridge.journal.outbox_lines import read_lines
-from bridge.journal.pages import PageSize
-from bridge.journal.reading_threads import Readers, readable
-from bridge.journal.room import Room
-from bridge.journal.stored import END
-from bridge.journal.units import (
+from bridge.journal.rules.commands import (
     CacheUnit,
     CommitUnit,
     DeleteAddressUnit,
@@ -46,8 +36,26 @@ from bridge.journal.units import (
     Told,
     Unit,
 )
-from bridge.journal.writer import Writer
-from bridge.store import Acknowledgement, AddressStatus, Committed, Delivered, Page, Transaction
+from bridge.journal.sqlite import reader
+from bridge.journal.sqlite.database import FILE_NAME, CannotGrow, DirectoryLock
+from bridge.journal.sqlite.outbox_lines import read_lines
+from bridge.journal.sqlite.pages import PageSize
+from bridge.journal.sqlite.reading_threads import Readers, readable
+from bridge.journal.values.options import INBOX_BYTES, JournalOptions
+from bridge.journal.values.store import (
+    Acknowledgement,
+    AddressStatus,
+    Committed,
+    Delivered,
+    Page,
+    Transaction,
+)
+from bridge.journal.values.stored_block import END
+from bridge.journal.writer.disk_full import Room
+from bridge.journal.writer.opening import Identity, prepare
+from bridge.journal.writer.writer import Writer
+from bridge.messages.block import encode_message
+from bridge.runtime.clock import Clock, SystemClock
 
 U = TypeVar("U", bound=Unit)
 P = ParamSpec("P")
@@ -194,10 +202,10 @@ class Journal:
         """Until when a unit that begins now may be held."""
         return self.clock.monotonic_ms() + self.options.call_timeout_ms
 
-    # -- bridge.store.Store ------------------------------------------------------------------------
+    # -- bridge.journal.values.store.Store ---------------------------------------------------------
 
     async def commit(self, transaction: Transaction) -> Committed:
-        """Store a transaction (see `bridge.store.Store.commit`)."""
+        """Store a transaction (see `bridge.journal.values.store.Store.commit`)."""
         encoded = [encode_message(submission.message) for submission in transaction.submissions]
         size = sum(map(len, encoded))
         waiting = self._waiting_bytes - self._writer.held_bytes
@@ -224,7 +232,7 @@ class Journal:
     async def lease(
         self, address: str, queue: str, *, most: int, wait_ms: int, lease_ms: int, most_bytes: int
     ) -> Page:
-        """The next messages nobody has leased (see `bridge.store.Store.lease`)."""
+        """The next messages nobody has leased (see `bridge.journal.values.store.Store.lease`)."""
         until_ms = self.clock.monotonic_ms() + wait_ms
         while True:
             changed = self.notices.changed(address)

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from bridge.journal.database import FILE_NAME
-from bridge.journal.reserve import disk_bytes, free_bytes
-from bridge.journal.state import State
+from bridge.journal.rules.state import State
+from bridge.journal.sqlite.database import FILE_NAME
+from bridge.journal.sqlite.reserve import disk_bytes, free_bytes
 
 
 class IdCacheStatus(NamedTuple):

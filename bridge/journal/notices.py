@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from weakref import WeakValueDictionary
 
-from bridge.journal.units import Told
+from bridge.journal.rules.commands import Told
 
 
 class Notices:

@@ -9,20 +9,20 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 
-from bridge import hops
-from bridge.batch import Batch
-from bridge.crash_points import crash_point
 from bridge.errors import JournalFailed, JournalUnavailable, SourceGap
-from bridge.gaps import Gaps
-from bridge.journal import reader
-from bridge.journal.cutting import Cutter
+from bridge.journal.batching import Cutter
 from bridge.journal.journal import Journal
-from bridge.journal.past import read_past
-from bridge.journal.stored import END, StoredBlock
-from bridge.journal.units import BeginUnit, SettleUnit
-from bridge.ports import Bounds, Receipt, Remembered, Stream, StreamState
-from bridge.replays import source_address
-from bridge.witness import ADVICE, check_past
+from bridge.journal.rules.commands import BeginUnit, SettleUnit
+from bridge.journal.sqlite import reader
+from bridge.journal.sqlite.history import read_past
+from bridge.journal.values.stored_block import END, StoredBlock
+from bridge.messages import hops
+from bridge.messages.batch import Batch
+from bridge.messages.stream_names import source_address
+from bridge.relay.divergence import ADVICE, check_past
+from bridge.relay.gaps import Gaps
+from bridge.relay.ports import Bounds, Receipt, Remembered, Stream, StreamState
+from bridge.runtime.fault_injection import crash_point
 from dedup.verdict import Verdict
 
 P = ParamSpec("P")
@@ -63,7 +63,7 @@ class _Place:
 
 
 class JournalSource:
-    """Implements `bridge.ports.Source` for one bridge on this node's journal."""
+    """Implements `bridge.relay.ports.Source` for one bridge on this node's journal."""
 
     def __init__(  # noqa: PLR0913 - each by its name, as the settings have them
         self,
@@ -138,7 +138,7 @@ class JournalSource:
         }
 
     async def begin(self, stream: str, at: int, store: str) -> None:
-        """Move the bridge's queue to `at` and remember `store` (see `bridge.ports.Source.begin`).
+        """Move the bridge's queue to `at` and remember `store` (see `bridge.relay.ports.Source.begin`).
 
         Raises:
             SourceGap: there is no such stream, or it ends before `at`. JournalUnavailable: try again.

@@ -8,17 +8,18 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bridge import runs as run_arithmetic
-from bridge.addresses import check_name
-from bridge.batch import Batch
 from bridge.errors import InvalidAddress, JournalUnavailable, Stopping, TargetRefused, TargetUnavailable
-from bridge.journal.arrivals import Came
-from bridge.journal.held import disjoint, positions_of, read_held
 from bridge.journal.journal import Journal
-from bridge.journal.owners import THIS_NODE, Caller
-from bridge.journal.units import DeliverUnit, OpenUnit, Unit
-from bridge.ports import LETTERS, Opened, Receipt, Stream, StreamState
-from bridge.replays import is_forced, is_replay, planned_stream
+from bridge.journal.rules.arrivals import Came
+from bridge.journal.rules.commands import DeliverUnit, OpenUnit, Unit
+from bridge.journal.rules.owners import THIS_NODE, Caller
+from bridge.journal.sqlite.known_messages import read_held
+from bridge.messages import positions as run_arithmetic
+from bridge.messages.addresses import check_name
+from bridge.messages.batch import Batch
+from bridge.messages.origins import disjoint, positions_of
+from bridge.messages.stream_names import is_forced, is_replay, planned_stream
+from bridge.relay.ports import LETTERS, Opened, Receipt, Stream, StreamState
 
 #: Longest that a batch is held until there is room (BLOCK, full disk); less where `call-timeout` is less.
 #: Receipts are in order over all streams of a link: a full address must not hold up the others for long.
@@ -34,7 +35,9 @@ class _Open:
 
 
 class JournalTarget:
-    """Implements `bridge.ports.Target` for one bridge; the rules are `bridge.journal.relayed`'s."""
+    """Implements `bridge.relay.ports.Target` for one bridge; the rules are
+    `bridge.journal.rules.bridge_batches`'s.
+    """
 
     def __init__(
         self,
@@ -152,7 +155,9 @@ class JournalTarget:
         )
 
     def _came(self, identity: str) -> Came:
-        """Whether what comes are dead letters: a slash is in no bridge's name (`bridge.dead_letters`)."""
+        """Whether what comes are dead letters: a slash is in no bridge's name
+        (`bridge.relay.dead_letters`).
+        """
         if "/" not in self._bridge or not identity.endswith(LETTERS):
             return Came.RELAYED
         return Came.BURIED_HERE if self._caller.principal == THIS_NODE else Came.BURIED

@@ -1,6 +1,6 @@
-"""Kafka at both ends. Of `bridge`, only this package imports aiokafka (docs/architecture.md).
+"""Kafka at both ends. Of `bridge`, only this package and the demo import aiokafka (docs/architecture.md).
 
-`identity` names things, `connection` makes clients, `metadata` asks what the cluster is now; `source` and
-`target` are the two ports; `journal_topic` keeps what a target remembers; `group_ownership` says which lanes
-are this process's, and `bridge.lanes` runs them.
+`client` reaches a cluster, `records` turns messages into records and back; `source` and `target` are the two
+ports; `journal_topic` keeps what a target remembers, `recovery` ends what brokers have left open; `lanes`
+says which lanes are this process's, and `bridge.relay.lanes` runs them; `replay` reads again what was sent.
 """

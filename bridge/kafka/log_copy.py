@@ -16,9 +16,9 @@ import structlog
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError, UnknownTopicOrPartitionError, for_code
 
 from bridge.delivery_log import SegmentWriter, Tail
-from bridge.kafka import producers
-from bridge.kafka.connection import KafkaConnection
-from bridge.kafka.metadata import ClusterClient
+from bridge.kafka.client import producers
+from bridge.kafka.client.connection import KafkaConnection
+from bridge.kafka.client.metadata import ClusterClient
 
 #: How often it is looked for new lines.
 LOOK_INTERVAL_MS: Final = 1_000

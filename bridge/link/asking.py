@@ -12,16 +12,16 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from bridge.block import Origin
 from bridge.errors import TargetUnavailable
-from bridge.journal.held import by_stream, overlaps
 from bridge.link import limits
 from bridge.link.socket import Endpoint, post
+from bridge.messages.block import Origin
+from bridge.messages.origins import by_stream, overlaps
 
 #: Where a node answers, and how large a question may be, in bytes.
 PATH: Final = f"{limits.PATH}/held"
 QUESTION_MOST: Final = 4 * limits.MIB
-#: Messages of one question: a plan sends at most 10,000 positions at a time (`bridge.replay_desk`).
+#: Messages of one question: a plan sends at most 10,000 positions at a time (`bridge.replay.plans`).
 ENTRIES_MOST: Final = 16 * limits.KIB
 #: Messages of an answer; an address may hold one several times.
 HELD_MOST: Final = 1024 * limits.KIB

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from bridge import runs as run_arithmetic
-from bridge.batch import Batch
-from bridge.block import Block, Origin, encode_message
-from bridge.hops import HOP_BYTES, HOPS_MOST, Hops
 from bridge.link import limits
 from bridge.link.frames import BatchFrame, BrokenFrame, ReceiptFrame, clipped
-from bridge.ports import Receipt
-from bridge.runs import Runs
+from bridge.messages import positions as run_arithmetic
+from bridge.messages.batch import Batch
+from bridge.messages.block import Block, Origin, encode_message
+from bridge.messages.hops import HOP_BYTES, HOPS_MOST, Hops
+from bridge.messages.positions import Runs
+from bridge.relay.ports import Receipt
 
 #: A block's body begins with a msgpack array32: 0xdd and the number of messages, big-endian.
 _BODY_HEADER_BYTES = 5
@@ -74,7 +74,8 @@ def to_batch(frame: BatchFrame, stream: str) -> Batch:
 def _block(frame: BatchFrame) -> Block:
     """The block in a frame, its body's head and size held against the frame's fields.
 
-    Whether its messages can be read is asked where it is stored (`bridge.journal.relayed`), off the loop.
+    Whether its messages can be read is asked where it is stored (`bridge.journal.rules.bridge_batches`), off
+    the loop.
     """
     head = frame.body[:_BODY_HEADER_BYTES]
     if head != b"\xdd" + min(frame.count, 2**32 - 1).to_bytes(4, "big"):

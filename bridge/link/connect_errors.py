@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Mapping
 from typing import Final
 
-from bridge.tls import Fault, fault
+from bridge.runtime.tls import Fault, fault
 
 _SENTENCES: Final = {
     Fault.AUTHORITY: "the node's certificate is not trusted ({}); see ca, the authorities to trust",

@@ -8,11 +8,11 @@ from typing import Any, Final, Protocol
 
 import structlog
 
-from bridge.clock import Clock
-from bridge.crash_points import crash_point
 from bridge.link.codec import encode
 from bridge.link.frames import AnyFrame, BatchFrame, CloseCode, OpenStream, ReceiptFrame
 from bridge.link.machine import LinkState, Machine, Now
+from bridge.runtime.clock import Clock
+from bridge.runtime.fault_injection import crash_point
 
 _log: Final = structlog.get_logger(__name__)
 

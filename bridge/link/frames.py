@@ -13,11 +13,11 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from bridge.block import IndexedId, Origin
 from bridge.errors import Malformed
-from bridge.hops import HopsRun
 from bridge.link import limits
-from bridge.runs import Run
+from bridge.messages.block import IndexedId, Origin
+from bridge.messages.hops import HopsRun
+from bridge.messages.positions import Run
 from dedup.verdict import Verdict
 
 
@@ -149,7 +149,7 @@ class BatchFrame(Frame, frozen=True, tag="BATCH"):
     origins: Annotated[tuple[Origin, ...], _ENTRIES]
     #: The block's body; empty for coverage alone.
     body: bytes
-    #: Through which bridges the messages have come, as runs; empty: none (`bridge.hops`).
+    #: Through which bridges the messages have come, as runs; empty: none (`bridge.messages.hops`).
     hops: Annotated[tuple[HopsRun, ...], _ENTRIES] = ()
     #: Of a replay plan: positions whose message others equal, and how many of them the target should have.
     copies: Annotated[tuple[tuple[int, int], ...], _ENTRIES] = ()

@@ -8,15 +8,15 @@ from typing import Final
 
 import structlog
 
-from bridge.batch import Batch
-from bridge.clock import Clock
 from bridge.errors import BridgeError
 from bridge.link.driver import Driver, Socket
 from bridge.link.frames import CloseCode, Hello
 from bridge.link.receiver import Receiver
 from bridge.link.receiving import Delivering, Event, Greeted, Opening
 from bridge.link.room import LinkRoom
-from bridge.ports import Receipt, Target
+from bridge.messages.batch import Batch
+from bridge.relay.ports import Receipt, Target
+from bridge.runtime.clock import Clock
 
 _log: Final = structlog.get_logger(__name__)
 

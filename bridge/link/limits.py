@@ -20,7 +20,7 @@ NUMBER_MOST: Final = 2**53
 CHECKSUM_MOST: Final = 2**32 - 1
 #: Characters of a node's, bridge's or store's name, and of a run.
 NAME_MOST: Final = 255
-#: Characters of a run: a name, or which positions have a dead letter (`bridge.dead_letters`), as runs.
+#: Characters of a run: a name, or which positions have a dead letter (`bridge.relay.dead_letters`), as runs.
 RUN_MOST: Final = 16 * KIB
 #: Characters of an address.
 ADDRESS_MOST: Final = 249

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from bridge.batch import Batch
-from bridge.clock import Clock, SystemClock
 from bridge.errors import TargetUnavailable
 from bridge.link.codec import check
 from bridge.link.driver import Driver, Socket, now
@@ -15,7 +13,9 @@ from bridge.link.machine import LinkState
 from bridge.link.sender import Sender
 from bridge.link.socket import Endpoint, connect
 from bridge.link.tickets import GREETING
-from bridge.ports import Opened, Receipt, Stream
+from bridge.messages.batch import Batch
+from bridge.relay.ports import Opened, Receipt, Stream
+from bridge.runtime.clock import Clock, SystemClock
 
 
 class NodeTarget:

@@ -36,7 +36,7 @@ from bridge.link.receiving import (
     Stage,
 )
 from bridge.link.room import LinkRoom
-from bridge.ports import LETTERS, Receipt, Stream, StreamState
+from bridge.relay.ports import LETTERS, Receipt, Stream, StreamState
 from dedup.verdict import Verdict
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from bridge.batch import Batch
 from bridge.errors import BridgeError
 from bridge.link import limits
 from bridge.link.frames import Hello, Welcome
 from bridge.link.machine import StreamGate
-from bridge.ports import Receipt, Stream
+from bridge.messages.batch import Batch
+from bridge.relay.ports import Receipt, Stream
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from bridge.batch import Batch
 from bridge.errors import BridgeError, TargetUnavailable
 from bridge.link import carry, limits
 from bridge.link.clock_offset import MEASURE_INTERVAL_MS
@@ -31,7 +30,8 @@ from bridge.link.frames import (
 from bridge.link.machine import HALTED_REASON, TAKEN, LinkState, Machine, Now, StreamGate
 from bridge.link.sending import OwnAnswer, SentBatch, SentStream, error_of
 from bridge.link.tickets import Answered, Tickets
-from bridge.ports import Receipt, Stream, StreamState
+from bridge.messages.batch import Batch
+from bridge.relay.ports import Receipt, Stream, StreamState
 from dedup.verdict import Verdict
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from bridge.batch import Batch
 from bridge.errors import BridgeError, Fenced, OutOfSequence, TargetRefused, TargetUnavailable
 from bridge.link.frames import CloseCode
 from bridge.link.machine import Ending, StreamGate
+from bridge.messages.batch import Batch
 from dedup.verdict import Verdict
 
 

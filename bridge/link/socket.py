@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 import aiohttp
 from aiohttp import web
 
-from bridge.clock import Clock, SystemClock
 from bridge.errors import BridgeError, Malformed, TargetRefused, TargetUnavailable
 from bridge.link import limits
 from bridge.link.connect_errors import NO_ANSWER, said
@@ -26,7 +25,8 @@ from bridge.link.machine import Ending
 from bridge.link.receiver import Receiver
 from bridge.link.receiving import NodeIdentity
 from bridge.link.room import LinkRoom
-from bridge.ports import Target
+from bridge.relay.ports import Target
+from bridge.runtime.clock import Clock, SystemClock
 
 #: How long a WebSocket's own closing may take at either end, seconds.
 _CLOSE_S: Final = 1.0

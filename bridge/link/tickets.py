@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from bridge.link.frames import Welcome
-from bridge.ports import Opened, Receipt, StreamState
+from bridge.relay.ports import Opened, Receipt, StreamState
 
 #: The ticket of the handshake.
 GREETING: Final = 0

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from bridge.addresses import matches
+from bridge.messages.addresses import matches
 from bridge.settings.fields import (
     AddressName,
     CountOrNone,

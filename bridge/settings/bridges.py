@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, ValidationInfo
 
-from bridge.kafka import identity
-from bridge.settings import selectors
+from bridge.settings import kafka_names, selectors
 from bridge.settings.connectors import JOURNAL
 from bridge.settings.fields import (
     Attempts,
@@ -156,12 +155,12 @@ class Bridge(Table):
     @property
     def own_topic(self) -> str:
         """The journal topic at a Kafka target: `journal-topic`, or its default."""
-        return self.journal_topic or identity.journal_topic(self.name)
+        return self.journal_topic or kafka_names.journal_topic(self.name)
 
     @property
     def own_group(self) -> str:
         """The consumer group of a Kafka source: `group-id`, or its default."""
-        return self.group_id or identity.group_id(self.name)
+        return self.group_id or kafka_names.group_id(self.name)
 
     @property
     def guarantee(self) -> Guarantee:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationInfo
 
-from bridge.hops import HOPS_MOST
+from bridge.messages.hops import HOPS_MOST
 from bridge.settings import names, selectors, units
 
 #: Longest message and batch: SQLite holds at most 1,000,000,000 bytes in a row, block and IDs together.

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from bridge.addresses import NAME_LENGTH_MAX
-from bridge.secret_values import HIDDEN
+from bridge.messages.addresses import NAME_LENGTH_MAX
+from bridge.runtime.secret_values import HIDDEN
 from bridge.settings import names, urls
 from bridge.settings.bridges import Bridge
 from bridge.settings.connectors import JOURNAL, OWN_KAFKA_OPTIONS, Connector, Kafka

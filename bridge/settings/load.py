@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from bridge.secret_values import HIDDEN, is_secret
+from bridge.runtime.secret_values import HIDDEN, is_secret
 from bridge.settings.checks import check
 from bridge.settings.interpolate import Interpolated, interpolate
 from bridge.settings.later import LATER, Later, find_later

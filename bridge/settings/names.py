@@ -1,4 +1,5 @@
-"""Names and wildcard patterns as settings may write them; `bridge.addresses` knows their meaning. Pure.
+"""Names and wildcard patterns as settings may write them; `bridge.messages.addresses` knows their meaning.
+Pure.
 
 Wildcards are Artemis's (manual, chapter "Wildcard Syntax"): '.' separates words, '*' stands for one
 word, '#' for any number of words, none included.
@@ -9,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from bridge.addresses import NAME_LENGTH_MAX, PATH_SEGMENTS, is_own
+from bridge.messages.addresses import NAME_LENGTH_MAX, PATH_SEGMENTS, is_own
 
 _NAME: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{NAME_LENGTH_MAX}}}")
 _WORD: Final = re.compile(r"[$A-Za-z0-9_-]*")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from bridge.errors import BridgeError
-from bridge.secret_values import without_secrets
+from bridge.runtime.secret_values import without_secrets
 from bridge.settings.paths import KeyPath
 
 #: Longest value that a problem shows; the rest is cut off.

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Final
 
-from bridge.addresses import is_own
-from bridge.kafka.identity import is_hidden
+from bridge.messages.addresses import is_own
+from bridge.settings.kafka_names import is_hidden
 from bridge.settings.names import check_address
 
 #: Stands for the source address in `forwarding-address`.

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from bridge.runtime.tls import Role, TlsFiles, problems
 from bridge.settings.connectors import Connector, Kafka
 from bridge.settings.listeners import Acceptor
 from bridge.settings.model import Settings
 from bridge.settings.paths import KeyPath
 from bridge.settings.problems import Finding
-from bridge.tls import Role, TlsFiles, problems
 
 ACCEPTOR_KEYS: Final[Mapping[Role, str]] = {
     "authorities": "client-ca",

@@ -7,7 +7,7 @@ import re
 import tomllib
 from typing import Any, Final
 
-from bridge.secret_values import HIDDEN, is_secret
+from bridge.runtime.secret_values import HIDDEN, is_secret
 from bridge.settings.paths import KeyPath, render
 from bridge.settings.problems import NOTHING, Problem, shorten, show
 

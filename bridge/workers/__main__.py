@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bridge.operated import Operated
+    from bridge.relay.operated import Operated
     from bridge.workers.channel import Begin
     from bridge.workers.lines import LinesOut
 
@@ -40,9 +40,9 @@ def main() -> int:
 
 
 def _bridges(path: Path, begin: Begin, lines: LinesOut) -> Mapping[str, Operated]:
-    from bridge import logs
-    from bridge.clock import SystemClock
-    from bridge.kafka_assembly import KafkaAssembly
+    from bridge.assembly.kafka import KafkaAssembly
+    from bridge.runtime import logs
+    from bridge.runtime.clock import SystemClock
     from bridge.settings import load
     from bridge.workers.shared import bridges_in_workers, check_settings
 

@@ -15,8 +15,8 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 
 from bridge.errors import BridgeError
-from bridge.lifecycle import State
-from bridge.pump import Counts
+from bridge.relay.lifecycle import State
+from bridge.relay.pump import Counts
 
 #: Longest line, in bytes. Every message names one bridge at most, so none comes near.
 MOST_LINE_BYTES: Final = 64 * 1024
@@ -77,7 +77,9 @@ class Failed(msgspec.Struct, tag="failed", frozen=True):
 
 
 class Report(msgspec.Struct, tag="report", frozen=True, kw_only=True):
-    """Worker to supervisor: a bridge as this worker has it; `bridge.operated.Operated` says what is what."""
+    """Worker to supervisor: a bridge as this worker has it; `bridge.relay.operated.Operated` says what is
+    what.
+    """
 
     bridge: str
     #: The latest order that is carried out (start and resume: begun); 0: none yet.

@@ -11,9 +11,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 
-from bridge.lanes import STANDBY
-from bridge.lifecycle import Command, State, after
-from bridge.pump import Counts
+from bridge.relay.lanes import STANDBY
+from bridge.relay.lifecycle import Command, State, after
+from bridge.relay.pump import Counts
 from bridge.workers.channel import Report, Want, Wanted
 
 _WANTED = {
@@ -43,7 +43,9 @@ class _Seen:
 
 
 class RemoteBridge:
-    """Implements `bridge.operated.Operated`; its supervisor tells it of workers and what they report."""
+    """Implements `bridge.relay.operated.Operated`; its supervisor tells it of workers and what they
+    report.
+    """
 
     def __init__(self, name: str, tell: Callable[[Want], None]) -> None:
         """`tell` hands an order to every worker that lives."""

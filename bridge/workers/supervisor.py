@@ -14,9 +14,9 @@ from typing import Final
 
 import structlog
 
-from bridge.backoff import Backoff
-from bridge.clock import Clock
 from bridge.delivery_log import WriteLines
+from bridge.relay.backoff import Backoff
+from bridge.runtime.clock import Clock
 from bridge.settings.fields import MOST_WORKERS
 from bridge.workers.channel import Begin, ChannelBroken, Failed, Lines, Ready, Report, Stop, Want
 from bridge.workers.lines import LinesIn

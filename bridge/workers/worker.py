@@ -16,11 +16,11 @@ from typing import Final
 
 import structlog
 
-from bridge import gc_tuning, hangup
 from bridge.errors import BridgeError, Conflict
-from bridge.event_loop import fast_loop
-from bridge.lifecycle import Command, State
-from bridge.operated import Operated
+from bridge.relay.lifecycle import Command, State
+from bridge.relay.operated import Operated
+from bridge.runtime import gc_tuning, hangup
+from bridge.runtime.event_loop import fast_loop
 from bridge.workers.channel import (
     MOST_LANES_NAMED,
     Begin,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
-from bridge.batch import Batch
-from bridge.block import encode_message, pack
-from bridge.dead_letters import DeadLetters
 from bridge.link.frames import Hello
 from bridge.link.node_target import NodeTarget
 from bridge.link.socket import Endpoint
-from bridge.message import Message
-from bridge.ports import Receipt
+from bridge.messages.batch import Batch
+from bridge.messages.block import encode_message, pack
+from bridge.messages.message import Message
+from bridge.relay.dead_letters import DeadLetters
+from bridge.relay.ports import Receipt
 from dedup.verdict import Verdict
 from tests.acceptance.conftest import MakeNode
 from tests.acceptance.nodes import Node, bridge_to, command, eventually, start_together

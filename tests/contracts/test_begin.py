@@ -9,7 +9,7 @@ import pytest
 
 from bridge.errors import SourceGap
 from bridge.journal.journal import Journal
-from bridge.ports import Bounds, Receipt, Remembered
+from bridge.relay.ports import Bounds, Receipt, Remembered
 from dedup.verdict import Verdict
 from tests.contracts.test_source import (
     FakeOrigin,

@@ -11,19 +11,19 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from bridge.batch import Batch
-from bridge.block import encode_message, pack
 from bridge.errors import Fenced, TargetRefused
 from bridge.journal.journal import Journal
-from bridge.journal.options import JournalOptions
 from bridge.journal.target import JournalTarget
+from bridge.journal.values.options import JournalOptions
 from bridge.link import limits
 from bridge.link.frames import Hello
 from bridge.link.node_target import NodeTarget
 from bridge.link.receiving import NodeIdentity
 from bridge.link.socket import Endpoint, serve_link
-from bridge.message import Message
-from bridge.ports import Stream, StreamState, Target
+from bridge.messages.batch import Batch
+from bridge.messages.block import encode_message, pack
+from bridge.messages.message import Message
+from bridge.relay.ports import Stream, StreamState, Target
 from dedup.verdict import Verdict
 from tests.fakes.ends import FakeStore, FakeTarget
 

@@ -13,17 +13,17 @@ from typing import Protocol
 
 import pytest
 
-from bridge import runs as run_arithmetic
-from bridge.batch import Batch
-from bridge.block import encode_message
 from bridge.errors import SourceGap
 from bridge.journal.journal import Journal
-from bridge.journal.options import BridgeQueue, JournalOptions
 from bridge.journal.source import JournalSource
-from bridge.message import Message
-from bridge.ports import Receipt, Remembered, Source, StreamState
-from bridge.store import Submission, Transaction
-from bridge.witness import Diverged
+from bridge.journal.values.options import BridgeQueue, JournalOptions
+from bridge.journal.values.store import Submission, Transaction
+from bridge.messages import positions as run_arithmetic
+from bridge.messages.batch import Batch
+from bridge.messages.block import encode_message
+from bridge.messages.message import Message
+from bridge.relay.divergence import Diverged
+from bridge.relay.ports import Receipt, Remembered, Source, StreamState
 from dedup.verdict import Verdict
 from tests.fakes.backup import copy_journal
 from tests.fakes.ends import FakeJournal, FakeSource

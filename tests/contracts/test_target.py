@@ -12,22 +12,22 @@ from typing import Protocol
 import pytest
 from aiohttp import web
 
-from bridge import runs as run_arithmetic
-from bridge.batch import Batch
-from bridge.block import Block, encode_message, pack
 from bridge.errors import Fenced, OutOfSequence, TargetUnavailable
 from bridge.journal.journal import Journal
-from bridge.journal.options import AddressPolicy, JournalOptions
 from bridge.journal.target import JournalTarget
+from bridge.journal.values.options import AddressPolicy, JournalOptions
+from bridge.journal.values.store import Submission, Transaction
 from bridge.link import limits
 from bridge.link.frames import Hello
 from bridge.link.node_target import NodeTarget
 from bridge.link.receiving import NodeIdentity
 from bridge.link.socket import Endpoint, serve_link
-from bridge.message import Message
-from bridge.ports import Receipt, Stream, StreamState, Target
-from bridge.runs import Runs
-from bridge.store import Submission, Transaction
+from bridge.messages import positions as run_arithmetic
+from bridge.messages.batch import Batch
+from bridge.messages.block import Block, encode_message, pack
+from bridge.messages.message import Message
+from bridge.messages.positions import Runs
+from bridge.relay.ports import Receipt, Stream, StreamState, Target
 from dedup.ids import Stamp
 from dedup.verdict import Verdict
 from tests.fakes.ends import FakeStore, FakeTarget

@@ -6,7 +6,7 @@ import contextlib
 import sqlite3
 from pathlib import Path
 
-from bridge.journal.database import FILE_NAME
+from bridge.journal.sqlite.database import FILE_NAME
 
 
 def copy_journal(directory: Path, copy: Path) -> None:

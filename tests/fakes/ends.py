@@ -13,13 +13,13 @@ import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from bridge import runs as run_arithmetic
-from bridge.batch import Batch
-from bridge.block import encode_message, pack
 from bridge.errors import Fenced, OutOfSequence, SourceGap, TargetRefused, TargetUnavailable
-from bridge.message import Message
-from bridge.ports import Bounds, Opened, Receipt, Remembered, Stream, StreamState
-from bridge.witness import Past, check_past
+from bridge.messages import positions as run_arithmetic
+from bridge.messages.batch import Batch
+from bridge.messages.block import encode_message, pack
+from bridge.messages.message import Message
+from bridge.relay.divergence import Past, check_past
+from bridge.relay.ports import Bounds, Opened, Receipt, Remembered, Stream, StreamState
 from dedup.coverage import Outcome, judge
 from dedup.ids import Stamp
 from dedup.verdict import Verdict
@@ -108,7 +108,7 @@ class FakeJournal:
 
 
 class FakeSource:
-    """`bridge.ports.Source` on a `FakeJournal`."""
+    """`bridge.relay.ports.Source` on a `FakeJournal`."""
 
     def __init__(self, journal: FakeJournal, bridge: str = "orders-to-hub", *, most: int = 3) -> None:
         self.journal = journal
@@ -407,7 +407,7 @@ class FakeStore:
 
 
 class FakeTarget:
-    """`bridge.ports.Target` on a `FakeStore`: one bridge's link."""
+    """`bridge.relay.ports.Target` on a `FakeStore`: one bridge's link."""
 
     def __init__(self, store: FakeStore, bridge: str = "orders-to-hub", previous: str = "") -> None:
         self.store = store

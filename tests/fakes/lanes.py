@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable
 
 from bridge.errors import SourceRefused
-from bridge.kafka.assignor import Claim, assign
-from bridge.lanes import LanedRelay
-from bridge.lifecycle import Command, State
-from bridge.message import Message
-from bridge.ownership import Ownership
-from bridge.relay import Relay, RelayOptions
+from bridge.kafka.lanes.assignor import Claim, assign
+from bridge.messages.message import Message
+from bridge.relay.lanes import LanedRelay
+from bridge.relay.lifecycle import Command, State
+from bridge.relay.ownership import Ownership
+from bridge.relay.relay import Relay, RelayOptions
 from tests.fakes.ends import FakeJournal, FakeSource, FakeStore, FakeTarget
 from tests.fakes.virtual_time import VirtualClock, now_ms
 
@@ -88,7 +88,9 @@ class FakeOwnership:
 
 
 class FakeGroup:
-    """Members that share lanes, divided as `bridge.kafka.assignor` does, at once and without a broker."""
+    """Members that share lanes, divided as `bridge.kafka.lanes.assignor` does, at once and without a
+    broker.
+    """
 
     def __init__(self, lanes: int) -> None:
         self.lanes = lanes

@@ -3,7 +3,7 @@
 `Model` knows the truth: which records there were in each partition, and from where on a bridge owes them.
 `Bridge` drives the real source, lane by lane, as relays do, to a `FakeStore`; what that holds, and what
 `source-gap` and `SourceGap` name, is compared with the model after every run. The clusters are fakes
-(`tests/unit/kafka/test_starts_model.py`) or brokers (`tests/kafka/test_starts_model.py`).
+(`tests/unit/kafka/source/test_starts_model.py`) or brokers (`tests/kafka/test_starts_model.py`).
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any, Protocol
 
 from structlog.testing import capture_logs
 
-from bridge.batch import Batch
 from bridge.errors import SourceGap, SourceUnavailable
-from bridge.kafka.identity import lane_of
-from bridge.kafka.source import KafkaSource
-from bridge.ports import Opened, Receipt, Stream
-from bridge.relay import Relay, RelayOptions
+from bridge.kafka.records.identity import lane_of
+from bridge.kafka.source.source import KafkaSource
+from bridge.messages.batch import Batch
+from bridge.relay.ports import Opened, Receipt, Stream
+from bridge.relay.relay import Relay, RelayOptions
 from tests.fakes.ends import FakeStore, FakeTarget
 
 #: A partition of one incarnation of a topic.

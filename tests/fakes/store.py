@@ -1,4 +1,4 @@
-"""A `bridge.store.Store` in memory: small, obviously right, and able to fail on purpose."""
+"""A `bridge.journal.values.store.Store` in memory: small, obviously right, and able to fail on purpose."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from bridge.block import encode_message
 from bridge.errors import (
     AddressNotFound,
     BridgeError,
@@ -18,7 +17,7 @@ from bridge.errors import (
     QueueNotFound,
     StaleLease,
 )
-from bridge.store import (
+from bridge.journal.values.store import (
     Acknowledgement,
     AddressStatus,
     Committed,
@@ -27,6 +26,7 @@ from bridge.store import (
     QueueStatus,
     Transaction,
 )
+from bridge.messages.block import encode_message
 
 
 def monotonic_ms() -> int:

@@ -52,7 +52,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class VirtualClock:
-    """`bridge.clock.Clock` by the running loop's time."""
+    """`bridge.runtime.clock.Clock` by the running loop's time."""
 
     def wall_ms(self) -> int:
         return EPOCH_MS + self.monotonic_ms()

@@ -15,14 +15,14 @@ import sys
 import time
 from collections.abc import Mapping
 
-from bridge import logs
-from bridge.clock import SystemClock
-from bridge.dead_letters import DeadLetters
 from bridge.errors import TargetRefused
-from bridge.lifecycle import Command
-from bridge.message import Message
-from bridge.operated import Operated
-from bridge.relay import Relay, RelayOptions
+from bridge.messages.message import Message
+from bridge.relay.dead_letters import DeadLetters
+from bridge.relay.lifecycle import Command
+from bridge.relay.operated import Operated
+from bridge.relay.relay import Relay, RelayOptions
+from bridge.runtime import logs
+from bridge.runtime.clock import SystemClock
 from bridge.workers import worker
 from bridge.workers.channel import Begin
 from bridge.workers.process import Launcher

@@ -6,8 +6,8 @@ import asyncio
 import signal
 from typing import cast
 
-from bridge.lifecycle import Command, State, after
-from bridge.pump import Counts
+from bridge.relay.lifecycle import Command, State, after
+from bridge.relay.pump import Counts
 from bridge.workers.channel import MOST_LINE_BYTES, Channel, FromWorker, Ready, Report, ToWorker
 
 
@@ -123,7 +123,7 @@ class PlayedStart:
 
 
 class ObedientBridge:
-    """`bridge.operated.Operated` that does as it is told, and what a test sets."""
+    """`bridge.relay.operated.Operated` that does as it is told, and what a test sets."""
 
     def __init__(self, counts: Counts | None = None) -> None:
         self.state = State.STOPPED

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.crash_points import NAMES
+from bridge.runtime.fault_injection import NAMES
 from tests.fault.rig import PATIENCE_S, Rig, rig
 from tests.fault.traffic import (
     TRANSACTION,

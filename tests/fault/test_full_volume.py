@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.journal.reserve import Shares
+from bridge.journal.sqlite.reserve import Shares
 from tests.fault.volume import MIB, Drain, Round, volume
 
 LONG_ROUNDS = 50

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from bridge.crash_points import NAMES
+from bridge.runtime.fault_injection import NAMES
 from tests.acceptance.reports import Report
 from tests.fault.test_crash import SINGLES, TRANSACTIONS, run_round
 from tests.fault.traffic import TRANSACTION

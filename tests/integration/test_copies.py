@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from bridge.backoff import Backoff
-from bridge.clock import SystemClock
 from bridge.journal import source as source_module
-from bridge.journal.options import BridgeQueue
 from bridge.journal.source import JournalSource
 from bridge.journal.target import JournalTarget
-from bridge.lifecycle import Command, State
-from bridge.ports import StreamState
-from bridge.relay import Relay, RelayOptions
+from bridge.journal.values.options import BridgeQueue
+from bridge.relay.backoff import Backoff
+from bridge.relay.lifecycle import Command, State
+from bridge.relay.ports import StreamState
+from bridge.relay.relay import Relay, RelayOptions
+from bridge.runtime.clock import SystemClock
 from tests.fakes.backup import copy_journal
 from tests.integration.test_relay import MAX_MESSAGE, Nodes, bodies, until
 

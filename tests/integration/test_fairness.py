@@ -10,20 +10,20 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from bridge.backoff import Backoff
-from bridge.clock import SystemClock
 from bridge.journal.journal import Journal
-from bridge.journal.options import AddressPolicy, BridgeQueue, JournalOptions
 from bridge.journal.source import JournalSource
 from bridge.journal.target import JournalTarget
-from bridge.lifecycle import Command, State
+from bridge.journal.values.options import AddressPolicy, BridgeQueue, JournalOptions
+from bridge.journal.values.store import Acknowledgement, Submission, Transaction
 from bridge.link import limits
 from bridge.link.node_target import NodeTarget
 from bridge.link.receiving import NodeIdentity
 from bridge.link.socket import Endpoint, serve_link
-from bridge.message import Message
-from bridge.relay import Relay, RelayOptions
-from bridge.store import Acknowledgement, Submission, Transaction
+from bridge.messages.message import Message
+from bridge.relay.backoff import Backoff
+from bridge.relay.lifecycle import Command, State
+from bridge.relay.relay import Relay, RelayOptions
+from bridge.runtime.clock import SystemClock
 from tests.unit.link.helpers import HELLO
 
 BRIDGE = "orders-to-hub"

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from bridge.errors import SourceGap
 from bridge.journal.source import JournalSource
 from bridge.journal.target import JournalTarget
-from bridge.ports import StreamState
+from bridge.relay.ports import StreamState
 from tests.integration.test_relay import Nodes, bodies, until
 
 

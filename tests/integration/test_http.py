@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from bridge.http.acceptor import Acceptor
 from bridge.journal.journal import Journal
-from bridge.journal.options import JournalOptions
-from bridge.store import Store
+from bridge.journal.values.options import JournalOptions
+from bridge.journal.values.store import Store
 from tests.fakes.http_client import MSGPACK, Client, Reply, http_client
 from tests.fakes.store import MemoryStore
 

@@ -18,8 +18,6 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from bridge.batch import Batch
-from bridge.block import encode_message, pack
 from bridge.errors import BridgeError, Fenced, Malformed, OutOfSequence, TargetRefused, TargetUnavailable
 from bridge.link import limits
 from bridge.link.codec import decode, encode
@@ -28,8 +26,10 @@ from bridge.link.node_target import NodeTarget
 from bridge.link.receiving import NodeIdentity
 from bridge.link.room import LinkRoom
 from bridge.link.socket import Endpoint, post, serve_link
-from bridge.message import Message
-from bridge.ports import Receipt, Stream, Target
+from bridge.messages.batch import Batch
+from bridge.messages.block import encode_message, pack
+from bridge.messages.message import Message
+from bridge.relay.ports import Receipt, Stream, Target
 from dedup.verdict import Verdict
 from tests.integration.journal.helpers import eventually
 from tests.unit.link.fakes import FakeTarget

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from bridge import witness
-from bridge.app import journal_options
-from bridge.assembly import Assembly
+from bridge.assembly.bridges import Assembly
 from bridge.cli import main
-from bridge.clock import SystemClock
 from bridge.errors import TargetRefused
 from bridge.journal.journal import Journal
-from bridge.message import Message
+from bridge.journal.values.store import Submission, Transaction
+from bridge.messages.message import Message
+from bridge.node.wiring import journal_options
+from bridge.relay import divergence
+from bridge.runtime.clock import SystemClock
 from bridge.settings import load
-from bridge.store import Submission, Transaction
 
 SETTINGS = """
 [node]
@@ -229,7 +229,7 @@ def test_cut_short_the_bridge_refuses_and_positions_completes_it(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("bridge.offline.decide_positions", killed)
+        patched.setattr("bridge.node.offline.decide_positions", killed)
         assert node.command("journal", "new-incarnation") == 130
 
     async def refused(journal: Journal) -> str:
@@ -240,7 +240,7 @@ def test_cut_short_the_bridge_refuses_and_positions_completes_it(
         known = await source.remembered()
         (stream,) = await source.streams()
         with pytest.raises(TargetRefused, match="knows nothing of") as raised:
-            witness.check(stream, known.get(stream.identity), opened, "copies")
+            divergence.check(stream, known.get(stream.identity), opened, "copies")
         return raised.value.detail
 
     assert "core-bridge positions copies --from group" in node.in_journal(refused)

@@ -12,21 +12,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from bridge.backoff import Backoff
-from bridge.batch import Batch
-from bridge.clock import SystemClock
-from bridge.dead_letters import DeadLetters
 from bridge.errors import SourceGap, TargetUnavailable
 from bridge.journal import source as source_module
 from bridge.journal.journal import Journal
-from bridge.journal.options import AddressPolicy, BridgeQueue, JournalOptions
 from bridge.journal.source import JournalSource
 from bridge.journal.target import JournalTarget
-from bridge.lifecycle import Command, State
-from bridge.message import Message
-from bridge.ports import Opened, Receipt, Stream, StreamState
-from bridge.relay import Relay, RelayOptions
-from bridge.store import Acknowledgement, AddressStatus, Delivered, Submission, Transaction
+from bridge.journal.values.options import AddressPolicy, BridgeQueue, JournalOptions
+from bridge.journal.values.store import Acknowledgement, AddressStatus, Delivered, Submission, Transaction
+from bridge.messages.batch import Batch
+from bridge.messages.message import Message
+from bridge.relay.backoff import Backoff
+from bridge.relay.dead_letters import DeadLetters
+from bridge.relay.lifecycle import Command, State
+from bridge.relay.ports import Opened, Receipt, Stream, StreamState
+from bridge.relay.relay import Relay, RelayOptions
+from bridge.runtime.clock import SystemClock
 
 #: At a real journal; a test that waits longer for something has failed.
 LONGEST_S = 5

@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from bridge.backoff import Backoff
-from bridge.batch import Batch
-from bridge.clock import SystemClock
-from bridge.dead_letters import DeadLetters
+from bridge.journal.dead_letters import LetterDesk, Route
 from bridge.journal.journal import Journal
-from bridge.journal.options import BridgeQueue
-from bridge.journal.reader import Orphan
+from bridge.journal.sqlite.reader import Orphan
 from bridge.journal.target import JournalTarget
-from bridge.letter_desk import LetterDesk, Route
-from bridge.lifecycle import Command, State
-from bridge.ports import Remembered
-from bridge.relay import Relay, RelayOptions
+from bridge.journal.values.options import BridgeQueue
+from bridge.messages.batch import Batch
+from bridge.relay.backoff import Backoff
+from bridge.relay.dead_letters import DeadLetters
+from bridge.relay.lifecycle import Command, State
+from bridge.relay.ports import Remembered
+from bridge.relay.relay import Relay, RelayOptions
+from bridge.runtime.clock import SystemClock
 from tests.integration.test_relay import MAX_MESSAGE, Link, Nodes, bodies, until
 
 

@@ -14,19 +14,19 @@ from typing import Any
 
 import pytest
 
-from bridge.batch import Batch
-from bridge.block import IndexedId, encode_message, pack
-from bridge.dead_letters import letter
 from bridge.errors import AddressFull, QueueNotFound
+from bridge.journal.dead_letters import LetterDesk, Replayed, Route
 from bridge.journal.journal import Journal
-from bridge.journal.options import AddressPolicy, BridgeQueue, JournalOptions
 from bridge.journal.target import JournalTarget
-from bridge.letter_desk import LetterDesk, Replayed, Route
-from bridge.lifecycle import Command
-from bridge.message import Message
-from bridge.ports import LETTERS, Stream
-from bridge.replays import replay_address
-from bridge.store import Submission, Transaction
+from bridge.journal.values.options import AddressPolicy, BridgeQueue, JournalOptions
+from bridge.journal.values.store import Submission, Transaction
+from bridge.messages.batch import Batch
+from bridge.messages.block import IndexedId, encode_message, pack
+from bridge.messages.message import Message
+from bridge.messages.stream_names import replay_address
+from bridge.relay.dead_letters import letter
+from bridge.relay.lifecycle import Command
+from bridge.relay.ports import LETTERS, Stream
 from dedup.ids import Stamp
 from tests.integration.test_relay import Nodes, bodies, until
 
@@ -268,8 +268,8 @@ _DRIVER = """
 import asyncio, sys
 from pathlib import Path
 from bridge.journal.journal import Journal
-from bridge.journal.options import BridgeQueue, JournalOptions
-from bridge.letter_desk import LetterDesk, Route
+from bridge.journal.values.options import BridgeQueue, JournalOptions
+from bridge.journal.dead_letters import LetterDesk, Route
 
 async def main():
     queue = BridgeQueue("first", ["orders"], lambda address: address == "orders")

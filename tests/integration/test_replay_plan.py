@@ -11,24 +11,24 @@ from typing import Any
 
 import pytest
 
-from bridge import planted_losses
-from bridge import runs as run_arithmetic
-from bridge.batch import Batch
-from bridge.block import encode_message, pack
+from bridge.assembly.replays import held_here
 from bridge.errors import Conflict, NotFound, TargetUnavailable
-from bridge.journal.options import AddressPolicy
-from bridge.journal.replaying import JournalPlanSource
+from bridge.journal.plan_source import JournalPlanSource
 from bridge.journal.target import JournalTarget
-from bridge.lifecycle import Command
-from bridge.message import Message
-from bridge.node_presence import NodePresence
-from bridge.ports import Stream
-from bridge.replay_assembly import held_here
-from bridge.replay_desk import Ends, ReplayDesk
-from bridge.replays import plan_stream
-from bridge.resending import Resent, Wanted
-from bridge.runs import Runs
-from bridge.store import Submission, Transaction
+from bridge.journal.values.options import AddressPolicy
+from bridge.journal.values.store import Submission, Transaction
+from bridge.link.presence import NodePresence
+from bridge.messages import positions as run_arithmetic
+from bridge.messages.batch import Batch
+from bridge.messages.block import encode_message, pack
+from bridge.messages.message import Message
+from bridge.messages.positions import Runs
+from bridge.messages.stream_names import plan_stream
+from bridge.relay import planted_losses
+from bridge.relay.lifecycle import Command
+from bridge.relay.ports import Stream
+from bridge.replay.plans import Ends, ReplayDesk
+from bridge.replay.sending import Resent, Wanted
 from dedup.ids import Stamp
 from tests.integration.test_relay import MAX_MESSAGE, Link, Nodes, bodies, until
 

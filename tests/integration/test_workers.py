@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from bridge import logs
-from bridge.lifecycle import Command, State
+from bridge.relay.lifecycle import Command, State
+from bridge.runtime import logs
 from bridge.workers.remote import RemoteBridge
 from bridge.workers.supervisor import Supervisor
 from tests.acceptance.nodes import Node, eventually
@@ -380,10 +380,10 @@ def test_one_worker_is_no_process_of_its_own(node: Node) -> None:
 
 def test_a_worker_loads_neither_the_journal_nor_http() -> None:
     program = (
-        "import sys, bridge.workers.__main__, bridge.workers.worker, bridge.workers.shared, bridge.logs\n"
-        "import bridge.settings\n"
-        "import bridge.kafka_assembly\n"
-        "heavy = {'aiohttp', 'sqlite3', 'bridge.journal', 'bridge.http', 'bridge.app', 'bridge.node'}\n"
+        "import sys, bridge.workers.__main__, bridge.workers.worker, bridge.workers.shared\n"
+        "import bridge.runtime.logs, bridge.settings\n"
+        "import bridge.assembly.kafka\n"
+        "heavy = {'aiohttp', 'sqlite3', 'bridge.journal', 'bridge.http', 'bridge.node'}\n"
         "print(*sorted(heavy & set(sys.modules)))\n"
     )
     alone = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")}

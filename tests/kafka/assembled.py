@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from bridge.app import journal_options
-from bridge.assembly import Assembly
-from bridge.clock import SystemClock
+from bridge.assembly.bridges import Assembly
 from bridge.journal.journal import Journal
-from bridge.lanes import LanedRelay
-from bridge.lifecycle import Command, State
-from bridge.operated import Operated
+from bridge.node.wiring import journal_options
+from bridge.relay.lanes import LanedRelay
+from bridge.relay.lifecycle import Command, State
+from bridge.relay.operated import Operated
+from bridge.runtime.clock import SystemClock
 from bridge.settings import load
 from bridge.settings.model import Settings
 from tests.kafka.reachable import Reachable

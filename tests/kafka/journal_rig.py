@@ -8,11 +8,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from bridge.kafka import identity, producers
-from bridge.kafka.connection import KafkaConnection
-from bridge.kafka.journal_records import StreamRecord
-from bridge.kafka.journal_topic import JournalTopic
-from bridge.kafka.lane_state import LaneChange, LaneState
+from bridge.kafka.client import producers
+from bridge.kafka.client.connection import KafkaConnection
+from bridge.kafka.journal_topic.journal_topic import JournalTopic
+from bridge.kafka.journal_topic.lane_state import LaneChange, LaneState
+from bridge.kafka.journal_topic.records import StreamRecord
+from bridge.kafka.records import identity
+from bridge.settings import kafka_names
 from tests.kafka.reachable import Reachable
 
 CLUSTER_ID = "source-cluster"
@@ -96,7 +98,7 @@ class Bridge:
 
     @property
     def journal_topic(self) -> str:
-        return self.topic or identity.journal_topic(self.name)
+        return self.topic or kafka_names.journal_topic(self.name)
 
     def journal(self, **changed: Any) -> JournalTopic:
         size = changed.pop("id_cache_size", self.id_cache_size)

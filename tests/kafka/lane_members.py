@@ -13,10 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bridge.clock import SystemClock
-from bridge.kafka.group_ownership import GroupOwnership
-from bridge.kafka.lane_holders import LaneHolders
-from bridge.kafka.ownership import JournalTopicOwnership, SourceOwnership
+from bridge.kafka.lanes.group_ownership import GroupOwnership
+from bridge.kafka.lanes.groups import JournalTopicOwnership, SourceOwnership
+from bridge.kafka.lanes.lane_holders import LaneHolders
+from bridge.runtime.clock import SystemClock
 from tests.kafka.lane_worker import connection
 
 ROOT = Path(__file__).parents[2]

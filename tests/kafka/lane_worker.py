@@ -14,9 +14,9 @@ import sys
 from typing import Any
 
 from bridge.errors import BridgeError
-from bridge.kafka.connection import KafkaConnection
-from bridge.kafka.ownership import JournalTopicOwnership
-from bridge.ownership import Ownership
+from bridge.kafka.client.connection import KafkaConnection
+from bridge.kafka.lanes.groups import JournalTopicOwnership
+from bridge.relay.ownership import Ownership
 
 #: The shortest that brokers take by default.
 SESSION_TIMEOUT_MS = 6_000

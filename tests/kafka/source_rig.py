@@ -10,13 +10,13 @@ from typing import Any, Final
 
 from confluent_kafka import Producer, TopicPartition
 
-from bridge import runs as run_arithmetic
-from bridge.batch import Batch
-from bridge.clock import SystemClock
-from bridge.kafka.connection import KafkaConnection
-from bridge.kafka.source import KafkaSource
-from bridge.message import Header, Message
-from bridge.ports import Receipt, Stream, StreamState
+from bridge.kafka.client.connection import KafkaConnection
+from bridge.kafka.source.source import KafkaSource
+from bridge.messages import positions as run_arithmetic
+from bridge.messages.batch import Batch
+from bridge.messages.message import Header, Message
+from bridge.relay.ports import Receipt, Stream, StreamState
+from bridge.runtime.clock import SystemClock
 from dedup.verdict import Verdict
 from tests.kafka.reachable import CALL_TIMEOUT_S, Reachable
 

@@ -11,16 +11,16 @@ from typing import Any, Final
 
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 
-from bridge import runs as run_arithmetic
-from bridge.batch import Batch
-from bridge.block import Block, FreshBlock, IndexedId
-from bridge.clock import Clock, SystemClock
-from bridge.kafka.connection import KafkaConnection
-from bridge.kafka.journal_topic import JournalTopic
-from bridge.kafka.target import KafkaTarget, KafkaTargetOptions
-from bridge.message import Message
-from bridge.ports import Receipt, Stream, StreamState
-from bridge.runs import Runs
+from bridge.kafka.client.connection import KafkaConnection
+from bridge.kafka.journal_topic.journal_topic import JournalTopic
+from bridge.kafka.target.target import KafkaTarget, KafkaTargetOptions
+from bridge.messages import positions as run_arithmetic
+from bridge.messages.batch import Batch
+from bridge.messages.block import Block, FreshBlock, IndexedId
+from bridge.messages.message import Message
+from bridge.messages.positions import Runs
+from bridge.relay.ports import Receipt, Stream, StreamState
+from bridge.runtime.clock import Clock, SystemClock
 from tests.kafka.check import Arrived, read
 from tests.kafka.reachable import CALL_TIMEOUT_S, Reachable
 

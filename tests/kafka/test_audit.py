@@ -20,10 +20,10 @@ from pyspark.sql import SparkSession
 from bridge.audit.access import KafkaEnd
 from bridge.audit.planning import Pair, Planner, of_bridge, of_names
 from bridge.cli import main
-from bridge.clock import SystemClock
-from bridge.kafka.connection import KafkaConnection
-from bridge.kafka.progress import Progress
-from bridge.offline import find_bridge, read_settings
+from bridge.kafka.client.connection import KafkaConnection
+from bridge.kafka.source.progress import Progress
+from bridge.node.offline import find_bridge, read_settings
+from bridge.runtime.clock import SystemClock
 from bridge.settings.model import Settings
 from dedup.ids import Stamp
 from dedup.reconcile.audit import bounds, kafka_source, missing, source

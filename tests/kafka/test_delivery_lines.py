@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from bridge.batch import Batch
+from bridge.delivery_log.line_writer import LineWriter
 from bridge.errors import SourceUnavailable
-from bridge.kafka.lines import LineWriter
-from bridge.kafka.sent_log import SentLog
-from bridge.kafka.source import KafkaSource
-from bridge.ports import StreamState
+from bridge.kafka.source.sent_log import SentLog
+from bridge.kafka.source.source import KafkaSource
+from bridge.messages.batch import Batch
+from bridge.relay.ports import StreamState
 from tests.acceptance.nodes import Node, bridge_to, eventually
 from tests.kafka import target_rig
 from tests.kafka.check import Arrived, read

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from bridge.cli.progress import Progress
+from bridge.client.progress import Progress
 from bridge.demo.compare import Comparison
+from bridge.demo.kafka_clusters import DemoCluster, DemoRecord
 from bridge.demo.kafka_story import PARTITIONS, SOURCE, TARGET, KafkaStory
 from bridge.demo.ports import free_ports
 from bridge.demo.rows import Row
-from bridge.kafka.demo import DemoCluster, DemoRecord
 from tests.acceptance.nodes import eventually
 from tests.kafka import two_clusters
 from tests.kafka.conftest import Clusters

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from bridge.kafka.generations import set_lanes
-from bridge.kafka.identity import lane_of
-from bridge.lifecycle import State
-from bridge.ports import Stream, StreamState
+from bridge.kafka.journal_topic.generations import set_lanes
+from bridge.kafka.records.identity import lane_of
+from bridge.relay.lifecycle import State
+from bridge.relay.ports import Stream, StreamState
 from tests.kafka.assembled import acknowledged, reached, recorded, started
 from tests.kafka.conftest import Clusters
 from tests.kafka.journal_rig import Names, bridge, stream

@@ -15,15 +15,17 @@ import pytest
 import structlog.testing
 from aiokafka.structs import TopicPartition
 
-from bridge.clock import SystemClock
 from bridge.errors import Fenced, TargetRefused, TargetUnavailable
-from bridge.kafka import hanging, producers, transaction
-from bridge.kafka.connection import KafkaConnection
-from bridge.kafka.journal_topic import JournalTopic
-from bridge.kafka.target import KafkaTarget, KafkaTargetOptions
-from bridge.kafka.transaction import JournalPartition
-from bridge.kafka.transaction_requests import TransactionRequests
-from bridge.ports import Stream
+from bridge.kafka.client import producers
+from bridge.kafka.client.connection import KafkaConnection
+from bridge.kafka.client.transaction_requests import TransactionRequests
+from bridge.kafka.journal_topic.journal_topic import JournalTopic
+from bridge.kafka.journal_topic.records import JournalPartition
+from bridge.kafka.recovery import hanging
+from bridge.kafka.target import transaction
+from bridge.kafka.target.target import KafkaTarget, KafkaTargetOptions
+from bridge.relay.ports import Stream
+from bridge.runtime.clock import SystemClock
 from dedup.verdict import Verdict
 from tests.kafka.brokers import Cluster
 from tests.kafka.secured import PASSWORD, USER, allowed

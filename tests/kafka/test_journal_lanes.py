@@ -8,8 +8,8 @@ import pytest
 from aiokafka.errors import KafkaError
 
 from bridge.errors import TargetRefused
-from bridge.kafka import identity
-from bridge.kafka.generations import set_lanes
+from bridge.kafka.journal_topic.generations import set_lanes
+from bridge.settings import kafka_names
 from tests.kafka.journal_rig import Names, Owner, bridge, covered, lane_of, stream
 from tests.kafka.reachable import Reachable
 
@@ -136,7 +136,7 @@ async def test_a_renamed_bridge_goes_on_where_the_old_name_was(cluster_a: Reacha
     name = unique("old")
     async with (
         bridge(cluster_a, name, lanes=2) as old,
-        bridge(cluster_a, unique("new"), lanes=2, previous_topic=identity.journal_topic(name)) as new,
+        bridge(cluster_a, unique("new"), lanes=2, previous_topic=kafka_names.journal_topic(name)) as new,
     ):
         before = [await old.take(lane) for lane in range(2)]
         for partition in range(4):
@@ -202,7 +202,7 @@ async def test_a_renamed_bridge_may_keep_its_journal_topic(cluster_a: Reachable,
         bridge(cluster_a, unique("new"), topic=topic) as new,
     ):
         await (await old.take()).cover(0, 50)
-        taker = await new.take(previous_topic=identity.journal_topic(old.name))
+        taker = await new.take(previous_topic=kafka_names.journal_topic(old.name))
         assert taker.next(0) == 50
         with pytest.raises(TargetRefused, match=f"belongs to bridge {new.name}"):
             await old.take()

@@ -12,11 +12,11 @@ import pytest
 
 from bridge.demo.ports import free_ports
 from bridge.errors import SourceUnavailable, TargetRefused, TargetUnavailable
-from bridge.kafka.connection import KafkaConnection
-from bridge.kafka.generations import set_lanes
-from bridge.kafka.origin import Origin, cluster_origin, journal_origin
-from bridge.kafka.ownership import JournalTopicOwnership
-from bridge.lifecycle import State
+from bridge.kafka.client.connection import KafkaConnection
+from bridge.kafka.journal_topic.generations import set_lanes
+from bridge.kafka.journal_topic.origin import Origin, cluster_origin, journal_origin
+from bridge.kafka.lanes.groups import JournalTopicOwnership
+from bridge.relay.lifecycle import State
 from tests.kafka.assembled import acknowledged, reached, started
 from tests.kafka.conftest import Clusters
 from tests.kafka.journal_rig import WITHIN_S, Bridge, Names, bridge

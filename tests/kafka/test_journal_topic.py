@@ -11,7 +11,7 @@ from aiokafka.errors import KafkaError
 from confluent_kafka.admin._config import ConfigResource
 
 from bridge.errors import TargetRefused, TargetUnavailable
-from bridge.kafka.generations import set_lanes
+from bridge.kafka.journal_topic.generations import set_lanes
 from tests.kafka.check import read
 from tests.kafka.journal_rig import WITHIN_S, Names, bridge, covered, stream
 from tests.kafka.reachable import Reachable

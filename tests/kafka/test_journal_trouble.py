@@ -12,10 +12,10 @@ import pytest
 import structlog
 
 from bridge.errors import TargetRefused, TargetUnavailable
-from bridge.kafka import target as target_module
-from bridge.kafka.id_blocks import MOST_ID_BYTES
-from bridge.kafka.journal_records import LEAST_BATCH_BYTES, StreamRecord, stream_record
-from bridge.lifecycle import State
+from bridge.kafka.journal_topic.id_blocks import MOST_ID_BYTES
+from bridge.kafka.journal_topic.records import LEAST_BATCH_BYTES, StreamRecord, stream_record
+from bridge.kafka.target import target as target_module
+from bridge.relay.lifecycle import State
 from dedup.verdict import Verdict
 from tests.kafka.assembled import acknowledged, reached, started
 from tests.kafka.conftest import Clusters
@@ -143,7 +143,7 @@ async def test_an_idle_lane_notices_it_too(bridge: Rig, unique: Unique) -> None:
 async def test_one_that_is_gone_is_not_made_by_who_knew_it(
     bridge: Rig, unique: Unique, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bridge.kafka.journal_setup._LOOKS", 3)
+    monkeypatch.setattr("bridge.kafka.journal_topic.setup._LOOKS", 3)
     stream = kafka_stream(unique("orders"))
     target = bridge.target()
     await opened(target, stream)

@@ -12,12 +12,12 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 import pytest_asyncio
 
-from bridge.backoff import Backoff
-from bridge.kafka.ownership import JournalTopicOwnership
-from bridge.lanes import STANDBY, LanedRelay
-from bridge.lifecycle import Command, State
-from bridge.message import Message
-from bridge.relay import Relay, RelayOptions
+from bridge.kafka.lanes.groups import JournalTopicOwnership
+from bridge.messages.message import Message
+from bridge.relay.backoff import Backoff
+from bridge.relay.lanes import STANDBY, LanedRelay
+from bridge.relay.lifecycle import Command, State
+from bridge.relay.relay import Relay, RelayOptions
 from tests.fakes.ends import FakeJournal, FakeSource, FakeStore, FakeTarget
 from tests.fakes.virtual_time import VirtualClock
 from tests.kafka.brokers import Cluster

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from bridge import hops
+from bridge.messages import hops
 from tests.acceptance.kafka.records import Record, plain, read, send, values
 from tests.acceptance.nodes import eventually
 from tests.kafka.brokers import Cluster

@@ -11,14 +11,14 @@ import confluent_kafka
 import pytest
 import pytest_asyncio
 
-from bridge.backoff import Backoff
 from bridge.demo.ports import free_ports
 from bridge.errors import SourceUnavailable, TargetRefused, TargetUnavailable
-from bridge.kafka.group_ownership import LEAVE_TIMEOUT_MS
-from bridge.kafka.identity import lane_of
-from bridge.kafka.ownership import JournalTopicOwnership
-from bridge.ownership import Division
-from bridge.relay import RelayOptions
+from bridge.kafka.lanes.group_ownership import LEAVE_TIMEOUT_MS
+from bridge.kafka.lanes.groups import JournalTopicOwnership
+from bridge.kafka.records.identity import lane_of
+from bridge.relay.backoff import Backoff
+from bridge.relay.ownership import Division
+from bridge.relay.relay import RelayOptions
 from tests.kafka.brokers import Cluster
 from tests.kafka.lane_members import LONGEST_S, MOVED_WITHIN_S, Bridge, divided, owns, until
 from tests.kafka.lane_worker import SESSION_TIMEOUT_MS, connection
@@ -279,7 +279,7 @@ async def test_membership_makes_no_journal_topic(bridge: Bridge, cluster_a: Reac
     await divided(member, second)
     await member.confirmed(min(member.owned))
     assert bridge.topic not in cluster_a.topics()
-    # Another client's question, for in this process nobody's makes topics (bridge.kafka.producers).
+    # Another client's question, for in this process nobody's makes topics (bridge.kafka.client.producers).
     producer = confluent_kafka.Producer({"bootstrap.servers": bridge.bootstrap})
     producer.produce(bridge.topic, b"")
     assert producer.flush(LONGEST_S) == 0

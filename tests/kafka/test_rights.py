@@ -15,16 +15,16 @@ from typing import Final, NamedTuple
 import confluent_kafka
 import pytest
 
-from bridge.app import journal_options
-from bridge.assembly import Assembly
-from bridge.clock import SystemClock
+from bridge.assembly.bridges import Assembly
 from bridge.demo.ports import free_ports
 from bridge.journal.journal import Journal
-from bridge.lifecycle import Command, State
-from bridge.message import Message
-from bridge.operated import Operated
+from bridge.journal.values.store import Submission, Transaction
+from bridge.messages.message import Message
+from bridge.node.wiring import journal_options
+from bridge.relay.lifecycle import Command, State
+from bridge.relay.operated import Operated
+from bridge.runtime.clock import SystemClock
 from bridge.settings import load
-from bridge.store import Submission, Transaction
 from tests.acceptance.nodes import HOST, command, eventually
 from tests.kafka.brokers import Cluster
 from tests.kafka.check import Report, check, stamps_of

@@ -15,10 +15,10 @@ import pytest
 from aiokafka import TopicPartition
 
 from bridge.errors import BridgeError, SourceRefused, TargetRefused, TargetUnavailable
-from bridge.kafka.connection import KafkaConnection
-from bridge.kafka.errors import explained
-from bridge.kafka.metadata import ClusterClient
-from bridge.kafka.options import kafka_connection
+from bridge.kafka.client.connection import KafkaConnection
+from bridge.kafka.client.errors import explained
+from bridge.kafka.client.metadata import ClusterClient
+from bridge.kafka.client.options import kafka_connection
 from bridge.settings.connectors import Connector
 from tests.kafka.brokers import Cluster
 from tests.kafka.secured import (
@@ -63,7 +63,8 @@ def no_secret_is_logged(caplog: pytest.LogCaptureFixture, directory: Path) -> It
     yield
     token = directory / "token"
     secrets = [PASSWORD, WRONG_PASSWORD, KEY_PASSWORD, *([token.read_text()] if token.exists() else [])]
-    # At DEBUG aiokafka logs every byte it sends; `bridge.logs` takes nothing of libraries below WARNING.
+    # At DEBUG aiokafka logs every byte it sends; `bridge.runtime.logs` takes nothing of libraries below
+    # WARNING.
     lines = [record.getMessage() for record in caplog.records if record.levelno > logging.DEBUG]
     assert not [line for line in lines if any(secret and secret in line for secret in secrets)]
 

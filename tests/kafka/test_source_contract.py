@@ -11,12 +11,12 @@ from dataclasses import replace
 
 import pytest
 
-from bridge.batch import Batch
-from bridge.clock import SystemClock
-from bridge.kafka import lane_reading
-from bridge.kafka.progress import Kind, Progress
-from bridge.kafka.source import KafkaSource
-from bridge.ports import Stream
+from bridge.kafka.source import lane_reader
+from bridge.kafka.source.progress import Kind, Progress
+from bridge.kafka.source.source import KafkaSource
+from bridge.messages.batch import Batch
+from bridge.relay.ports import Stream
+from bridge.runtime.clock import SystemClock
 from tests.contracts.test_source import (  # noqa: F401 - collected here
     test_a_position_beyond_the_end_is_a_gap_with_both_numbers,
     test_a_reading_that_is_given_up_disturbs_nobody,
@@ -108,6 +108,6 @@ class KafkaOrigin:
 async def origin(
     cluster_a: Reachable, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[KafkaOrigin]:
-    monkeypatch.setattr(lane_reading, "METADATA_INTERVAL_MS", 500)
+    monkeypatch.setattr(lane_reader, "METADATA_INTERVAL_MS", 500)
     async with rigged(cluster_a, unique("bridge")) as rig:
         yield KafkaOrigin(rig)

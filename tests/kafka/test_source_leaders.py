@@ -10,11 +10,11 @@ from typing import Any, Final
 import pytest
 from confluent_kafka import ElectionType, TopicPartition
 
-from bridge.batch import Batch
 from bridge.errors import SourceGap, SourceUnavailable
-from bridge.kafka.source import KafkaSource
-from bridge.ports import StreamState
-from bridge.witness import Diverged
+from bridge.kafka.source.source import KafkaSource
+from bridge.messages.batch import Batch
+from bridge.relay.divergence import Diverged
+from bridge.relay.ports import StreamState
 from tests.kafka.brokers import Cluster
 from tests.kafka.reachable import CALL_TIMEOUT_S
 from tests.kafka.source_rig import (

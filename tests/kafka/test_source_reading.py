@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from bridge import hops
-from bridge.kafka import lane_reading
-from bridge.ports import Receipt, StreamState
+from bridge.kafka.source import lane_reader
+from bridge.messages import hops
+from bridge.relay.ports import Receipt, StreamState
 from dedup.verdict import Verdict
 from tests.kafka.reachable import Reachable
 from tests.kafka.source_rig import (
@@ -218,7 +218,7 @@ async def test_many_partitions_are_read_in_order_each(rig: Rig, unique: Callable
 async def test_what_comes_while_the_target_works_is_read_at_once(
     rig: Rig, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lane_reading, "LINGER_MS", 60_000)
+    monkeypatch.setattr(lane_reader, "LINGER_MS", 60_000)
     produce(rig.cluster, topic, numbered(1))
     source = await rig.start(topic, lingers=True)
     *_, first = await read_messages(source, 1)
@@ -235,7 +235,7 @@ async def test_what_comes_while_the_target_works_is_read_at_once(
 async def test_a_target_that_holds_a_batch_does_not_stop_reading(
     rig: Rig, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lane_reading, "LINGER_MS", 1)
+    monkeypatch.setattr(lane_reader, "LINGER_MS", 1)
     source = await rig.start(topic, lingers=True)
     for number in range(3):
         produce(rig.cluster, topic, [b"%d" % number])
@@ -246,7 +246,7 @@ async def test_a_target_that_holds_a_batch_does_not_stop_reading(
 async def test_what_is_put_off_is_not_waited_for(
     rig: Rig, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lane_reading, "LINGER_MS", 60_000)
+    monkeypatch.setattr(lane_reader, "LINGER_MS", 60_000)
     name = unique("orders")
     rig.cluster.create_topic(name, 2)
     produce(rig.cluster, name, [b"held"])

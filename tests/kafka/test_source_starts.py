@@ -9,12 +9,12 @@ import pytest
 from aiokafka.structs import TopicPartition as Tp
 from structlog.testing import capture_logs
 
-from bridge.clock import SystemClock
 from bridge.errors import SourceGap, SourceUnavailable
-from bridge.kafka.identity import lane_of
-from bridge.kafka.progress import Kind, Mark, Progress
-from bridge.ports import Remembered, StreamState
-from bridge.witness import Diverged
+from bridge.kafka.records.identity import lane_of
+from bridge.kafka.source.progress import Kind, Mark, Progress
+from bridge.relay.divergence import Diverged
+from bridge.relay.ports import Remembered, StreamState
+from bridge.runtime.clock import SystemClock
 from tests.kafka.reachable import Reachable
 from tests.kafka.source_rig import (
     STORE,

@@ -11,13 +11,13 @@ import pytest
 from aiokafka.structs import TopicPartition as Tp
 from structlog.testing import capture_logs
 
-from bridge.clock import SystemClock
 from bridge.errors import SourceUnavailable
-from bridge.kafka import lane_reading, patience
-from bridge.kafka import progress as progress_module
-from bridge.kafka.connection import KafkaConnection
-from bridge.kafka.progress import Kind, Mark, Progress
-from bridge.ports import Remembered, StreamState
+from bridge.kafka.client.connection import KafkaConnection
+from bridge.kafka.source import lane_reader, stall_detection
+from bridge.kafka.source import progress as progress_module
+from bridge.kafka.source.progress import Kind, Mark, Progress
+from bridge.relay.ports import Remembered, StreamState
+from bridge.runtime.clock import SystemClock
 from tests.kafka.poison import send_poison
 from tests.kafka.reachable import CALL_TIMEOUT_S, Reachable
 from tests.kafka.source_rig import (
@@ -101,8 +101,8 @@ async def test_a_consumer_that_brings_nothing_any_more_is_replaced(
     rig: Rig, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Trap 10."""
-    monkeypatch.setattr(patience, "STUCK_AFTER_MS", 300)
-    monkeypatch.setattr(lane_reading, "METADATA_INTERVAL_MS", 200)
+    monkeypatch.setattr(stall_detection, "STUCK_AFTER_MS", 300)
+    monkeypatch.setattr(lane_reader, "METADATA_INTERVAL_MS", 200)
     produce(rig.cluster, topic, numbered(2))
     source = await rig.start(topic)
     identity = by_place(await source.streams())[topic, 0].identity
@@ -119,8 +119,8 @@ async def test_a_consumer_that_brings_nothing_any_more_is_replaced(
 
 
 async def test_an_idle_consumer_is_left_alone(rig: Rig, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "STUCK_AFTER_MS", 100)
-    monkeypatch.setattr(lane_reading, "METADATA_INTERVAL_MS", 100)
+    monkeypatch.setattr(stall_detection, "STUCK_AFTER_MS", 100)
+    monkeypatch.setattr(lane_reader, "METADATA_INTERVAL_MS", 100)
     produce_in_transaction(rig.cluster, topic, numbered(2))
     source = await rig.start(topic)
     await read_messages(source, 2)
@@ -274,7 +274,7 @@ async def test_what_waits_behind_an_open_transaction_is_lag_and_its_producer_is_
     rig: Rig, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a read_committed reader's own end there is nothing to see: it has read up to it."""
-    monkeypatch.setattr("bridge.kafka.lane_reading.METADATA_INTERVAL_MS", 50)
+    monkeypatch.setattr("bridge.kafka.source.lane_reader.METADATA_INTERVAL_MS", 50)
     produce(rig.cluster, topic, numbered(3))
     source = await rig.start(topic, open_transaction_warn_after_ms=100)
     identity = by_place(await source.streams())[topic, 0].identity
@@ -318,7 +318,7 @@ async def test_lag_counts_up_to_the_high_watermark_while_the_target_is_away(rig:
 async def test_a_topic_that_is_not_there_is_said_and_may_come(
     rig: Rig, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bridge.kafka.lane_reading.METADATA_INTERVAL_MS", 50)
+    monkeypatch.setattr("bridge.kafka.source.lane_reader.METADATA_INTERVAL_MS", 50)
     name = unique("orders")
     for names_only in (True, False):
         with capture_logs() as logs:

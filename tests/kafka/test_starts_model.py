@@ -1,6 +1,6 @@
 """Random histories of starts, streams and expired heads on a broker; the model is in `tests.fakes.starts`.
 
-The same with every question to the brokers as a place to die: `tests/unit/kafka/test_starts_model.py`.
+The same with every question to the brokers as a place to die: `tests/unit/kafka/source/test_starts_model.py`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import pytest
 
-from bridge.clock import SystemClock
-from bridge.kafka.metadata import ClusterClient
-from bridge.kafka.progress import Progress, tell_of_a_start
-from bridge.kafka.source import KafkaSource
+from bridge.kafka.client.metadata import ClusterClient
+from bridge.kafka.source.progress import Progress, tell_of_a_start
+from bridge.kafka.source.source import KafkaSource
+from bridge.runtime.clock import SystemClock
 from tests.fakes.starts import Bridge, Log, Model, Part, body, told_of
 from tests.kafka.reachable import Reachable
 from tests.kafka.source_rig import Rig, expire, produce, rigged
@@ -172,7 +172,7 @@ async def rig(cluster_a: Reachable) -> AsyncIterator[Rig]:
 async def test_what_is_owed_is_relayed_or_named(
     rng: random.Random, rig: Rig, histories: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bridge.kafka.lane_reading.METADATA_INTERVAL_MS", 100)
+    monkeypatch.setattr("bridge.kafka.source.lane_reader.METADATA_INTERVAL_MS", 100)
     name: Any = rig.bridge
     for case in range(histories):
         rig.bridge = f"{name}-{case}"

@@ -14,8 +14,8 @@ from typing import Final
 import pytest
 
 from bridge.errors import Fenced
-from bridge.kafka.target import KafkaTarget
-from bridge.ports import Opened, Stream, Target
+from bridge.kafka.target.target import KafkaTarget
+from bridge.relay.ports import Opened, Stream, Target
 from dedup.verdict import Verdict
 from tests.contracts import test_target as contract
 from tests.contracts.test_target import HELD, SMALL, TOO_LARGE, batch, deliver, expected, opened, to

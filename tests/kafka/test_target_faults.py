@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from aiokafka.structs import TopicPartition
 
-from bridge import crash_points
 from bridge.errors import Fenced, OutOfSequence, TargetUnavailable
-from bridge.kafka import target as target_module
-from bridge.kafka import transaction
-from bridge.kafka.target import KafkaTarget
-from bridge.ports import Stream
+from bridge.kafka.target import target as target_module
+from bridge.kafka.target import transaction
+from bridge.kafka.target.target import KafkaTarget
+from bridge.relay.ports import Stream
+from bridge.runtime import fault_injection
 from dedup.verdict import Verdict
 from tests.kafka.brokers import Cluster
 from tests.kafka.reachable import Reachable
@@ -35,7 +35,7 @@ from tests.kafka.target_rig import (
 )
 
 Unique = Callable[[str], str]
-POINTS = [name for name in crash_points.NAMES if name.startswith("kafka.")]
+POINTS = [name for name in fault_injection.NAMES if name.startswith("kafka.")]
 #: Longest that a driver may take, seconds.
 DRIVER_TIMEOUT_S = 60.0
 

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from bridge.kafka.id_blocks import BLOCK_IDS, MOST_ID_BYTES
-from bridge.ports import Stream
+from bridge.kafka.journal_topic.id_blocks import BLOCK_IDS, MOST_ID_BYTES
+from bridge.relay.ports import Stream
 from dedup.verdict import Verdict
 from tests.kafka.reachable import Reachable
 from tests.kafka.target_rig import Rig, batch, deliver, kafka_stream, numbered, opened, rig, values

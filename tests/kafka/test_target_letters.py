@@ -9,13 +9,13 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from bridge.clock import SystemClock
-from bridge.dead_letters import REDUCED_HEADER, DeadLetterFailed
 from bridge.errors import TargetRefused
-from bridge.kafka.records_out import ID_HEADER
-from bridge.kafka.target import KafkaTarget
-from bridge.message import Message
-from bridge.ports import Receipt, Stream
+from bridge.kafka.records.encoding import ID_HEADER
+from bridge.kafka.target.target import KafkaTarget
+from bridge.messages.message import Message
+from bridge.relay.dead_letters import REDUCED_HEADER, DeadLetterFailed
+from bridge.relay.ports import Receipt, Stream
+from bridge.runtime.clock import SystemClock
 from dedup.ids import Stamp
 from dedup.verdict import Verdict
 from tests.kafka.reachable import Reachable

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from bridge.kafka.target import KafkaTarget
-from bridge.ports import Stream
+from bridge.kafka.target.target import KafkaTarget
+from bridge.relay.ports import Stream
 from dedup.verdict import Verdict
 from tests.kafka.reachable import Reachable
 from tests.kafka.target_rig import Rig, batch, deliver, kafka_stream, numbered, opened, rig, values

@@ -9,13 +9,13 @@ from dataclasses import replace
 import pytest
 from structlog.testing import LogCapture
 
-from bridge import hops
-from bridge.block import FreshBlock
 from bridge.errors import TargetUnavailable
-from bridge.kafka.partitioner import partition_for_key
-from bridge.kafka.records_out import ID_HEADER
-from bridge.message import Message
-from bridge.ports import Stream
+from bridge.kafka.records.encoding import ID_HEADER
+from bridge.kafka.records.partitioner import partition_for_key
+from bridge.messages import hops
+from bridge.messages.block import FreshBlock
+from bridge.messages.message import Message
+from bridge.relay.ports import Stream
 from dedup.ids import Stamp
 from dedup.verdict import Verdict
 from tests.kafka.reachable import Reachable

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from bridge.clock import SystemClock
 from bridge.errors import TargetRefused, TargetUnavailable
-from bridge.kafka.target import KafkaTarget
-from bridge.message import Message
-from bridge.ports import Receipt, Stream
+from bridge.kafka.target.target import KafkaTarget
+from bridge.messages.message import Message
+from bridge.relay.ports import Receipt, Stream
+from bridge.runtime.clock import SystemClock
 from dedup.verdict import Verdict
 from tests.kafka.reachable import CALL_TIMEOUT_S, Reachable
 from tests.kafka.target_rig import (

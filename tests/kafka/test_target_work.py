@@ -12,12 +12,12 @@ from typing import Any
 import confluent_kafka
 import pytest
 
-from bridge.clock import SystemClock
 from bridge.errors import TargetUnavailable
-from bridge.kafka import target_lane, transaction
-from bridge.kafka.place import Place
-from bridge.message import Message
-from bridge.pump import Counts
+from bridge.kafka.source.stream_reader import Place
+from bridge.kafka.target import lane, transaction
+from bridge.messages.message import Message
+from bridge.relay.pump import Counts
+from bridge.runtime.clock import SystemClock
 from dedup.verdict import Verdict
 from tests.kafka.assembled import acknowledged, started
 from tests.kafka.conftest import Clusters
@@ -184,7 +184,7 @@ async def test_a_throttled_connection_is_no_dead_one(
 ) -> None:
     """Before: 63,171 records for 6,462 that arrived, and "no broker answers"."""
     # Less than the brokers ask to wait.
-    monkeypatch.setattr(target_lane, "REACHABLE_TIMEOUT_MS", 1_500)
+    monkeypatch.setattr(lane, "REACHABLE_TIMEOUT_MS", 1_500)
     monkeypatch.setattr(transaction, "SEND_TIMEOUT_MS", 1_500)
     client, stream, counts = unique("throttled"), kafka_stream(unique("orders")), Counts()
     await limit(bridge.cluster, client, producer_byte_rate=100_000)

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from bridge.backoff import Backoff
-from bridge.lifecycle import Command, State
-from bridge.message import Message
-from bridge.relay import Relay, RelayOptions
+from bridge.messages.message import Message
+from bridge.relay.backoff import Backoff
+from bridge.relay.lifecycle import Command, State
+from bridge.relay.relay import Relay, RelayOptions
 from tests.fakes import ends
 from tests.fakes.ends import FakeJournal, FakeSource
 from tests.fakes.virtual_time import VirtualClock, run

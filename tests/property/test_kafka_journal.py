@@ -18,17 +18,23 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from bridge.kafka import id_blocks
-from bridge.kafka.identity import lane_of, transactional_id
-from bridge.kafka.journal_records import (
+from bridge.kafka.journal_topic import id_blocks
+from bridge.kafka.journal_topic.lane_state import LaneChange, LaneState
+from bridge.kafka.journal_topic.records import (
     GenerationRecord,
     Record,
     Snapshot,
     StreamRecord,
     generation_record,
 )
-from bridge.kafka.lane_state import LaneChange, LaneState
-from bridge.kafka.relaning import adopted, lane_identity, next_generation, superseded, taken_over
+from bridge.kafka.journal_topic.repartitioning import (
+    adopted,
+    lane_identity,
+    next_generation,
+    superseded,
+    taken_over,
+)
+from bridge.kafka.records.identity import lane_of, transactional_id
 
 #: Small blocks, so that rings of a few IDs come round.
 BLOCK_IDS = 4

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.batch import Batch
 from bridge.errors import BridgeError, OutOfSequence
 from bridge.link.codec import encode
 from bridge.link.frames import ReceiptFrame
@@ -22,7 +21,8 @@ from bridge.link.machine import LinkState
 from bridge.link.receiver import Receiver
 from bridge.link.receiving import Delivering, Greeted, NodeIdentity, Opening
 from bridge.link.sender import Sender
-from bridge.ports import Opened, Receipt, StreamState
+from bridge.messages.batch import Batch
+from bridge.relay.ports import Opened, Receipt, StreamState
 from dedup.verdict import Verdict
 from tests.unit.link.helpers import HELLO, OTHER, STREAM, at, batch
 

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from bridge.backoff import Backoff
-from bridge.batch import Batch
-from bridge.dead_letters import DeadLetters
 from bridge.errors import BridgeError, TargetUnavailable
-from bridge.lifecycle import Command, State
-from bridge.message import Message
-from bridge.ports import Receipt
-from bridge.relay import Relay, RelayOptions
+from bridge.messages.batch import Batch
+from bridge.messages.message import Message
+from bridge.relay.backoff import Backoff
+from bridge.relay.dead_letters import DeadLetters
+from bridge.relay.lifecycle import Command, State
+from bridge.relay.ports import Receipt
+from bridge.relay.relay import Relay, RelayOptions
 from tests.fakes.ends import FakeJournal, FakeSource, FakeStore, FakeTarget
 from tests.fakes.virtual_time import VirtualClock, run
 

@@ -11,7 +11,7 @@ from itertools import accumulate, pairwise
 from typing import Final
 
 from bridge import delivery_log
-from bridge import runs as run_arithmetic
+from bridge.messages import positions as run_arithmetic
 from tests.reconcile.faults import NO_RECEIVED, NO_SENT, Entry, Fault, FlowSpec, Slot, State
 from tests.reconcile.model import FlowTruth
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hypothesis import strategies as st
 
 from bridge import delivery_log
-from bridge import runs as run_arithmetic
+from bridge.messages import positions as run_arithmetic
 from tests.reconcile.faults import Entry, State
 from tests.reconcile.model import Flow
 from tests.reconcile.simulation import BEGAN_MS, LATE_MS, USUAL_MS

@@ -9,13 +9,16 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from bridge import logs
 from bridge.http import guard
 from bridge.http import limits as http_limits
-from bridge.journal import options, owners
-from bridge.kafka import held, letters, sent_log
+from bridge.journal.rules import owners
+from bridge.journal.values import options
+from bridge.kafka.replay import topic_ids
+from bridge.kafka.source import sent_log
+from bridge.kafka.target import dead_letters
 from bridge.link import limits as link_limits
-from bridge.relay import RelayOptions
+from bridge.relay.relay import RelayOptions
+from bridge.runtime import logs
 from bridge.settings.addresses import AddressSettingsTable
 from bridge.settings.bridges import Bridge
 from bridge.settings.fields import key_of
@@ -183,7 +186,7 @@ LIMITS: Final = {
         "unit/workers/test_channel.py::test_a_line_beyond_the_limit_breaks_the_channel",
     ),
     "letters of a Kafka target in memory": Limit(
-        size(letters.MOST_KEPT_BYTES),
+        size(dead_letters.MOST_KEPT_BYTES),
         "unit/kafka/test_letters.py::test_what_is_kept_is_bounded_by_leaving_bodies_out",
     ),
     "sent lines of a Kafka source in memory": Limit(
@@ -191,7 +194,7 @@ LIMITS: Final = {
         "unit/kafka/test_sent_log.py::test_confirmations_wait_while_too_much_waits_for_the_disk",
     ),
     "IDs looked for by a replay at Kafka": Limit(
-        count(held.ENTRIES_MOST),
+        count(topic_ids.ENTRIES_MOST),
         "unit/kafka/test_held.py::test_more_than_the_limit_is_refused_with_the_limit",
     ),
 }

@@ -9,8 +9,8 @@ from typing import Final
 
 import pytest
 
-from bridge.lifecycle import State
-from bridge.metrics import METRICS, Metric
+from bridge.relay.lifecycle import State
+from bridge.runtime.metrics import METRICS, Metric
 from bridge.settings import load
 
 ROOT: Final = Path(__file__).parents[2]

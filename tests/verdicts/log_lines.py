@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from bridge import delivery_log
-from bridge import runs as run_arithmetic
 from bridge.delivery_log import CLOSED
+from bridge.messages import positions as run_arithmetic
 from tests.verdicts.messages import Line, Shape
 from tests.verdicts.world import World
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from bridge.copies import ONCE, Due, Judged, Key, Keyed, Tally
+from bridge.replay.copies import ONCE, Due, Judged, Key, Keyed, Tally
 from tests.verdicts.histories import history
 from tests.verdicts.messages import Fate, Message, Stream, Truth
 from tests.verdicts.world import World

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from bridge.replays import plan_stream
+from bridge.messages.stream_names import plan_stream
 from dedup.ids import Stamp
 from tests.verdicts.messages import Copy, Fate, Line, Message, Record, Shape, Stream, Truth
 

@@ -11,10 +11,10 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from bridge.journal import reserve, space
 from bridge.journal.journal import Journal
-from bridge.journal.options import JournalOptions
+from bridge.journal.sqlite import reserve, vacuum
 from bridge.journal.target import JournalTarget
+from bridge.journal.values.options import JournalOptions
 from tests.integration.journal.helpers import (
     QUEUE,
     acknowledgement,
@@ -85,9 +85,9 @@ async def main(directory: Path) -> None:
     # What a long life brings, in a short one: a checkpoint and a step of shrinking at every turn.
     for module, limit in (
         (reserve, "CHECKPOINT_BYTES"),
-        (space, "SLACK_BYTES"),
-        (space, "_LOOK_MS"),
-        (space, "_PAUSE_MS"),
+        (vacuum, "SLACK_BYTES"),
+        (vacuum, "_LOOK_MS"),
+        (vacuum, "_PAUSE_MS"),
     ):
         setattr(module, limit, 0)
     journal = await Journal.open(JournalOptions(directory))

@@ -11,9 +11,9 @@ from typing import Any
 
 from bridge.errors import AddressNotFound, JournalUnavailable
 from bridge.journal.journal import Journal
-from bridge.journal.loading import load_state
-from bridge.journal.state import State
-from bridge.store import Acknowledgement
+from bridge.journal.rules.state import State
+from bridge.journal.values.store import Acknowledgement
+from bridge.journal.writer.loading import load_state
 
 
 def sqlite_error(code: int, text: str = "disk I/O error") -> sqlite3.OperationalError:

@@ -10,15 +10,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from bridge.batch import Batch
-from bridge.block import IndexedId, encode_message, pack
-from bridge.journal.database import FILE_NAME
 from bridge.journal.journal import Journal
-from bridge.journal.options import AddressPolicy, JournalOptions
+from bridge.journal.sqlite.database import FILE_NAME
 from bridge.journal.target import JournalTarget
-from bridge.message import Message
-from bridge.ports import Receipt, Stream, StreamState
-from bridge.store import Acknowledgement, Committed, Delivered, Page, Submission, Transaction
+from bridge.journal.values.options import AddressPolicy, JournalOptions
+from bridge.journal.values.store import Acknowledgement, Committed, Delivered, Page, Submission, Transaction
+from bridge.messages.batch import Batch
+from bridge.messages.block import IndexedId, encode_message, pack
+from bridge.messages.message import Message
+from bridge.relay.ports import Receipt, Stream, StreamState
 
 #: Nothing here takes as long; what does has hung.
 PATIENCE_S = 20.0

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from bridge.errors import AddressFull, AddressNotFound, Conflict, MessageTooLarge, NotFound, Stopping
-from bridge.journal.database import FILE_NAME
-from bridge.journal.options import AddressPolicy, BridgeQueue
-from bridge.journal.reader import Orphan
+from bridge.journal.sqlite.database import FILE_NAME
+from bridge.journal.sqlite.reader import Orphan
+from bridge.journal.values.options import AddressPolicy, BridgeQueue
 from tests.integration.journal.helpers import (
     KIB,
     PATIENCE_S,

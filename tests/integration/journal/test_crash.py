@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from bridge import crash_points
 from bridge.journal.journal import Journal
+from bridge.runtime import fault_injection
 from tests.integration.journal.crash_driver import ROUNDS, names
 from tests.integration.journal.helpers import (
     PATIENCE_S,
@@ -31,7 +31,7 @@ from tests.integration.journal.helpers import (
 )
 
 ROOT = Path(__file__).parents[3]
-POINTS = [name for name in crash_points.NAMES if name.startswith("journal.")]
+POINTS = [name for name in fault_injection.NAMES if name.startswith("journal.")]
 #: Which time the place is reached kills the first process, and the second.
 TIMES = {"journal.before-trim": (3, 2)}
 #: Later than the end of every lease of the driver.

@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 from bridge.errors import JournalFailed, JournalUnavailable
-from bridge.journal.database import FILE_NAME, LOCK_NAME, SCHEMA_VERSION
 from bridge.journal.journal import Journal
-from bridge.journal.options import JournalOptions
-from bridge.journal.stored import PAGE_BYTES
+from bridge.journal.sqlite.database import FILE_NAME, LOCK_NAME, SCHEMA_VERSION
+from bridge.journal.values.options import JournalOptions
+from bridge.journal.values.stored_block import PAGE_BYTES
 from tests.integration.journal.helpers import (
     KIB,
     PATIENCE_S,
@@ -164,7 +164,7 @@ import asyncio, json, os, sys
 from pathlib import Path
 from bridge.errors import JournalFailed
 from bridge.journal.journal import Journal
-from bridge.journal.options import JournalOptions
+from bridge.journal.values.options import JournalOptions
 
 async def main():
     try:
@@ -177,7 +177,7 @@ async def main():
 
 import tests.integration.journal.helpers  # everything is imported before rights are given up
 import bridge.delivery_log, importlib.resources
-importlib.resources.files("bridge.journal").joinpath("schema.sql").read_text()
+importlib.resources.files("bridge.journal.sqlite").joinpath("schema.sql").read_text()
 if os.getuid() == 0 and len(sys.argv) > 2:
     os.setgroups([])
     os.setgid(int(sys.argv[2]))

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from bridge.batch import Batch
-from bridge.block import encode_message, pack
 from bridge.errors import Fenced, OutOfSequence, TargetUnavailable
 from bridge.journal.journal import Journal
-from bridge.journal.options import AddressPolicy
-from bridge.message import Message
-from bridge.ports import Receipt
+from bridge.journal.values.options import AddressPolicy
+from bridge.messages.batch import Batch
+from bridge.messages.block import encode_message, pack
+from bridge.messages.message import Message
+from bridge.relay.ports import Receipt
 from tests.integration.journal.helpers import (
     BRIDGE,
     KIB,

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bridge.errors import AddressFull, AddressNotFound, DuplicateIdRejected
-from bridge.journal.options import AddressPolicy
-from bridge.store import Committed, Transaction
+from bridge.journal.values.options import AddressPolicy
+from bridge.journal.values.store import Committed, Transaction
 from tests.integration.journal.helpers import (
     KIB,
     QUEUE,

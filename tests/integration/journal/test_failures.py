@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from bridge.errors import BridgeError, Fenced, JournalUnavailable, TargetUnavailable
-from bridge.journal import clients
-from bridge.journal.database import FILE_NAME
-from bridge.journal.group import Group
 from bridge.journal.journal import Journal
-from bridge.journal.options import AddressPolicy
-from bridge.journal.units import CommitUnit
-from bridge.store import Committed
+from bridge.journal.rules import client_transactions
+from bridge.journal.rules.commands import CommitUnit
+from bridge.journal.rules.commit_group import Group
+from bridge.journal.sqlite.database import FILE_NAME
+from bridge.journal.values.options import AddressPolicy
+from bridge.journal.values.store import Committed
 from tests.integration.journal.failing import caught_up, fail_with, file, memory, once, sqlite_error, together
 from tests.integration.journal.helpers import (
     PATIENCE_S,
@@ -203,7 +203,7 @@ async def test_a_defect_in_a_rule_leaves_nobody_waiting(
 ) -> None:
     async with opened(tmp_path) as journal:
         with monkeypatch.context() as patch:
-            patch.setattr(clients, "commit", defect)
+            patch.setattr(client_transactions, "commit", defect)
             with pytest.raises(JournalUnavailable) as caught:
                 await asyncio.wait_for(send(journal, "1"), PATIENCE_S)
         assert isinstance(caught.value.__cause__, KeyError)

@@ -16,14 +16,15 @@ from typing import Any
 import pytest
 
 from bridge.errors import DiskFull, JournalFailed
-from bridge.journal import database, opening, reserve, room
 from bridge.journal import journal as journal_module
-from bridge.journal.database import FILE_NAME
 from bridge.journal.journal import Journal
-from bridge.journal.log_file import LogFile
-from bridge.journal.reserve import Reserve, Shares
-from bridge.journal.stored import PAGE_BYTES
-from bridge.store import Committed
+from bridge.journal.sqlite import database, reserve
+from bridge.journal.sqlite.database import FILE_NAME
+from bridge.journal.sqlite.log_file import LogFile
+from bridge.journal.sqlite.reserve import Reserve, Shares
+from bridge.journal.values.store import Committed
+from bridge.journal.values.stored_block import PAGE_BYTES
+from bridge.journal.writer import disk_full, opening
 from tests.integration.journal.failing import FailingConnection, once, sqlite_error
 from tests.integration.journal.helpers import (
     MIB,
@@ -145,7 +146,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Says how much is free on the disk, which has room for the reserve."""
 
     def say(free: int) -> None:
-        monkeypatch.setattr(room, "free_bytes", lambda _directory: free)
+        monkeypatch.setattr(disk_full, "free_bytes", lambda _directory: free)
 
     return say
 

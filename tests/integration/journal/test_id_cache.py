@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bridge.errors import AddressNotFound, DuplicateIdRejected
-from bridge.journal.options import AddressPolicy
+from bridge.journal.values.options import AddressPolicy
 from tests.integration.journal.helpers import (
     QUEUE,
     browsed,

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from bridge.errors import TargetRefused
-from bridge.hops import HOP_BYTES, Hops
-from bridge.journal.database import FILE_NAME, SCHEMA_VERSION
 from bridge.journal.journal import Journal
-from bridge.journal.owners import Caller
-from bridge.journal.reader import find_address, read_blocks
-from bridge.journal.stored import END
+from bridge.journal.rules.owners import Caller
+from bridge.journal.sqlite.database import FILE_NAME, SCHEMA_VERSION
+from bridge.journal.sqlite.reader import find_address, read_blocks
 from bridge.journal.target import JournalTarget
+from bridge.journal.values.stored_block import END
+from bridge.messages.hops import HOP_BYTES, Hops
 from tests.integration.journal.helpers import (
     BRIDGE,
     batch,

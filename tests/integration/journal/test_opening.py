@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from bridge.journal import database
-from bridge.journal.database import FILE_NAME
 from bridge.journal.journal import Journal
-from bridge.journal.options import BridgeQueue
+from bridge.journal.sqlite import database
+from bridge.journal.sqlite.database import FILE_NAME
+from bridge.journal.values.options import BridgeQueue
 from tests.integration.journal.helpers import (
     KIB,
     QUEUE,

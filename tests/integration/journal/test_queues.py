@@ -9,8 +9,8 @@ import pytest
 
 from bridge.errors import AddressNotFound, QueueNotFound, StaleLease, TooBusy
 from bridge.journal.journal import Journal
-from bridge.journal.options import LEASES
-from bridge.store import Page
+from bridge.journal.values.options import LEASES
+from bridge.journal.values.store import Page
 from tests.integration.journal.helpers import (
     KIB,
     MIB,

@@ -8,7 +8,7 @@ from typing import Literal
 import pytest
 
 from bridge.journal.journal import Journal
-from bridge.journal.options import AddressPolicy
+from bridge.journal.values.options import AddressPolicy
 from tests.integration.journal.helpers import ManualClock, browsed, consume, opened, options, send_all
 from tests.integration.test_relay import until
 

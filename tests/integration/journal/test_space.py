@@ -11,17 +11,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from bridge.batch import Batch
-from bridge.block import encode_message, pack
-from bridge.clock import SystemClock
-from bridge.journal import reading_threads, reserve, rows, space
-from bridge.journal.database import FILE_NAME, connect_reader, connect_writer
 from bridge.journal.journal import Journal
-from bridge.journal.reader import find_address, find_blocks
-from bridge.journal.reading_threads import UnderWay
-from bridge.journal.space import Space
-from bridge.journal.stored import PAGE_BYTES
-from bridge.journal.units import Told
+from bridge.journal.rules.commands import Told
+from bridge.journal.sqlite import reading_threads, reserve, vacuum
+from bridge.journal.sqlite.database import FILE_NAME, connect_reader, connect_writer
+from bridge.journal.sqlite.reader import find_address, find_blocks
+from bridge.journal.sqlite.reading_threads import UnderWay
+from bridge.journal.sqlite.vacuum import Space
+from bridge.journal.values.stored_block import PAGE_BYTES
+from bridge.journal.writer import rows
+from bridge.messages.batch import Batch
+from bridge.messages.block import encode_message, pack
+from bridge.runtime.clock import SystemClock
 from tests.integration.journal.helpers import (
     KIB,
     MIB,
@@ -49,9 +50,9 @@ from tests.integration.journal.helpers import (
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looks at the free list all the time, and keeps little of it."""
-    monkeypatch.setattr(space, "_LOOK_MS", 20)
-    monkeypatch.setattr(space, "_PAUSE_MS", 1)
-    monkeypatch.setattr(space, "SLACK_BYTES", MIB)
+    monkeypatch.setattr(vacuum, "_LOOK_MS", 20)
+    monkeypatch.setattr(vacuum, "_PAUSE_MS", 1)
+    monkeypatch.setattr(vacuum, "SLACK_BYTES", MIB)
     monkeypatch.setattr(reserve, "CHECKPOINT_BYTES", 2 * MIB)
 
 
@@ -97,10 +98,10 @@ async def test_commits_come_in_between_the_steps_of_shrinking(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events: list[str] = []
-    monkeypatch.setattr(space, "crash_point", events.append)
+    monkeypatch.setattr(vacuum, "crash_point", events.append)
     monkeypatch.setattr(rows, "crash_point", events.append)
-    monkeypatch.setattr(space, "_STEP_S", 0)  # every step is too long: they become as short as can be
-    monkeypatch.setattr(space, "_LEAST_PAGES", 8)
+    monkeypatch.setattr(vacuum, "_STEP_S", 0)  # every step is too long: they become as short as can be
+    monkeypatch.setattr(vacuum, "_LEAST_PAGES", 8)
     async with opened(tmp_path) as journal:
         await journal.create_queue("orders", QUEUE, "earliest")
         await fill(journal, 12)
@@ -117,7 +118,7 @@ async def test_commits_come_in_between_the_steps_of_shrinking(
 async def test_answers_do_not_wait_for_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     events: list[str] = []
     monkeypatch.setattr(reserve, "CHECKPOINT_BYTES", 128 * KIB)
-    monkeypatch.setattr(space, "crash_point", events.append)
+    monkeypatch.setattr(vacuum, "crash_point", events.append)
     monkeypatch.setattr(rows, "crash_point", events.append)
     async with opened(tmp_path) as journal:
         tell = journal._writer._tell
@@ -204,7 +205,7 @@ def names(directory: Path) -> list[str]:
 
 
 async def test_an_idle_journal_stops_looking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(space, "_LOOK_MS", 1)
+    monkeypatch.setattr(vacuum, "_LOOK_MS", 1)
     async with opened(tmp_path) as journal:
         await send(journal, "x")
         await eventually(lambda: journal._writer._idle_seconds() is None)
@@ -226,7 +227,7 @@ def test_a_step_is_as_long_as_its_time(
     holey: sqlite3.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, ends_at: int
 ) -> None:
     ticks = itertools.count(step=seconds)
-    monkeypatch.setattr(space, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
+    monkeypatch.setattr(vacuum, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
     shrinking = Space(holey, tmp_path / FILE_NAME, SystemClock(), SHARES, lambda: True)
     for _ in range(4):
         shrinking._step()

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bridge.delivery_log import SegmentLimits, SegmentWriter
-from bridge.outbox import OutboxCopier
+from bridge.node.outbox import OutboxCopier
 from tests.integration.journal.failing import caught_up, fail_with, once
 from tests.integration.journal.helpers import eventually, opened, send
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
-from bridge.batch import Batch
 from bridge.journal.journal import Journal
-from bridge.journal.options import BridgeQueue, JournalOptions
 from bridge.journal.source import JournalSource
-from bridge.ports import Receipt, StreamState
+from bridge.journal.values.options import BridgeQueue, JournalOptions
+from bridge.messages.batch import Batch
+from bridge.relay.ports import Receipt, StreamState
 from dedup.verdict import Verdict
 from tests.integration.journal.failing import fail_with, sqlite_error
 from tests.integration.journal.helpers import BRIDGE, ManualClock, browsed, eventually, opened, send

@@ -13,8 +13,6 @@ from typing import Any
 
 import pytest
 
-from bridge.batch import Batch
-from bridge.block import Block, encode_message, pack
 from bridge.errors import (
     BridgeError,
     JournalUnavailable,
@@ -24,9 +22,11 @@ from bridge.errors import (
     TargetUnavailable,
     TooBusy,
 )
-from bridge.journal.options import AddressPolicy, JournalOptions
-from bridge.message import Message
-from bridge.ports import Stream
+from bridge.journal.values.options import AddressPolicy, JournalOptions
+from bridge.messages.batch import Batch
+from bridge.messages.block import Block, encode_message, pack
+from bridge.messages.message import Message
+from bridge.relay.ports import Stream
 from tests.integration.journal.failing import caught_up, fail_with, file, memory, once, together
 from tests.integration.journal.helpers import (
     MIB,

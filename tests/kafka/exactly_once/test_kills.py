@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from bridge.crash_points import NAMES
+from bridge.runtime.fault_injection import NAMES
 from tests.acceptance.reports import Report
 from tests.kafka.exactly_once.rig import SHORT, Form, Way, started
 from tests.kafka.nodes import KafkaNode

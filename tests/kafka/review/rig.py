@@ -1,4 +1,4 @@
-"""One lane from Kafka to Kafka, made as `bridge.kafka_assembly` does, for what goes through both ends."""
+"""One lane from Kafka to Kafka, made as `bridge.assembly.kafka` does, for what goes through both ends."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from bridge.backoff import Backoff
-from bridge.clock import SystemClock
-from bridge.kafka.source import KafkaSource
-from bridge.kafka.target import KafkaTarget
-from bridge.lifecycle import Command
-from bridge.relay import Relay, RelayOptions
+from bridge.kafka.source.source import KafkaSource
+from bridge.kafka.target.target import KafkaTarget
+from bridge.relay.backoff import Backoff
+from bridge.relay.lifecycle import Command
+from bridge.relay.relay import Relay, RelayOptions
+from bridge.runtime.clock import SystemClock
 from tests.kafka import source_rig, target_rig
 from tests.kafka.reachable import Reachable
 

@@ -8,14 +8,14 @@ from collections.abc import Callable
 
 import pytest
 
-from bridge.batch import Batch
-from bridge.clock import SystemClock
 from bridge.errors import TargetUnavailable
-from bridge.kafka import target as target_module
-from bridge.kafka import target_lane
-from bridge.kafka.target import KafkaTarget
-from bridge.message import Message
-from bridge.ports import Receipt, Stream
+from bridge.kafka.target import lane
+from bridge.kafka.target import target as target_module
+from bridge.kafka.target.target import KafkaTarget
+from bridge.messages.batch import Batch
+from bridge.messages.message import Message
+from bridge.relay.ports import Receipt, Stream
+from bridge.runtime.clock import SystemClock
 from dedup.verdict import Verdict
 from tests.kafka.reachable import Reachable
 from tests.kafka.target_rig import batch, deliver, kafka_stream, numbered, opened, rig, values
@@ -103,7 +103,7 @@ async def test_the_lane_is_held_while_what_the_broker_refused_is_left_out(
 ) -> None:
     """Its producer is replaced; whoever watches the cluster must not ask the old one, which never answers."""
     monkeypatch.setattr(target_module, "WATCH_INTERVAL_MS", 1)
-    monkeypatch.setattr(target_lane, "REACHABLE_TIMEOUT_MS", 1_500)
+    monkeypatch.setattr(lane, "REACHABLE_TIMEOUT_MS", 1_500)
     stream = kafka_stream(unique("clock"))
     async with rig(cluster_a, unique("clock")) as made:
         target = made.target()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bridge import hops
+from bridge.messages import hops
 from tests.kafka.conftest import Clusters
 from tests.kafka.review.rig import arrived, lane
 from tests.kafka.source_rig import produce

@@ -11,13 +11,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from bridge.errors import SourceRefused
-from bridge.kafka import lane_reading, patience
-from bridge.kafka.connection import KafkaConnection
-from bridge.kafka.metadata import Topic
-from bridge.kafka.ownership import JournalTopicOwnership, SourceOwnership
-from bridge.kafka.partitions import NO_TOPIC_ID, Partitions
-from bridge.kafka.progress import Kind
-from bridge.lifecycle import State
+from bridge.kafka.client.connection import KafkaConnection
+from bridge.kafka.client.metadata import Topic
+from bridge.kafka.lanes.groups import JournalTopicOwnership, SourceOwnership
+from bridge.kafka.source import lane_reader, stall_detection
+from bridge.kafka.source.partitions import NO_TOPIC_ID, Partitions
+from bridge.kafka.source.progress import Kind
+from bridge.relay.lifecycle import State
 from tests.kafka.conftest import Clusters
 from tests.kafka.reachable import Reachable
 from tests.kafka.review.rig import arrived, lane, until
@@ -30,8 +30,8 @@ async def test_a_deleted_source_topic_holds_up_no_other_and_is_no_stuck_consumer
     clusters: Clusters, unique: Unique, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its end was asked for again and again, five seconds each time, and the consumer replaced for it."""
-    monkeypatch.setattr(patience, "STUCK_AFTER_MS", 500)
-    monkeypatch.setattr(lane_reading, "METADATA_INTERVAL_MS", 300)
+    monkeypatch.setattr(stall_detection, "STUCK_AFTER_MS", 500)
+    monkeypatch.setattr(lane_reader, "METADATA_INTERVAL_MS", 300)
     gone, stays = unique("gone"), unique("stays")
     for topic in (gone, stays):
         clusters.a.create_topic(topic)
@@ -85,7 +85,7 @@ async def test_the_witness_of_a_quiet_bridge_does_not_expire_while_it_runs(
 ) -> None:
     """Brokers forget offsets that nobody renews (7 days by default). Then a journal topic that is gone was
     not noticed, and everything was sent again."""
-    monkeypatch.setattr(lane_reading, "KEEP_INTERVAL_MS", 10_000)
+    monkeypatch.setattr(lane_reader, "KEEP_INTERVAL_MS", 10_000)
     properties = {"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "1000"}
     cluster = make_cluster(properties=properties)
     topic = unique("quiet")

@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 
-from bridge import hops
 from bridge.errors import Fenced, TargetUnavailable
-from bridge.kafka import partitioner, producers, target_lane, transaction
-from bridge.kafka.target_lane import TargetLane
-from bridge.lifecycle import Command, State
+from bridge.kafka.client import producers
+from bridge.kafka.records import partitioner
+from bridge.kafka.target import lane as target_lane
+from bridge.kafka.target import transaction
+from bridge.kafka.target.lane import TargetLane
+from bridge.messages import hops
+from bridge.relay.lifecycle import Command, State
 from dedup.verdict import Verdict
 from tests.kafka.conftest import Clusters
 from tests.kafka.reachable import Reachable

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from bridge.cli import TAKES, build_parser, main, options
-from bridge.cli.client import Connection
 from bridge.cli.endpoints import node_connection, operations_connection
+from bridge.client.node_client import Connection
 
 FILE = """
 [acceptor]

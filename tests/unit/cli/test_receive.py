@@ -12,15 +12,15 @@ import pytest
 from aiohttp import web
 
 from bridge.cli import main
-from bridge.cli.client import Connection, NodeClient, Problem, Unreachable
 from bridge.cli.encode import encode_json, encode_text
 from bridge.cli.readers import Browser, Deadline, Printer, QueueReader
+from bridge.client.node_client import Connection, NodeClient, Problem, Unreachable
 from tests.fakes.node import FakeNode
 
 
 @pytest.fixture(autouse=True)
 def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bridge.cli.retry.FIRST_RETRY_S", 0.001)
+    monkeypatch.setattr("bridge.client.retry.FIRST_RETRY_S", 0.001)
     monkeypatch.setattr("bridge.cli.readers.LOOK_AGAIN_S", 0.001)
 
 

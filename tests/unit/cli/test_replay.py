@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.cli import main, replay
-from bridge.cli.client import Answer, Problem, Unreachable
+from bridge.client.node_client import Answer, Problem, Unreachable
 from dedup.replay_plan import Entry, encode, make
 
 FIRST = Entry("a", "journal:i:orders:0", "orders", "hub", "store-1", ((1, 3), (7, 7)))

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from bridge.cli import main
-from bridge.cli.client import Connection, NodeClient, Problem, Unreachable
 from bridge.cli.line_ids import BadLine, duplicate_id
-from bridge.cli.lines import Line
-from bridge.cli.retry import RETRY_FOR_S
 from bridge.cli.send import Sender
+from bridge.client.input_lines import Line
+from bridge.client.node_client import Connection, NodeClient, Problem, Unreachable
+from bridge.client.retry import RETRY_FOR_S
 from tests.fakes.node import FakeNode
 
 
@@ -22,7 +22,7 @@ def lines(*bodies: bytes) -> list[Line]:
 
 @pytest.fixture(autouse=True)
 def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bridge.cli.retry.FIRST_RETRY_S", 0.001)
+    monkeypatch.setattr("bridge.client.retry.FIRST_RETRY_S", 0.001)
 
 
 async def test_a_transaction_whose_answer_is_lost_is_sent_again_and_stored_once() -> None:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bridge.addresses import check_name, check_readable, matches, most_specific_first
 from bridge.errors import InvalidAddress
+from bridge.messages.addresses import check_name, check_readable, matches, most_specific_first
 
 
 @pytest.mark.parametrize("name", ["orders", "a", "A-Z_09.eu", "x" * 249, "...", "core-bridge", "..a"])

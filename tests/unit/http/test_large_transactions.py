@@ -13,7 +13,7 @@ from bridge.errors import BridgeError
 from bridge.http.guard import every_right
 from bridge.http.limits import TRANSACTION_PIECE_BYTES, Limits
 from bridge.http.transactions import Transactions
-from bridge.store import Committed, Transaction
+from bridge.journal.values.store import Committed, Transaction
 from tests.fakes.http_client import Client
 from tests.fakes.store import MemoryStore
 

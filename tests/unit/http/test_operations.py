@@ -9,9 +9,9 @@ import pytest
 
 from bridge.errors import Conflict, NotFound
 from bridge.http.operations import Operations
-from bridge.letter_desk import Letter, Replayed
-from bridge.message import Message
-from bridge.store import Submission, Transaction
+from bridge.journal.dead_letters import Letter, Replayed
+from bridge.journal.values.store import Submission, Transaction
+from bridge.messages.message import Message
 from tests.fakes.http_client import Client, http_client
 from tests.fakes.store import MemoryStore
 

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from bridge.batch import Batch
 from bridge.errors import OutOfSequence, TargetUnavailable
-from bridge.ports import Opened, Receipt, Stream, StreamState
+from bridge.messages.batch import Batch
+from bridge.relay.ports import Opened, Receipt, Stream, StreamState
 from dedup.verdict import Verdict
 
 

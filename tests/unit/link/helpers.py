@@ -6,8 +6,6 @@ from typing import Any
 
 import msgspec
 
-from bridge.batch import Batch
-from bridge.block import encode_message, pack
 from bridge.link.codec import decode, encode
 from bridge.link.frames import AnyFrame, Hello, OpenStream, Ping, StreamOpened, Welcome
 from bridge.link.machine import Machine, Now
@@ -15,8 +13,10 @@ from bridge.link.receiver import Receiver
 from bridge.link.receiving import NodeIdentity
 from bridge.link.room import LinkRoom
 from bridge.link.sender import Sender
-from bridge.message import Message
-from bridge.ports import Receipt, Stream, StreamState
+from bridge.messages.batch import Batch
+from bridge.messages.block import encode_message, pack
+from bridge.messages.message import Message
+from bridge.relay.ports import Receipt, Stream, StreamState
 from dedup.verdict import Verdict
 
 KIB = 1024

@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from bridge.batch import Batch
-from bridge.block import encode_message, pack
 from bridge.link import carry
 from bridge.link.codec import decode, encode
 from bridge.link.frames import BatchFrame, BrokenFrame, ReceiptFrame
-from bridge.message import Message
-from bridge.ports import Receipt
+from bridge.messages.batch import Batch
+from bridge.messages.block import encode_message, pack
+from bridge.messages.message import Message
+from bridge.relay.ports import Receipt
 from dedup.verdict import Verdict
 from tests.unit.link.helpers import STREAM, batch, coverage
 

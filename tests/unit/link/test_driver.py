@@ -7,7 +7,6 @@ import asyncio
 import msgspec
 import pytest
 
-from bridge.clock import SystemClock
 from bridge.link import driver as driver_module
 from bridge.link import limits
 from bridge.link.codec import decode, encode
@@ -15,6 +14,7 @@ from bridge.link.driver import Driver, now
 from bridge.link.frames import BatchFrame, Close, CloseCode, Hello, Ping, Pong
 from bridge.link.machine import LinkState
 from bridge.link.sender import Sender
+from bridge.runtime.clock import SystemClock
 from tests.unit.link.fakes import FakeSocket
 from tests.unit.link.helpers import HELLO, STREAM, WELCOME, batch, open_sender, welcomed_sender
 

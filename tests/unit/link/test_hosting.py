@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from bridge.clock import SystemClock
 from bridge.errors import TargetRefused
 from bridge.link import driver as driver_module
 from bridge.link.carry import to_frame
@@ -16,7 +15,8 @@ from bridge.link.driver import now
 from bridge.link.frames import AnyFrame, Close, CloseCode, Credit, Hello, OpenStream, ReceiptFrame, Welcome
 from bridge.link.hosting import Host
 from bridge.link.receiver import Receiver
-from bridge.ports import Target
+from bridge.relay.ports import Target
+from bridge.runtime.clock import SystemClock
 from dedup.verdict import Verdict
 from tests.unit.link.fakes import FakeSocket, FakeTarget
 from tests.unit.link.helpers import HELLO, IDENTITY, OTHER, STREAM, batch, coverage

@@ -7,7 +7,6 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from bridge.batch import Batch
 from bridge.errors import BridgeError, DiskFull, Fenced, OutOfSequence, TargetRefused, TargetUnavailable
 from bridge.link import limits
 from bridge.link.carry import receipt_frame, to_frame
@@ -27,7 +26,8 @@ from bridge.link.machine import Ending, LinkState
 from bridge.link.receiver import Receiver
 from bridge.link.receiving import Delivering, Greeted, Opening
 from bridge.link.room import LinkRoom
-from bridge.ports import LETTERS, Receipt, Stream, StreamState
+from bridge.messages.batch import Batch
+from bridge.relay.ports import LETTERS, Receipt, Stream, StreamState
 from dedup.verdict import Verdict
 from tests.unit.link.helpers import (
     HELLO,

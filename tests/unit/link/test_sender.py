@@ -5,8 +5,6 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from bridge.batch import Batch
-from bridge.block import encode_message, pack
 from bridge.errors import BridgeError, Fenced, OutOfSequence, TargetRefused, TargetUnavailable
 from bridge.link import limits
 from bridge.link.carry import receipt_frame
@@ -25,8 +23,10 @@ from bridge.link.frames import (
 from bridge.link.machine import LinkState
 from bridge.link.sender import Sender
 from bridge.link.tickets import GREETING, Answered
-from bridge.message import Message
-from bridge.ports import Opened, Receipt, StreamState
+from bridge.messages.batch import Batch
+from bridge.messages.block import encode_message, pack
+from bridge.messages.message import Message
+from bridge.relay.ports import Opened, Receipt, StreamState
 from dedup.verdict import Verdict
 from tests.unit.link.helpers import (
     HELLO,

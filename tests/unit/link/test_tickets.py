@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bridge.link.tickets import GREETING, Answered, Tickets
-from bridge.ports import Opened, StreamState
+from bridge.relay.ports import Opened, StreamState
 from tests.unit.link.helpers import WELCOME, stored
 
 

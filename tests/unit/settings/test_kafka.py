@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bridge.addresses import is_own
-from bridge.kafka import identity
-from bridge.settings import Settings, SettingsInvalid, load
+from bridge.messages.addresses import is_own
+from bridge.settings import Settings, SettingsInvalid, kafka_names, load
 from bridge.settings.bridges import Bridge
 from bridge.settings.kafka_checks import same_cluster
 
@@ -72,8 +71,8 @@ def test_every_kafka_key_is_taken_where_both_ends_are_kafka(settings_file: Path)
 
 def test_names_of_its_own_are_made_of_the_bridge_s(settings_file: Path) -> None:
     bridge = bridge_of(settings_file, 'queue-name = "orders"')
-    assert bridge.own_topic == identity.journal_topic("x") == "core-bridge.x.journal"
-    assert bridge.own_group == identity.group_id("x") == "core-bridge.x"
+    assert bridge.own_topic == kafka_names.journal_topic("x") == "core-bridge.x.journal"
+    assert bridge.own_group == kafka_names.group_id("x") == "core-bridge.x"
 
 
 @pytest.mark.parametrize(
@@ -103,8 +102,8 @@ def test_which_topics_a_bridge_reads(settings_file: Path, keys: str, topic: str,
 def test_what_is_hidden_on_kafka_is_hidden_from_regular_expressions(settings_file: Path) -> None:
     bridge = bridge_of(settings_file, "queue-name = '/.*/'")
     for topic in ("__x", "core-bridge.x", "_x", "core-bridges", "x.core-bridge."):
-        assert bridge.selects_topic(topic) is not identity.is_hidden(topic)
-    assert is_own(identity.OWN_PREFIX)
+        assert bridge.selects_topic(topic) is not kafka_names.is_hidden(topic)
+    assert is_own(kafka_names.OWN_PREFIX)
 
 
 def test_a_name_too_long_for_its_journal_topic_needs_one_to_be_set(settings_file: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.addresses import matches
+from bridge.messages.addresses import matches
 from bridge.settings.names import check_address, check_name, check_pattern, specificity
 
 WORDS = st.sampled_from(["a", "b", "orders"])

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from bridge.lifecycle import State
+from bridge.relay.lifecycle import State
 from bridge.workers.channel import (
     MOST_LINE_BYTES,
     MOST_TEXT_CHARS,

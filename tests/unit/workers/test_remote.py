@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from bridge.errors import Conflict
-from bridge.lanes import STANDBY
-from bridge.lifecycle import Command, State
+from bridge.relay.lanes import STANDBY
+from bridge.relay.lifecycle import Command, State
 from bridge.workers.channel import Want, Wanted
 from bridge.workers.remote import RemoteBridge
 from tests.fakes.virtual_time import in_virtual_time

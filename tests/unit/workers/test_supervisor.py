@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from structlog.testing import LogCapture
 
-from bridge.lifecycle import Command, State
+from bridge.relay.lifecycle import Command, State
 from bridge.workers.channel import Begin, Failed, FromWorker, Ready, Stop, ToWorker, Want, Wanted
 from bridge.workers.supervisor import (
     KILL_AFTER_MS,

@@ -1,0 +1,1 @@
+"""Bridges, replays and credentials, made of their ends as the settings say."""

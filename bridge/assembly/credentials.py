@@ -1,0 +1,194 @@
+"""Tokens and TLS contexts of a node's settings, which follow the files that the settings name.
+
+The settings file itself is read once. The files of its ``${file:}`` places and of its certificates are
+looked at again by `Credentials.look`, so that tokens and certificates can be rotated while the node runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from bridge.http.guard import User
+from bridge.link.socket import Endpoint
+from bridge.runtime import logs
+from bridge.runtime.tls import FileContext, Role, TlsFiles
+from bridge.settings import Settings, SettingsFile, SettingsInvalid
+from bridge.settings.tls_checks import ACCEPTOR_KEYS, CONNECTOR_KEYS, acceptor_files, connector_files
+
+#: How often the files are looked at, in seconds.
+LOOK_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What one look has found."""
+
+    #: Settings whose files have changed and took effect.
+    changed: tuple[str, ...] = ()
+    #: Of them, whether a file of `[acceptor]`'s TLS is one.
+    acceptor_tls: bool = False
+    #: Files that cannot be used, each as a problem of its setting; what was read before holds on.
+    problems: tuple[str, ...] = ()
+
+
+class Credentials:
+    """What a node shows to others, and what it takes from them, as the files are now."""
+
+    def __init__(self, settings: Settings, file: SettingsFile | None = None) -> None:
+        """`file`: where `settings` are from; None: tokens are not read again.
+
+        Raises:
+            OSError: a certificate or key cannot be used; the settings' own checks have said so before.
+        """
+        self._settings = settings
+        self._file = file
+        self._filled: Mapping[str, Any] | None = None if file is None else file.filled().tree
+        self._contexts: dict[str, tuple[FileContext, Mapping[Role, str]]] = {}
+        if settings.acceptor is not None:
+            self._keep("acceptor", acceptor_files(settings.acceptor), ACCEPTOR_KEYS)
+        for name, connector in settings.connectors.items():
+            self._keep(f"connectors.{name}", connector_files(connector), CONNECTOR_KEYS)
+
+    def _keep(self, table: str, files: TlsFiles | None, keys: Mapping[Role, str]) -> None:
+        if files is not None:
+            self._contexts[table] = FileContext(files), keys
+
+    def context(self, table: str) -> FileContext | None:
+        """Of ``acceptor`` or ``connectors.NAME``; None where it has no TLS."""
+        found = self._contexts.get(table)
+        return None if found is None else found[0]
+
+    def endpoint(self, name: str) -> Endpoint:
+        """How to reach the node that the connector of this name leads to."""
+        connector = self._settings.connectors[name]
+        return Endpoint(
+            connector.url,
+            partial(self._token, name),
+            self.context(f"connectors.{name}"),
+            connector.server_name or None,
+            name,
+        )
+
+    def _token(self, connector: str) -> str:
+        return self._settings.connectors[connector].token
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """Of `[acceptor]`."""
+        return self._settings.acceptor.tokens if self._settings.acceptor is not None else ()
+
+    @property
+    def users(self) -> tuple[User, ...]:
+        """Of `[acceptor]`."""
+        acceptor = self._settings.acceptor
+        return tuple(
+            User(
+                user.name,
+                user.token,
+                user.certificate_name,
+                user.send,
+                user.receive,
+                user.link,
+                user.delete_queues,
+            )
+            for user in (acceptor.users if acceptor is not None else ())
+        )
+
+    @property
+    def operations_tokens(self) -> tuple[str, ...]:
+        """Of `[operations]`."""
+        return self._settings.operations.tokens if self._settings.operations is not None else ()
+
+    def look(self) -> News:
+        """Look at the files and take what has changed. It may wait for the disk: call it in a thread."""
+        renewed = [table for table, (context, _) in self._contexts.items() if context.look()]
+        problems = [
+            f"{table}.{keys[role]}: {rule}"
+            for table, (context, keys) in self._contexts.items()
+            for role, rule in context.problems.items()
+        ]
+        tokens: list[str] = []
+        try:
+            tokens = self._look_at_tokens()
+        except SettingsInvalid as invalid:
+            problems.extend(f"{problem.key}: {problem.rule}" for problem in invalid.problems)
+        return News((*renewed, *tokens), "acceptor" in renewed, tuple(problems))
+
+    def _look_at_tokens(self) -> list[str]:
+        """The settings of tokens that have changed. Raises: SettingsInvalid; the next look tries again."""
+        if self._file is None:
+            return []
+        filled = self._file.filled()
+        if filled.tree == self._filled and not filled.broken:
+            return []
+        settings = self._file.settings(filled, tls_files=False)
+        before, now = _tokens(self._settings), _tokens(settings)
+        self._settings = _with_tokens(self._settings, settings)
+        self._filled = filled.tree
+        return [key for key, token in now.items() if before.get(key) != token]
+
+
+def _tokens(settings: Settings) -> dict[str, str]:
+    """Every token by its key; a list keeps its length, and a user its place, in a file that is read once."""
+    found = {f"connectors.{name}.token": connector.token for name, connector in settings.connectors.items()}
+    if settings.acceptor is not None:
+        found |= {f"acceptor.tokens[{i}]": token for i, token in enumerate(settings.acceptor.tokens)}
+        found |= {f"acceptor.users[{i}].token": user.token for i, user in enumerate(settings.acceptor.users)}
+    if settings.operations is not None:
+        found |= {f"operations.tokens[{i}]": token for i, token in enumerate(settings.operations.tokens)}
+    return found
+
+
+def _with_tokens(settings: Settings, newer: Settings) -> Settings:
+    """`settings` with the tokens of `newer`: nothing else of a file takes effect without a restart."""
+    acceptor, operations = settings.acceptor, settings.operations
+    if acceptor is not None and newer.acceptor is not None:
+        users = tuple(
+            user.model_copy(update={"token": other.token})
+            for user, other in zip(acceptor.users, newer.acceptor.users, strict=True)
+        )
+        acceptor = acceptor.model_copy(update={"tokens": newer.acceptor.tokens, "users": users})
+    if operations is not None and newer.operations is not None:
+        operations = operations.model_copy(update={"tokens": newer.operations.tokens})
+    connectors = {
+        name: connector.model_copy(update={"token": newer.connectors[name].token})
+        for name, connector in settings.connectors.items()
+    }
+    return settings.model_copy(
+        update={"acceptor": acceptor, "operations": operations, "connectors": connectors}
+    )
+
+
+class CredentialsWatch:
+    """Looks at the files of `Credentials` again and again; logs what took effect and what cannot."""
+
+    def __init__(self, credentials: Credentials, on_news: Callable[[News], None]) -> None:
+        """`on_news` is called after each look that changed something."""
+        self._credentials = credentials
+        self._on_news = on_news
+        self._log = logs.get()
+        #: Found at the last look; a pair of files that is being written is wrong for a moment only.
+        self._seen: tuple[str, ...] = ()
+        self._told: tuple[str, ...] = ()
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            self.take(await asyncio.to_thread(self._credentials.look))
+
+    def take(self, news: News) -> None:
+        """Hand on what changed, and log it; log a problem once, when it was there at two looks."""
+        if news.changed:
+            self._on_news(news)
+            self._log.info("credentials-reloaded", settings=list(news.changed))
+        if news.problems and news.problems == self._seen and news.problems != self._told:
+            self._log.warning("credentials-unusable", reason="; ".join(news.problems))
+            self._told = news.problems
+        self._seen = news.problems
+        if not news.problems:
+            self._told = ()

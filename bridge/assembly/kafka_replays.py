@@ -1,0 +1,166 @@
+"""Kafka's ends of replay plans, made as the settings say; the counterpart of `bridge.assembly.kafka`."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Final
+
+from bridge.assembly.kafka import KafkaAssembly
+from bridge.delivery_log import WriteLines
+from bridge.kafka.client.errors import explaining
+from bridge.kafka.client.metadata import ClusterClient
+from bridge.kafka.journal_topic.journal_topic import JournalTopic
+from bridge.kafka.records import identity
+from bridge.kafka.records.decoding import Rules
+from bridge.kafka.replay.copy_count import CopyCount
+from bridge.kafka.replay.plan_source import KafkaPlanSource
+from bridge.kafka.replay.presence import KafkaPresence
+from bridge.kafka.replay.topic_ids import TopicCopies, TopicIds
+from bridge.kafka.source.partitions import Partitions
+from bridge.kafka.target.target import KafkaTarget
+from bridge.relay.ports import Stream
+from bridge.replay.sending import Place, PlanSource
+from bridge.runtime.clock import Clock
+from bridge.settings import kafka_names
+from bridge.settings.bridges import Bridge
+from bridge.settings.connectors import JOURNAL
+from bridge.settings.listeners import Acceptor as AcceptorSettings
+from bridge.settings.model import Settings
+
+#: How long the IDs of a topic are kept for the next call of a plan.
+IDLE_S: Final = 300.0
+
+
+class KafkaReplays:
+    """Makes the ends; keeps the IDs of the topic that was asked last, for plans of many calls."""
+
+    def __init__(
+        self, settings: Settings, clock: Clock, assembly: KafkaAssembly, write_lines: WriteLines | None
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._assembly = assembly
+        self._write_lines = write_lines
+        self._kept: tuple[tuple[str, str], TopicIds] | None = None
+        #: The count that was begun last, of (bridge, topic, IDs).
+        self._counting: tuple[tuple[str, str, frozenset[bytes]], CopyCount] | None = None
+        self._dropping: asyncio.TimerHandle | None = None
+
+    def source(self, bridge: Bridge) -> KafkaPlanSource:
+        """The topics that the bridge reads, all lanes of them."""
+        connection = self._assembly.connection(bridge.source_connector)
+        acceptor = self._settings.acceptor or AcceptorSettings()
+        partitions = Partitions(
+            connection,
+            selects=bridge.selects_topic,
+            forward=bridge.target_address,
+            lane=0,
+            lanes=1,
+            names=bridge.plain_addresses,
+            names_only=bridge.names_only,
+        )
+
+        def rules(own_hop: bytes) -> Rules:
+            return Rules(
+                own_hop,
+                bridge.use_duplicate_detection,
+                bridge.producer_window_size_bytes,
+                bridge.min_large_message_size_bytes,
+                bridge.max_hops,
+                acceptor.max_duplicate_id_size_bytes,
+            )
+
+        return KafkaPlanSource(
+            connection,
+            partitions,
+            rules,
+            bridge=bridge.name,
+            batch_bytes=bridge.producer_window_size_bytes,
+        )
+
+    def target(self, bridge: Bridge, source: PlanSource, *, force: bool) -> tuple[KafkaTarget, KafkaPresence]:
+        """Where the bridge delivers, with a journal topic and a producer of the replays' own; what it has."""
+        name = bridge.static_connectors[0]
+        connection = self._assembly.connection(name)
+        journal = self._journal_topic(bridge)
+
+        async def place(planned: Stream) -> Place:
+            with explaining(name, "Describe", "the cluster", side="target"):
+                async with ClusterClient(connection) as client:
+                    cluster = (await client.cluster()).id
+            nexts = await self._nexts(bridge, journal)
+            return Place(identity.store_identity(connection.identity or cluster), nexts.get(planned.identity))
+
+        presence = KafkaPresence(
+            source,
+            place=place,
+            ids_of=None if force else lambda topic: self._ids_of(name, topic),
+            counts=lambda topic, ids: self._count(bridge, topic, ids),
+            stamp=bridge.use_duplicate_detection,
+            checks_ids=bridge.checks_producer_ids,
+        )
+        options = replace(
+            self._assembly.target_options(bridge),
+            check_producer_ids=False,
+            dead_letter_address="",
+            held=lambda _batch: presence.known,
+        )
+        target = KafkaTarget(
+            connection, journal, 0, options, clock=self._clock, write_lines=self._write_lines
+        )
+        return target, presence
+
+    async def _nexts(self, bridge: Bridge, journal: JournalTopic) -> dict[str, int]:
+        """By stream, the first position that the target does not cover; the greatest, if lanes disagree."""
+        owner = self._owner(bridge)
+        nexts: dict[str, int] = {}
+        for snapshot in await journal.look():
+            for stream, record in snapshot.streams(owner).items():
+                nexts[stream] = max(nexts.get(stream, 0), record.next)
+        return nexts
+
+    def _count(self, bridge: Bridge, topic: str, ids: frozenset[bytes]) -> CopyCount:
+        key = (bridge.name, topic, ids)
+        if self._counting is None or self._counting[0] != key or self._counting[1].is_done:
+            connection = self._assembly.connection(bridge.static_connectors[0])
+            count = CopyCount(
+                ids,
+                TopicCopies(connection, topic, ids),
+                lambda: self._nexts(bridge, self._assembly.journal_topic(bridge)),
+                stamp=bridge.use_duplicate_detection,
+            )
+            self._counting = (key, count)
+        self._drop_later()
+        return self._counting[1]
+
+    def _owner(self, bridge: Bridge) -> str:
+        return self._assembly.node_id if bridge.source_connector == JOURNAL else ""
+
+    def _journal_topic(self, bridge: Bridge) -> JournalTopic:
+        return JournalTopic(
+            self._assembly.connection(bridge.static_connectors[0]),
+            bridge=bridge.name,
+            topic=kafka_names.replays_topic(bridge.name),
+            lanes=1,
+            replication_factor=bridge.journal_replication_factor,
+            owner=self._owner(bridge),
+            id_cache_size=lambda _address: 0,
+            persist_ids=False,
+            origin=self._assembly.origin(bridge),
+        )
+
+    def _ids_of(self, connector: str, topic: str) -> TopicIds:
+        key = (connector, topic)
+        if self._kept is None or self._kept[0] != key:
+            self._kept = (key, TopicIds(self._assembly.connection(connector), topic))
+        self._drop_later()
+        return self._kept[1]
+
+    def _drop_later(self) -> None:
+        if self._dropping is not None:
+            self._dropping.cancel()
+        self._dropping = asyncio.get_running_loop().call_later(IDLE_S, self._drop)
+
+    def _drop(self) -> None:
+        self._kept = self._counting = self._dropping = None

@@ -1,0 +1,19 @@
+"""What a bridge's life takes from its settings."""
+
+from __future__ import annotations
+
+from bridge.relay.backoff import Backoff
+from bridge.relay.relay import RelayOptions
+from bridge.settings.bridges import Bridge
+
+
+def relay_options(bridge: Bridge) -> RelayOptions:
+    """The bridge's settings, as far as its life is concerned."""
+    return RelayOptions(
+        bridge.name,
+        Backoff(bridge.retry_interval_ms, bridge.retry_interval_multiplier, bridge.max_retry_interval_ms),
+        bridge.initial_connect_attempts,
+        bridge.reconnect_attempts,
+        bridge.confirmation_window_size_bytes,
+        bridge.pending_ack_timeout_ms,
+    )

@@ -1,0 +1,66 @@
+"""Calls that are made again until the node has an answer to them: only for what is safe to repeat."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_delay
+
+from bridge.client.node_client import Problem, Unreachable
+from bridge.errors import BridgeError
+
+#: How long a call is tried again before the command gives up, and the pauses in between, in seconds.
+RETRY_FOR_S: Final = 30.0
+FIRST_RETRY_S: Final = 0.1
+MAX_RETRY_S: Final = 2.0
+
+_T = TypeVar("_T")
+
+
+async def persistently(
+    call: Callable[[], Awaitable[_T]],
+    *,
+    on_retry: Callable[[BridgeError], None],
+    give_up_after_s: float = RETRY_FOR_S,
+    longest_pause_s: float = MAX_RETRY_S,
+) -> _T:
+    """Make a call until the node has an answer to it: again after a lost answer and after a 503.
+
+    The call must be safe to repeat. Pauses double from `FIRST_RETRY_S` up, or are as long as the node's
+    ``Retry-After`` asks, and are never longer than `longest_pause_s`.
+
+    Raises:
+        Problem, Unreachable: the last error, once `give_up_after_s` have passed; others at once.
+    """
+
+    async def attempt() -> _T:  # tenacity awaits coroutine functions only, not what returns an awaitable
+        return await call()
+
+    def note(state: RetryCallState) -> None:
+        error = state.outcome.exception() if state.outcome is not None else None
+        if isinstance(error, BridgeError):
+            on_retry(error)
+
+    retrying = AsyncRetrying(
+        retry=retry_if_exception(is_worth_another_try),
+        stop=stop_after_delay(give_up_after_s),
+        wait=lambda state: min(_pause(state), longest_pause_s),
+        before_sleep=note,
+        sleep=asyncio.sleep,
+        reraise=True,
+    )
+    return await retrying(attempt)
+
+
+def is_worth_another_try(error: BaseException) -> bool:
+    """A lost answer, or the node's "not now" (503)."""
+    return isinstance(error, Unreachable) or (isinstance(error, Problem) and error.status == 503)
+
+
+def _pause(state: RetryCallState) -> float:
+    error = state.outcome.exception() if state.outcome is not None else None
+    asked = error.retry_after_s if isinstance(error, Problem) else None
+    doubled: float = FIRST_RETRY_S * 2 ** min(state.attempt_number - 1, 16)
+    return doubled if asked is None else max(asked, doubled)

@@ -1,0 +1,19 @@
+"""Who writes a line of the delivery log: the node, and the lane of a bridge to one target. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineWriter:
+    """Who writes, of which lane to which target."""
+
+    node: str
+    node_id: str
+    bridge: str
+    lane: int
+    #: Name of the target's connector.
+    target: str
+    #: The target's store identity.
+    store: str = ""

@@ -1,0 +1,169 @@
+"""From stored blocks to batches: small blocks together, large messages alone; nothing is read here.
+
+Blocks are joined without being opened. Only one that is too large for a batch, that holds a large message
+among others, or that is taken up in its middle is decoded (design rule 5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from bridge.journal.values.stored_block import END, StoredBlock
+from bridge.messages import hops
+from bridge.messages import positions as run_arithmetic
+from bridge.messages.batch import Batch
+from bridge.messages.block import Block, Origin, merge
+from bridge.messages.positions import Runs
+
+#: Most messages of a batch, and so entries of each of its lists: what a link takes (`bridge.link.limits`).
+MESSAGES_MOST: Final = 2**17
+#: What an entry of a list takes in a frame beside a text: its head, and two numbers of nine bytes.
+ENTRY_BYTES: Final = 24
+#: And one of hops: its head, a number, and the hop that it is going to take.
+_HOPS_BYTES: Final = 8 + hops.HOP_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Cutter:
+    """How a bridge wants its batches."""
+
+    #: Largest batch in bytes of its frame (`producer-window-size`); one message may be larger.
+    batch_bytes: int
+    #: From here a message travels in a batch of its own (`min-large-message-size`).
+    large_bytes: int
+    #: Name the origin of messages that have none (`use-duplicate-detection`).
+    stamp: bool
+    #: The bridge's hop (`bridge.messages.hops.hop`), which every message takes, and the most it may have come
+    #: through.
+    own_hop: bytes
+    max_hops: int
+
+    def cut(self, stream: str, blocks: Iterable[StoredBlock], at: int, upto: int = END) -> list[Batch]:
+        """The messages of `stream` in ``[at, upto)`` as batches; the first covers from `at` on."""
+        batches: list[Batch] = []
+        together: list[StoredBlock] = []
+        size = 0
+        for piece in self._pieces(stream, blocks, at, upto):
+            weight = _weight(piece, together[-1] if together else None)
+            if together and not self._fits(together[-1].block, size + weight, piece.block, piece.end - at):
+                batches.append(self._batch(stream, together, at))
+                at, size = together[-1].end, 0
+                together = []
+                weight = _weight(piece, None)
+            together.append(piece)
+            size += weight
+        if together:
+            batches.append(self._batch(stream, together, at))
+        return batches
+
+    def _fits(self, last: Block, size: int, block: Block, positions: int) -> bool:
+        """Whether `block` may follow `last` in a batch that then has `size` bytes and so many positions."""
+        alone = max(last.largest, block.largest) >= self.large_bytes
+        alike = bool(last.origins) == bool(block.origins)  # `merge` takes either all stamped or none
+        return not alone and alike and size <= self.batch_bytes and positions <= MESSAGES_MOST
+
+    def _pieces(
+        self, stream: str, blocks: Iterable[StoredBlock], at: int, upto: int
+    ) -> Iterator[StoredBlock]:
+        """The blocks' parts within ``[at, upto)``, none of which has to be divided any more."""
+        for stored in blocks:
+            low, high = max(at, stored.first), min(upto, stored.end)
+            if low >= high:
+                continue
+            block = stored.block.part(low - stored.first, high - stored.first)
+            if self.stamp:
+                block = block.stamped(stream, ((low, high - 1),))
+            piece = StoredBlock(low, stored.stored_ms, block)
+            small = block.largest < self.large_bytes and block.count <= MESSAGES_MOST
+            if block.count == 1 or (small and _weight(piece, None) <= self.batch_bytes):
+                yield piece
+            else:
+                for start, stop in self._divisions(block):
+                    yield StoredBlock(low + start, stored.stored_ms, block.part(start, stop))
+
+    def _divisions(self, block: Block) -> Iterator[tuple[int, int]]:
+        """Where to divide a block, as index ranges ``[start, stop)``."""
+        start = size = 0
+        beside = _beside(block)
+        for index, encoded in enumerate(block.encoded()):
+            alone = len(encoded) >= self.large_bytes
+            weight = len(encoded) + beside.get(index, 0)
+            full = size + weight > self.batch_bytes or index - start >= MESSAGES_MOST
+            if index > start and (alone or full):
+                yield start, index
+                start, size = index, 0
+            size += weight
+            if alone:
+                yield start, index + 1
+                start, size = index + 1, 0
+        if start < block.count:
+            yield start, block.count
+
+    def _batch(self, stream: str, pieces: Sequence[StoredBlock], at: int) -> Batch:
+        """The pieces as one batch that covers from `at` to their end, its messages with this bridge's hop."""
+        block = merge([piece.block for piece in pieces])
+        runs = run_arithmetic.join((piece.first, piece.end - 1) for piece in pieces)
+        passed, refused = hops.taken(block.hops, block.count, self.own_hop, self.max_hops)
+        return Batch(
+            stream,
+            at,
+            pieces[-1].end,
+            runs,
+            block.hopped(passed),
+            block.checksum,
+            events=(pieces[0].stored_ms, pieces[-1].stored_ms),
+            refusals=_refusals(runs, refused) if refused else (),
+        )
+
+
+def _refusals(runs: Runs, refused: Sequence[tuple[int, int, str]]) -> tuple[tuple[int, str], ...]:
+    """What `hops.taken` refused, by position."""
+    found = [(index, reason) for first, end, reason in refused for index in range(first, end)]
+    places = run_arithmetic.at(runs, (index for index, _ in found))
+    return tuple((place, reason) for place, (_, reason) in zip(places, found, strict=True))
+
+
+def _weight(piece: StoredBlock, before: StoredBlock | None) -> int:
+    """What a block takes of a batch, in bytes of its frame, behind `before`, which `merge` joins it to.
+
+    Most of small messages that came by turns are not their bodies: each may have its own run, ID, place of
+    origin and hops. What every batch has at least once is not counted, or a block of a batch's size would be
+    divided for it.
+    """
+    block = piece.block
+    follows = before is None or before.end == piece.first
+    size = block.size + ENTRY_BYTES * (len(block.ids) + (not follows))
+    origins = block.origins
+    if origins:
+        if before is None or (before.block.origins and _continues(before.block.origins[-1], origins[0])):
+            origins = origins[1:]
+        size += sum(_origin_bytes(stream) for stream, _, _ in origins)
+    passed = block.hops[1:] if before is None else block.hops
+    return size + hops.size(passed) + _HOPS_BYTES * len(passed)
+
+
+def _beside(block: Block) -> dict[int, int]:
+    """The same of each message but the first, by its index, and but for its encoding."""
+    found: dict[int, int] = {}
+    for index, value in block.ids:
+        found[index] = ENTRY_BYTES + len(value)
+    index = 0
+    for stream, first, last in block.origins:
+        found[index] = found.get(index, 0) + _origin_bytes(stream)
+        index += last - first + 1
+    index = 0
+    for count, passed in block.hops:
+        found[index] = found.get(index, 0) + _HOPS_BYTES + len(passed)
+        index += count
+    found.pop(0, None)
+    return found
+
+
+def _continues(before: Origin, origin: Origin) -> bool:
+    return before[0] == origin[0] and before[2] + 1 == origin[1]
+
+
+def _origin_bytes(stream: str) -> int:
+    return ENTRY_BYTES + (len(stream) if stream.isascii() else len(stream.encode()))

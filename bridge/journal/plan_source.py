@@ -1,0 +1,124 @@
+"""Messages of this journal read again by position, as a replay plan asks for them.
+
+What every queue has passed is there only where another queue, or `retain-time`, keeps it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from bridge.journal.batching import Cutter
+from bridge.journal.journal import Journal
+from bridge.journal.sqlite import reader
+from bridge.journal.sqlite.known_messages import read_copies
+from bridge.journal.values.stored_block import StoredBlock
+from bridge.messages import hops
+from bridge.messages.block import Origin
+from bridge.messages.positions import Runs
+from bridge.messages.stream_names import source_address
+from bridge.relay.ports import Stream
+from bridge.replay.sending import Part, Sibling
+
+#: Batches' bytes that are read in one transaction.
+BATCHES_AT_ONCE: Final = 4
+
+
+class JournalPlanSource:
+    """Implements `bridge.replay.sending.PlanSource` for one bridge that reads this journal."""
+
+    def __init__(  # noqa: PLR0913 - each by its name, as the settings have them
+        self,
+        journal: Journal,
+        bridge: str,
+        *,
+        selects: Callable[[str], bool],
+        forward: Callable[[str], str],
+        stamp: bool,
+        batch_bytes: int,
+        large_bytes: int,
+        max_hops: int,
+    ) -> None:
+        """As `bridge.journal.source.JournalSource`."""
+        self._journal = journal
+        self._bridge = bridge
+        self._selects = selects
+        self._forward = forward
+        own_hop = hops.hop(bridge, journal.store)
+        self._cutter = Cutter(batch_bytes, large_bytes, stamp, own_hop, max_hops)
+        #: Of the streams that were asked for.
+        self._address_ids: dict[str, int] = {}
+
+    async def stream(self, identity: str) -> Stream | None:
+        """The stream, if the bridge reads it here. Raises: JournalUnavailable."""
+        own = self._streams(await self._journal.look(reader.bridge_queues, self._bridge))
+        return next((stream for stream, _ in own if stream.identity == identity), None)
+
+    async def siblings(self, stream: Stream) -> Sequence[Sibling]:
+        """As `PlanSource.siblings`. Raises: JournalUnavailable."""
+        rows = await self._journal.look(reader.bridge_queues, self._bridge)
+        return [
+            Sibling(
+                one,
+                max(row.first, row.trimmed),
+                row.end,
+                is_whole=not await self._journal.look(reader.was_trimmed, row, row.first),
+            )
+            for one, row in self._streams(rows)
+            if one.target_address == stream.target_address
+        ]
+
+    def _streams(
+        self, rows: Sequence[reader.BridgeQueueRow]
+    ) -> Iterator[tuple[Stream, reader.BridgeQueueRow]]:
+        own = self._journal.identity
+        for row in rows:
+            address = source_address(row.address)
+            if self._selects(address):
+                identity = f"journal:{own.incarnation}:{row.address}:{row.first}"
+                self._address_ids[identity] = row.address_id
+                yield Stream(identity, address, self._forward(address), own.run), row
+
+    async def copies(self, stream: Stream, origins: Sequence[Origin]) -> Sequence[tuple[Origin, int]]:
+        """As `PlanSource.copies`. Raises: JournalUnavailable."""
+        return await self._journal.look(read_copies, self._address_ids[stream.identity], origins)
+
+    async def read(self, stream: Stream, wanted: Runs) -> Part:
+        """As `PlanSource.read`; some batches at a time."""
+        most_bytes = self._cutter.batch_bytes * BATCHES_AT_ONCE
+        address_id = self._address_ids[stream.identity]
+        blocks, upto = await self._journal.look(read_wanted, address_id, wanted, most_bytes)
+        return Part(self._cutter.cut(stream.identity, blocks, blocks[0].first) if blocks else (), upto)
+
+    async def close(self) -> None:
+        """The journal is the node's."""
+
+
+def read_wanted(
+    connection: sqlite3.Connection, address_id: int, wanted: Runs, most_bytes: int
+) -> tuple[list[StoredBlock], int]:
+    """The parts of blocks that hold the first of these positions, up to `most_bytes` but at least one.
+
+    Answers with them up to where it has looked.
+    """
+    found: list[StoredBlock] = []
+    block: StoredBlock | None = None
+    size = 0
+    for first, last in wanted:
+        at = first
+        while at <= last:
+            if block is None or not block.first <= at < block.end:
+                firsts = reader.find_blocks(connection, address_id, at, last + 1, 1)
+                if not firsts:
+                    break  # the rest of the run is gone
+                block = reader.read_block(connection, firsts[0])
+                at = max(at, block.first)
+            end = min(last + 1, block.end)
+            part = block.block.part(at - block.first, end - block.first)
+            found.append(StoredBlock(at, block.stored_ms, part))
+            size += part.size
+            at = end
+            if size >= most_bytes:
+                return found, at
+    return found, wanted[-1][1] + 1

@@ -1,0 +1,1 @@
+"""What commands to the journal change: decided in memory, collected in commit groups."""

@@ -1,0 +1,389 @@
+"""Bridges in a commit group: streams opened, batches delivered to this journal, and sent ones settled."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Set
+from itertools import accumulate
+from typing import Annotated
+
+import msgspec
+
+from bridge.errors import (
+    Fenced,
+    JournalUnavailable,
+    Malformed,
+    NotFound,
+    OutOfSequence,
+    SourceGap,
+    TargetRefused,
+)
+from bridge.journal.rules.commands import BeginUnit, DeliverUnit, DisownUnit, OpenUnit, SettleUnit
+from bridge.journal.rules.commit_group import Group, Held
+from bridge.journal.rules.owners import (
+    EVERY_RIGHT,
+    LETTER_STREAMS_MOST,
+    NOT_RECORDED,
+    STREAMS_MOST,
+    THIS_NODE,
+    Owner,
+    check_owner,
+)
+from bridge.journal.rules.state import PositionState, SettledState, source_of
+from bridge.journal.values.options import bridge_queue_name
+from bridge.journal.values.queue_cursor import Cursor
+from bridge.messages import positions as run_arithmetic
+from bridge.messages.batch import Batch
+from bridge.messages.block import Block, FreshBlock, encode_message
+from bridge.messages.message import Header
+from bridge.messages.positions import Runs
+from bridge.relay.planted_losses import lose
+from bridge.relay.ports import LETTERS, Receipt, StreamState
+from dedup.coverage import Outcome, judge
+from dedup.verdict import Verdict
+
+_elements = msgspec.msgpack.Decoder(list[msgspec.Raw])
+
+
+class _Readable(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A message as all that read it can, but for its body: copying bodies is most of what decoding takes."""
+
+    body: msgspec.Raw
+    key: bytes | None = None
+    headers: tuple[Header, ...] = ()
+    #: A whole number of eight bytes, as on Kafka.
+    timestamp: Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] = -1
+
+
+_readable = msgspec.msgpack.Decoder(list[_Readable])
+#: How a message begins (an array of one to four), and then its body: null, or bytes by their length.
+_HEADS = frozenset({0x91, 0x92, 0x93, 0x94})
+_BODIES = frozenset({0xC0, 0xC4, 0xC5, 0xC6})
+
+
+def open_stream(group: Group, unit: OpenUnit) -> None:
+    """Issue a new epoch; from its commit on, older links of this stream are fenced.
+
+    Raises:
+        TargetRefused: another bridge has adopted the stream (`previous-name`), its positions are another
+            caller's, or the caller has as many streams as it may have.
+    """
+    key = (unit.bridge, unit.stream)
+    position = group.state.positions.get(key)
+    if position is not None and position.next is not None:
+        check_owner(*key, position.owner, unit.owner)
+    if unit.previous and (position is None or position.next is None):
+        position = _adopted(group, unit, position)
+    if position is None:
+        _check_room_for_stream(group, unit.stream, unit.owner)
+        position = group.state.positions[key] = PositionState(None, "", 0, 0)
+    if position.moved_to:
+        raise _adopted_by_another(unit.bridge, position.moved_to, unit.stream)
+    position.epoch += 1
+    # Nothing has been written yet, or an older version wrote it: then it is the first that comes.
+    if position.next is None or not position.owner.principal:
+        position.owner = unit.owner
+    group.changed_positions[key] = position
+    has_run = position.next is None and _has_run(group, unit)
+    unit.result = StreamState(position.next, position.run, position.checksum, position.epoch, has_run)
+
+
+def _has_run(group: Group, unit: OpenUnit) -> bool:
+    """Whether this bridge, by this name or the one before, has brought anything from the stream's source."""
+    source = source_of(unit.stream)
+    return any((name, source) in group.state.brought for name in (unit.bridge, unit.previous))
+
+
+def _adopted(group: Group, unit: OpenUnit, own: PositionState | None) -> PositionState | None:
+    """What the bridge's previous name covered, as its own; `own` where there is nothing to adopt.
+
+    The old name's row stays and says who has it: should that bridge come back, it is refused, for it would
+    deliver again what its successor has delivered. Its open links are fenced.
+
+    Raises:
+        TargetRefused: the previous name's position is a third bridge's by now.
+    """
+    positions = group.state.positions
+    before = positions.get((unit.previous, unit.stream))
+    if before is None or before.moved_to == unit.bridge:
+        return own
+    if before.moved_to:
+        raise _adopted_by_another(unit.previous, before.moved_to, unit.stream)
+    if before.next is not None:
+        check_owner(unit.previous, unit.stream, before.owner, unit.owner)
+    epoch = max(before.epoch, own.epoch if own is not None else 0)
+    moved = PositionState(before.next, before.run, before.checksum, epoch, owner=before.owner)
+    left = PositionState(None, "", 0, before.epoch + 1, unit.bridge, before.owner)
+    for name, position in ((unit.bridge, moved), (unit.previous, left)):
+        positions[name, unit.stream] = group.changed_positions[name, unit.stream] = position
+    if moved.next is not None:
+        group.state.brought.add((unit.bridge, source_of(unit.stream)))
+    return moved
+
+
+def _adopted_by_another(bridge: str, successor: str, stream: str) -> TargetRefused:
+    return TargetRefused(
+        f"{stream}: what {bridge} delivered was adopted by the bridge {successor} (previous-name); "
+        f'run {successor}, or go on from there with previous-name = "{successor}"',
+        key="previous-name",
+        limit=successor,
+        found=bridge,
+    )
+
+
+def _check_room_for_stream(group: Group, stream: str, owner: Owner) -> None:
+    """What a user opens is kept for good. Raises: TargetRefused: it has opened too many streams."""
+    if owner.principal in (EVERY_RIGHT, THIS_NODE):
+        return
+    ending, most = (LETTERS, LETTER_STREAMS_MOST) if stream.endswith(LETTERS) else ("", STREAMS_MOST)
+    if group.state.streams_of(owner.principal, ending) >= most:
+        detail = f"TOO_MANY_STREAMS: {owner.principal} has {most} streams here, the most there may be"
+        raise TargetRefused(detail, "streams", most, most)
+
+
+def disown(group: Group, unit: DisownUnit) -> None:
+    """Let the positions of a bridge, and of its dead letters, belong to the first that opens them.
+
+    Raises:
+        NotFound: no bridge of this name has delivered here.
+    """
+    keys = [key for key in group.state.positions if key[0].partition("/")[0] == unit.bridge]
+    if not keys:
+        raise NotFound(f"no bridge {unit.bridge} has delivered here", key="bridge", found=unit.bridge)
+    unit.result = {stream: group.state.positions[name, stream].owner for name, stream in sorted(keys)}
+    if unit.really:
+        for key in keys:
+            position = group.state.positions[key]
+            position.owner = NOT_RECORDED
+            group.changed_positions[key] = position
+
+
+def deliver(group: Group, unit: DeliverUnit) -> None:
+    """Decide a batch: design rule 1, then room, then producers' IDs where they are asked for (rule 4).
+
+    Raises:
+        Fenced, OutOfSequence, Malformed, AddressNotFound, AddressFull, and Held where there is no room now.
+        msgspec.DecodeError: the batch's messages cannot be read.
+    """
+    batch = unit.batch
+    key = (unit.bridge, batch.stream)
+    position = _current(group, unit)
+    if position.blocked_epoch == unit.epoch:
+        reason = "NOT_NOW: a batch before this one was not taken; open the stream again"
+        unit.result = Receipt(batch.stream, Verdict.NOT_NOW, position.next or 0, reason=reason)
+        return
+    if key in group.waiting:
+        raise Held(group.waiting[key])
+    judgement = judge(position.next, batch.from_, batch.upto)
+    if judgement.outcome is Outcome.OUT_OF_SEQUENCE:
+        raise OutOfSequence(
+            f"{batch.stream}: the batch begins at {batch.from_}; expected at most {position.next}",
+            limit=position.next,
+            found=batch.from_,
+        )
+    if batch.block is not None:
+        _check_readable(batch.block)  # before anything is made of what the batch says of itself
+    if judgement.outcome is Outcome.DUPLICATE:
+        group.log.replayed(unit, batch)
+        unit.result = _receipt(group, batch, Verdict.DUPLICATE, judgement.next, duplicates=batch.count)
+        return
+    whole = batch.after(judgement.start)
+    fresh = lose(unit.address, whole)
+    refusal = _refusal(group, unit.address, fresh)
+    if refusal is not None:
+        place, reason = refusal
+        position.blocked_epoch = unit.epoch
+        unit.result = Receipt(
+            batch.stream, Verdict.REFUSED, position.next or 0, place, reason, committed=group.now_ms
+        )
+        return
+    rejected = _take(group, unit, fresh)
+    if position.next is None:
+        group.state.brought.add((unit.bridge, source_of(batch.stream)))
+    position.next, position.run, position.checksum = batch.upto, unit.run, batch.checksum
+    group.changed_positions[key] = position
+    if fresh.from_ < fresh.upto:
+        group.log.received(unit, fresh, rejected)
+    unit.rejected = len(rejected)
+    duplicates = batch.count - whole.count + len(rejected)
+    unit.result = _receipt(group, batch, Verdict.STORED, batch.upto, duplicates=duplicates)
+
+
+def _check_readable(block: Block) -> None:
+    """That the body is what its fields say: once stored, a damaged one would jam all that is behind it.
+
+    Takes 0.2 to 0.3 µs a message. Here and not where frames arrive, so that it costs the event loop nothing.
+    What this process has encoded itself is what it says.
+
+    Raises:
+        Malformed, msgspec.DecodeError: it is not.
+    """
+    if isinstance(block, FreshBlock):
+        return
+    elements = _elements.decode(block.body)
+    if len(elements) != block.count:
+        raise Malformed(
+            f"a block of {block.count} messages holds {len(elements)}", limit=block.count, found=len(elements)
+        )
+    sizes = list(map(len, elements))
+    largest = max(sizes)
+    if largest > block.largest:
+        raise Malformed(
+            f"a block says its largest message has {block.largest} bytes; one has {largest}",
+            limit=block.largest,
+            found=largest,
+        )
+    checksum = zlib.crc32(elements[-1])
+    if checksum != block.checksum:
+        raise Malformed(
+            f"a block says the checksum of its last message is {block.checksum}; found {checksum}",
+            limit=block.checksum,
+            found=checksum,
+        )
+    body = block.body
+    starts = list(accumulate(sizes, initial=len(body) - sum(sizes)))[:-1]
+    _readable.decode(body)
+    heads, bodies = {body[start] for start in starts}, {body[start + 1] for start in starts}
+    if not (heads <= _HEADS and bodies <= _BODIES):
+        block.messages()  # an encoding that nobody uses, or no message
+
+
+def _current(group: Group, unit: DeliverUnit) -> PositionState:
+    """The stream's position, if this link opened it last. Raises: Fenced."""
+    stream = unit.batch.stream
+    position = group.state.positions.get((unit.bridge, stream))
+    if position is None or position.epoch != unit.epoch:
+        found = position.epoch if position is not None else None
+        raise Fenced(
+            f"a newer link has opened {stream}: epoch {found}; this one has {unit.epoch}",
+            limit=found,
+            found=unit.epoch,
+        )
+    return position
+
+
+def _take(group: Group, unit: DeliverUnit, fresh: Batch) -> Set[int]:
+    """Let the batch's messages in; answers which (indices) were known, by IDs or as `held`, and left out.
+
+    Raises: AddressNotFound, AddressFull, Held.
+    """
+    block = fresh.block
+    if block is None:
+        return frozenset()
+    rejected = _held(fresh.runs, unit.held)
+    kept = block.without(rejected) if rejected else block
+    if kept is None:
+        return rejected
+    group.require_room(unit.address, kept.largest)
+    address = group.require_address(unit.address)
+    if unit.check_ids and kept.ids and address.cache.capacity:
+        asked = [(index, value) for index, value in block.ids if index not in rejected]
+        known = [asked[place] for place in group.accept(address.name, [value for _, value in asked])]
+        if known:
+            group.log.duplicate(address.name, [value for _, value in known])
+            rejected |= {index for index, _ in known}
+            kept = block.without(rejected)
+    if kept is not None:
+        group.arrivals_of(address).add_block(kept, unit.came)
+    return rejected
+
+
+def _held(runs: Runs, held: Set[int]) -> Set[int]:
+    """Indices of the messages at positions that are `held`."""
+    if not held:
+        return frozenset()
+    return {index for index, place in enumerate(run_arithmetic.positions(runs)) if place in held}
+
+
+def _refusal(group: Group, name: str, batch: Batch) -> tuple[int, str] | None:
+    """The first position whose message can never be stored here, and the rule; None: there is none."""
+    block = batch.block
+    if block is None:
+        return None
+    found = [one for one in (_too_large(group, name, batch, block), _bad_id(group, batch, block)) if one]
+    return min(found, default=None)
+
+
+def _bad_id(group: Group, batch: Batch, block: Block) -> tuple[int, str] | None:
+    """The first message whose producer's ID is one that no client may set."""
+    most = group.options.max_id_bytes
+    for index, value in block.ids:
+        if not 1 <= len(value) <= most:
+            rule = f"INVALID_DUPLICATE_ID: an ID has 1 to {most} bytes; found {len(value)}"
+            return next(run_arithmetic.at(batch.runs, (index,))), rule
+    return None
+
+
+def _too_large(group: Group, name: str, batch: Batch, block: Block) -> tuple[int, str] | None:
+    """The first message above what a message, or the address, may hold."""
+    body_limit, address_limit = group.options.max_message_bytes, group.policy(name).max_size_bytes
+    if block.largest <= min(body_limit, address_limit):
+        return None
+    for place, message in zip(run_arithmetic.positions(batch.runs), block.messages(), strict=True):
+        size = len(message.body or b"")
+        if size > body_limit:
+            return place, f"MESSAGE_TOO_LARGE: the body has {size} bytes; the target takes {body_limit}"
+        size = len(encode_message(message))
+        if size > address_limit:
+            return place, f"MESSAGE_TOO_LARGE: {size} bytes; {name} holds at most {address_limit}"
+    return None
+
+
+def _receipt(group: Group, batch: Batch, verdict: Verdict, next_position: int, *, duplicates: int) -> Receipt:
+    return Receipt(batch.stream, verdict, next_position, duplicates=duplicates, committed=group.now_ms)
+
+
+def settle(group: Group, unit: SettleUnit) -> None:
+    """What the target covers for good is this bridge's no more.
+
+    Raises:
+        JournalUnavailable: the settlement before it failed; the next opening recovers both, in order.
+    """
+    batch = unit.batch
+    key = (unit.bridge, batch.stream)
+    settled = group.state.settled.get(key)
+    address = group.state.addresses.get(unit.address)
+    queue = address.queues.get(bridge_queue_name(unit.bridge)) if address is not None else None
+    moves = queue is not None and batch.upto > queue.cursor.next
+    if not moves and settled is not None and settled.store == unit.store:
+        return
+    if queue is not None and batch.from_ > queue.cursor.next:
+        raise JournalUnavailable(
+            f"{batch.stream}: the settlement before {batch.from_} failed; open the stream again",
+            limit=queue.cursor.next,
+            found=batch.from_,
+        )
+    if settled is None:
+        settled = group.state.settled[key] = SettledState(batch.upto, batch.checksum, unit.store)
+    elif batch.upto >= settled.upto:
+        settled.upto, settled.checksum, settled.store = batch.upto, batch.checksum, unit.store
+    group.changed_settled[key] = settled
+    if address is not None and queue is not None:
+        queue.cursor.settle((queue.cursor.next, batch.upto))
+        group.change_queue(address, queue)
+    if batch.upto > batch.from_:
+        group.log.sent(unit)
+
+
+def begin(group: Group, unit: BeginUnit) -> None:
+    """Move a bridge's queue to where a person says, and remember the target that it goes on at.
+
+    Raises:
+        SourceGap: the bridge reads no such stream, or `at` is beyond its end.
+    """
+    address = group.state.addresses.get(unit.address)
+    queue = address.queues.get(bridge_queue_name(unit.bridge)) if address is not None else None
+    if address is None or queue is None or unit.at > address.next:
+        end = address.next if address is not None else 0
+        raise SourceGap(
+            f"{unit.stream}: nothing begins at {unit.at}; it ends at {end}",
+            key=unit.stream,
+            limit=end,
+            found=unit.at,
+        )
+    if unit.at > queue.cursor.next:
+        group.log.passed_over(unit, queue.cursor.next)
+    queue.cursor = Cursor(max(unit.at, address.trimmed))
+    group.change_queue(address, queue)
+    key = (unit.bridge, unit.stream)
+    group.state.settled[key] = group.changed_settled[key] = SettledState(unit.at, 0, unit.store)

@@ -1,0 +1,157 @@
+"""A client's transaction in a commit group: duplicates, then room, then leases; then all or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bridge.errors import DuplicateIdRejected, StaleLease
+from bridge.journal.rules.commands import CommitUnit
+from bridge.journal.rules.commit_group import Group, Pending
+from bridge.journal.rules.state import QueueState
+from bridge.journal.values.store import Acknowledgement, Committed, Transaction
+from bridge.messages.block import IndexedId
+from dedup.cache import repeated
+
+#: By address, indices of the transaction's messages.
+ByAddress = dict[str, list[int]]
+#: (index in the transaction, address, ID), as `DuplicateIdRejected` has it.
+Known = tuple[int, str, bytes]
+
+
+def commit(group: Group, unit: CommitUnit) -> None:
+    """Decide a transaction; only when nothing can fail any more is anything changed.
+
+    Raises:
+        AddressNotFound, AddressFull, MessageTooLarge, DuplicateIdRejected, StaleLease, QueueNotFound,
+        and Held where there is no room now.
+    """
+    transaction = unit.transaction
+    by_address = _by_address(transaction)
+    for name in by_address:
+        group.policy(name)
+    group.check_room_for_addresses(*by_address)
+    if _is_known(group, unit, by_address):
+        unit.result = Committed(stored=False)
+        return
+    known = _known_submissions(group, unit, by_address)
+    if known and transaction.on_duplicate == "reject":
+        _log(group, known)
+        if transaction.plain:
+            unit.result = Committed(stored=False)
+            return
+        raise DuplicateIdRejected(
+            f"{len(known)} of {len(transaction.submissions)} messages carry a duplicate ID that is known",
+            duplicates=tuple(sorted(known)),
+        )
+    if known:
+        skipped = {index for index, _, _ in known}
+        by_address = {
+            name: [index for index in indices if index not in skipped] for name, indices in by_address.items()
+        }
+    for name, indices in by_address.items():
+        if indices:
+            group.require_room(name, max(len(unit.encoded[index]) for index in indices))
+    queues = _leased(group, transaction.acknowledgements)
+
+    for queue, acknowledgement in zip(queues, transaction.acknowledgements, strict=True):
+        queue.cursor.acknowledge(acknowledgement.lease, acknowledgement.upto)
+        group.change_queue(group.state.addresses[acknowledgement.address], queue)
+        group.touched.add(acknowledgement.address)
+    offsets = {name: _accept(group, unit, name, indices) for name, indices in by_address.items()}
+    offsets = {name: place for name, place in offsets.items() if place[1]}
+    _log(group, known)
+    group.pending.append(Pending(unit, offsets, sorted(index for index, _, _ in known)))
+
+
+def _by_address(transaction: Transaction) -> ByAddress:
+    """Where its messages go; one of acknowledgements alone is known, by its ID, where it settles."""
+    if not transaction.submissions:
+        return {acknowledgement.address: [] for acknowledgement in transaction.acknowledgements}
+    by_address: ByAddress = {}
+    for index, submission in enumerate(transaction.submissions):
+        by_address.setdefault(submission.address, []).append(index)
+    return by_address
+
+
+def _is_known(group: Group, unit: CommitUnit, by_address: ByAddress) -> bool:
+    """Whether the transaction's own ID is known at an address that it touches."""
+    own = unit.transaction.duplicate_id
+    if own is None:
+        return False
+    if not any(group.known(name, [own]) for name in by_address):
+        return False
+    # All its messages are duplicates, those for an address that does not know the ID any more among them.
+    for name, indices in by_address.items():
+        if name in group.state.addresses:
+            group.log.duplicate_transaction(name, own, len(indices))
+    return True
+
+
+def _known_submissions(group: Group, unit: CommitUnit, by_address: ByAddress) -> list[Known]:
+    """Messages whose ID is known at their address, or stands in the transaction for a second time."""
+    found: list[Known] = []
+    for name, indices in by_address.items():
+        with_ids: list[IndexedId] = []
+        for index in indices:
+            value = unit.transaction.submissions[index].duplicate_id
+            if value is not None:
+                with_ids.append((index, value))
+        if not with_ids or not group.cache_capacity(name):
+            continue
+        values = [value for _, value in with_ids]
+        places = {*group.known(name, values), *repeated(values)}
+        found += [(with_ids[place][0], name, values[place]) for place in sorted(places)]
+    return found
+
+
+def _log(group: Group, known: list[Known]) -> None:
+    for _, name, value in known:
+        if name in group.state.addresses:
+            group.log.duplicate(name, [value])
+
+
+def _leased(group: Group, acknowledgements: Sequence[Acknowledgement]) -> list[QueueState]:
+    """The queue of each acknowledgement, whose lease runs.
+
+    Raises: StaleLease, QueueNotFound, AddressNotFound.
+    """
+    queues: list[QueueState] = []
+    seen: set[tuple[str, str, str]] = set()
+    for wanted in acknowledgements:
+        queue = group.require_queue(wanted.address, wanted.queue)
+        group.expire_leases(group.state.addresses[wanted.address], queue)
+        key = (wanted.address, wanted.queue, wanted.lease)
+        if wanted.lease not in queue.cursor.leases or key in seen:
+            raise stale_lease(wanted)
+        seen.add(key)
+        queues.append(queue)
+    return queues
+
+
+def stale_lease(wanted: Acknowledgement) -> StaleLease:
+    """What is answered for a lease that does not run."""
+    return StaleLease(
+        f"the lease has ended, or never was, on {wanted.address}/{wanted.queue}",
+        key="lease",
+        found=wanted.lease,
+    )
+
+
+def _accept(group: Group, unit: CommitUnit, name: str, indices: list[int]) -> tuple[int, int]:
+    """Take the messages for one address; answers how many of the group come before, and how many they are."""
+    transaction = unit.transaction
+    address = group.require_address(name)
+    ids: list[IndexedId] = []
+    for offset, index in enumerate(indices):
+        value = transaction.submissions[index].duplicate_id
+        if value is not None:
+            ids.append((offset, value))
+    values = [value for _, value in ids]
+    own = transaction.duplicate_id
+    if own is not None and own not in values:
+        values.append(own)
+    group.remember(name, values)
+    if not indices:
+        return 0, 0
+    encoded = [unit.encoded[index] for index in indices]
+    return group.arrivals_of(address).add_messages(encoded, ids), len(indices)

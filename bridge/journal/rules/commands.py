@@ -1,0 +1,268 @@
+"""Units of work for the writer thread: each is decided, stored and answered within one commit group."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from bridge.journal.rules.arrivals import Came
+from bridge.journal.rules.owners import Owner
+from bridge.journal.values.queue_cursor import Interval
+from bridge.journal.values.store import Acknowledgement, Transaction
+from bridge.messages.batch import Batch
+from bridge.messages.block import Block
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Unit:
+    """Base: who waits, how big it is, and until when it may be held for want of room."""
+
+    future: asyncio.Future[Any]
+    size: int = 0
+    #: Monotonic ms; None: not held, answered at once.
+    deadline_ms: int | None = None
+    #: The answer, or the error instead; set while deciding, handed over after COMMIT.
+    result: Any = None
+    error: Exception | None = None
+
+    @property
+    def grows(self) -> bool:
+        """Whether it brings messages. Anything else is stored on a full disk, too, as far as can be."""
+        return False
+
+    @property
+    def patient(self) -> bool:
+        """Whether nobody's patience ends: it is held until there is room, however long that takes."""
+        return False
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class CommitUnit(Unit):
+    """A client's transaction, its messages encoded. Answer: `bridge.journal.values.store.Committed`."""
+
+    transaction: Transaction
+    encoded: Sequence[bytes]
+
+    @property
+    def grows(self) -> bool:
+        """Acknowledgements alone free room."""
+        return bool(self.encoded)
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class OpenUnit(Unit):
+    """A bridge opens a stream. Answer: `bridge.relay.ports.StreamState`."""
+
+    bridge: str
+    stream: str
+    #: `previous-name`: whose position it adopts where it has none of its own; empty: nobody's.
+    previous: str = ""
+    #: Who opens it.
+    owner: Owner
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class DeliverUnit(Unit):
+    """A bridge's batch. Answer: `bridge.relay.ports.Receipt`."""
+
+    bridge: str
+    address: str
+    batch: Batch
+    run: str
+    epoch: int
+    check_ids: bool
+    #: Positions of messages that are known to be at the address: left out, as those with a known ID are.
+    held: Set[int] = frozenset()
+    came: Came = Came.RELAYED
+    #: Messages left out because they, or their producers' IDs, were known at the address.
+    rejected: int = 0
+
+    @property
+    def grows(self) -> bool:
+        """Coverage alone, too: batches of one stream keep their order."""
+        return True
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class SettleUnit(Unit):
+    """The target's word about what this node sent. Answer: None."""
+
+    bridge: str
+    address: str
+    target: str
+    batch: Batch
+    store: str
+    #: When the target committed, ms by its clock; 0 where only its next is known.
+    committed: int
+    duplicates: int
+    #: Learnt when the stream was opened, not from a receipt.
+    recovered: bool
+    #: The target's clock less ours, ms; None: not measured.
+    clock_offset: int | None = None
+
+    @property
+    def patient(self) -> bool:
+        """The target's word can wait, but is not said twice."""
+        return True
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class BeginUnit(Unit):
+    """A person has decided where a bridge goes on (`bridge.relay.ports.Source.begin`). Answer: None."""
+
+    bridge: str
+    address: str
+    target: str
+    stream: str
+    at: int
+    store: str
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class DisownUnit(Unit):
+    """Let the positions of a bridge belong to the first that opens them. Answer: `{stream: Owner}` before."""
+
+    bridge: str
+    #: False: only say whose they are.
+    really: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Resent:
+    """A dead letter that is to be sent again."""
+
+    position: int
+    #: One beyond the message before it on its address; `position` where that is right before it.
+    from_: int
+    #: Where it is stored; with `bridge`, an address that this bridge alone reads.
+    to: str
+    bridge: str | None
+    #: The message as it was, alone.
+    block: Block
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class ReplayUnit(Unit):
+    """Send dead letters of one address again, all or none. Answer: the positions of those not sent before."""
+
+    address: str
+    letters: Sequence[Resent]
+
+    @property
+    def grows(self) -> bool:
+        """It stores what it sends again."""
+        return True
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class QueueUnit(Unit):
+    """Make or delete a queue. Answer: whether it was made."""
+
+    action: Literal["create", "delete"]
+    address: str
+    queue: str
+    start: Literal["earliest", "latest"] | int = "earliest"
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """Where a bridge goes on with an address under a new incarnation of the journal."""
+
+    bridge: str
+    address: str
+    at: int
+    #: Store identity of the target that has what lies below.
+    store: str
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class BranchUnit(Unit):
+    """Give the journal another incarnation; it must be closed then. Answer: None."""
+
+    incarnation: str
+    branches: Sequence[Branch]
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class ForgetUnit(Unit):
+    """Drop what a bridge left that is configured no more. Answer: `bridge.journal.rules.queues.Forgotten`."""
+
+    bridge: str
+    #: Only this address, which the bridge may leave out though it is configured; None: all of them.
+    address: str | None
+    #: False: only say what there is.
+    really: bool
+
+
+@dataclass(slots=True, eq=False)
+class Grant:
+    """What a lease unit answers: the lease and where its messages are."""
+
+    lease: str
+    intervals: Sequence[Interval]
+    #: Messages in them.
+    count: int
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class LeaseUnit(Unit):
+    """Lease messages. Answer: `Grant`; or None, and then `retry_ms` is the next lease's end, if any."""
+
+    address: str
+    queue: str
+    lease: str
+    most: int
+    most_bytes: int
+    lease_ms: int
+    retry_ms: int | None = None
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class LeaseEndUnit(Unit):
+    """Acknowledge or release a lease. Answer: None."""
+
+    acknowledgement: Acknowledgement
+    settle: bool
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class CacheUnit(Unit):
+    """Clear an address's ID cache (`capacity` None) or resize it. Answer: how many IDs went."""
+
+    address: str
+    capacity: int | None = None
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class DeleteAddressUnit(Unit):
+    """Delete an address. Answer: None."""
+
+    address: str
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class OutboxUnit(Unit):
+    """Delivery-log lines up to this one are on disk in their segment. Answer: None."""
+
+    upto: int
+
+    @property
+    def patient(self) -> bool:
+        """Copied lines can wait to be forgotten."""
+        return True
+
+
+@dataclass(slots=True)
+class Told:
+    """What a committed group tells the rest of the process."""
+
+    #: Units to be answered.
+    units: list[Unit] = field(default_factory=list)
+    #: Addresses with new or returned messages.
+    touched: set[str] = field(default_factory=set)
+    #: New addresses.
+    made: list[str] = field(default_factory=list)
+    #: Outbox rows were written.
+    logged: bool = False

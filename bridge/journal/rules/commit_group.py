@@ -1,0 +1,258 @@
+"""One commit group: what its units change, collected before the first row is written.
+
+The rules are in `client_transactions`, `bridge_batches` and `queues`; they decide each unit, in order, on the
+state in memory. `writer.rows` then stores what was collected here in one transaction. Positions are given out
+last, so that each address gets one contiguous range a group. If anything fails between here and COMMIT, the
+state is loaded again from the file: nothing that was decided here counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bridge.errors import AddressFull, AddressNotFound, BridgeError, MessageTooLarge, QueueNotFound
+from bridge.journal.rules.arrivals import Arrivals
+from bridge.journal.rules.commands import CommitUnit, Unit
+from bridge.journal.rules.log_lines import Logbook
+from bridge.journal.rules.state import AddressState, PositionState, QueueState, SettledState, State
+from bridge.journal.values.options import REPLAYED_QUEUE, AddressPolicy, JournalOptions, bridge_queue_name
+from bridge.journal.values.queue_cursor import Cursor
+from bridge.journal.values.store import Committed
+from dedup.cache import IdCache, Overlay
+
+#: (bridge, stream identity).
+StreamKey = tuple[str, str]
+
+
+class Held(Exception):
+    """There is no room now: the unit waits, and gets `error` when its time is up."""
+
+    def __init__(self, error: BridgeError) -> None:
+        super().__init__(error.detail)
+        self.error = error
+
+
+@dataclass(slots=True)
+class Pending:
+    """A transaction whose positions are given out with the rows."""
+
+    unit: CommitUnit
+    #: By address: how many messages of the group come before its own, and how many are its own.
+    offsets: dict[str, tuple[int, int]]
+    skipped: list[int]
+
+
+@dataclass(slots=True)
+class Group:
+    """The units of one commit, and what they change."""
+
+    state: State
+    options: JournalOptions
+    incarnation: str
+    #: Wall clock of the commit.
+    now_ms: int
+    log: Logbook
+    #: What leases end by: wall clock at the start and monotonic from then on, ms; 0: no leases in this group.
+    lease_now_ms: int = 0
+    #: Streams with a batch that is held, and why: nothing behind it may be stored before it.
+    waiting: dict[StreamKey, BridgeError] = field(default_factory=dict)
+    #: Whether blocks that nobody needs are deleted with it, and the bytes that went.
+    trims: bool = True
+    freed_bytes: int = 0
+    arrivals: dict[str, Arrivals] = field(default_factory=dict)
+    overlays: dict[str, Overlay] = field(default_factory=dict)
+    changed_addresses: dict[int, AddressState] = field(default_factory=dict)
+    changed_queues: dict[int, tuple[AddressState, QueueState]] = field(default_factory=dict)
+    #: Whose ID cache was cleared or resized.
+    changed_caches: list[AddressState] = field(default_factory=list)
+    changed_positions: dict[StreamKey, PositionState] = field(default_factory=dict)
+    changed_settled: dict[StreamKey, SettledState] = field(default_factory=dict)
+    #: Rare changes, as SQL and its parameters, run before all rows.
+    statements: list[tuple[str, tuple[Any, ...]]] = field(default_factory=list)
+    touched: set[str] = field(default_factory=set)
+    made: list[str] = field(default_factory=list)
+    #: Units that are decided, and those that wait for room instead, with what they get in the end.
+    units: list[Unit] = field(default_factory=list)
+    held: list[tuple[Unit, BridgeError]] = field(default_factory=list)
+    pending: list[Pending] = field(default_factory=list)
+
+    @property
+    def changes_anything(self) -> bool:
+        """Whether there is a row to write; answers that need none rest on earlier commits."""
+        return bool(
+            self.arrivals
+            or self.changed_queues
+            or self.changed_caches
+            or self.changed_positions
+            or self.changed_settled
+            or self.changed_addresses
+            or self.statements
+            or (self.trims and self.state.to_trim)
+            or not self.log.is_empty
+            or any(overlay.added for overlay in self.overlays.values())
+        )
+
+    @property
+    def message_bytes(self) -> int:
+        """Bytes of the messages that it brings."""
+        return sum(arrivals.size for arrivals in self.arrivals.values())
+
+    # -- addresses -----------------------------------------------------------------------------------
+
+    def policy(self, name: str) -> AddressPolicy:
+        """The settings of an address that is there or may be made. Raises: AddressNotFound."""
+        address = self.state.addresses.get(name)
+        policy = address.policy if address is not None else self.options.policy(name)
+        if address is None and not policy.auto_create:
+            raise AddressNotFound(
+                f"no address {name}, and auto-create-addresses is false for it", key="address", found=name
+            )
+        if address is None:
+            self.check_room_for_addresses(name)
+        return policy
+
+    def check_room_for_addresses(self, *names: str) -> None:
+        """Whether those of these addresses that are not there may all be made. Raises: AddressNotFound."""
+        there, most = self.state.addresses, self.options.max_addresses
+        new = [name for name in names if name not in there]
+        if new and len(there) + len(new) > most:
+            raise AddressNotFound(
+                f"no address {new[0]}, and none is made: there are {len(there)}, and max-addresses is {most}",
+                key="max-addresses",
+                limit=most,
+                found=len(there) + len(new),
+            )
+
+    def require_address(self, name: str) -> AddressState:
+        """The address, made now if it may be. Raises: AddressNotFound."""
+        address = self.state.addresses.get(name)
+        if address is None:
+            self.policy(name)
+            address = self.make_address(name)
+        return address
+
+    def existing_address(self, name: str) -> AddressState:
+        """The address, which is not made. Raises: AddressNotFound."""
+        address = self.state.addresses.get(name)
+        if address is None:
+            raise AddressNotFound(f"no address {name}", key="address", found=name)
+        return address
+
+    def make_address(self, name: str, routing_type: str = "MULTICAST") -> AddressState:
+        """A new address, with the queues of the bridges that select it."""
+        state, policy = self.state, self.options.policy(name)
+        start = state.sequence
+        address = AddressState(
+            state.last_address_id + 1, name, policy, routing_type,
+            start, start, start, 0, 0, 0, start, IdCache(policy.id_cache_size),
+        )  # fmt: skip
+        state.add_address(address)
+        self.changed_addresses[address.address_id] = address
+        self.made.append(name)
+        for bridge in self.options.bridges:
+            if bridge.selects(name):
+                self.make_queue(address, bridge_queue_name(bridge.bridge), bridge.bridge, start)
+        return address
+
+    # -- queues --------------------------------------------------------------------------------------
+
+    def make_queue(self, address: AddressState, name: str, bridge: str | None, start: int) -> QueueState:
+        """A new queue that begins at position `start`."""
+        queue = QueueState(self.state.last_queue_id + 1, name, bridge, Cursor(start))
+        self.state.add_queue(address, queue)
+        self.change_queue(address, queue)
+        return queue
+
+    def require_queue(self, address_name: str, queue_name: str) -> QueueState:
+        """A readers' queue. Raises: AddressNotFound, QueueNotFound."""
+        queue = self.existing_address(address_name).queues.get(queue_name)
+        if queue is None or queue.bridge is not None or queue_name == REPLAYED_QUEUE:
+            raise QueueNotFound(f"no queue {queue_name} on {address_name}", key="queue", found=queue_name)
+        return queue
+
+    def change_queue(self, address: AddressState, queue: QueueState) -> None:
+        """The queue's row is to be written, and its address looked at for what nobody needs any more."""
+        self.changed_queues[queue.queue_id] = (address, queue)
+        self.state.to_trim.add(address.address_id)
+
+    def expire_leases(self, address: AddressState, queue: QueueState) -> None:
+        """Take back what leases hold whose time is up."""
+        if queue.cursor.expire(self.lease_now_ms):
+            self.change_queue(address, queue)
+            self.touched.add(address.name)
+
+    # -- duplicate IDs -------------------------------------------------------------------------------
+
+    def known(self, name: str, ids: Sequence[bytes]) -> list[int]:
+        """Indices of the IDs that the address knows, what this group brings included."""
+        if name not in self.state.addresses:
+            return []
+        return self._overlay(name).known(ids)
+
+    def accept(self, name: str, ids: Sequence[bytes]) -> list[int]:
+        """Remember the unknown ones of these, one after the other; the indices of those known (D6)."""
+        return self._overlay(name).accept(ids)
+
+    def remember(self, name: str, ids: Sequence[bytes]) -> None:
+        """Unknown IDs, each once, that commit with the group; the address is there."""
+        if ids:
+            self._overlay(name).add(ids)
+
+    def _overlay(self, name: str) -> Overlay:
+        overlay = self.overlays.get(name)
+        if overlay is None:
+            overlay = self.overlays[name] = self.state.addresses[name].cache.overlay()
+        return overlay
+
+    def cache_capacity(self, name: str) -> int:
+        """Most IDs that the address holds, or would hold; 0: everything passes. Raises: AddressNotFound."""
+        address = self.state.addresses.get(name)
+        return address.cache.capacity if address is not None else self.policy(name).id_cache_size
+
+    # -- messages ------------------------------------------------------------------------------------
+
+    def arrivals_of(self, address: AddressState) -> Arrivals:
+        """What the address gets with this group."""
+        arrivals = self.arrivals.get(address.name)
+        if arrivals is None:
+            arrivals = self.arrivals[address.name] = Arrivals(address)
+        return arrivals
+
+    def require_room(self, name: str, largest: int) -> None:
+        """Whether the address takes a message more; it is below its limit, then all of a unit goes in.
+
+        Raises:
+            MessageTooLarge: `largest` bytes are above the address's limit.
+            AddressFull, Held: it is at its limit, with the policy FAIL and with BLOCK.
+        """
+        policy = self.policy(name)
+        limit = policy.max_size_bytes
+        if largest > limit:
+            raise MessageTooLarge(
+                f"{name} holds at most {limit} bytes; this message has {largest}",
+                key="max-size-bytes",
+                limit=limit,
+                found=largest,
+            )
+        address, arrivals = self.state.addresses.get(name), self.arrivals.get(name)
+        stored = (address.bytes if address is not None else 0) + (arrivals.size if arrivals else 0)
+        if stored < limit:
+            return
+        error = AddressFull(
+            f"{name} holds {stored} bytes of {limit}", key="max-size-bytes", limit=limit, found=stored
+        )
+        if policy.full_policy == "FAIL":
+            raise error
+        raise Held(error)
+
+    def answer_commits(self) -> None:
+        """Fill in the positions that `rows` gave out."""
+        for pending in self.pending:
+            positions = {}
+            for name, (offset, count) in pending.offsets.items():
+                arrivals = self.arrivals[name]
+                first = arrivals.address.next - arrivals.count + offset
+                positions[name] = (first, first + count - 1)
+            pending.unit.result = Committed(stored=True, positions=positions, skipped=pending.skipped)

@@ -1,0 +1,292 @@
+"""Queues, leases, caches and addresses: the rarer units of a commit group."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from bridge.errors import Conflict, NotFound, TooBusy
+from bridge.journal.rules.client_transactions import stale_lease
+from bridge.journal.rules.commands import (
+    CacheUnit,
+    DeleteAddressUnit,
+    ForgetUnit,
+    Grant,
+    LeaseEndUnit,
+    LeaseUnit,
+    OutboxUnit,
+    QueueUnit,
+)
+from bridge.journal.rules.commit_group import Group
+from bridge.journal.rules.state import DELETED_PREFIX
+from bridge.journal.values.options import LEASES
+from bridge.journal.values.queue_cursor import Interval, Lease
+
+#: Blocks looked at in one step of a lease.
+_BLOCKS_A_STEP = 64
+
+
+def change_queue_set(group: Group, unit: QueueUnit) -> None:
+    """Make a queue (True: it is new) or delete one."""
+    if unit.action == "delete":
+        queue = group.require_queue(unit.address, unit.queue)
+        address = group.state.addresses[unit.address]
+        del address.queues[unit.queue]
+        group.changed_queues.pop(queue.queue_id, None)
+        group.state.to_trim.add(address.address_id)
+        group.statements.append(("DELETE FROM queues WHERE queue_id = ?", (queue.queue_id,)))
+        group.touched.add(address.name)  # who waits for its messages learns that it is gone
+        return
+    there = group.state.addresses.get(unit.address)
+    if there is None or unit.queue not in there.queues:
+        _check_room_for_queue(group)
+    address = group.require_address(unit.address)
+    if unit.queue in address.queues:
+        unit.result = False
+        return
+    if unit.start == "earliest":
+        start = address.trimmed
+    elif unit.start == "latest":
+        start = address.next  # what this group brings is given its positions last, all of it behind
+    else:
+        start = min(max(unit.start, address.trimmed), address.next)
+    group.make_queue(address, unit.queue, None, start)
+    unit.result = True
+
+
+def _check_room_for_queue(group: Group) -> None:
+    """Raises: Conflict: there are as many readers' queues as there may be."""
+    most = group.options.max_queues
+    readers = [
+        queue
+        for address in group.state.addresses.values()
+        for queue in address.queues.values()
+        if queue.bridge is None
+    ]
+    if len(readers) >= most:
+        detail = f"no queue is made: there are {len(readers)}, and max-queues is {most}"
+        raise Conflict(detail, "max-queues", most, len(readers) + 1)
+
+
+def lease(group: Group, connection: sqlite3.Connection, unit: LeaseUnit) -> None:
+    """Hand out the next messages that nobody has, in order; what earlier commits stored, that is."""
+    queue = group.require_queue(unit.address, unit.queue)
+    address = group.state.addresses[unit.address]
+    cursor = queue.cursor
+    group.expire_leases(address, queue)
+    if len(cursor.leases) >= LEASES:
+        raise TooBusy(
+            f"{unit.address}/{unit.queue} has {len(cursor.leases)} leases",
+            key="leases",
+            limit=LEASES,
+            found=len(cursor.leases),
+        )
+    intervals: list[Interval] = []
+    room = _Room(unit.most, unit.most_bytes)
+    for gap in cursor.free(address.next):
+        start, end = gap[0], room.fill(_stretches(connection, address.address_id, gap))
+        if end is not None:
+            intervals.append((start, end))
+        elif not room.count and gap[1] < address.next:
+            cursor.settle(gap)  # holds no message: let `next` move over it
+            group.change_queue(address, queue)
+        if room.is_full:
+            break
+    if intervals:
+        cursor.take(unit.lease, Lease(intervals, room.count, group.lease_now_ms + unit.lease_ms))
+        group.change_queue(address, queue)
+        unit.result = Grant(unit.lease, intervals, room.count)
+    elif (expiry := cursor.next_expiry_ms) is not None:
+        unit.retry_ms = expiry - group.lease_now_ms
+
+
+class _Stretch(NamedTuple):
+    """Messages of one block that are free."""
+
+    first: int
+    end: int
+    #: Bytes of the whole block, and of its largest message.
+    size: int
+    largest: int
+
+
+class _Room:
+    """What a page may still hold. Counts bytes from above: a page is never more than was asked for."""
+
+    def __init__(self, messages: int, size: int) -> None:
+        self._messages = messages
+        self._bytes = size
+        self.count = 0
+        self.is_full = False
+
+    def fill(self, stretches: Iterator[_Stretch]) -> int | None:
+        """Take messages in order; answers one beyond the last taken, None where none was."""
+        end = None
+        for stretch in stretches:
+            number = min(stretch.end - stretch.first, self._messages - self.count)
+            if min(number * stretch.largest, stretch.size) > self._bytes:
+                number = min(number, self._bytes // stretch.largest)
+            if number <= 0 and not self.count:
+                number = 1  # one message at least, however large
+            if number > 0:
+                end = stretch.first + number
+                self.count += number
+                self._bytes -= min(number * stretch.largest, stretch.size)
+            if number < stretch.end - stretch.first or self.count >= self._messages or self._bytes <= 0:
+                self.is_full = True
+                break
+        return end
+
+
+def _stretches(connection: sqlite3.Connection, address_id: int, gap: Interval) -> Iterator[_Stretch]:
+    """The messages of a gap, block by block."""
+    from_, end = gap
+    (holding,) = connection.execute(
+        "SELECT max(first) FROM blocks WHERE address_id = ? AND first <= ?", (address_id, from_)
+    ).fetchone()
+    at = from_ if holding is None else holding
+    while at < end:
+        rows = connection.execute(
+            "SELECT first, count, size, largest FROM blocks WHERE address_id = ? AND first >= ? AND first < ?"
+            " ORDER BY first LIMIT ?",
+            (address_id, at, end, _BLOCKS_A_STEP),
+        ).fetchall()
+        if not rows:
+            return
+        for first, count, size, largest in rows:
+            low, high = max(first, from_), min(first + count, end)
+            if low < high:
+                yield _Stretch(low, high, size, largest)
+        at = rows[-1][0] + rows[-1][1]
+
+
+def end_lease(group: Group, unit: LeaseEndUnit) -> None:
+    """Settle a lease or hand it back. Raises: StaleLease, QueueNotFound, AddressNotFound."""
+    wanted = unit.acknowledgement
+    queue = group.require_queue(wanted.address, wanted.queue)
+    address = group.state.addresses[wanted.address]
+    group.expire_leases(address, queue)
+    if unit.settle:
+        found = queue.cursor.acknowledge(wanted.lease, wanted.upto)
+    else:
+        found = queue.cursor.release(wanted.lease)
+    if not found:
+        raise stale_lease(wanted)
+    group.touched.add(wanted.address)
+    group.change_queue(address, queue)
+
+
+def change_cache(group: Group, unit: CacheUnit) -> None:
+    """Clear or resize an ID cache, in memory and on disk.
+
+    In a group of its own (`writer`), so that no overlay leans on what the cache was.
+    """
+    address = group.existing_address(unit.address)
+    cache = address.cache
+    if unit.capacity is None:
+        unit.result = cache.clear()
+    else:
+        unit.result = cache.resize(unit.capacity)
+        address.id_cache_size, address.id_cache_configured = unit.capacity, address.policy.id_cache_size
+        group.changed_addresses[address.address_id] = address
+    group.changed_caches.append(address)
+
+
+def delete_address(group: Group, unit: DeleteAddressUnit) -> None:
+    """Its queues and IDs go now, its blocks in bounded steps; the name is free at once.
+
+    In a group of its own (`writer`). Raises: AddressNotFound, Conflict.
+    """
+    address = group.existing_address(unit.address)
+    bridges = sorted(queue.bridge for queue in address.queues.values() if queue.bridge is not None)
+    if bridges:
+        raise Conflict(
+            f"{unit.address} is read by the bridges {', '.join(bridges)}", key="address", found=unit.address
+        )
+    state = group.state
+    group.touched.add(address.name)
+    del state.addresses[address.name]
+    address.name = f"{DELETED_PREFIX}{address.address_id}"
+    state.addresses[address.name] = address
+    address.queues.clear()
+    address.cache.clear()
+    state.to_trim.add(address.address_id)
+    group.changed_addresses[address.address_id] = address
+    for table in ("queues", "ids"):
+        group.statements.append((f"DELETE FROM {table} WHERE address_id = ?", (address.address_id,)))
+
+
+def forget_lines(group: Group, unit: OutboxUnit) -> None:
+    """Delivery-log lines that their segment holds need no row any more."""
+    group.statements.append(("DELETE FROM outbox WHERE line_id <= ?", (unit.upto,)))
+
+
+def _check_unread(group: Group, unit: ForgetUnit) -> None:
+    """Raises: Conflict: the bridge still reads what is to be forgotten."""
+    for bridge in group.options.bridges:
+        if bridge.bridge != unit.bridge:
+            continue
+        if unit.address is None:
+            detail = f"the bridge {unit.bridge} is in the settings: take it out first, or name an address"
+            raise Conflict(detail, key="bridge", found=unit.bridge)
+        if bridge.reads(unit.address):
+            detail = f"the bridge {unit.bridge} reads {unit.address}: take it out of its queue-name first"
+            raise Conflict(detail, key="address", found=unit.address)
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """What a bridge left in the journal."""
+
+    #: Addresses with a queue of its.
+    queues: list[str]
+    #: (stream, confirmed up to).
+    settled: list[tuple[str, int]]
+    #: Streams of which it remembers dead letters.
+    letters: list[str]
+
+
+def forget_bridge(group: Group, unit: ForgetUnit) -> None:
+    """Drop a bridge's queues, what was confirmed to it, and which of its messages have a dead letter.
+
+    What a bridge of this name delivered to this node stays: forgetting that would store it again.
+
+    Raises:
+        Conflict: the bridge is configured, and reads the address. NotFound: it left nothing.
+    """
+    state, name = group.state, unit.bridge
+    _check_unread(group, unit)
+    queues = [(address, queue) for address in state.addresses.values() for queue in address.queues.values()]
+    own = [
+        (address, queue)
+        for address, queue in queues
+        if queue.bridge == name and unit.address in (None, address.name)
+    ]
+    settled = sorted(key for key in state.settled if key[0] == name)
+    letters = sorted(key for key in state.positions if key[0].startswith(f"{name}/"))
+    if unit.address is not None:
+        streams = {address.stream(group.incarnation) for address, _ in own}
+        settled = [key for key in settled if key[1] in streams]
+        letters = [key for key in letters if key[1] in streams]
+    if not (own or settled or letters):
+        where = f" at {unit.address}" if unit.address is not None else ""
+        raise NotFound(f"nothing is left of a bridge {name}{where}", key="bridge", found=name)
+    unit.result = Forgotten(
+        [address.name for address, _ in own],
+        [(stream, state.settled[name, stream].upto) for _, stream in settled],
+        [stream for _, stream in letters],
+    )
+    if not unit.really:
+        return
+    for address, queue in own:
+        del address.queues[queue.name]
+        group.statements.append(("DELETE FROM queues WHERE queue_id = ?", (queue.queue_id,)))
+        state.to_trim.add(address.address_id)
+    for key in settled:
+        del state.settled[key]
+        group.statements.append(("DELETE FROM settled WHERE bridge = ? AND stream = ?", key))
+    for key in letters:
+        del state.positions[key]
+        group.statements.append(("DELETE FROM positions WHERE bridge = ? AND stream = ?", key))

@@ -1,0 +1,204 @@
+"""The journal's state in memory: an image of small tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from bridge.journal.rules.owners import NOT_RECORDED, Owner
+from bridge.journal.values.options import REPLAYED_QUEUE, AddressPolicy
+from bridge.journal.values.queue_cursor import Cursor
+from dedup.cache import IdCache
+
+#: Beyond every clock: kept for ever.
+FOR_EVER_MS = 2**62
+
+#: Name of an address that was deleted, followed by its id.
+DELETED_PREFIX = "$deleted."
+
+
+@dataclass(slots=True)
+class QueueState:
+    """A row of `queues`."""
+
+    queue_id: int
+    name: str
+    #: The bridge it belongs to; None: readers'.
+    bridge: str | None
+    cursor: Cursor
+
+
+@dataclass(slots=True)
+class AddressState:
+    """A row of `addresses`, with its queues and its ID cache."""
+
+    address_id: int
+    name: str
+    policy: AddressPolicy
+    routing_type: str
+    first: int
+    next: int
+    trimmed: int
+    total: int
+    messages: int
+    bytes: int
+    logged: int
+    cache: IdCache
+    #: Operator's cache size, and the settings' value it replaced.
+    id_cache_size: int | None = None
+    id_cache_configured: int | None = None
+    queues: dict[str, QueueState] = field(default_factory=dict)
+    #: One beyond its oldest block; None: not looked up yet.
+    oldest_end: int | None = None
+
+    def stream(self, incarnation: str) -> str:
+        """The identity of this address's stream."""
+        return f"journal:{incarnation}:{self.name}:{self.first}"
+
+    @property
+    def deleted(self) -> bool:
+        """Deleted, and kept under another name until its blocks are gone."""
+        return self.name.startswith(DELETED_PREFIX)
+
+    @property
+    def needed_from(self) -> int:
+        """The first position that some queue still needs; `first` where there is no queue."""
+        if self.deleted:
+            return self.next
+        if not self.queues:
+            return self.first
+        others = [queue for queue in self.queues.values() if queue.name != REPLAYED_QUEUE]
+        return min(queue.cursor.next for queue in others or self.queues.values())
+
+    @property
+    def slowest_queue(self) -> str:
+        """The queue that needs the oldest message, by its bridge's name where it is one's; empty: none."""
+        queues = list(self.queues.values())
+        if not queues:
+            return ""
+        slowest = min(queues, key=lambda queue: queue.cursor.next)
+        return slowest.bridge or slowest.name
+
+    @property
+    def retains(self) -> bool:
+        """Whether messages stay that every queue has passed: `retain-time`, while there is room."""
+        policy = self.policy
+        return policy.retain_time_ms != 0 and self.bytes <= policy.retain_bytes and not self.deleted
+
+    def retained_until_ms(self, stored_ms: int) -> int:
+        """Until when (wall clock) a block stored then stays although nobody needs it; 0: it does not."""
+        if not self.retains:
+            return 0
+        keep_ms = self.policy.retain_time_ms
+        return FOR_EVER_MS if keep_ms < 0 else stored_ms + keep_ms
+
+    @property
+    def to_trim(self) -> bool:
+        """Whether it holds a block, or a row, that nobody needs."""
+        if self.deleted:
+            return True
+        needed = self.needed_from
+        return needed > self.trimmed and (self.oldest_end is None or self.oldest_end <= needed)
+
+
+@dataclass(slots=True)
+class PositionState:
+    """A row of `positions`."""
+
+    next: int | None
+    run: str
+    checksum: int
+    epoch: int
+    #: The bridge that adopted it; empty: none has.
+    moved_to: str = ""
+    #: Who may move it.
+    owner: Owner = NOT_RECORDED
+    #: A batch of this epoch was not taken: nothing behind it may be, until the stream is opened again.
+    blocked_epoch: int = 0
+
+
+def source_of(stream: str) -> str:
+    """What a stream comes from, of its identity: ``journal:<incarnation>`` or ``kafka:<cluster id>``."""
+    return ":".join(stream.split(":", 2)[:2])
+
+
+@dataclass(slots=True)
+class SettledState:
+    """A row of `settled`."""
+
+    upto: int
+    checksum: int
+    store: str
+
+
+@dataclass(slots=True)
+class State:
+    """Everything that the writer decides by."""
+
+    sequence: int
+    #: Lines that were ever written to the outbox: the number of the newest.
+    lines: int = 0
+    addresses: dict[str, AddressState] = field(default_factory=dict)
+    by_id: dict[int, AddressState] = field(default_factory=dict)
+    positions: dict[tuple[str, str], PositionState] = field(default_factory=dict)
+    #: Bridge and source (`source_of`) of every stream in `positions` that has a next.
+    brought: set[tuple[str, str]] = field(default_factory=set)
+    settled: dict[tuple[str, str], SettledState] = field(default_factory=dict)
+    #: IDs dropped at loading because a cache is smaller than it was, by address.
+    ids_dropped: dict[str, int] = field(default_factory=dict)
+    #: Addresses that `rows` looks through for what nobody needs any more.
+    to_trim: set[int] = field(default_factory=set)
+    #: Addresses that only `retain-time` keeps from it, and until when (wall clock, ms).
+    retained: dict[int, int] = field(default_factory=dict)
+    last_address_id: int = 0
+    last_queue_id: int = 0
+
+    def streams_of(self, principal: str, ending: str = "") -> int:
+        """Streams whose positions are this caller's, of those whose identity has this ending."""
+        return sum(
+            position.owner.principal == principal and stream.endswith(ending)
+            for (_, stream), position in self.positions.items()
+        )
+
+    def add_address(self, address: AddressState) -> None:
+        """An address that is new, or was read."""
+        self.addresses[address.name] = self.by_id[address.address_id] = address
+        self.last_address_id = max(self.last_address_id, address.address_id)
+
+    def add_queue(self, address: AddressState, queue: QueueState) -> None:
+        """A queue that is new, or was read."""
+        address.queues[queue.name] = queue
+        self.last_queue_id = max(self.last_queue_id, queue.queue_id)
+
+    def carrying(self, before: State, *, ids: bool) -> State:
+        """This state, loaded again, with what is in no row: streams that are blocked, and with `ids` the IDs.
+
+        A cache's ring changes after COMMIT only (`Overlay.commit`): a failed group has left nothing in it.
+        """
+        for key, position in self.positions.items():
+            if (known := before.positions.get(key)) is not None:
+                position.blocked_epoch = known.blocked_epoch
+        for address_id, address in self.by_id.items() if ids else ():
+            same = before.by_id.get(address_id)
+            if same is not None and same.name == address.name:
+                if same.cache.capacity != address.cache.capacity:  # a change of it was lost with its group
+                    same.cache.resize(address.cache.capacity)
+                address.cache = same.cache
+        return self
+
+    def drop_address(self, address: AddressState) -> None:
+        """An address whose last row is gone."""
+        del self.addresses[address.name], self.by_id[address.address_id]
+        self.to_trim.discard(address.address_id)
+        self.retained.pop(address.address_id, None)
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """When `look_at_retained` finds something, wall clock; None: never."""
+        due_ms = min(self.retained.values(), default=FOR_EVER_MS)
+        return due_ms if due_ms < FOR_EVER_MS else None
+
+    def look_at_retained(self, now_ms: int) -> None:
+        """What has been retained long enough is to be looked at."""
+        for address_id in [address_id for address_id, due_ms in self.retained.items() if due_ms <= now_ms]:
+            del self.retained[address_id]
+            self.to_trim.add(address_id)

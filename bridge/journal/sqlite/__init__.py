@@ -1,0 +1,1 @@
+"""The journal's file: schema, connections, queries, and its space on the disk."""

@@ -1,0 +1,124 @@
+"""Pages of messages, as clients read them: the blocks they are in, and then the messages of these."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from bridge.journal.sqlite.reader import find_blocks, read_block, stamped_ids
+from bridge.journal.values.queue_cursor import Interval
+from bridge.journal.values.store import Delivered
+from bridge.journal.values.stored_block import StoredBlock
+from bridge.messages.message import Message, carried_id, headers_size
+
+#: Bytes of blocks that stay decoded for the next page; one page takes a part of a block.
+DECODED_BYTES: Final = 4 * 1024 * 1024
+
+
+class DecodedBlocks:
+    """The blocks that pages were read from last, decoded. Positions are never reused, so none grows stale."""
+
+    def __init__(self, limit_bytes: int = DECODED_BYTES) -> None:
+        self._limit_bytes = limit_bytes
+        self._bytes = 0
+        self._lock = threading.Lock()
+        self._blocks: OrderedDict[int, tuple[StoredBlock, list[Message]]] = OrderedDict()
+
+    def messages(self, stored: StoredBlock) -> list[Message]:
+        """The block's messages, decoded once while it stays."""
+        return self._remember(stored)[1]
+
+    def get(self, first: int) -> StoredBlock | None:
+        """The block that begins at `first`, if it is here."""
+        with self._lock:
+            found = self._blocks.get(first)
+            if found is None:
+                return None
+            self._blocks.move_to_end(first)
+            return found[0]
+
+    def _remember(self, stored: StoredBlock) -> tuple[StoredBlock, list[Message]]:
+        with self._lock:
+            found = self._blocks.get(stored.first)
+        if found is not None:
+            return found
+        entry = (stored, stored.block.messages())
+        with self._lock:
+            if stored.first not in self._blocks:
+                self._blocks[stored.first] = entry
+                self._bytes += stored.block.size
+            while self._bytes > self._limit_bytes and len(self._blocks) > 1:
+                _, (oldest, _) = self._blocks.popitem(last=False)
+                self._bytes -= oldest.block.size
+        return entry
+
+
+class Piece(NamedTuple):
+    """The messages of a block at positions ``[low, high)``."""
+
+    stored: StoredBlock
+    low: int
+    high: int
+
+
+class PageSize(NamedTuple):
+    """How much a page may hold; one message at least."""
+
+    messages: int
+    bytes: int
+
+
+def read_page(
+    connection: sqlite3.Connection,
+    decoded: DecodedBlocks,
+    address_id: int,
+    intervals: Iterable[Interval],
+    most: PageSize,
+) -> list[Piece]:
+    """The blocks of the first messages in these intervals, as many as the page takes."""
+    pieces: list[Piece] = []
+    left = most.messages
+    for start, end in intervals:
+        for first in find_blocks(connection, address_id, start, end, most.bytes, left) if left else ():
+            stored = decoded.get(first) or read_block(connection, first)
+            low = max(start, first)
+            high = min(end, stored.end, low + left)
+            pieces.append(Piece(stored, low, high))
+            left -= high - low
+    return pieces
+
+
+def deliver_page(pieces: Iterable[Piece], decoded: DecodedBlocks, most: PageSize) -> list[Delivered]:
+    """Their messages; decoded when the read transaction has ended, for the log waits for its end."""
+    page: list[Delivered] = []
+    size = 0
+    for stored, low, high in pieces:
+        for delivered in _deliver(stored, decoded.messages(stored), low, high):
+            size += _size(delivered)
+            if page and size > most.bytes:
+                return page
+            page.append(delivered)
+    return page
+
+
+def _size(delivered: Delivered) -> int:
+    """Bytes of everything that a reader gets of it."""
+    message = delivered.message
+    size = len(message.body or b"") + len(delivered.duplicate_id or b"")
+    return size + headers_size(message.key, message.headers)
+
+
+def _deliver(stored: StoredBlock, messages: Sequence[Message], low: int, high: int) -> Iterator[Delivered]:
+    """The block's messages at positions ``[low, high)`` with their IDs."""
+    first, block = stored.first, stored.block
+    ids = dict(block.ids)
+    stamped = stamped_ids(block, low - first, high - first) if block.origins else {}
+    for position in range(low, high):
+        index = position - first
+        message, implied = messages[index], stamped.get(index)
+        if implied is not None:
+            implied = carried_id(message) or implied
+        yield Delivered(position, message, ids.get(index) or implied)

@@ -1,0 +1,274 @@
+"""Reading the journal's tables: functions for a connection in a read transaction (`reading_threads`)."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import NamedTuple, ParamSpec, TypeVar
+
+import msgspec
+
+from bridge.journal.values.options import REPLAYED_QUEUE, BridgeQueue
+from bridge.journal.values.queue_cursor import Cursor
+from bridge.journal.values.store import AddressStatus, QueueStatus
+from bridge.journal.values.stored_block import END, StoredBlock
+from bridge.messages.block import Block, IndexedId, Origin
+from bridge.messages.hops import Hops
+from dedup.ids import Stamp
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_ids_decoder = msgspec.msgpack.Decoder(tuple[IndexedId, ...])
+_origins_decoder = msgspec.msgpack.Decoder(tuple[Origin, ...])
+_hops_decoder = msgspec.msgpack.Decoder(Hops)
+
+
+_BLOCK_COLUMNS = "first, count, largest, checksum, stored_ms, ids, origins, hops, body"
+
+
+def find_blocks(
+    connection: sqlite3.Connection,
+    address_id: int,
+    start: int,
+    end: int,
+    most_bytes: int,
+    most_messages: int = END,
+) -> list[int]:
+    """First positions of the blocks that hold ``[start, end)``, up to `most_bytes` but at least one.
+
+    No more than it takes for `most_messages`: what is beyond is not looked at.
+    """
+    (holding,) = connection.execute(
+        "SELECT max(first) FROM blocks WHERE address_id = ? AND first <= ?", (address_id, start)
+    ).fetchone()
+    rows = connection.execute(
+        "SELECT first, count, size FROM blocks WHERE address_id = ? AND first >= ? AND first < ?"
+        " ORDER BY first",
+        (address_id, start if holding is None else holding, end),
+    )
+    wanted: list[int] = []
+    size = messages = 0
+    for first, count, length in rows:
+        if first + count <= start:
+            continue
+        size += length
+        if wanted and size > most_bytes:
+            break
+        wanted.append(first)
+        messages += first + count - max(first, start)
+        if size >= most_bytes or messages >= most_messages:
+            break
+    rows.close()
+    return wanted
+
+
+def read_blocks(
+    connection: sqlite3.Connection, address_id: int, start: int, end: int, most_bytes: int
+) -> list[StoredBlock]:
+    """Blocks that hold positions in ``[start, end)``, ascending, up to `most_bytes` but at least one."""
+    firsts = find_blocks(connection, address_id, start, end, most_bytes)
+    return [read_block(connection, first) for first in firsts]
+
+
+def read_block(connection: sqlite3.Connection, first: int) -> StoredBlock:
+    """The block that begins at `first`."""
+    row = connection.execute(f"SELECT {_BLOCK_COLUMNS} FROM blocks WHERE first = ?", (first,)).fetchone()
+    return _stored_block(row)
+
+
+def _stored_block(
+    row: tuple[int, int, int, int, int, bytes | None, bytes | None, bytes | None, bytes],
+) -> StoredBlock:
+    first, count, largest, checksum, stored_ms, ids, origins, hops, body = row
+    block = Block(
+        count,
+        body,
+        largest,
+        checksum,
+        _ids_decoder.decode(ids) if ids else (),
+        _origins_decoder.decode(origins) if origins else (),
+        _hops_decoder.decode(hops) if hops else (),
+    )
+    return StoredBlock(first, stored_ms, block)
+
+
+def stamped_ids(block: Block, start: int, stop: int) -> dict[int, bytes]:
+    """The stamped IDs of the messages with index in ``[start, stop)``, as text."""
+    ids: dict[int, bytes] = {}
+    index = 0
+    for stream, first, last in block.origins:
+        low, high = max(start, index), min(stop, index + last - first + 1)
+        if low < high:
+            texts = Stamp(stream).texts(first + low - index, first + high - index - 1)
+            ids.update((low + offset, text.encode()) for offset, text in enumerate(texts))
+        index += last - first + 1
+    return ids
+
+
+class AddressRow(NamedTuple):
+    """What a reader needs to know of an address."""
+
+    address_id: int
+    next: int
+    trimmed: int
+
+
+def find_address(connection: sqlite3.Connection, name: str) -> AddressRow | None:
+    """The address's row, as committed."""
+    row = connection.execute(
+        "SELECT address_id, next, trimmed FROM addresses WHERE name = ?", (name,)
+    ).fetchone()
+    return None if row is None else AddressRow(*row)
+
+
+class BridgeQueueRow(NamedTuple):
+    """A bridge's queue on an address."""
+
+    address: str
+    address_id: int
+    #: Where the address's stream begins.
+    first: int
+    #: One beyond the address's last message.
+    end: int
+    trimmed: int
+    queue_next: int
+
+
+def bridge_queues(connection: sqlite3.Connection, bridge: str) -> list[BridgeQueueRow]:
+    """The bridge's queues, by address."""
+    rows = connection.execute(
+        "SELECT a.name, a.address_id, a.first, a.next, a.trimmed, q.next FROM queues q"
+        " JOIN addresses a USING (address_id) WHERE q.bridge = ? ORDER BY a.name",
+        (bridge,),
+    )
+    return [BridgeQueueRow(*row) for row in rows]
+
+
+class BridgeLag(NamedTuple):
+    """What waits for a bridge on one address."""
+
+    bridge: str
+    address: str
+    messages: int
+    #: When the oldest of them was stored, ms since the epoch; None: nothing waits.
+    oldest_ms: int | None
+
+
+def bridge_lags(connection: sqlite3.Connection) -> list[BridgeLag]:
+    """What waits for each bridge."""
+    lags = []
+    for bridge, name, address_id, queue_next, total in connection.execute(
+        "SELECT q.bridge, a.name, a.address_id, q.next, a.total FROM queues q"
+        " JOIN addresses a USING (address_id) WHERE q.bridge IS NOT NULL ORDER BY q.bridge, a.name"
+    ).fetchall():
+        messages = total - ordinal(connection, address_id, queue_next, total)
+        oldest_ms = None
+        if messages:
+            firsts = find_blocks(connection, address_id, queue_next, END, 1)
+            (oldest_ms,) = connection.execute(
+                "SELECT stored_ms FROM blocks WHERE first = ?", (firsts[0],)
+            ).fetchone()
+        lags.append(BridgeLag(bridge, name, messages, oldest_ms))
+    return lags
+
+
+def oldest_ids(connection: sqlite3.Connection) -> dict[str, int | None]:
+    """By address, when the oldest row of duplicate IDs was stored, ms since the epoch; None: none is."""
+    return dict(
+        connection.execute(
+            "SELECT a.name,"
+            " (SELECT stored_ms FROM ids i WHERE i.address_id = a.address_id ORDER BY first LIMIT 1)"
+            " FROM addresses a"
+        ).fetchall()
+    )
+
+
+def was_trimmed(connection: sqlite3.Connection, row: BridgeQueueRow, start: int) -> bool:
+    """Whether messages at positions >= `start` were stored once and are gone."""
+    (total,) = connection.execute(
+        "SELECT total - messages FROM addresses WHERE address_id = ?", (row.address_id,)
+    ).fetchone()
+    return total > 0 and start < row.trimmed
+
+
+def read_settled(connection: sqlite3.Connection, bridge: str) -> dict[str, tuple[int, str]]:
+    """By stream: up to where the target's word confirmed it, and the target's store identity."""
+    rows = connection.execute("SELECT stream, upto, store FROM settled WHERE bridge = ?", (bridge,))
+    return {stream: (upto, store) for stream, upto, store in rows}
+
+
+def ordinal(connection: sqlite3.Connection, address_id: int, position: int, total: int) -> int:
+    """How many messages of the address were ever stored below `position`."""
+    row = connection.execute(
+        "SELECT first, count, ordinal FROM blocks WHERE address_id = ? AND first <= ?"
+        " ORDER BY first DESC LIMIT 1",
+        (address_id, position),
+    ).fetchone()
+    if row is not None:
+        first, count, before = row
+        return int(before + min(position - first, count))
+    row = connection.execute(
+        "SELECT ordinal FROM blocks WHERE address_id = ? ORDER BY first LIMIT 1", (address_id,)
+    ).fetchone()
+    return int(row[0]) if row is not None else total
+
+
+def describe_addresses(
+    connection: sqlite3.Connection, name: str | None, now_ms: int
+) -> list[tuple[AddressStatus, list[tuple[QueueStatus, str | None]]]]:
+    """Addresses by name (or the one), each queue with the bridge it belongs to; no cache, no limits.
+
+    Leases count for as long as they last: one that has ended by `now_ms` is only taken away when the
+    queue is next asked for.
+    """
+    described = []
+    condition = "name = ?" if name is not None else "name NOT LIKE '$deleted.%' OR ?"
+    for address_id, address_name, routing_type, next_position, total, messages, size in connection.execute(
+        f"SELECT address_id, name, routing_type, next, total, messages, bytes FROM addresses"
+        f" WHERE {condition} ORDER BY name",
+        (name if name is not None else 0,),
+    ).fetchall():
+        (first,) = connection.execute(
+            "SELECT min(first) FROM blocks WHERE address_id = ?", (address_id,)
+        ).fetchone()
+        queues = []
+        for queue, bridge, queue_next, packed in connection.execute(
+            "SELECT name, bridge, next, cursor FROM queues WHERE address_id = ? AND name <> ? ORDER BY name",
+            (address_id, REPLAYED_QUEUE),
+        ):
+            cursor = Cursor.unpack(queue_next, packed)
+            settled = sum(
+                ordinal(connection, address_id, end, total) - ordinal(connection, address_id, from_, total)
+                for from_, end in cursor.settled
+            )
+            lag = total - ordinal(connection, address_id, queue_next, total) - settled
+            cursor.expire(now_ms)
+            queues.append((QueueStatus(queue, queue_next, lag, cursor.leased, -1), bridge))
+        status = AddressStatus(
+            address_name, routing_type, messages, size, 0, next_position if first is None else first,
+            next_position, 0, 0,
+        )  # fmt: skip
+        described.append((status, queues))
+    return described
+
+
+class Orphan(NamedTuple):
+    """A bridge's queue that no bridge reads any more."""
+
+    bridge: str
+    address: str
+    messages: int
+    reason: str
+
+
+def read_orphans(connection: sqlite3.Connection, bridges: Sequence[BridgeQueue]) -> list[Orphan]:
+    """Queues whose bridge is not among `bridges`, or does not select their address any more."""
+    configured = {bridge.bridge: bridge for bridge in bridges}
+    found = []
+    for lag in bridge_lags(connection):
+        bridge = configured.get(lag.bridge)
+        if bridge is None or not bridge.reads(lag.address):
+            reason = "the bridge is not in the settings" if bridge is None else "its queue-name leaves it out"
+            found.append(Orphan(lag.bridge, lag.address, lag.messages, reason))
+    return found

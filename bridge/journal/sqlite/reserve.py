@@ -1,0 +1,101 @@
+"""Disk space kept aside, so that a full disk can still be read empty.
+
+Leases, acknowledgements, settlements and trimming need room in the write-ahead log, and the log needs room in
+the file before it can begin anew. The journal's own messages never take that room (`writer.disk_full`). Where
+others have taken everything else, the reserve is given up for it; messages go on once all of it can be had
+again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from pathlib import Path
+from typing import Final, NamedTuple, Self
+
+from bridge.journal.values.options import (
+    CHECKPOINT_BYTES,
+    LOG_BYTES,
+    RESERVE_BYTES,
+    RESERVE_LEAST_BYTES,
+    RESERVE_SHARE,
+)
+
+FILE_NAME: Final = "journal.reserve"
+#: There is no room: the disk is full, a quota is used up, a file may not be so large.
+_NO_ROOM: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+class Shares(NamedTuple):
+    """What the journal keeps of its disk for itself, in bytes, by the size of the disk."""
+
+    #: For what the file grows by when the log is copied.
+    reserve: int
+    #: For the log.
+    log: int
+    #: Bytes of messages after which the log is copied.
+    checkpoint: int
+
+    @classmethod
+    def of(cls, disk_bytes: int) -> Self:
+        """Those of a disk of this size."""
+        reserve = min(RESERVE_BYTES, max(disk_bytes // RESERVE_SHARE, RESERVE_LEAST_BYTES))
+        return cls(reserve, reserve * LOG_BYTES // RESERVE_BYTES, reserve * CHECKPOINT_BYTES // RESERVE_BYTES)
+
+
+class Reserve:
+    """A file of allocated, unused blocks beside the journal: there as a whole, or not at all."""
+
+    def __init__(self, directory: Path) -> None:
+        """Takes over what a process that was killed has left; allocates nothing."""
+        self._path = directory / FILE_NAME
+        self.shares = Shares.of(disk_bytes(directory))
+        self.is_held = False
+        with contextlib.suppress(OSError):
+            self.is_held = self._path.stat().st_blocks * 512 >= self.shares.reserve
+
+    def hold(self) -> bool:
+        """Whether it is there now; it is taken where there is room."""
+        if not self.is_held and free_bytes(self._path.parent) >= self.shares.reserve:
+            self.is_held = allocate(self._path, self.shares.reserve)
+            if not self.is_held:
+                self.release()
+        return self.is_held
+
+    def release(self) -> bool:
+        """Give it up; whether there was something to give."""
+        was_held, self.is_held = self.is_held, False
+        with contextlib.suppress(OSError):
+            self._path.unlink(missing_ok=True)
+        return was_held
+
+
+def allocate(path: Path, size: int) -> bool:
+    """Make the file at `path` at least `size` bytes long, all of them there; False where there is no room.
+
+    A file system that cannot allocate counts as having allocated: there is nothing to be had from it.
+    """
+    try:
+        descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(descriptor, 0, size)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        return error.errno not in _NO_ROOM
+    except AttributeError:  # a system without the call
+        return True
+    return True
+
+
+def free_bytes(directory: Path) -> int:
+    """What a file in `directory` could take."""
+    state = os.statvfs(directory)
+    return state.f_bavail * state.f_frsize
+
+
+def disk_bytes(directory: Path) -> int:
+    """The size of the disk that `directory` is on."""
+    state = os.statvfs(directory)
+    return state.f_blocks * state.f_frsize

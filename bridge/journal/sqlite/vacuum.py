@@ -1,0 +1,185 @@
+"""The journal file's space: checkpoints of the write-ahead log, and shrinking in short steps."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Literal
+
+from bridge.journal.sqlite.database import Trouble, classify
+from bridge.journal.sqlite.log_file import LogFile
+from bridge.journal.sqlite.reserve import Shares
+from bridge.journal.values.options import RETRY_MS, SLACK_BYTES
+from bridge.runtime.clock import Clock
+from bridge.runtime.fault_injection import crash_point
+
+#: How often the free list is looked at.
+_LOOK_MS: Final = 5_000
+#: Between two steps of shrinking: others' commits come in between.
+_PAUSE_MS: Final = 20
+#: What a step may take, in seconds: it grows and shrinks towards half of this.
+_STEP_S: Final = 0.02
+#: Pages that one step moves or cuts off, at least.
+_LEAST_PAGES: Final = 16
+
+
+class Space:
+    """Owned by the writer's thread, which calls it between commits."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        path: Path,
+        clock: Clock,
+        shares: Shares,
+        let_readers_end: Callable[[], bool],
+    ) -> None:
+        """Args:
+        shares: what is kept of the disk for the log and for copying it.
+        let_readers_end: waits, but not for ever, for the read transactions under way; whether they ended.
+        """
+        self._connection = connection
+        self._shares = shares
+        self._let_readers_end = let_readers_end
+        #: The last checkpoint found no room, and why.
+        self.stuck: sqlite3.Error | None = None
+        #: Room is wanted on the disk: the file gives back all that it does not need.
+        self.pressed = False
+        self._path = path
+        self._clock = clock
+        self._look_at_ms = clock.monotonic_ms() + _LOOK_MS
+        self._wrote_since_look = True
+        self._shrinking = False
+        self._page_bytes = int(connection.execute("PRAGMA page_size").fetchone()[0])
+        connection.execute(f"PRAGMA journal_size_limit = {shares.log}")  # cut back to it where it was longer
+        self._log = LogFile(path, self._page_bytes)
+        #: Bytes of the log in use, at most; and from where on it is copied.
+        self._log_bytes = self._log.used()
+        self._checkpoint_at = shares.log * 4 // 5
+        #: Bytes of messages in the log that were not copied: what the file grows by then, at most.
+        self._message_bytes = max(self._pages("page_count") * self._page_bytes - path.stat().st_size, 0)
+        #: A step of shrinking writes each page, the page before it and a map; a fifth of the log takes it.
+        self._most_pages = max(_LEAST_PAGES, shares.log // 5 // (3 * self._page_bytes))
+        self._step_pages = min(128, self._most_pages)
+
+    @property
+    def idle_seconds(self) -> float | None:
+        """How long the writer may wait for units; None: as long as it takes."""
+        if not self._shrinking and not self._wrote_since_look:
+            return None
+        return max(self._look_at_ms - self._clock.monotonic_ms(), 0) / 1000
+
+    def hold_log(self) -> bool:
+        """Whether the log's share of the disk is allocated; it is taken where there is room."""
+        return self._log.hold(self._shares.log)
+
+    def room(self, free: int) -> int:
+        """Most bytes of messages that `free` bytes of the disk let be stored and copied; may be negative.
+
+        They go into the log, which uses what is allocated for it before it grows, and into free pages of the
+        file before that grows. What the file grows by when what is in the log is copied is taken already.
+        """
+        log = self._log.size
+        free -= max(self._shares.log - log, 0)
+        in_log = max(max(log, self._shares.log) - self._log_bytes, 0)
+        live_pages = self._pages("page_count") - self._pages("freelist_count")
+        in_file = self._path.stat().st_size - live_pages * self._page_bytes
+        least, most = sorted((in_log, in_file))
+        return min(least + free, (least + most + free) // 2)
+
+    def _pages(self, which: Literal["page_count", "freelist_count"]) -> int:
+        return int(self._connection.execute(f"PRAGMA {which}").fetchone()[0])
+
+    def wrote(self, log_bytes: int, message_bytes: int) -> None:
+        """How many bytes a commit added to the log at most, and how many of them are messages."""
+        self._log_bytes += log_bytes
+        self._message_bytes += message_bytes
+        self._wrote_since_look = True
+
+    def keep_up(self) -> None:
+        """Checkpoint when the log is long; shrink when the file is much larger than its data."""
+        if self._message_bytes >= self._shares.checkpoint or self._is_log_long():
+            self.checkpoint()
+        if self._clock.monotonic_ms() < self._look_at_ms:
+            return
+        try:
+            self._shrink()
+        except (sqlite3.Error, OSError):
+            self._shrinking = False  # no room or no luck: the file is whole, look again later
+        pause = _PAUSE_MS if self._shrinking else RETRY_MS if self.pressed else _LOOK_MS
+        self._look_at_ms = self._clock.monotonic_ms() + pause
+
+    def _is_log_long(self) -> bool:
+        if self._log_bytes < self._checkpoint_at:
+            return False
+        self._log_bytes = self._log.used()  # what was counted is too much rather than too little
+        return self._log_bytes >= self._checkpoint_at * 3 // 4
+
+    def checkpoint(self) -> bool:
+        """Copy the log into the file, as far as readers of other processes allow; whether there was room.
+
+        Once all of it has been copied, and no reader looks at it, the next commit begins it anew. So those
+        of this process are waited for, for as long as one piece of work takes them; others never are.
+        """
+        crash_point("journal.before-checkpoint")
+        try:
+            copied = self._copy() or (self._let_readers_end() and self._copy())
+        except sqlite3.Error as error:  # the log keeps what it has; tried again after as many bytes
+            self.stuck = error if classify(error) is Trouble.FULL else None
+            self._message_bytes = 0
+            self._checkpoint_at = self._log_bytes + self._shares.log // 5
+            return False
+        self.stuck = None
+        self._message_bytes = 0
+        if copied and self._let_readers_end():
+            self._log_bytes = 0
+            self._checkpoint_at = self._shares.log * 4 // 5
+        else:
+            self._log_bytes = self._log.used()
+            self._checkpoint_at = max(self._log_bytes, self._shares.log * 3 // 5) + self._shares.log // 5
+        crash_point("journal.after-checkpoint")
+        return True
+
+    def _copy(self) -> bool:
+        """Whether all of the log has been copied."""
+        _, frames, copied = self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        return bool(copied >= frames)
+
+    def _shrink(self) -> None:
+        """One step, where there is something to do.
+
+        Beginning above the slack and ending at half of it keeps the file within an eighth of its live data
+        or `SLACK_BYTES`, and keeps shrinking and growing from chasing each other.
+        """
+        free, pages = self._pages("freelist_count"), self._pages("page_count")
+        slack = 0 if self.pressed else max(SLACK_BYTES // self._page_bytes, (pages - free) // 8)
+        if free > (slack // 2 if self._shrinking else slack):
+            self._shrinking = True
+            self._step()
+            return
+        # What was cut off leaves the file with a checkpoint that no reader is in the way of.
+        is_longer = self._path.stat().st_size > pages * self._page_bytes
+        if is_longer:
+            self.checkpoint()
+        self._shrinking, self._wrote_since_look = False, is_longer
+
+    def _step(self) -> None:
+        crash_point("journal.before-trim")
+        started = time.perf_counter()
+        # It frees one page a step and returns no row, so that `execute` would stop after the first.
+        self._connection.executescript(f"PRAGMA incremental_vacuum({self._step_pages})")
+        seconds = time.perf_counter() - started
+        self._log_bytes += 3 * self._step_pages * self._page_bytes
+        if seconds > _STEP_S / 2:
+            self._step_pages = max(self._step_pages // 2, _LEAST_PAGES)
+        elif seconds < _STEP_S / 8:
+            self._step_pages = min(self._step_pages * 2, self._most_pages)
+
+    def close(self) -> None:
+        """Copy the whole log into the file, so that the next opening finds none."""
+        with contextlib.suppress(sqlite3.Error):
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        self._connection.close()

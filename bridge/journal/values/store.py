@@ -1,0 +1,165 @@
+"""What clients ask of a node's journal: the values, and the port the acceptor depends on.
+
+`bridge.journal.Journal` is the real one. Every coroutine returns only after what it says is
+durable (design section 3: verdicts leave only after COMMIT returned).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from bridge.messages.message import Message
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """One message of a client, for one address."""
+
+    address: str
+    message: Message
+    #: The producer's duplicate ID; None: none.
+    duplicate_id: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledgement:
+    """Messages of a lease to be settled within a transaction."""
+
+    address: str
+    queue: str
+    lease: str
+    #: Inclusive; None: the whole lease.
+    upto: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """All or nothing. A plain send is a transaction of one."""
+
+    submissions: Sequence[Submission]
+    #: The transaction's own ID: enters the cache of every address touched.
+    duplicate_id: bytes | None = None
+    #: What single IDs that are known do: fail the transaction, or be left out.
+    on_duplicate: Literal["reject", "skip"] = "reject"
+    acknowledgements: Sequence[Acknowledgement] = ()
+    #: A plain send: a known single ID makes the whole a duplicate, which is a success.
+    plain: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A transaction's verdict."""
+
+    #: False: duplicate, nothing of it was stored now.
+    stored: bool
+    #: First and last position by address (empty for a duplicate).
+    positions: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    #: Indices that were left out because their IDs were known (`on_duplicate` skip).
+    skipped: Sequence[int] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """A message as a reader gets it."""
+
+    position: int
+    message: Message
+    #: The producer's ID, or the stamped one as 36 bytes of text; None at the entry node.
+    duplicate_id: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Messages under a lease; both empty where nobody's are left."""
+
+    lease: str | None
+    messages: Sequence[Delivered] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStatus:
+    name: str
+    #: First position not settled.
+    next: int
+    #: Messages not settled, leased ones included.
+    lag: int
+    #: Messages under a lease now.
+    leased: int
+    #: Milliseconds since a reader last asked or settled; -1: never since the node started.
+    idle_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AddressStatus:
+    address: str
+    routing_type: str
+    #: Messages and bytes stored now.
+    messages: int
+    bytes: int
+    max_bytes: int
+    #: First position still stored (= next where there is none), and the first position beyond the end.
+    first: int
+    next: int
+    id_cache_entries: int
+    id_cache_capacity: int
+    #: Readers' queues.
+    queues: Sequence[QueueStatus] = ()
+    #: The queues that bridges read, each by its bridge's name.
+    bridges: Sequence[QueueStatus] = ()
+
+
+class Store(Protocol):
+    """The port. Errors are those of `bridge.errors`; any call may raise Stopping, DiskFull,
+    TooBusy or JournalUnavailable besides those named."""
+
+    async def commit(self, transaction: Transaction) -> Committed:
+        """Store a transaction.
+
+        With BLOCK, waits for room up to the `call_timeout_ms` that the journal was opened with.
+
+        Raises: AddressNotFound, AddressFull, MessageTooLarge, DuplicateIdRejected (never for a
+            plain send), StaleLease, QueueNotFound.
+        """
+
+    async def create_queue(
+        self, address: str, queue: str, start: Literal["earliest", "latest"] | int
+    ) -> bool:
+        """Make a queue from a position on; True if it is new, False if it was there already."""
+
+    async def delete_queue(self, address: str, queue: str) -> None:
+        """Raises: AddressNotFound, QueueNotFound."""
+
+    async def lease(
+        self, address: str, queue: str, *, most: int, wait_ms: int, lease_ms: int, most_bytes: int
+    ) -> Page:
+        """The next messages nobody has leased, waiting up to `wait_ms` for the first.
+
+        At least one message even where it alone is above `most_bytes`.
+        Raises: AddressNotFound, QueueNotFound.
+        """
+
+    async def acknowledge(self, acknowledgement: Acknowledgement) -> None:
+        """Settle; what the lease holds beyond `upto` returns. Raises: StaleLease, QueueNotFound."""
+
+    async def release(self, acknowledgement: Acknowledgement) -> None:
+        """Return the lease's messages up to `upto` (None: all) unsettled, and end the lease."""
+
+    async def browse(self, address: str, *, after: int, most: int, most_bytes: int) -> Sequence[Delivered]:
+        """Messages at positions > `after`, changing nothing. Raises: AddressNotFound."""
+
+    async def addresses(self) -> Sequence[AddressStatus]:
+        """Every address, by name."""
+
+    async def address(self, address: str) -> AddressStatus:
+        """Raises: AddressNotFound."""
+
+    async def delete_address(self, address: str) -> None:
+        """With its messages, queues and ID cache. Raises: AddressNotFound, Conflict (a bridge reads it)."""
+
+    async def clear_id_cache(self, address: str) -> int:
+        """How many IDs were removed, from memory and disk. Raises: AddressNotFound."""
+
+    async def resize_id_cache(self, address: str, size: int) -> int:
+        """How many IDs were dropped; the size is remembered. Raises: AddressNotFound."""

@@ -1,0 +1,149 @@
+"""Whether the disk has room for messages: measured before they are taken, and known by failing.
+
+Messages are taken as long as they leave the reserve, what the log needs and what the file grows by when the
+log is copied. So the journal's own messages never take the room in which they are read, settled and
+trimmed. What others take of the disk is seen at the next look, or by a commit that fails: then the reserve is
+given up for all that brings no messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from bridge.errors import DiskFull
+from bridge.journal.rules.commands import Unit
+from bridge.journal.sqlite.reserve import Reserve, Shares, free_bytes
+from bridge.journal.sqlite.vacuum import Space
+from bridge.journal.values.options import RETRY_MS
+from bridge.runtime.clock import Clock
+
+#: Messages wait from where less than this share of the reserve is left for them, until there is this much.
+_FULL_SHARE: Final = 8
+_ROOM_SHARE: Final = 2
+#: What grows without being asked for room, until the next look: rows of settlements, queues, delivery-log
+#: lines; as a share of the reserve.
+_MARGIN_SHARE: Final = 4
+#: What a group adds to its messages in the file, about.
+_GROUP_BYTES: Final = 64 * 1024
+
+
+class Room:
+    """Owned by the writer's thread."""
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        """`path` is the journal's file."""
+        self._path = path
+        self._clock = clock
+        self._reserve = Reserve(path.parent)
+        self._look_at_ms = 0
+        #: Bytes of messages that may come before it is measured again, and until when that may be believed.
+        self._left = 0
+        self._believed_until_ms = 0
+        #: Why messages wait; None: they do not.
+        self.full: DiskFull | None = None
+
+    @property
+    def shares(self) -> Shares:
+        """What is kept aside."""
+        return self._reserve.shares
+
+    @property
+    def has_reserve(self) -> bool:
+        """Whether there is something to give up."""
+        return self._reserve.is_held
+
+    @property
+    def idle_seconds(self) -> float | None:
+        """Until it is worth looking for room; None: there is some."""
+        if self.full is None:
+            return None
+        return max(self._look_at_ms - self._clock.monotonic_ms(), 0) / 1000
+
+    def begin(self, space: Space) -> None:
+        """Before the first unit: a node may start on a full disk."""
+        if not self._has_room(space):
+            self._fill("what is left of it is kept for reading")
+
+    def admit(self, units: Sequence[Unit], space: Space) -> list[Unit]:
+        """Those of `units` that bring messages for which there is no room now."""
+        if self.full is not None:
+            return [unit for unit in units if unit.grows]
+        size = sum([unit.size for unit in units if unit.grows])
+        if not size:
+            return []
+        size += size // 16 + _GROUP_BYTES
+        if size > self._left or self._clock.monotonic_ms() >= self._believed_until_ms:
+            self._measure(space)
+            if self._left < self.shares.reserve // _FULL_SHARE:
+                self._fill("what is left of it is kept for reading")
+                return [unit for unit in units if unit.grows]
+        if size <= self._left:
+            self._left -= size
+            return []
+        return self._beyond(units)
+
+    def _beyond(self, units: Sequence[Unit]) -> list[Unit]:
+        """The units that do not fit, each by itself: smaller ones behind a large one do not wait for it."""
+        waiting = []
+        self._left -= _GROUP_BYTES
+        for unit in units:
+            size = unit.size + unit.size // 16
+            if unit.grows and size > self._left:
+                waiting.append(unit)
+            elif unit.grows:
+                self._left -= size
+        return waiting
+
+    def no_room(self) -> DiskFull:
+        """What those get in the end that wait."""
+        return self.full or self._disk_full("this is too much for what is left of it")
+
+    def ran_out(self, cause: Exception, space: Space) -> bool:
+        """A commit found none: the reserve is given up, so that what brings no messages can go on.
+
+        Whether there was something to give up.
+        """
+        released = self._reserve.release()
+        self._fill(str(cause))
+        space.checkpoint()
+        return released
+
+    def look(self, space: Space) -> None:
+        """Let messages be tried again where the log can be copied and all that is kept aside is there."""
+        now_ms = self._clock.monotonic_ms()
+        if self.full is None or now_ms < self._look_at_ms:
+            return
+        self._look_at_ms = now_ms + RETRY_MS
+        if self._has_room(space):
+            self.full = None
+
+    def _has_room(self, space: Space) -> bool:
+        if space.stuck is not None and not space.checkpoint():
+            return False
+        space.pressed = not (self._reserve.hold() and space.hold_log())
+        if space.pressed:
+            return False
+        wanted = self.shares.reserve // _ROOM_SHARE
+        self._measure(space)
+        if self._left < wanted and space.checkpoint():
+            self._measure(space)
+        return self._left >= wanted
+
+    def _measure(self, space: Space) -> None:
+        space.hold_log()  # where it is a new file
+        free = free_bytes(self._path.parent) - self.shares.reserve // _MARGIN_SHARE
+        self._left = space.room(free)
+        self._believed_until_ms = self._clock.monotonic_ms() + RETRY_MS
+
+    def _fill(self, why: str) -> None:
+        self.full = self._disk_full(why)
+        self._look_at_ms = self._clock.monotonic_ms() + RETRY_MS
+
+    def _disk_full(self, why: str) -> DiskFull:
+        return DiskFull(f"no room on the disk of the journal {self._path} ({why})")
+
+    def give_up(self) -> bool:
+        """Let the reserve go; whether there was one."""
+        return self._reserve.release()

@@ -1,0 +1,72 @@
+"""Rows of duplicate IDs: one for what a commit brought to an address, gone when all of it is overwritten."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from itertools import chain
+
+import msgspec
+
+from bridge.journal.rules.state import AddressState
+from dedup.cache import IdCache, Overlay
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[bytes]).decode
+
+
+def load_ids(connection: sqlite3.Connection, address_id: int, cache: IdCache, accepted: int) -> int:
+    """Fill `cache` from the address's rows, oldest first; answers how many IDs they hold.
+
+    Raises:
+        sqlite3.Error, msgspec.DecodeError: the file is damaged.
+    """
+    (found,) = connection.execute(
+        "SELECT coalesce(sum(count), 0) FROM ids WHERE address_id = ?", (address_id,)
+    ).fetchone()
+
+    def packs() -> Iterator[list[bytes]]:
+        for (packed,) in connection.execute(
+            "SELECT packed FROM ids WHERE address_id = ? ORDER BY first", (address_id,)
+        ):
+            yield _decode(packed)
+
+    cache.load(chain.from_iterable(packs()), accepted=accepted)
+    return int(found)
+
+
+def add_ids(connection: sqlite3.Connection, address: AddressState, overlay: Overlay, now_ms: int) -> int:
+    """Store what a group brought, and forget rows that it overwrites whole; answers the bytes stored."""
+    added = overlay.added
+    packed = _encode(added)
+    connection.execute(
+        "INSERT INTO ids (address_id, first, count, stored_ms, packed) VALUES (?, ?, ?, ?, ?)",
+        (address.address_id, overlay.first, len(added), now_ms, packed),
+    )
+    _forget(connection, address, overlay.first + len(added) - address.cache.capacity)
+    return len(packed)
+
+
+def fit_ids(connection: sqlite3.Connection, address: AddressState) -> None:
+    """Make the rows hold exactly what the cache holds: after it was cleared or resized, and at opening."""
+    oldest = address.cache.accepted - len(address.cache)
+    _forget(connection, address, oldest)
+    row = connection.execute(
+        "SELECT first, packed FROM ids WHERE address_id = ? AND first < ? ORDER BY first DESC LIMIT 1",
+        (address.address_id, oldest),
+    ).fetchone()
+    if row is not None:
+        first, packed = row
+        kept = _decode(packed)[oldest - first :]
+        connection.execute(
+            "UPDATE ids SET first = ?, count = ?, packed = ? WHERE address_id = ? AND first = ?",
+            (oldest, len(kept), _encode(kept), address.address_id, first),
+        )
+
+
+def _forget(connection: sqlite3.Connection, address: AddressState, oldest: int) -> None:
+    """Delete the rows of IDs that all have running numbers below `oldest`; younger rows are not looked at."""
+    connection.execute(
+        "DELETE FROM ids WHERE address_id = ? AND first < ? AND first + count <= ?",
+        (address.address_id, oldest, oldest),
+    )

@@ -1,0 +1,216 @@
+"""What happens before a journal takes work: its identity, its run, the queues that must be there first."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from bridge.delivery_log import Session
+from bridge.errors import JournalFailed
+from bridge.journal.rules.commit_group import Group
+from bridge.journal.rules.log_lines import Logbook
+from bridge.journal.rules.state import State
+from bridge.journal.sqlite.database import connect_writer, damage, open_failure
+from bridge.journal.values.options import BridgeQueue, JournalOptions, bridge_queue_name
+from bridge.journal.writer.loading import load_state
+from bridge.journal.writer.rows import CommitFailed, write_group
+from bridge.runtime.clock import Clock
+
+#: Runs are in order by (first, opened_ms) whatever the wall clock does: `sqlite.history` asks where one
+#: ended.
+_ADD_RUN = (
+    "INSERT INTO runs SELECT :run, :first, max(:now, coalesce(max(opened_ms) + 1, :now))"
+    " FROM runs WHERE first = :first"
+)
+
+
+#: The row of `meta` in which an opening keeps its session, the lines there were, and what it went on from.
+_SESSION: Final = "log-session"
+#: Hexadecimal digits of a run that name it in the delivery log.
+_SESSION_DIGITS: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who this journal is."""
+
+    node_id: str
+    #: Changes only by a person's decision (`journal new-incarnation`).
+    incarnation: str
+    #: New at each opening.
+    run: str
+    #: The same for readers of the delivery log: with where this opening went on from.
+    session: Session
+    #: IDs dropped because a cache is smaller than it was, by address.
+    ids_dropped: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def store(self) -> str:
+        """The store identity: node UUID and incarnation."""
+        return f"{self.node_id}:{self.incarnation}"
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """An open journal that nobody works on yet."""
+
+    path: Path
+    identity: Identity
+    connection: sqlite3.Connection
+    state: State
+
+
+def prepare(path: Path, options: JournalOptions, clock: Clock) -> Prepared:
+    """Make the file where there is none; add this run; make what must be there before anything listens.
+
+    Raises:
+        JournalFailed: see `Journal.open`.
+    """
+    connection = connect_writer(path, create=True)
+    try:
+        try:
+            state = load_state(connection, options)  # before the first write: a damaged file stays as it is
+            identity = _identify(connection, state, clock)
+            group = _make_configured(state, options, identity, clock)
+            _fit_ids(group)
+            if group.changes_anything:
+                write_group(group, connection)
+        except CommitFailed as error:
+            raise error.cause from error
+    except sqlite3.Error as error:
+        connection.close()
+        raise open_failure(path, error) from error
+    except (msgspec.DecodeError, LookupError, TypeError) as error:
+        connection.close()
+        raise damage(path, error) from error
+    except BaseException:
+        connection.close()
+        raise
+    return Prepared(path, identity, connection, state)
+
+
+def reconnect(path: Path, options: JournalOptions, identity: Identity, sequence: int) -> Prepared:
+    """Open again what this process had open, after a failure.
+
+    Args:
+        sequence: what the file must have reached, as far as was committed.
+
+    Raises:
+        sqlite3.Error, msgspec.DecodeError: it cannot be read.
+        JournalFailed: it cannot be opened, or is another journal.
+    """
+    connection = connect_writer(path, create=False)
+    try:
+        meta = dict(connection.execute("SELECT key, value FROM meta").fetchall())
+        state = load_state(connection, options)
+        found = f"{meta.get('node-id')}:{meta.get('incarnation')}"
+        if found != identity.store or state.sequence < sequence:
+            raise JournalFailed(
+                f"the journal {path} is not the one that was open: {found} at {state.sequence};"
+                f" expected {identity.store} at {sequence} or later",
+                key="node.data-directory",
+                limit=identity.store,
+                found=found,
+            )
+    except BaseException:
+        connection.close()
+        raise
+    return Prepared(path, identity, connection, state)
+
+
+def _identify(connection: sqlite3.Connection, state: State, clock: Clock) -> Identity:
+    meta = dict(connection.execute("SELECT key, value FROM meta").fetchall())
+    node_id = meta.get("node-id") or str(uuid.uuid4())
+    incarnation = meta.get("incarnation") or uuid.uuid4().hex[:16]
+    run = str(uuid.uuid4())
+    session = Session(run.replace("-", "")[:_SESSION_DIGITS], _last_line(meta.get(_SESSION), state.lines))
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute("INSERT OR IGNORE INTO meta VALUES ('node-id', ?)", (node_id,))
+    connection.execute("INSERT OR IGNORE INTO meta VALUES ('incarnation', ?)", (incarnation,))
+    connection.execute(_ADD_RUN, {"run": run, "first": state.sequence, "now": clock.wall_ms()})
+    opened = json.dumps([session.id, state.lines, session.after])
+    connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (_SESSION, opened))
+    connection.execute("COMMIT")
+    return Identity(node_id, incarnation, run, session, state.ids_dropped)
+
+
+def _last_line(opened: str | None, lines: int) -> tuple[str, int] | None:
+    """The opening that wrote the newest of all lines, and its number; None: not known, or there is none.
+
+    `opened`: what the opening before this one has kept of itself; one that wrote no line hands on what it
+    found.
+    """
+    if opened is None:
+        return None
+    session, before, after = json.loads(opened)
+    if lines > before:
+        return session, lines
+    return None if after is None else (after[0], after[1])
+
+
+def _make_configured(state: State, options: JournalOptions, identity: Identity, clock: Clock) -> Group:
+    """Declared addresses and queues, and the queues of configured bridges, as far as they are missing."""
+    now_ms = clock.wall_ms()
+    session, written = identity.session, state.lines
+    log = Logbook(False, options.node, identity.node_id, identity.store, now_ms, session, written)
+    group = Group(state, options, identity.incarnation, now_ms, log)
+    for name, queues in options.addresses.items():
+        address = state.addresses.get(name) or group.make_address(name)
+        for queue in queues:
+            if queue not in address.queues:
+                group.make_queue(address, queue, None, address.trimmed)
+    for bridge in options.bridges:
+        for name in bridge.addresses:
+            if name not in state.addresses:
+                group.make_address(name)
+        queue = bridge_queue_name(bridge.bridge)
+        if bridge.previous:
+            _adopt_queues(group, bridge)
+        for address in list(state.addresses.values()):
+            if not address.deleted and bridge.selects(address.name) and queue not in address.queues:
+                group.make_queue(address, queue, bridge.bridge, address.trimmed)
+    return group
+
+
+def _adopt_queues(group: Group, bridge: BridgeQueue) -> None:
+    """Rename the queues of the bridge's previous name, with what the target confirmed of their streams.
+
+    By address: where the bridge has a queue of its own, or does not read, the old one stays, an orphan.
+    """
+    old_name, name = bridge_queue_name(bridge.previous), bridge_queue_name(bridge.bridge)
+    state = group.state
+    for address in state.addresses.values():
+        queue = address.queues.get(old_name)
+        if queue is None or name in address.queues or not bridge.reads(address.name):
+            continue
+        del address.queues[old_name]
+        queue.name, queue.bridge = name, bridge.bridge
+        address.queues[name] = queue
+        renamed = (name, bridge.bridge, queue.queue_id)
+        group.statements.append(("UPDATE queues SET name = ?, bridge = ? WHERE queue_id = ?", renamed))
+        stream = address.stream(group.incarnation)
+        settled = state.settled.pop((bridge.previous, stream), None)
+        if settled is not None:
+            group.statements.append(
+                ("DELETE FROM settled WHERE bridge = ? AND stream = ?", (bridge.previous, stream))
+            )
+            if (bridge.bridge, stream) not in state.settled:
+                key = (bridge.bridge, stream)
+                state.settled[key] = group.changed_settled[key] = settled
+
+
+def _fit_ids(group: Group) -> None:
+    """Let the file hold the IDs that the caches hold: none where they are not persisted."""
+    if not group.options.persist_id_cache:
+        group.statements.append(("DELETE FROM ids", ()))
+        return
+    for address in group.state.addresses.values():
+        if address.cache.accepted > len(address.cache):
+            group.changed_caches.append(address)
+            group.changed_addresses[address.address_id] = address  # its capacity, for the next start

@@ -1,0 +1,191 @@
+"""A decided group as rows: one transaction, no rules."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Final
+
+import msgspec
+
+from bridge.journal.rules.arrivals import Arrivals, Came
+from bridge.journal.rules.commit_group import Group
+from bridge.journal.values.stored_block import PAGE_BYTES, stored_bytes
+from bridge.journal.writer.id_rows import add_ids, fit_ids
+from bridge.journal.writer.trimming import trim
+from bridge.runtime.fault_injection import crash_point
+
+_encode = msgspec.msgpack.Encoder().encode
+
+#: What a group adds to the write-ahead log besides its messages, at most: pages of tables and indexes, maps,
+#: and two pages for each row that it changes or deletes.
+_OVERHEAD_BYTES: Final = 12 * PAGE_BYTES
+_ROW_BYTES: Final = 2 * PAGE_BYTES
+
+_INSERT_BLOCK = (
+    "INSERT INTO blocks"
+    " (first, address_id, count, ordinal, size, largest, checksum, stored_ms, ids, origins, hops, body,"
+    " buried)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_UPSERT_ADDRESS = (
+    "INSERT INTO addresses"
+    " (address_id, name, routing_type, first, next, trimmed, total, messages, bytes, logged,"
+    " ids_accepted, id_cache_capacity, id_cache_size, id_cache_configured)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    " ON CONFLICT (address_id) DO UPDATE"
+    " SET name = excluded.name, next = excluded.next, trimmed = excluded.trimmed,"
+    " total = excluded.total, messages = excluded.messages, bytes = excluded.bytes, logged = excluded.logged,"
+    " ids_accepted = excluded.ids_accepted, id_cache_capacity = excluded.id_cache_capacity,"
+    " id_cache_size = excluded.id_cache_size, id_cache_configured = excluded.id_cache_configured"
+)
+_UPSERT_QUEUE = (
+    "INSERT INTO queues (queue_id, address_id, name, bridge, next, cursor) VALUES (?, ?, ?, ?, ?, ?)"
+    " ON CONFLICT (queue_id) DO UPDATE SET next = excluded.next, cursor = excluded.cursor"
+)
+_UPSERT_POSITION = (
+    "INSERT INTO positions (bridge, stream, next, run, checksum, epoch, moved_to, principal, node)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    " ON CONFLICT (bridge, stream) DO UPDATE SET next = excluded.next, run = excluded.run,"
+    " checksum = excluded.checksum, epoch = excluded.epoch, moved_to = excluded.moved_to,"
+    " principal = excluded.principal, node = excluded.node"
+)
+_UPSERT_SETTLED = (
+    "INSERT INTO settled (bridge, stream, upto, checksum, store) VALUES (?, ?, ?, ?, ?)"
+    " ON CONFLICT (bridge, stream) DO UPDATE SET upto = excluded.upto, checksum = excluded.checksum,"
+    " store = excluded.store"
+)
+
+
+class CommitFailed(Exception):
+    """COMMIT itself raised `cause`: unless room was missing, the group may have been stored or not."""
+
+    def __init__(self, cause: sqlite3.Error) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+def write_group(group: Group, connection: sqlite3.Connection) -> int:
+    """Store the group durably; answers how many bytes went into the write-ahead log, or a few more.
+
+    Raises:
+        sqlite3.Error: nothing of the group was stored.
+        CommitFailed: what was stored is said by its cause.
+    """
+    crash_point("journal.before-begin")
+    connection.execute("BEGIN IMMEDIATE")
+    size = _OVERHEAD_BYTES
+    for sql, parameters in group.statements:
+        connection.execute(sql, parameters)
+    for address in group.changed_caches:
+        fit_ids(connection, address)
+    for arrivals in group.arrivals.values():
+        size += _write_arrivals(group, connection, arrivals)
+    size += _write_ids(group, connection)
+    size += _ROW_BYTES * trim(group, connection)
+    size += _write_changes(group, connection)
+    size += _write_lines(group, connection)
+    crash_point("journal.before-commit")
+    try:
+        connection.execute("COMMIT")
+    except sqlite3.Error as error:
+        raise CommitFailed(error) from error
+    crash_point("journal.after-commit")
+    return size
+
+
+def _write_arrivals(group: Group, connection: sqlite3.Connection, arrivals: Arrivals) -> int:
+    state, address = group.state, arrivals.address
+    from_clients = []
+    rows = []
+    position = state.sequence
+    for block, came in arrivals.blocks():
+        ids = _encode(block.ids) if block.ids else None
+        origins = _encode(block.origins) if block.origins else None
+        hops = _encode(block.hops) if block.hops else None
+        size = stored_bytes(block.body, ids, origins, hops)
+        rows.append(
+            (position, address.address_id, block.count, address.total, size, block.largest,
+             block.checksum, group.now_ms, ids, origins, hops, block.body, came)
+        )  # fmt: skip
+        if came is Came.SENT:
+            from_clients.append((position, block))
+        position += block.count
+        address.total += block.count
+        address.bytes += size
+        address.messages += block.count
+    if address.policy.retain_time_ms and not address.retains:
+        state.to_trim.add(address.address_id)  # what is retained gives way
+    connection.executemany(_INSERT_BLOCK, rows)
+    state.sequence = address.next = position
+    if from_clients:
+        stream = address.stream(group.incarnation)
+        group.log.client_sends(address.name, stream, address.logged, position, from_clients)
+        address.logged = position
+    group.changed_addresses[address.address_id] = address
+    group.touched.add(address.name)
+    return arrivals.size + len(rows) * _ROW_BYTES
+
+
+def _write_ids(group: Group, connection: sqlite3.Connection) -> int:
+    size = 0
+    for name, overlay in group.overlays.items():
+        if overlay.added:
+            address = group.state.addresses[name]
+            group.changed_addresses[address.address_id] = address
+            if group.options.persist_id_cache:
+                size += add_ids(connection, address, overlay, group.now_ms)
+    return size
+
+
+def _write_changes(group: Group, connection: sqlite3.Connection) -> int:
+    state = group.state
+    added = {state.addresses[name].address_id: len(overlay.added) for name, overlay in group.overlays.items()}
+    connection.executemany(
+        _UPSERT_ADDRESS,
+        [
+            (a.address_id, a.name, a.routing_type, a.first, a.next, a.trimmed, a.total, a.messages, a.bytes,
+             a.logged, a.cache.accepted + added.get(a.address_id, 0), a.cache.capacity, a.id_cache_size,
+             a.id_cache_configured)
+            for a in group.changed_addresses.values()
+        ],
+    )  # fmt: skip
+    queues = [
+        (
+            queue.queue_id,
+            address.address_id,
+            queue.name,
+            queue.bridge,
+            queue.cursor.next,
+            queue.cursor.pack(),
+        )
+        for address, queue in group.changed_queues.values()
+    ]
+    connection.executemany(_UPSERT_QUEUE, queues)
+    connection.executemany(
+        _UPSERT_POSITION,
+        [
+            (*key, position.next, position.run, position.checksum, position.epoch, position.moved_to,
+             *position.owner)
+            for key, position in group.changed_positions.items()
+        ],
+    )  # fmt: skip
+    connection.executemany(
+        _UPSERT_SETTLED,
+        [
+            (*key, settled.upto, settled.checksum, settled.store)
+            for key, settled in group.changed_settled.items()
+        ],
+    )
+    if group.arrivals:
+        connection.execute("UPDATE sequence SET next = ?", (state.sequence,))
+    rows = len(group.changed_addresses) + len(group.changed_positions) + len(group.changed_settled)
+    return _ROW_BYTES * (rows + len(queues)) + sum(len(queue[-1] or b"") for queue in queues)
+
+
+def _write_lines(group: Group, connection: sqlite3.Connection) -> int:
+    group.log.close(
+        {name: group.state.addresses[name].stream(group.incarnation) for name in group.log.addresses}
+    )
+    connection.executemany("INSERT INTO outbox (line) VALUES (?)", [(line,) for line in group.log.lines])
+    group.state.lines += len(group.log.lines)
+    return sum(map(len, group.log.lines))

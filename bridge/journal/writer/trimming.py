@@ -1,0 +1,93 @@
+"""Blocks that nobody needs any more: deleted in bounded steps, within whatever commits next.
+
+With `retain-time` they stay for a while, so that what a target lost can be sent again (`core-bridge replay`).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from bridge.journal.rules.commit_group import Group
+from bridge.journal.rules.state import AddressState
+from bridge.journal.values.options import TRIM_BLOCKS, TRIM_BYTES
+
+#: First position, messages and bytes of a block, and when it was stored, wall clock in ms.
+_Row = tuple[int, int, int, int]
+
+
+def trim(group: Group, connection: sqlite3.Connection) -> int:
+    """Delete blocks wholly below what every queue still needs; what is left to do stays in `to_trim`.
+
+    Answers how many went.
+
+    A message goes when no queue needs it; an address without queues keeps its messages (design section 3).
+    """
+    if not group.trims:
+        return 0
+    state = group.state
+    blocks, size = TRIM_BLOCKS, TRIM_BYTES
+    for address_id in sorted(state.to_trim):
+        address = state.by_id[address_id]
+        if address.retains and state.retained.get(address_id, 0) > group.now_ms:
+            state.to_trim.discard(address_id)
+            continue
+        if address.to_trim:
+            if blocks <= 0 or size <= 0:
+                break
+            gone, due_ms = _trim_address(connection, address, blocks, size, group.now_ms)
+            blocks -= len(gone)
+            freed = sum(row[2] for row in gone)
+            group.freed_bytes += freed
+            size -= freed
+            group.changed_addresses[address_id] = address
+            if address.deleted and not address.messages:
+                state.drop_address(address)
+                del group.changed_addresses[address_id]
+                connection.execute("DELETE FROM addresses WHERE address_id = ?", (address_id,))
+                continue
+            if due_ms is not None:
+                state.to_trim.discard(address_id)
+                state.retained[address_id] = due_ms
+                continue
+        if not address.to_trim:
+            state.to_trim.discard(address_id)
+    return TRIM_BLOCKS - blocks
+
+
+def _trim_address(
+    connection: sqlite3.Connection, address: AddressState, blocks: int, size: int, now_ms: int
+) -> tuple[list[_Row], int | None]:
+    """Delete the oldest blocks, up to `blocks` and about `size` bytes.
+
+    Answers those that went, and when (wall clock, ms) the next may, where only `retain-time` keeps it.
+    """
+    needed, due_ms = address.needed_from, None
+    rows: list[_Row] = connection.execute(
+        f"SELECT first, count, size, {_stored(address)} FROM blocks WHERE address_id = ? AND first < ?"
+        " ORDER BY first LIMIT ?",
+        (address.address_id, needed, blocks + 1),
+    ).fetchall()
+    gone: list[_Row] = []
+    for row in rows[:blocks]:
+        first, count, length, stored_ms = row
+        if first + count > needed or size <= 0:
+            break
+        due_ms = address.retained_until_ms(stored_ms)
+        if due_ms > now_ms:
+            break
+        gone.append(row)
+        size -= length
+        address.messages -= count
+        address.bytes -= length
+    connection.executemany("DELETE FROM blocks WHERE first = ?", [(row[0],) for row in gone])
+    if len(gone) < len(rows):
+        first, count, *_ = rows[len(gone)]
+        address.trimmed, address.oldest_end = first, first + count
+    else:
+        address.trimmed, address.oldest_end = needed, None
+    return gone, due_ms if due_ms is not None and due_ms > now_ms else None
+
+
+def _stored(address: AddressState) -> str:
+    """The column with a block's time where it matters: it is not in the index that answers all else."""
+    return "stored_ms" if address.policy.retain_time_ms else "0"

@@ -1,0 +1,83 @@
+"""Units that wait for room: decided again when some may have come, refused when their time is up."""
+
+from __future__ import annotations
+
+from bridge.errors import BridgeError, Stopping
+from bridge.journal.rules.commands import CommitUnit, DeliverUnit, Unit
+from bridge.journal.rules.commit_group import StreamKey
+from bridge.journal.values.options import RETRY_MS
+from bridge.runtime.clock import Clock
+
+
+class Holding:
+    """Oldest first. Owned by the writer's thread.
+
+    Clients' transactions have limits of their own here; what bridges bring is bounded by their links' credit.
+    """
+
+    def __init__(self, clock: Clock, most_requests: int, most_bytes: int) -> None:
+        self._clock = clock
+        self._most_requests = most_requests
+        self._most_bytes = most_bytes
+        self._units: list[tuple[Unit, BridgeError]] = []
+        self._due_ms = 0
+        #: Clients' transactions are not held any more: the node is going down.
+        self.closing = False
+        #: Clients' transactions, and their bytes.
+        self._requests = 0
+        self.bytes = 0
+
+    def add(self, unit: Unit, error: BridgeError) -> BridgeError | None:
+        """Hold `unit`, which gets `error` in the end; what it gets now instead, where it cannot be held."""
+        now_ms = self._clock.monotonic_ms()
+        if not unit.patient and (unit.deadline_ms is None or now_ms >= unit.deadline_ms):
+            return error
+        if isinstance(unit, CommitUnit):
+            if refusal := self._beyond(unit, error):
+                return refusal
+            self._requests += 1
+            self.bytes += unit.size
+        if not self._units:
+            self._due_ms = now_ms + RETRY_MS
+        if unit.deadline_ms is not None:
+            self._due_ms = min(self._due_ms, unit.deadline_ms)
+        self._units.append((unit, error))
+        return None
+
+    def _beyond(self, unit: Unit, error: BridgeError) -> BridgeError | None:
+        """The error of a transaction that is one too many; None: it is not."""
+        if self.closing:
+            return Stopping(f"the node is going down; {error.detail}")
+        if self._requests >= self._most_requests:
+            key, limit, found = "max-held-requests", self._most_requests, self._requests + 1
+        elif self._requests and self.bytes + unit.size > self._most_bytes:
+            key, limit, found = "max-held-size", self._most_bytes, self.bytes + unit.size
+        else:
+            return None
+        detail = f"{error.detail}; {self._requests} requests with {self.bytes} bytes wait for room already"
+        return type(error)(detail, key, limit, found)
+
+    def take(self, *, room_came: bool) -> list[Unit]:
+        """All of them where it is worth deciding them again, none otherwise."""
+        if not room_came and self._clock.monotonic_ms() < self._due_ms:
+            return []
+        units = [unit for unit, _ in self._units]
+        self._units = []
+        self._requests = self.bytes = 0
+        return units
+
+    @property
+    def idle_seconds(self) -> float | None:
+        """Until they are to be decided again; None: there are none."""
+        if not self._units:
+            return None
+        return max(self._due_ms - self._clock.monotonic_ms(), 0) / 1000
+
+    @property
+    def streams(self) -> dict[StreamKey, BridgeError]:
+        """Streams with a batch here, and why the first of it waits."""
+        waiting: dict[StreamKey, BridgeError] = {}
+        for unit, error in self._units:
+            if isinstance(unit, DeliverUnit):
+                waiting.setdefault((unit.bridge, unit.batch.stream), error)
+        return waiting

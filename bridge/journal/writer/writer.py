@@ -1,0 +1,338 @@
+"""The writer: one thread and one connection that decide, store, checkpoint, trim and shrink.
+
+What arrives while a commit runs goes into the next (group commit). Answers leave only after COMMIT
+returned. After any error everything in memory is loaded again from the file; unless all that was missing
+is room, the connection is closed first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+from typing import Final
+
+from bridge.errors import BridgeError, DiskFull, JournalUnavailable, Stopping
+from bridge.journal.rules.commands import Told, Unit
+from bridge.journal.rules.commit_group import Group
+from bridge.journal.rules.dispatch import decide, parts, refuse
+from bridge.journal.rules.log_lines import Logbook
+from bridge.journal.rules.state import State
+from bridge.journal.sqlite.database import Trouble, classify
+from bridge.journal.sqlite.vacuum import Space
+from bridge.journal.values.options import GROUP_BYTES, GROUP_UNITS, RETRY_MS, JournalOptions
+from bridge.journal.writer.disk_full import Room
+from bridge.journal.writer.loading import load_state
+from bridge.journal.writer.opening import Prepared, reconnect
+from bridge.journal.writer.rows import CommitFailed, write_group
+from bridge.journal.writer.waiting import Holding
+from bridge.runtime.clock import Clock
+from dedup.cache import Overlay
+
+#: After trimming failed it is tried again this much later, alone, so that nothing else fails with it.
+_TRIM_RETRY_MS: Final = 2_000
+
+
+class _Ask(Enum):
+    """What the writer is asked besides its units."""
+
+    LET_GO = "let go"
+    STOP = "stop"
+
+
+class Writer:
+    """Takes units from any thread; tells `tell` (called in this thread) what was committed."""
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        options: JournalOptions,
+        clock: Clock,
+        room: Room,
+        let_readers_end: Callable[[], bool],
+        tell: Callable[[Told], None],
+    ) -> None:
+        self._path, self._identity = prepared.path, prepared.identity
+        self._options = options
+        self._clock = clock
+        #: Added to the monotonic clock: leases end in their time though the wall clock is set meanwhile.
+        self._lease_offset_ms = clock.wall_ms() - clock.monotonic_ms()
+        self._told = tell
+        self._inbox: queue.SimpleQueue[Unit | _Ask] = queue.SimpleQueue()
+        self._held = Holding(clock, options.max_held_requests, options.max_held_bytes)
+        #: Bytes of clients' messages that are held for want of room.
+        self.held_bytes = 0
+        #: Units in hand; each is dropped as it is told, so that none is told twice.
+        self._working: dict[Unit, None] = {}
+        self._room = room
+        self._let_readers_end = let_readers_end
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="journal-writer", daemon=True)
+        #: Commit groups since the journal was opened.
+        self.commits = 0
+        #: Why the file is not open now; empty: it is.
+        self.broken = ""
+        self._reconnect_ms = 0
+        self._room_came = False
+        self._trim_at_ms: int | None = None
+        #: What a COMMIT of unknown outcome would have added to the ID caches.
+        self._doubtful: list[Overlay] = []
+        #: Why not even what brings no messages is stored; None: it is.
+        self.standstill: DiskFull | None = None
+        self._adopt(prepared.connection, prepared.state)
+        self._room.begin(self._space)
+
+    def _adopt(self, connection: sqlite3.Connection, state: State) -> None:
+        self.connection, self.state = connection, state
+        #: What the file has reached for certain; the state's may be ahead of it while a group is stored.
+        self._sequence = state.sequence
+        self._space = Space(connection, self._path, self._clock, self._room.shares, self._let_readers_end)
+
+    @property
+    def disk_full(self) -> bool:
+        """Whether the last attempt to store messages found no room."""
+        return self._room.full is not None
+
+    def start(self) -> None:
+        """Begin to take units."""
+        self._thread.start()
+
+    def submit(self, unit: Unit) -> None:
+        """From any thread."""
+        self._inbox.put(unit)
+
+    def stop(self) -> None:
+        """Commit what waits, answer what is held with STOPPING, close. Blocks until done."""
+        self._inbox.put(_Ask.STOP)
+        self._thread.join()
+
+    def let_go(self) -> None:
+        """From now on no client's transaction is held; those that are get STOPPING, or are stored."""
+        self._inbox.put(_Ask.LET_GO)
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping:
+                self._work()
+        except Exception as error:  # noqa: BLE001 - whatever it was, nobody may be left without an answer
+            self._give_up(error)
+        self._answer(self._held.take(room_came=True), Stopping("the node is stopping"))
+        self._room.give_up()  # copying the log may take it
+        self._space.close()
+
+    def _work(self) -> None:
+        """One turn: what waits, and what has come since, behind it."""
+        fresh = self._receive(self._idle_seconds())
+        # A settlement must not overtake one that is held.
+        room_came = self._room_came or any(unit.patient for unit in fresh)
+        units = [*self._held.take(room_came=room_came), *fresh]
+        self._working = dict.fromkeys(units)
+        self._room_came = False
+        self._commit(units)
+        self.held_bytes = self._held.bytes
+        if not self.broken:
+            self._space.keep_up()
+            if self._space.stuck is not None and (self._room.has_reserve or not self.disk_full):
+                self._wait_for_room((), self._space.stuck)
+
+    def _give_up(self, error: Exception) -> None:
+        """A fault of this thread's own: from now on everybody is told so, until the node stops."""
+        self.broken = _described(error)
+        unavailable = JournalUnavailable(f"the journal's writer failed ({self.broken}); restart the node")
+        unavailable.__cause__ = error
+        self._answer({**self._working, **dict.fromkeys(self._held.take(room_came=True))}, unavailable)
+        while not self._stopping:
+            self._answer(self._receive(None), unavailable)
+
+    def _idle_seconds(self) -> float | None:
+        """How long there is nothing to do but to wait for units; None: as long as it takes."""
+        if self._room_came:
+            return 0
+        waits = [self._held.idle_seconds]
+        if self.broken:
+            waits.append(self._seconds_until(self._reconnect_ms))
+        else:
+            waits += [self._space.idle_seconds, self._room.idle_seconds]
+            if self.state.to_trim:
+                waits.append(self._seconds_until(self._trim_at_ms or 0))
+            if (due_ms := self.state.next_due_ms) is not None:
+                waits.append(max(due_ms - self._clock.wall_ms(), 0) / 1000)
+        return min((wait for wait in waits if wait is not None), default=None)
+
+    def _seconds_until(self, moment_ms: int) -> float:
+        return max(moment_ms - self._clock.monotonic_ms(), 0) / 1000
+
+    def _receive(self, timeout: float | None) -> list[Unit]:
+        """What came while the last group was stored, up to a group's size; waits where nothing did."""
+        units: list[Unit] = []
+        size = 0
+        while size < GROUP_BYTES and len(units) < GROUP_UNITS:
+            try:
+                unit = self._inbox.get(block=not units and timeout != 0, timeout=timeout)
+            except queue.Empty:
+                break
+            if unit is _Ask.STOP:
+                self._stopping = True
+                break
+            if unit is _Ask.LET_GO:
+                self._held.closing = self._room_came = True
+                break
+            units.append(unit)
+            size += unit.size
+        return units
+
+    def _commit(self, units: Sequence[Unit]) -> None:
+        """Store the units, in as many groups as it takes."""
+        was_full = self.disk_full
+        if not self.broken:
+            self._room.look(self._space)
+        for part in parts(units, probe=was_full):
+            if self.broken and not self._reconnect():
+                self._answer(part, JournalUnavailable(f"the journal cannot be opened ({self.broken})"))
+            elif waiting := self._room.admit(part, self._space):
+                self._hold(waiting, self._room.no_room())
+                left_out = frozenset(waiting)
+                self._commit_group([unit for unit in part if unit not in left_out])
+            else:
+                self._commit_group(part)
+
+    def _commit_group(self, units: Sequence[Unit]) -> None:
+        group = self._group(units)
+        try:
+            for unit in units:
+                decide(group, self.connection, unit)
+            if group.changes_anything:
+                self._space.wrote(write_group(group, self.connection), group.message_bytes)
+                self.commits += 1
+                self.standstill = None
+        except Exception as error:  # noqa: BLE001 - whatever it was, nobody may be left without an answer
+            self._fail(group, units, error)
+            return
+        self._sequence = self.state.sequence
+        for overlay in group.overlays.values():
+            overlay.commit()
+        group.answer_commits()
+        self._room_came |= group.freed_bytes > 0
+        if not units:
+            self._trim_at_ms = None
+        for unit, reason in group.held:
+            if (refusal := self._refusal(unit, reason)) is not None:
+                refuse(self.state, unit, refusal)
+                group.units.append(unit)
+        self._tell(Told(group.units, group.touched, group.made, bool(group.log.lines)))
+
+    def _group(self, units: Sequence[Unit]) -> Group:
+        now_ms = self._clock.wall_ms()
+        self.state.look_at_retained(now_ms)
+        options, identity = self._options, self._identity
+        log = Logbook(
+            options.delivery_log, options.node, identity.node_id, identity.store, now_ms, identity.session,
+            self.state.lines,
+        )  # fmt: skip
+        group = Group(self.state, options, identity.incarnation, now_ms, log)
+        group.lease_now_ms = self._clock.monotonic_ms() + self._lease_offset_ms
+        group.waiting = self._held.streams
+        if self._trim_at_ms is not None:
+            group.trims = not units and self._clock.monotonic_ms() >= self._trim_at_ms
+        return group
+
+    def _tell(self, told: Told) -> None:
+        for unit in told.units:
+            self._working.pop(unit, None)
+        self._told(told)
+
+    # -- answers without a commit --------------------------------------------------------------------
+
+    def _answer(self, units: Iterable[Unit], error: BridgeError) -> None:
+        told = Told()
+        for unit in units:
+            refuse(self.state, unit, error)
+            told.units.append(unit)
+        self._tell(told)
+
+    def _hold(self, units: Iterable[Unit], error: BridgeError) -> None:
+        for unit in units:
+            if (refusal := self._refusal(unit, error)) is not None:
+                self._answer((unit,), refusal)
+
+    def _refusal(self, unit: Unit, error: BridgeError) -> BridgeError | None:
+        """Hold the unit; what it gets now, where it cannot be held."""
+        return error if self._stopping else self._held.add(unit, error)
+
+    # -- when it goes wrong --------------------------------------------------------------------------
+
+    def _fail(self, group: Group, units: Sequence[Unit], error: Exception) -> None:
+        """Nothing of the group counts: SQLite has rolled it back. Start again from what the file says."""
+        at_commit = isinstance(error, CommitFailed)
+        cause = error.cause if isinstance(error, CommitFailed) else error
+        if group.trims and self.state.to_trim:
+            self._trim_at_ms = self._clock.monotonic_ms() + _TRIM_RETRY_MS
+        for unit in units:
+            unit.result = unit.error = None
+        if classify(cause, at_commit=at_commit) is Trouble.FULL and self._reload():
+            self._wait_for_room(units, cause)
+            return
+        if at_commit:
+            self._doubtful = list(group.overlays.values())
+        self.broken = _described(cause)
+        self._reconnect_ms = self._clock.monotonic_ms()
+        with contextlib.suppress(sqlite3.Error):
+            self.connection.close()
+        unknown = JournalUnavailable(f"the journal failed ({cause}): whether this was stored is unknown")
+        unknown.__cause__ = cause
+        self._answer(units, unknown)
+
+    def _reload(self) -> bool:
+        """Load the state again through the same connection; False where that fails, too."""
+        try:
+            if self.connection.in_transaction:
+                self.connection.execute("ROLLBACK")
+            self.state = self._carried(load_state(self.connection, self._options))
+        except Exception:  # noqa: BLE001 - then the file is opened again
+            return False
+        return True
+
+    def _reconnect(self) -> bool:
+        """Open the file again; at most every `RETRY_MS`."""
+        now_ms = self._clock.monotonic_ms()
+        if now_ms < self._reconnect_ms:
+            return False
+        self._reconnect_ms = now_ms + RETRY_MS
+        try:
+            prepared = reconnect(self._path, self._options, self._identity, self._sequence)
+            if prepared.state.sequence > self._sequence:  # the COMMIT in doubt was one
+                while self._doubtful:
+                    self._doubtful.pop().commit()
+            self._doubtful = []
+            self._adopt(prepared.connection, self._carried(prepared.state))
+        except Exception as error:  # noqa: BLE001 - whatever it was, it is tried again later
+            with contextlib.suppress(sqlite3.Error):
+                self.connection.close()
+            self.broken = _described(error)
+            return False
+        self.broken = ""
+        return True
+
+    def _carried(self, loaded: State) -> State:
+        return loaded.carrying(self.state, ids=not self._options.persist_id_cache)
+
+    def _wait_for_room(self, units: Sequence[Unit], cause: Exception) -> None:
+        """Messages wait. What brings none is tried once more, where the reserve was given up for it."""
+        released = self._room.ran_out(cause, self._space)
+        full = self._room.no_room()
+        growing = [unit for unit in units if unit.grows]
+        small = [unit for unit in units if not unit.grows]
+        self._hold(growing, full)
+        if small and (growing or released):
+            self._commit_group(small)
+        elif small:
+            self.standstill = full
+            self._hold(small, full)
+
+
+def _described(error: Exception) -> str:
+    """The error in words; never empty, for an empty text says that nothing is broken."""
+    return str(error) or type(error).__name__

@@ -1,0 +1,1 @@
+"""Connections to a Kafka cluster: options, security, clients, requests, metadata, and what errors mean."""

@@ -1,0 +1,153 @@
+"""One Kafka cluster as clients reach it, and the clients, made the way the bridge needs them.
+
+Everything that keeps the guarantee is set here and cannot be configured away: read_committed, no automatic
+commits, no automatic resets (docs/kafka-traps.md 8), idempotent transactional producers with ``acks=all``.
+
+A broker that has just come up, or was suspended, may name no broker at all, itself included, until its
+controller takes it back. aiokafka connects to it all the same, and then stumbles over an assertion at the
+first request (`AIOKafkaClient.coordinator_lookup`) or never begins. Here that is no connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import aiokafka
+import aiokafka.conn
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import KafkaConnectionError
+from aiokafka.protocol.fetch import FetchRequest
+
+from bridge.kafka.client.throttling import honour
+
+#: Bytes a connection reads ahead: with aiokafka's 64 KiB a fetch of 1 MiB wakes the loop sixteen times.
+READER_LIMIT: Final = 16 * 1024 * 1024
+#: A commit or abort that takes longer is given up, and the producer with it (traps 2 and 3)...
+END_TRANSACTION_TIMEOUT_MS: Final = 20_000
+#: ...which must be before aiokafka gives up on the request and tries again by itself.
+REQUEST_TIMEOUT_MS: Final = 30_000
+#: The broker aborts a transaction that its producer forgot after this long.
+TRANSACTION_TIMEOUT_MS: Final = 60_000
+
+aiokafka.conn.READER_LIMIT = READER_LIMIT
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaConnection:
+    """How to reach a cluster. Made from `[connectors.NAME]` by `bridge.kafka.client.options`."""
+
+    #: The connector's name: what errors call it.
+    name: str
+    #: ``host:port,host:port``.
+    brokers: str
+    #: Overrides the cluster id in stream and store identities; empty: the cluster id.
+    identity: str = ""
+    #: security_protocol, ssl_context, sasl_*: keyword arguments of every client.
+    security: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    #: Further options of the settings, each for the client that has it.
+    consumer_options: Mapping[str, Any] = field(default_factory=dict)
+    producer_options: Mapping[str, Any] = field(default_factory=dict)
+
+    def _common(self) -> dict[str, Any]:
+        return {
+            "bootstrap_servers": self.brokers,
+            "request_timeout_ms": REQUEST_TIMEOUT_MS,
+            **self.security,
+        }
+
+    def consumer(self, **own: Any) -> aiokafka.AIOKafkaConsumer:
+        """A consumer that reads what is committed, and only from where it is told to."""
+        options = {
+            **self._common(),
+            **self.consumer_options,
+            "isolation_level": "read_committed",
+            "enable_auto_commit": False,
+            "auto_offset_reset": "none",
+            **own,
+        }
+        consumer = aiokafka.AIOKafkaConsumer(**options)
+        _expect_brokers(consumer._client)  # noqa: SLF001
+        honour(consumer._client, FetchRequest)  # noqa: SLF001
+        return consumer
+
+    async def started_consumer(self, **own: Any) -> aiokafka.AIOKafkaConsumer:
+        """A consumer, connected. Raises: KafkaError; nothing is left of it then."""
+        consumer = self.consumer(**own)
+        try:
+            await consumer.start()
+        except BaseException:
+            await consumer.stop()
+            raise
+        return consumer
+
+    @asynccontextmanager
+    async def consuming(self, **own: Any) -> AsyncIterator[Any]:
+        """A consumer that is connected, and stopped in the end. Raises: KafkaError."""
+        consumer = await self.started_consumer(**own)
+        try:
+            yield consumer
+        finally:
+            await consumer.stop()
+
+    def producer(self, transactional_id: str | None, **own: Any) -> aiokafka.AIOKafkaProducer:
+        """A transactional producer; `start()` fences the one before it. None: without transactions."""
+        options = {
+            "transaction_timeout_ms": TRANSACTION_TIMEOUT_MS,
+            **self._common(),
+            **self.producer_options,
+            "transactional_id": transactional_id,
+            "enable_idempotence": True,
+            "acks": "all",
+            **own,
+        }
+        producer = aiokafka.AIOKafkaProducer(**options)
+        _expect_brokers(producer.client)
+        return producer
+
+    def admin(self) -> AIOKafkaAdminClient:
+        """An admin client."""
+        admin = AIOKafkaAdminClient(**self._common())
+        _expect_brokers(admin._client)  # noqa: SLF001
+        return admin
+
+    @asynccontextmanager
+    async def administering(self) -> AsyncIterator[Any]:
+        """An admin client that is started, and closed in the end. Raises: KafkaError."""
+        admin = self.admin()
+        try:
+            await admin.start()
+            yield admin
+        finally:
+            await admin.close()
+
+    def client(self) -> AIOKafkaClient:
+        """A bare client, for requests that the others do not offer; `connected` begins it."""
+        client = AIOKafkaClient(**self._common())
+        _expect_brokers(client)
+        return client
+
+    async def connected(self) -> AIOKafkaClient:
+        """A bare client, connected. Raises: KafkaError; nothing is left of it then."""
+        client = self.client()
+        try:
+            await client.bootstrap()
+        except BaseException:
+            await client.close()
+            raise
+        return client
+
+
+def _expect_brokers(client: AIOKafkaClient) -> None:
+    """Have `client` fail to connect, and ask the next time anew, where nobody names a broker."""
+    bootstrap = client.bootstrap
+
+    async def bootstrapped() -> None:
+        await bootstrap()
+        if not client.cluster.brokers():
+            raise KafkaConnectionError("the cluster names no broker yet: it is starting, or comes back")
+
+    client.bootstrap = bootstrapped

@@ -1,0 +1,320 @@
+"""What a cluster is now: its id, topics with their ids, partitions with leaders and leader epochs.
+
+aiokafka's own metadata has neither topic ids nor leader epochs. Both are how a re-created topic and a
+truncated log are told from the one that was read a moment ago. Ask the partition's *leader*: a broker
+learns of a new topic or epoch before it serves a fetch under it, and another broker may learn later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Final, Self
+
+from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import KafkaConnectionError, for_code
+from aiokafka.protocol.api import Request, RequestStruct, Response
+from aiokafka.protocol.offset import OffsetRequest
+from aiokafka.protocol.types import (
+    Array,
+    Boolean,
+    CompactArray,
+    CompactString,
+    Int16,
+    Int32,
+    Int64,
+    Schema,
+    String,
+    TaggedFields,
+)
+from aiokafka.structs import TopicPartition
+
+from bridge.kafka.client.connection import KafkaConnection
+from bridge.kafka.client.transaction_requests import DescribeProducersRequest, ProducerState, producers_of
+
+#: UNKNOWN_TOPIC_OR_PARTITION, and INVALID_TOPIC_EXCEPTION for a name that no topic can have.
+_ABSENT: Final = (3, 17)
+
+#: Of an offset request: the end of the log, committed or not.
+_LATEST: Final = -1
+_READ_UNCOMMITTED: Final = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """One partition, as the broker that was asked sees it."""
+
+    #: Node id of the leader; -1: none.
+    leader: int
+    #: Grows with every election.
+    leader_epoch: int
+    replicas: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One topic; a re-created one has another `id`."""
+
+    name: str
+    #: UUID as text.
+    id: str
+    partitions: Mapping[int, Partition] = field(default_factory=dict)
+    #: Kafka's error code for the topic; 0: none.
+    error: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The answer to one request."""
+
+    #: The cluster's id.
+    id: str
+    #: Node ids of the brokers that are up.
+    brokers: tuple[int, ...]
+    #: By name; a topic that does not exist is left out.
+    topics: Mapping[str, Topic] = field(default_factory=dict)
+
+
+class _MetadataResponse(Response):
+    API_KEY = 3
+    API_VERSION = 10
+    SCHEMA = Schema(
+        ("throttle_time_ms", Int32),
+        (
+            "brokers",
+            CompactArray(
+                ("node_id", Int32),
+                ("host", CompactString("utf-8")),
+                ("port", Int32),
+                ("rack", CompactString("utf-8")),
+                ("tags", TaggedFields),
+            ),
+        ),
+        ("cluster_id", CompactString("utf-8")),
+        ("controller_id", Int32),
+        (
+            "topics",
+            CompactArray(
+                ("error_code", Int16),
+                ("name", CompactString("utf-8")),
+                ("topic_id_high", Int64),
+                ("topic_id_low", Int64),
+                ("is_internal", Boolean),
+                (
+                    "partitions",
+                    CompactArray(
+                        ("error_code", Int16),
+                        ("partition", Int32),
+                        ("leader", Int32),
+                        ("leader_epoch", Int32),
+                        ("replicas", CompactArray(Int32)),
+                        ("isr", CompactArray(Int32)),
+                        ("offline", CompactArray(Int32)),
+                        ("tags", TaggedFields),
+                    ),
+                ),
+                ("authorized_operations", Int32),
+                ("tags", TaggedFields),
+            ),
+        ),
+        ("authorized_operations", Int32),
+        ("tags", TaggedFields),
+    )
+
+
+class _MetadataRequestV10(RequestStruct):
+    API_KEY = 3
+    API_VERSION = 10
+    FLEXIBLE_VERSION = True
+    RESPONSE_TYPE = _MetadataResponse
+    SCHEMA = Schema(
+        (
+            "topics",
+            CompactArray(
+                ("topic_id_high", Int64),
+                ("topic_id_low", Int64),
+                ("name", CompactString("utf-8")),
+                ("tags", TaggedFields),
+            ),
+        ),
+        ("allow_auto_topic_creation", Boolean),
+        ("include_cluster_authorized_operations", Boolean),
+        ("include_topic_authorized_operations", Boolean),
+        ("tags", TaggedFields),
+    )
+
+
+class _MetadataRequest(Request[_MetadataRequestV10]):
+    """Never makes a topic."""
+
+    API_KEY = 3
+
+    def __init__(self, topics: Sequence[str] | None) -> None:
+        self._topics = topics
+
+    def build(self, request_struct_class: type[_MetadataRequestV10]) -> _MetadataRequestV10:
+        asked: Any = None if self._topics is None else [(0, 0, name, {}) for name in self._topics]
+        return request_struct_class(asked, False, False, False, {})
+
+
+class _EpochEndResponse(Response):
+    API_KEY = 23
+    API_VERSION = 3
+    SCHEMA = Schema(
+        ("throttle_time_ms", Int32),
+        (
+            "topics",
+            Array(
+                ("topic", String("utf-8")),
+                (
+                    "partitions",
+                    Array(
+                        ("error_code", Int16),
+                        ("partition", Int32),
+                        ("leader_epoch", Int32),
+                        ("end_offset", Int64),
+                    ),
+                ),
+            ),
+        ),
+    )
+
+
+class _EpochEndRequestV3(RequestStruct):
+    API_KEY = 23
+    API_VERSION = 3
+    RESPONSE_TYPE = _EpochEndResponse
+    SCHEMA = Schema(
+        ("replica_id", Int32),
+        (
+            "topics",
+            Array(
+                ("topic", String("utf-8")),
+                (
+                    "partitions",
+                    Array(("partition", Int32), ("current_leader_epoch", Int32), ("leader_epoch", Int32)),
+                ),
+            ),
+        ),
+    )
+
+
+class _EpochEndRequest(Request[_EpochEndRequestV3]):
+    """OffsetForLeaderEpoch (KIP-320), for one partition."""
+
+    API_KEY = 23
+
+    def __init__(self, topic: str, partition: int, epoch: int) -> None:
+        self._asked = (topic, partition, epoch)
+
+    def build(self, request_struct_class: type[_EpochEndRequestV3]) -> _EpochEndRequestV3:
+        topic, partition, epoch = self._asked
+        return request_struct_class(-1, [(topic, [(partition, -1, epoch)])])
+
+
+def _topics(answer: Any) -> dict[str, Topic]:
+    found: dict[str, Topic] = {}
+    for error, name, high, low, _internal, partitions, _operations, _tags in answer.topics:
+        if error in _ABSENT:
+            continue
+        found[name] = Topic(
+            name,
+            str(uuid.UUID(int=(high % 2**64) << 64 | low % 2**64)),
+            {
+                number: Partition(leader, epoch, tuple(replicas))
+                for _error, number, leader, epoch, replicas, _isr, _offline, _t in partitions
+            },
+            error,
+        )
+    return found
+
+
+async def topics_as_seen(client: AIOKafkaClient, topics: Sequence[str], broker: int) -> Mapping[str, Topic]:
+    """These topics as one broker sees them, asked by a client that somebody holds. Raises: KafkaError."""
+    return _topics(await client.send(broker, _MetadataRequest(topics)))
+
+
+class ClusterClient:
+    """Asks a cluster what it is; one connection a broker, opened when it is needed."""
+
+    def __init__(self, connection: KafkaConnection) -> None:
+        self._connection = connection
+        self._client: AIOKafkaClient | None = None
+        self._opening = asyncio.Lock()
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def open(self) -> None:
+        """Connect, unless it is. Raises: KafkaError."""
+        async with self._opening:
+            if self._client is None:
+                self._client = await self._connection.connected()
+
+    async def close(self) -> None:
+        """Let go."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+    async def cluster(self, topics: Sequence[str] | None = (), *, broker: int | None = None) -> Cluster:
+        """The cluster and these topics (None: all there are), as `broker` sees them (None: any).
+
+        Raises: KafkaError.
+        """
+        answer = await self._ask(_MetadataRequest(topics), broker)
+        return Cluster(answer.cluster_id, tuple(broker[0] for broker in answer.brokers), _topics(answer))
+
+    async def epoch_end(self, topic: str, partition: int, epoch: int, *, broker: int) -> int:
+        """One beyond the last offset written under `epoch` or an older one, as the leader `broker` has it.
+
+        -1 where the leader no longer knows. Raises: KafkaError.
+        """
+        answer = await self._ask(_EpochEndRequest(topic, partition, epoch), broker)
+        ((_topic, ((error, _partition, _epoch, end),)),) = answer.topics
+        if error:
+            raise for_code(error)(f"OffsetForLeaderEpoch of {topic}/{partition}")
+        return int(end)
+
+    async def high_watermarks(
+        self, places: Sequence[TopicPartition], *, broker: int
+    ) -> dict[TopicPartition, int]:
+        """Of these partitions, as their leader `broker` has them; those it cannot speak for are left out.
+
+        Raises: KafkaError.
+        """
+        asked: dict[str, list[tuple[int, int]]] = {}
+        for place in places:
+            asked.setdefault(place.topic, []).append((place.partition, _LATEST))
+        answer = await self._ask(OffsetRequest(-1, _READ_UNCOMMITTED, list(asked.items())), broker)
+        return {
+            TopicPartition(topic, partition): offset
+            for topic, partitions in answer.topics
+            for partition, error, _timestamp, offset in partitions
+            if not error
+        }
+
+    async def producers(self, topic: str, partition: int, *, broker: int) -> Mapping[int, ProducerState]:
+        """By producer id, who has written to a partition, as the leader `broker` has it. Raises: KafkaError.
+
+        The brokers know no more of one that has not written for `producer.id.expiration.ms`.
+        """
+        answer = await self._ask(DescribeProducersRequest([(topic, partition)]), broker)
+        return producers_of(answer)[topic, partition]
+
+    async def _ask(self, request: Request[Any], broker: int | None) -> Any:
+        await self.open()
+        client = self._client
+        if client is None:
+            raise KafkaConnectionError("the client was closed")
+        node = client.get_random_node() if broker is None else broker
+        return await client.send(node, request)

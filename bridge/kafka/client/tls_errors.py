@@ -1,0 +1,28 @@
+"""What a failed TLS handshake with a Kafka broker means, and which setting mends it."""
+
+from __future__ import annotations
+
+import ssl
+from typing import Final
+
+from bridge.runtime.tls import Fault, fault
+
+_HINTS: Final = {
+    Fault.NAME: "the broker's certificate must bear the name in the URL: see ssl-check-hostname",
+    Fault.AUTHORITY: "see ssl-cafile: the authorities that the brokers' certificates are from",
+    Fault.OWN_CERTIFICATE: (
+        "the broker does not take this client's certificate: see ssl-certfile, ssl-keyfile"
+    ),
+    Fault.NO_TLS: "the listener speaks no TLS: see security-protocol, and the port in the URL",
+    Fault.OTHER: "",
+}
+
+
+def is_for_good(error: ssl.SSLError) -> bool:
+    """Whether a certificate or a setting must change before another attempt helps."""
+    return fault(error) is not Fault.OTHER
+
+
+def hint(error: ssl.SSLError) -> str:
+    """Which setting mends it; empty where none is known to."""
+    return _HINTS[fault(error)]

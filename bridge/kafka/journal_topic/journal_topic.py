@@ -1,0 +1,293 @@
+"""The journal topic of a bridge with a Kafka target: what the target remembers, kept where the messages are.
+
+Compacted, one partition a lane (design section 5). A lane is taken like this, and no shorter: `prepare`;
+start the producer with `transactional_id`, which fences whoever had the lane and ends its open transaction;
+`read`, which goes to the *uncommitted* high watermark and so sees all that the one before has committed; then
+run. Whatever changes afterwards is in the lane's own transactions (`lane_state`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from bridge.errors import TargetRefused, TargetUnavailable
+from bridge.kafka.client.connection import KafkaConnection
+from bridge.kafka.client.metadata import Topic
+from bridge.kafka.journal_topic import generations
+from bridge.kafka.journal_topic.lane_state import LaneState
+from bridge.kafka.journal_topic.origin import Origin
+from bridge.kafka.journal_topic.partition_io import STALLED_AFTER_MS, JournalLog
+from bridge.kafka.journal_topic.records import GenerationRecord, LaneRecord, Past, Snapshot
+from bridge.kafka.journal_topic.repartitioning import (
+    check_bridge,
+    check_lanes,
+    check_source,
+    lane_identity,
+    taken_over,
+    with_source,
+)
+from bridge.kafka.journal_topic.setup import JournalSetup, check_partitions, replaced
+from bridge.kafka.records import identity
+from bridge.settings import kafka_names
+
+
+class JournalTopic:
+    """One bridge's journal topic, for all lanes that this process takes."""
+
+    def __init__(  # noqa: PLR0913 - the settings that concern it, by name
+        self,
+        connection: KafkaConnection,
+        *,
+        bridge: str,
+        topic: str,
+        lanes: int,
+        replication_factor: int,
+        owner: str = "",
+        id_cache_size: Callable[[str], int],
+        persist_ids: bool,
+        previous_topic: str = "",
+        origin: Origin | None = None,
+        warned: set[str] | None = None,
+        stalled_after_ms: int = STALLED_AFTER_MS,
+    ) -> None:
+        """The topic is not touched before `prepare`.
+
+        Args:
+            connection: to the target's cluster.
+            bridge: the bridge's name: what the topic belongs to.
+            topic: its name (`journal-topic`).
+            lanes: how many there are (`concurrency`), at least 1.
+            replication_factor: of a topic that is made; -1: three, or as many as there are brokers.
+            owner: the node UUID of a journal source: nodes share partitions, each with a state of its own.
+            id_cache_size: capacity of a target address's ID cache; 0: none.
+            persist_ids: whether IDs outlive this process.
+            previous_topic: the journal topic under the bridge's former name (`previous-name`).
+            origin: tells where the bridge's messages come from; None: it is neither recorded nor checked.
+            warned: what the log has been told of the topic; for journal topics of one process to share.
+            stalled_after_ms: reading gives up after this long without progress.
+        """
+        self._bridge = bridge
+        self._topic = topic
+        self._lanes = lanes
+        self._owner = owner
+        self._id_cache_size = id_cache_size
+        self._persist_ids = persist_ids
+        self._previous_topic = previous_topic
+        self._origin = origin
+        self._connection = connection
+        self._log = JournalLog(connection, stalled_after_ms=stalled_after_ms)
+        self._setup = JournalSetup(connection, replication_factor=replication_factor, warned=warned)
+        self._preparing = asyncio.Lock()
+        #: As found at the last `prepare`; a lane that finds another one at its taking forgets it.
+        self._generation: GenerationRecord | None = None
+        #: Its id as found first: a topic that was made again under its name is another.
+        self._id = ""
+        #: Lanes read by this process: their IDs outlive a new taking even where they are not stored.
+        self._states: dict[int, LaneState] = {}
+
+    @property
+    def topic(self) -> str:
+        """Its name."""
+        return self._topic
+
+    @property
+    def most_bytes(self) -> int:
+        """Of a record batch that it takes, as of the last `prepare`."""
+        return self._setup.most_bytes
+
+    def transactional_id(self, generation: int, lane: int) -> str:
+        """Under which the lane's one producer writes: messages, state and dead letters alike."""
+        return identity.transactional_id(self._topic, generation, self._owner or lane)
+
+    def partition(self, lane: int) -> int:
+        """The partition that holds the lane's state; an owner's is the same at every start."""
+        return zlib.crc32(self._owner.encode()) % self._lanes if self._owner else lane
+
+    async def prepare(self) -> int:
+        """Make the topic or check that it can hold a journal, and the present generation.
+
+        At every taking of a lane, before its producer is started. Never makes a topic by asking for it.
+
+        Raises:
+            TargetUnavailable: try again later. SourceUnavailable, SourceRefused: who the source is must be
+                known.
+            TargetRefused: not compacted; another bridge's, or another source's; cut into other lanes (names
+                `core-bridge lanes`); deleted since the last time, or made again (names `core-bridge
+                positions`); moved to another name; or a right or replicas are missing.
+        """
+        async with self._preparing:
+            source = "" if self._origin is None else await self._origin()
+            found = await self._setup.ready(self._topic, self._lanes, known=self._id)
+            self._id = found.id
+            if self._generation is None:
+                # For a hint the last stable offset will do: `read` compares with what the lane says.
+                partitions = await self._log.read(self._topic, [0], settled=False)
+                decided = await self._decided(found, partitions[0].generation, source)
+                self._check(decided, source)
+                self._generation = decided
+            check_source(self._generation, bridge=self._bridge, source=source, topic=self._topic)
+            return self._generation.generation
+
+    async def _decided(self, found: Topic, present: GenerationRecord | None, source: str) -> GenerationRecord:
+        """The generation that counts, made where there is none or another name's state is to be adopted."""
+        previous, bridge, topic, lanes = self._previous_topic, self._bridge, self._topic, self._lanes
+        if (
+            present is not None
+            and previous == kafka_names.journal_topic(present.bridge)
+            and present.bridge != bridge
+        ):
+            previous = topic  # renamed, with a journal-topic of its own that stayed
+        unadopted = present is None or present.moved or previous not in present.adopted
+        if previous and unadopted and await self._setup.find(previous) is not None:
+            check_partitions(found, lanes)
+            present = await generations.adopt(
+                self._connection,
+                topic,
+                previous,
+                bridge=bridge,
+                lanes=lanes,
+                source=source,
+                owner=self._owner,
+            )
+        if present is None:
+            check_partitions(found, lanes)
+        if present is None or with_source(present, bridge=bridge, source=source) is not None:
+            present = await generations.first(
+                self._connection, topic, bridge=bridge, lanes=lanes, source=source
+            )
+        return present
+
+    def _check(self, record: GenerationRecord, source: str = "") -> None:
+        """That it is this bridge's, and cut as its settings say. Raises: TargetRefused."""
+        check_bridge(record, bridge=self._bridge, topic=self._topic)
+        check_source(record, bridge=self._bridge, source=source, topic=self._topic)
+        check_lanes(record, bridge=self._bridge, lanes=self._lanes, topic=self._topic)
+
+    async def read(self, lane: int, generation: int) -> LaneState:
+        """What the lane's earlier owners have committed. After its producer has started, which fences them.
+
+        A lane that is not laid for this generation takes over what earlier generations hold, after fencing
+        them all; that is written by the first change, and until then another taker does the same again.
+
+        Args:
+            lane: its number.
+            generation: what `prepare` answered and the producer's id names.
+
+        Raises:
+            TargetUnavailable: not reached, held up by an open transaction, or the generation has changed:
+                take the lane again. TargetRefused: as `prepare`.
+        """
+        partition = self.partition(lane)
+        own = (await self._log.read(self._topic, [partition]))[partition]
+        record = own.generation
+        if record is None or record != self._generation or record.generation != generation:
+            await self._changed(record)
+            raise TargetUnavailable(
+                f"the journal topic {self._topic} left generation {generation} while lane {lane} was taken",
+                key="journal-topic",
+                limit=generation,
+                found=record.generation if record else None,
+            )
+        laid = lane_identity(record)
+        if own.lane(self._owner) == laid or not record.past:
+            memory = self._states[lane].caches if lane in self._states else {}
+            state = LaneState.rebuilt(
+                laid,
+                own,
+                owner=self._owner,
+                id_cache_size=self._id_cache_size,
+                persist_ids=self._persist_ids,
+                memory=memory,
+                most_bytes=self.most_bytes,
+            )
+        else:
+            state = await self._taken_over(lane, laid, own, record.past)
+        state.end = own.end
+        self._states[lane] = state
+        return state
+
+    def lost(self, why: str) -> TargetRefused:
+        """The error where the topic was found to be another by the offsets that its partition gives."""
+        return replaced(self._topic, f" and made again, or cut back ({why})")
+
+    def check_same(self, found: Topic | None) -> None:
+        """That the topic, as a broker shows it now, is the one that was prepared. None says nothing.
+
+        Raises: TargetRefused: it was deleted and made again.
+        """
+        if found is not None and not found.error and found.id != self._id:
+            raise replaced(self._topic, f" and made again (topic id {self._id} before)", found.id)
+
+    async def _changed(self, record: GenerationRecord | None) -> None:
+        """Forget the generation; where the new one is not for this bridge, say so at once."""
+        async with self._preparing:
+            self._generation = None
+        if record is not None:
+            self._check(record)
+
+    async def _taken_over(
+        self, lane: int, laid: LaneRecord, own: Snapshot, past: Iterable[Past]
+    ) -> LaneState:
+        """The lane's state out of everything that there is, once nobody can add to it any more."""
+        await self._log.fence(
+            identity.transactional_id(each.topic, each.generation, name)
+            for each in past
+            for name in ([self._owner] if self._owner else range(each.lanes))
+        )
+        everything: list[Snapshot] = []
+        for topic in dict.fromkeys((self._topic, *(each.topic for each in past))):
+            partitions = await self._whole(topic)
+            if partitions is not None:
+                everything += partitions
+            elif not self._owner:
+                raise TargetRefused(
+                    f"the journal topic {topic} is gone, and lane {lane} of bridge {self._bridge} has not"
+                    " taken over what it remembered",
+                    key="previous-name",
+                    found=topic,
+                )
+        return taken_over(
+            laid,
+            lane,
+            own,
+            everything,
+            owner=self._owner,
+            id_cache_size=self._id_cache_size,
+            persist_ids=self._persist_ids,
+            most_bytes=self.most_bytes,
+        )
+
+    async def _whole(self, topic: str, *, settled: bool = True) -> Collection[Snapshot] | None:
+        """All partitions of a topic; None: it is gone."""
+        found = await self._setup.find(topic)
+        if found is None:
+            return None
+        return (await self._log.read(topic, found.partitions.keys(), settled=settled)).values()
+
+    async def look(self) -> Sequence[Snapshot]:
+        """What its partitions hold, without taking a lane; empty: there is no such topic.
+
+        Raises: as `read`.
+        """
+        return [*(await self._whole(self._topic, settled=False) or ())]
+
+    async def has_run(self) -> bool:
+        """Whether any stream is remembered, in whatever lane, also under former names. Raises: as `read`.
+
+        Reads all there is, so ask it where a lane remembers none. After `prepare`.
+        """
+        past = () if self._generation is None else self._generation.past
+        for topic in dict.fromkeys((self._topic, *(each.topic for each in past))):
+            # What is hidden by an open transaction now was not there before this start.
+            partitions = await self._whole(topic, settled=False)
+            if partitions is not None and any(each.has_streams(self._owner) for each in partitions):
+                return True
+        return False
+
+    async def close(self) -> None:
+        """Forget what was read. Nothing is held open between calls."""
+        async with self._preparing:
+            self._generation, self._id = None, ""
+        self._states.clear()

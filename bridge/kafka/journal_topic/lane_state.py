@@ -1,0 +1,276 @@
+"""What a Kafka target remembers for one lane: streams and duplicate IDs, changed transaction by transaction.
+
+Pure: `journal_topic` reads and a target writes.
+
+`LaneState` is what has been committed. A `LaneChange` is what one transaction adds: it is seen on top of the
+state, says which records the transaction has to carry, and joins the state when the transaction has been
+committed. One that was not committed is dropped, and nothing has been remembered (design rules 1 and 3).
+
+A delivery-log line is on disk before the next transaction that covers anything (design section 7). So that
+one takes it out of the record of a stream that it does not touch: of all streams there ever were, only those
+of the last transaction carry lines, which may be long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from bridge.kafka.journal_topic.id_blocks import AddressIds, block_ids
+from bridge.kafka.journal_topic.participants import Mark, marked
+from bridge.kafka.journal_topic.records import (
+    DEFAULT_BATCH_BYTES,
+    RESERVED_BYTES,
+    LaneRecord,
+    Record,
+    Snapshot,
+    StreamRecord,
+    id_record,
+    lane_record,
+    stream_record,
+)
+from dedup.cache import IdCache, Overlay
+
+__all__ = ["LaneChange", "LaneState", "StreamRecord", "ids_in_block"]
+
+
+def ids_in_block(most_bytes: int) -> int:
+    """Duplicate IDs that a record holds where the journal topic takes record batches of so many bytes."""
+    return block_ids(most_bytes - RESERVED_BYTES)
+
+
+class LaneState:
+    """The committed state of one lane."""
+
+    def __init__(  # noqa: PLR0913 - the settings that concern it, by name
+        self,
+        lane: LaneRecord,
+        *,
+        owner: str = "",
+        id_cache_size: Callable[[str], int],
+        persist_ids: bool,
+        streams: Mapping[str, StreamRecord] | None = None,
+        ids: Mapping[str, AddressIds] | None = None,
+        laid: bool = False,
+        most_bytes: int = DEFAULT_BATCH_BYTES,
+    ) -> None:
+        """A lane as it stands; `rebuilt` makes one of records.
+
+        Args:
+            lane: the identity under which it is laid.
+            owner: the node UUID before its keys, where nodes share partitions.
+            id_cache_size: capacity of an address's ID cache.
+            persist_ids: whether IDs are stored, or kept in memory alone.
+            streams: what is remembered, by identity.
+            ids: by target address.
+            laid: whether the partition holds all this. If not, the first change writes it.
+            most_bytes: of a record batch that the journal topic takes: records are cut to it.
+        """
+        #: Of a record batch that the journal topic takes.
+        self.most_bytes = most_bytes
+        #: Offset up to which its partition was read: what is written next stands there or behind.
+        self.end = 0
+        #: Who took part in the lane's last transaction when its partition was read; None: there is none.
+        self.last: Mark | None = None
+        self._lane = lane
+        self._owner = owner
+        self._id_cache_size = id_cache_size
+        self._persist_ids = persist_ids
+        self._streams = dict(streams or {})
+        #: Whose records carry lines: of the last transaction that covered anything.
+        self._lined = {identity for identity, record in self._streams.items() if record.line}
+        self._ids = dict(ids or {})
+        self._laid = laid
+        self._current: LaneChange | None = None
+
+    @classmethod
+    def rebuilt(
+        cls,
+        lane: LaneRecord,
+        snapshot: Snapshot,
+        *,
+        owner: str = "",
+        id_cache_size: Callable[[str], int],
+        persist_ids: bool,
+        memory: Mapping[str, IdCache] | None = None,
+        most_bytes: int = DEFAULT_BATCH_BYTES,
+    ) -> LaneState:
+        """The state that the lane's partition holds.
+
+        Args:
+            lane: the identity it must have been laid under; if there is no such record it is written.
+            snapshot: the committed records of the partition.
+            owner: see above, as for the other two.
+            id_cache_size: see above.
+            persist_ids: see above.
+            memory: caches of this process that are not stored, by address.
+            most_bytes: see above.
+
+        Raises:
+            TargetRefused: a record is damaged or of a newer version.
+        """
+        stored = snapshot.ids(owner)
+        kept = {} if persist_ids else dict(memory or {})
+        ids = {}
+        for address in sorted(stored.keys() | kept.keys()):
+            cache = kept[address] if address in kept else IdCache(id_cache_size(address))
+            ids[address] = AddressIds(
+                cache, persist=persist_ids, stored=stored.get(address), per_block=ids_in_block(most_bytes)
+            )
+        made = cls(
+            lane,
+            owner=owner,
+            id_cache_size=id_cache_size,
+            persist_ids=persist_ids,
+            streams=snapshot.streams(owner),
+            ids=ids,
+            laid=snapshot.lane(owner) == lane,
+            most_bytes=most_bytes,
+        )
+        mark = snapshot.mark(owner)
+        made.last = None if mark is None else marked(mark)
+        return made
+
+    @property
+    def streams(self) -> Mapping[str, StreamRecord]:
+        """What is remembered of each stream, by identity."""
+        return self._streams
+
+    @property
+    def unwritten(self) -> bool:
+        """Whether there is something to write although nothing has been covered yet.
+
+        That the lane is laid, what it took over, ID blocks of another size, blocks to delete (D17, D23). It
+        goes with the first change; a target that commits one as it takes the lane need not wait for messages.
+        """
+        return not self._laid or any(ids.unwritten for ids in self._ids.values())
+
+    @property
+    def caches(self) -> Mapping[str, IdCache]:
+        """The ID caches by address: for a state rebuilt in this process where they are not stored."""
+        return {address: ids.cache for address, ids in self._ids.items()}
+
+    def stream(self, identity: str) -> StreamRecord | None:
+        """What is remembered of a stream; None: it was never seen."""
+        return self._streams.get(identity)
+
+    def id_entries(self, address: str) -> tuple[int, int]:
+        """IDs remembered at a target address, and how many there is room for."""
+        ids = self._ids.get(address)
+        return (len(ids.cache), ids.cache.capacity) if ids else (0, self._id_cache_size(address))
+
+    def change(self) -> LaneChange:
+        """The next transaction. The one before is over: committed, or dropped by this."""
+        self._current = LaneChange(self)
+        return self._current
+
+    def ids_at(self, address: str) -> AddressIds:
+        """The IDs of a target address; none, the first time it is asked for."""
+        ids = self._ids.get(address)
+        if ids is None:
+            cache = IdCache(self._id_cache_size(address))
+            per_block = ids_in_block(self.most_bytes)
+            ids = self._ids[address] = AddressIds(cache, persist=self._persist_ids, per_block=per_block)
+        return ids
+
+    def writes(self, streams: Mapping[str, StreamRecord], overlays: Mapping[str, Overlay]) -> list[Record]:
+        """The records of a transaction that brings these."""
+        records = [] if self._laid else [lane_record(self._owner, self._lane)]
+        records += [
+            stream_record(self._owner, identity, record, self.most_bytes)
+            for identity, record in self._written(streams).items()
+        ]
+        for address, ids in self._ids.items():
+            overlay = overlays.get(address)
+            if overlay is not None or ids.unwritten:
+                records += [
+                    id_record(self._owner, address, slot, block) for slot, block in ids.writes(overlay)
+                ]
+        return records
+
+    def committed(
+        self, change: LaneChange, streams: Mapping[str, StreamRecord], overlays: Mapping[str, Overlay]
+    ) -> None:
+        """Take over what `change` brought; all that had not been written has been, with it.
+
+        Raises:
+            RuntimeError: it was committed before, or another one has been begun since.
+        """
+        if change is not self._current:
+            raise RuntimeError("only the last change of a lane can be committed, and only once")
+        self._current = None
+        written = self._written(streams)
+        if written:
+            self._streams.update(written)
+            self._lined = {identity for identity, record in written.items() if record.line}
+        for address, ids in self._ids.items():
+            overlay = overlays.get(address)
+            if overlay is not None or ids.unwritten:
+                ids.commit(overlay)
+        self._laid = True
+
+    def _written(self, streams: Mapping[str, StreamRecord]) -> Mapping[str, StreamRecord]:
+        """What a transaction that covers these writes of streams.
+
+        To lay the lane it writes all, as they are. Otherwise it takes out the lines of the one before. One
+        that covers nothing, for ID blocks alone, leaves them: it may come before they are on disk.
+        """
+        if not self._laid:
+            return {**self._streams, **streams}
+        if not streams:
+            return {}
+        spent = sorted(self._lined - streams.keys())
+        bare = {identity: msgspec.structs.replace(self._streams[identity], line="") for identity in spent}
+        return {**bare, **streams}
+
+
+class LaneChange:
+    """What one transaction brings, on top of a lane's committed state."""
+
+    def __init__(self, state: LaneState) -> None:
+        self._state = state
+        self._streams: dict[str, StreamRecord] = {}
+        self._overlays: dict[str, Overlay] = {}
+
+    def next(self, identity: str) -> int | None:
+        """A stream's next as if this had been committed; None: never seen."""
+        record = self._streams.get(identity) or self._state.stream(identity)
+        return None if record is None else record.next
+
+    def known(self, address: str, ids: Sequence[bytes]) -> list[int]:
+        """Indices of those IDs that are known at a target address, also by this transaction."""
+        return self._overlay(address).known(ids)
+
+    def add_ids(self, address: str, ids: Sequence[bytes]) -> None:
+        """Remember IDs whose messages this transaction stores at a target address, in order.
+
+        Raises:
+            ValueError: one is known or stands twice; nothing was added.
+        """
+        self._overlay(address).add(ids)
+
+    def accept_ids(self, address: str, ids: Sequence[bytes]) -> list[int]:
+        """Remember the unknown ones of these, one after the other; the indices of those known (D6)."""
+        return self._overlay(address).accept(ids)
+
+    def cover(self, identity: str, record: StreamRecord) -> None:
+        """Remember this of a stream, in place of what this transaction said before."""
+        self._streams[identity] = record
+
+    def records(self) -> list[Record]:
+        """What the transaction must write to the lane's partition of the journal topic: key and value.
+
+        A value of None is a tombstone. What was `unwritten` is in it.
+        """
+        return self._state.writes(self._streams, self._overlays)
+
+    def commit(self) -> None:
+        """Make it the lane's state: after the transaction has been committed, and only then."""
+        self._state.committed(self, self._streams, self._overlays)
+
+    def _overlay(self, address: str) -> Overlay:
+        overlay = self._overlays.get(address)
+        if overlay is None:
+            overlay = self._overlays[address] = self._state.ids_at(address).cache.overlay()
+        return overlay

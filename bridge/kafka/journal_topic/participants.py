@@ -1,0 +1,160 @@
+"""Who takes part in a transaction, and how one must end that Kafka left open. Pure.
+
+The first journal record of every transaction carries a `Mark` in a header: how many journal records there
+are, and where the data stands. It is written when every data batch has been acknowledged, so whoever finds
+all of the journal's records knows that all of the data is there too (`bridge.kafka.recovery.hanging`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import Final
+
+import msgspec
+
+from bridge.errors import TargetRefused
+from bridge.kafka.records.record_batches import Offsets
+
+#: Name of the header.
+MARK_HEADER: Final = "transaction"
+#: What an operator has to do where the bridge cannot decide.
+REMEDY: Final = (
+    "find out with kafka-transactions.sh (find-hanging, describe-producers), and end it with its abort"
+)
+
+
+class Participant(msgspec.Struct, frozen=True, array_like=True, order=True):
+    """A partition with data of the transaction."""
+
+    topic: str
+    partition: int
+    #: Offset of the last record of it there; -1: the broker did not say.
+    last: int
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Topic and partition."""
+        return self.topic, self.partition
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition} up to offset {self.last}"
+
+
+class Mark(msgspec.Struct, frozen=True, array_like=True):
+    """What the first journal record of a transaction says of all of it."""
+
+    #: Journal records.
+    records: int
+    participants: tuple[Participant, ...]
+
+
+class Outcome(Enum):
+    """How a transaction ended in one partition."""
+
+    #: It has not: there is no marker.
+    HANGING = "open"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    #: It has, and the record that would tell how is gone.
+    UNKNOWN = "ended, nobody knows how"
+    #: There is no such topic any more.
+    GONE = "gone"
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Mark).decode
+
+
+def mark(records: int, offsets: Offsets) -> bytes:
+    """The header's value, for a transaction with so many journal records and this data."""
+    ends: dict[tuple[str, int], list[int]] = {}
+    for batch, base in offsets.items():
+        last = -1 if base < 0 else base + batch.builder.record_count() - 1
+        ends.setdefault((batch.topic, batch.partition), []).append(last)
+    participants = tuple(
+        Participant(topic, partition, max(lasts) if min(lasts) >= 0 else -1)
+        for (topic, partition), lasts in sorted(ends.items())
+    )
+    return _encode(Mark(records, participants))
+
+
+def marked(value: bytes) -> Mark:
+    """The mark in a header's value. Raises: TargetRefused: no bridge can have written it."""
+    try:
+        return _decode(value)
+    except msgspec.DecodeError as error:
+        raise TargetRefused(
+            f"a journal record says something unreadable of its transaction: {error}"
+        ) from error
+
+
+def together(marks: Iterable[Mark]) -> Mark:
+    """All of several transactions that have been left open one after the other, as if they were one."""
+    ends: dict[tuple[str, int], int] = {}
+    records = 0
+    for each in marks:
+        records += each.records
+        for one in each.participants:
+            # The latest counts, known or not: what comes later stands behind.
+            ends[one.topic, one.partition] = one.last
+    return Mark(records, tuple(Participant(*place, last) for place, last in sorted(ends.items())))
+
+
+def is_to_commit(transaction: str, found: Mapping[Participant, Outcome], *, complete: bool) -> bool:
+    """Whether what is open has to be committed, or aborted; never leaves some committed and some aborted.
+
+    Args:
+        transaction: what errors call it.
+        found: how it ended in each data partition; the journal partition is open and not among them.
+        complete: whether all journal records were written. If not it was never told to commit.
+
+    Raises:
+        TargetRefused: an operator has to decide; says what was found.
+    """
+    outcomes = set(found.values())
+    committed, aborted = Outcome.COMMITTED in outcomes, Outcome.ABORTED in outcomes
+    if committed and (aborted or not complete):
+        raise refused(transaction, f"it is partly committed, and can be neither now: {_listed(found)}")
+    if committed or aborted:
+        return committed
+    if not complete:
+        return False
+    if Outcome.UNKNOWN in outcomes:
+        raise refused(transaction, f"whether it was committed cannot be told: {_listed(found)}")
+    # A receipt may be out, and all of it is there.
+    return True
+
+
+def is_named(transaction: str, place: tuple[str, int], last: int | None, open_from: int) -> bool:
+    """Whether what is open in a data partition is of the last committed transaction.
+
+    Args:
+        transaction: what errors call it.
+        place: topic and partition.
+        last: the offset that the committed transaction's mark names there; -1: it names none; None: it did
+            not take part there.
+        open_from: first offset that is open.
+
+    Raises:
+        TargetRefused: an operator has to decide; says what was found.
+    """
+    if last is not None and last < 0:
+        topic, partition = place
+        raise refused(
+            transaction,
+            f"whether what {topic}/{partition} holds of it from offset {open_from} on was committed cannot"
+            " be told: the broker did not say where it stands",
+        )
+    return last is not None and last >= open_from
+
+
+def refused(transaction: str, why: str) -> TargetRefused:
+    """A hanging transaction that the bridge cannot end."""
+    return TargetRefused(
+        f"the brokers have left {transaction} open after its end, and {why}; {REMEDY}", key="journal-topic"
+    )
+
+
+def _listed(found: Mapping[Participant, Outcome]) -> str:
+    return ", ".join(f"{one} {outcome.value}" for one, outcome in sorted(found.items(), key=lambda it: it[0]))

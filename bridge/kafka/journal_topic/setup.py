@@ -1,0 +1,236 @@
+"""Makes a bridge's journal topic, and checks the one that is there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Final
+
+import structlog
+from aiokafka.admin import NewPartitions, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import for_code
+
+from bridge.errors import TargetRefused, TargetUnavailable
+from bridge.kafka.client.connection import KafkaConnection
+from bridge.kafka.client.errors import explaining
+from bridge.kafka.client.metadata import Cluster, ClusterClient, Topic
+from bridge.kafka.journal_topic.records import DEFAULT_BATCH_BYTES, LEAST_BATCH_BYTES
+
+#: With fewer in-sync replicas than this nothing is written, where there are three.
+MIN_IN_SYNC_REPLICAS: Final = 2
+#: What `journal-replication-factor = -1` becomes, as far as there are so many brokers.
+REPLICATION_FACTOR: Final = 3
+#: A taker reads what has not been compacted: some of these at most, and what was written in the cleaner's
+#: pause. Kafka's default of 1 GiB would take minutes to read.
+SEGMENT_BYTES: Final = 16 * 1024 * 1024
+#: Share of uncompacted bytes from which the cleaner sets to work.
+_DIRTY_RATIO: Final = "0.1"
+#: How often, and after what pause, a topic just made is looked for before the target counts as unavailable.
+_LOOKS: Final = 50
+_LOOK_PAUSE_MS: Final = 100
+_TOPIC_ALREADY_EXISTS: Final = 36
+_POLICY: Final = "cleanup.policy"
+_IN_SYNC: Final = "min.insync.replicas"
+_MOST_BYTES: Final = "max.message.bytes"
+_CHECKED: Final = (_POLICY, _IN_SYNC, _MOST_BYTES)
+
+
+def check_partitions(found: Topic, lanes: int) -> None:
+    """Raises TargetRefused where a topic that no bridge has used has too few partitions for this one."""
+    if len(found.partitions) < lanes:
+        raise TargetRefused(
+            f"the journal topic {found.name} has {len(found.partitions)} partitions and the bridge {lanes}"
+            " lanes: add partitions, or delete the topic if no bridge has used it",
+            key="journal-topic",
+            limit=lanes,
+            found=len(found.partitions),
+        )
+
+
+def replaced(topic: str, what: str, found: str = "") -> TargetRefused:
+    """The error where a journal topic is not the one any more in which the bridge has kept its memory."""
+    return TargetRefused(
+        f"the journal topic {topic} was deleted under the running bridge{what}: what it remembered there is"
+        " gone, and nothing more is written. Stop the bridge's nodes, and decide with `core-bridge positions`"
+        " where it goes on (--from group: behind what was confirmed)",
+        key="journal-topic",
+        found=found,
+    )
+
+
+def _check_config(topic: str, config: Mapping[str, str], replicas: int) -> None:
+    """Raises TargetRefused where the topic may forget what was committed, and all would come again."""
+    policy = config.get(_POLICY, "")
+    if policy != "compact":  # by age or size it would forget a quiet stream's next
+        raise TargetRefused(
+            f"the journal topic {topic} has cleanup.policy={policy}, and would forget what the bridge has"
+            " sent: it was made by hand or by the broker (auto.create.topics.enable). If no bridge has"
+            " used it, delete it: it is made anew. Otherwise set cleanup.policy=compact",
+            key="journal-topic",
+            limit="compact",
+            found=policy,
+        )
+    in_sync = config.get(_IN_SYNC, "")
+    # With fewer replicas it is a trade between what may be lost and what stops; with these it costs nothing.
+    if replicas >= REPLICATION_FACTOR and in_sync.isdecimal() and int(in_sync) < MIN_IN_SYNC_REPLICAS:
+        raise TargetRefused(
+            f"the journal topic {topic} has {replicas} replicas and min.insync.replicas={in_sync}: what one"
+            " broker alone has confirmed may be lost with it, and would be sent again. Set"
+            f" min.insync.replicas={MIN_IN_SYNC_REPLICAS} on the topic (kafka-configs)",
+            key="journal-topic",
+            limit=MIN_IN_SYNC_REPLICAS,
+            found=int(in_sync),
+        )
+
+
+def _most_bytes(topic: str, config: Mapping[str, str]) -> int:
+    """Bytes of a record batch that it takes; the brokers' `message.max.bytes` where it has no own.
+
+    Raises: TargetRefused: too little for any bridge.
+    """
+    text = config.get(_MOST_BYTES, "")
+    found = int(text) if text.isdecimal() else DEFAULT_BATCH_BYTES
+    if found < LEAST_BATCH_BYTES:
+        raise TargetRefused(
+            f"the journal topic {topic} takes record batches of {found} bytes, and a bridge needs"
+            f" {LEAST_BATCH_BYTES}: set max.message.bytes on the topic, or message.max.bytes of the brokers",
+            key="journal-topic",
+            limit=LEAST_BATCH_BYTES,
+            found=found,
+        )
+    return found
+
+
+class JournalSetup:
+    """Makes and checks journal topics of one cluster."""
+
+    def __init__(
+        self, connection: KafkaConnection, *, replication_factor: int = -1, warned: set[str] | None = None
+    ) -> None:
+        """`warned`: what has been said already, and is not said again; its holder may share it."""
+        self._connection = connection
+        self._replication_factor = replication_factor
+        self._warned = set() if warned is None else warned
+        #: Bytes of a record batch that the topic takes, as of the last `ready`.
+        self.most_bytes = DEFAULT_BATCH_BYTES
+
+    async def find(self, topic: str) -> Topic | None:
+        """The topic as it is now; None: there is none, and asking does not make it. Raises: as `ready`."""
+        return (await self._look(topic)).topics.get(topic)
+
+    async def _look(self, topic: str) -> Cluster:
+        with self._errors("Describe", f"topic {topic} (journal-topic)"):
+            async with ClusterClient(self._connection) as client:
+                cluster = await client.cluster([topic])
+            found = cluster.topics.get(topic)
+            if found is not None and found.error:
+                raise for_code(found.error)(f"topic {topic}")
+        return cluster
+
+    async def ready(self, topic: str, lanes: int, *, known: str = "") -> Topic:
+        """The journal topic: the one there is, if it can hold a journal, or one made for that many lanes.
+
+        One with fewer replicas than it would be made with is warned of: the cluster may have grown.
+
+        Args:
+            topic: its name.
+            lanes: how many partitions one gets that is made.
+            known: the topic's id as this process found it before: no other will do, and none is made.
+
+        Raises:
+            TargetUnavailable: try again later.
+            TargetRefused: it is not compacted and nothing else, it may lose what was committed, it cannot
+                be made, or it is not the one that it was.
+        """
+        cluster = await self._look(topic)
+        asked = self._replicas(len(cluster.brokers))
+        found = cluster.topics.get(topic)
+        if found is None and known:
+            try:
+                found = await self._visible(topic, 1)  # a broker that has just started may not know it yet
+            except TargetUnavailable as error:
+                raise replaced(topic, "") from error
+        elif found is None:
+            await self._make(topic, lanes, asked)
+            found = await self._visible(topic, lanes)
+        if known and found.id != known:
+            raise replaced(topic, f" and made again (topic id {known} before)", found.id)
+        replicas = min((len(partition.replicas) for partition in found.partitions.values()), default=0)
+        config = await self._config(topic)
+        _check_config(topic, config, replicas)
+        self.most_bytes = _most_bytes(topic, config)
+        if replicas < asked:
+            self._warn(
+                topic,
+                f"it has {replicas} replicas, and would be made with {asked} now"
+                f" (journal-replication-factor = {self._replication_factor}): where they are lost, what was"
+                " sent comes again. kafka-reassign-partitions adds some",
+            )
+        return found
+
+    def _replicas(self, brokers: int) -> int:
+        """How many a topic gets that is made now."""
+        if self._replication_factor >= 0:
+            return self._replication_factor
+        return min(REPLICATION_FACTOR, brokers)
+
+    def _warn(self, topic: str, reason: str) -> None:
+        if (said := f"{topic}: {reason}") not in self._warned:
+            self._warned.add(said)
+            structlog.get_logger().warning("journal-topic", topic=topic, reason=reason)
+
+    async def grow(self, topic: str, lanes: int) -> Topic:
+        """The topic with at least that many partitions, added if need be. Raises: as `ready`."""
+        found = await self.find(topic)
+        if found is not None and len(found.partitions) < lanes:
+            with self._errors("Alter", f"topic {topic} (journal-topic)"):
+                async with self._connection.administering() as admin:
+                    await admin.create_partitions({topic: NewPartitions(lanes)})
+        return await self._visible(topic, lanes)
+
+    async def _make(self, topic: str, lanes: int, factor: int) -> None:
+        resource = f"topic {topic} (journal-replication-factor {self._replication_factor})"
+        with self._errors("Create", resource):
+            options = {
+                _POLICY: "compact",
+                "segment.bytes": str(SEGMENT_BYTES),
+                "min.cleanable.dirty.ratio": _DIRTY_RATIO,
+            }
+            if factor >= REPLICATION_FACTOR:
+                options[_IN_SYNC] = str(MIN_IN_SYNC_REPLICAS)
+            async with self._connection.administering() as admin:
+                answer = await admin.create_topics([NewTopic(topic, lanes, factor, topic_configs=options)])
+            for _, code, *message in answer.topic_errors:
+                # Another worker, or another node with the same settings, was faster.
+                if code not in (0, _TOPIC_ALREADY_EXISTS):
+                    raise for_code(code)(*message)
+
+    async def _visible(self, topic: str, partitions: int) -> Topic:
+        """The topic once brokers know it, with a leader for each partition."""
+        for _ in range(_LOOKS):
+            found = await self.find(topic)
+            if found is not None:
+                led = sum(partition.leader >= 0 for partition in found.partitions.values())
+                if led >= partitions:
+                    return found
+            await asyncio.sleep(_LOOK_PAUSE_MS / 1000)
+        raise TargetUnavailable(
+            f"the journal topic {topic} has no {partitions} partitions with a leader after"
+            f" {_LOOKS * _LOOK_PAUSE_MS} ms",
+            key="journal-topic",
+        )
+
+    async def _config(self, topic: str) -> Mapping[str, str]:
+        with self._errors("DescribeConfigs", f"topic {topic} (journal-topic)"):
+            asked = ConfigResource(ConfigResourceType.TOPIC, topic, dict.fromkeys(_CHECKED))
+            async with self._connection.administering() as admin:
+                (answer,) = await admin.describe_configs([asked])
+            ((code, message, _type, _name, entries),) = answer.resources
+            if code:
+                raise for_code(code)(message)
+        return {entry[0]: str(entry[1]) for entry in entries}
+
+    def _errors(self, operation: str, resource: str) -> AbstractContextManager[None]:
+        return explaining(self._connection.name, operation, resource, side="target")

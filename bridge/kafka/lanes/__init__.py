@@ -1,0 +1,1 @@
+"""Which process has which lane: consumer groups that read nothing."""

@@ -1,0 +1,217 @@
+"""From consumer records to batches: what a Kafka record is as a message, and where batches are cut. Pure.
+
+Per-record work is what a relay's speed hangs on: a record without headers costs one `Message` and one size.
+The headers are gone through only where there are any.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from bridge.messages import hops
+from bridge.messages import positions as run_arithmetic
+from bridge.messages.batch import Batch
+from bridge.messages.block import IndexedId, encode_message, pack_messages
+from bridge.messages.message import Header, Message
+from dedup import ids as duplicate_ids
+
+#: The header in which a producer names its message (Artemis: `Message.HDR_DUPLICATE_DETECTION_ID`).
+DUPLICATE_ID_HEADER: Final = "_AMQ_DUPL_ID"
+#: Most bytes that a message adds to body and key, with its encoding and one hop, and those each header adds.
+MESSAGE_BYTES: Final = 64
+HEADER_BYTES: Final = 16
+#: Length of a stamped ID's text.
+_STAMP_BYTES: Final = 36
+
+
+class Record(Protocol):
+    """What is used of a record, be it decoded only (`bridge.kafka.records.raw_records`) or aiokafka's own."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[Header]
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How a bridge wants its messages and batches. Sizes in bytes."""
+
+    #: This bridge's hop (`bridge.messages.hops.hop`), which every message takes.
+    own_hop: bytes
+    #: Name the origin of messages, and refuse impossible IDs (`use-duplicate-detection`).
+    stamp: bool
+    #: Largest batch (`producer-window-size`); one message may be larger.
+    batch_bytes: int
+    #: From here a message travels in a batch of its own (`min-large-message-size`).
+    large_bytes: int
+    max_hops: int
+    #: Longest duplicate ID (`max-duplicate-id-size`).
+    max_id_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Headers:
+    """A record's headers, looked through."""
+
+    #: As the message carries them: byte for byte, but for the hops, which travel beside it.
+    carried: tuple[Header, ...]
+    size: int
+    #: The hops it has come through; None: there is no such header.
+    passed: bytes | None
+    #: The ID that the producer set.
+    producer_id: bytes | None
+    #: Why the message is refused, as `CODE: detail`; empty: it is not.
+    problem: str
+
+
+def make_batches(
+    rules: Rules, stream: str, records: Sequence[Record], from_: int, upto: int, checksum: int = 0
+) -> list[Batch]:
+    """The records of `stream` as batches that cover ``[from_, upto)``; without records, coverage alone.
+
+    Args:
+        rules: of the bridge.
+        stream: identity.
+        records: in order, all of them at offsets in ``[from_, upto)``.
+        from_: where the last batch ended.
+        upto: the consumer's next position: beyond markers and holes.
+        checksum: of the last message below `from_`; what coverage alone carries.
+    """
+    if not records:
+        return [Batch(stream, from_, upto, checksum=checksum)]
+    messages, sizes, ids, passed, refusals = _read(rules, records)
+    made: list[Batch] = []
+    for start, stop in _divide(rules, sizes):
+        part = records[start:stop]
+        end = upto if stop == len(records) else part[-1].offset + 1
+        runs = _runs(part)
+        block = pack_messages(
+            messages[start:stop],
+            _within(ids, start, stop),
+            hops.cut(passed, start, stop),
+            sum(sizes[start:stop]),
+        )
+        made.append(
+            Batch(
+                stream,
+                from_,
+                end,
+                runs,
+                block.stamped(stream, runs) if rules.stamp else block,
+                checksum_of(part[-1]),
+                events=(part[0].timestamp, part[-1].timestamp),
+                refusals=tuple(refusal for refusal in refusals if from_ <= refusal[0] < end),
+            )
+        )
+        from_ = end
+    return made
+
+
+def checksum_of(record: Record) -> int:
+    """CRC-32 of the message as it was read, without this bridge's hop: a renamed bridge finds it again."""
+    message = Message(record.value, record.key, tuple(record.headers), record.timestamp)
+    return zlib.crc32(encode_message(message))
+
+
+def _read(
+    rules: Rules, records: Sequence[Record]
+) -> tuple[list[Message], list[int], list[IndexedId], hops.Hops, list[tuple[int, str]]]:
+    """The messages, their sizes, producers' IDs by index, hops, and what is refused by position."""
+    messages: list[Message] = []
+    sizes: list[int] = []
+    ids: list[IndexedId] = []
+    #: Hops by index, of the records that have any.
+    passed: dict[int, bytes] = {}
+    refusals: list[tuple[int, str]] = []
+    for record in records:
+        value, key, given = record.value, record.key, record.headers
+        size = MESSAGE_BYTES + (0 if value is None else len(value)) + (0 if key is None else len(key))
+        carried: tuple[Header, ...] = ()
+        if given:
+            headers = _look_through(rules, given)
+            carried = headers.carried
+            size += headers.size
+            if headers.passed:
+                passed[len(messages)] = headers.passed
+            if headers.problem:
+                refusals.append((record.offset, headers.problem))
+            elif headers.producer_id is not None:
+                ids.append((len(messages), headers.producer_id))
+        messages.append(Message(value, key, carried, record.timestamp))
+        sizes.append(size)
+    return messages, sizes, ids, _hops(rules, passed, len(records)), refusals
+
+
+def _hops(rules: Rules, passed: Mapping[int, bytes], count: int) -> hops.Hops:
+    """The hops of all messages with this bridge's, of those that have come through others by index."""
+    if not passed:
+        return ((count, rules.own_hop),)
+    runs = hops.joined((1, passed.get(index, b"")) for index in range(count))
+    return hops.taken(runs, count, rules.own_hop, rules.max_hops)[0]
+
+
+def _look_through(rules: Rules, headers: Sequence[Header]) -> _Headers:
+    """The last header of a name counts, as with Kafka's `lastHeader`; all others are carried."""
+    passed: bytes | None = None
+    duplicate_id: bytes | None = None
+    has_id = has_hops = False
+    size = 0
+    for name, value in headers:
+        size += len(name) + len(value or b"") + HEADER_BYTES
+        if name == DUPLICATE_ID_HEADER:
+            duplicate_id, has_id = value, True
+        elif name == hops.HEADER:
+            passed, has_hops = value, True
+    carried = tuple(header for header in headers if header[0] != hops.HEADER) if has_hops else tuple(headers)
+    problem = hops.problem(passed, rules.own_hop, rules.max_hops) or ""
+    if not has_id or is_stamp(duplicate_id):
+        return _Headers(carried, size, passed, None, problem)
+    length = len(duplicate_id or b"")
+    if 1 <= length <= rules.max_id_bytes:
+        return _Headers(carried, size, passed, duplicate_id, problem)
+    if rules.stamp and not problem:
+        rule = f"a duplicate ID must have 1 to {rules.max_id_bytes} bytes"
+        problem = f"INVALID_DUPLICATE_ID: {rule}; found {length}"
+    return _Headers(carried, size, passed, None, problem)
+
+
+def is_stamp(value: bytes | None) -> bool:
+    """Whether an ID is one that a bridge stamped: then it is no producer's, and is not checked."""
+    if value is None or len(value) != _STAMP_BYTES or not value.isascii():
+        return False
+    return duplicate_ids.parse(value.decode("ascii")) is not None
+
+
+def _divide(rules: Rules, sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Where to cut, as index ranges ``[start, stop)``."""
+    batch_bytes, large_bytes = rules.batch_bytes, rules.large_bytes
+    start = total = 0
+    for index, size in enumerate(sizes):
+        alone = size >= large_bytes
+        if index > start and (alone or total + size > batch_bytes):
+            yield start, index
+            start, total = index, 0
+        total += size
+        if alone:
+            yield start, index + 1
+            start, total = index + 1, 0
+    if start < len(sizes):
+        yield start, len(sizes)
+
+
+def _runs(records: Sequence[Record]) -> run_arithmetic.Runs:
+    first, last = records[0].offset, records[-1].offset
+    if last - first + 1 == len(records):
+        return ((first, last),)
+    return run_arithmetic.join((record.offset, record.offset) for record in records)
+
+
+def _within(ids: Sequence[IndexedId], start: int, stop: int) -> tuple[IndexedId, ...]:
+    if not ids:
+        return ()
+    return tuple((index - start, value) for index, value in ids if start <= index < stop)

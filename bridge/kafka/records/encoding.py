@@ -1,0 +1,77 @@
+"""What of a message becomes headers of a Kafka record: its duplicate ID and its hops. Pure.
+
+Headers stay as they are, in order, repeated ones too; what is added stands behind them, where the last of a
+name counts. A message that carries `ID_HEADER` already gets no other: whoever set it named the message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
+
+from bridge.messages import hops
+from bridge.messages.block import Block
+from bridge.messages.message import Header, Message
+from dedup.ids import Stamp
+
+#: The header that carries a duplicate ID.
+ID_HEADER: Final = "_AMQ_DUPL_ID"
+#: Stamps kept, one for each entry stream: making one hashes the stream's identity.
+REMEMBERED_STAMPS: Final = 4_096
+
+
+@lru_cache(maxsize=REMEMBERED_STAMPS)
+def _stamp(identity: str) -> Stamp:
+    return Stamp(identity)
+
+
+def duplicate_ids(block: Block, *, stamp: bool) -> list[bytes | None]:
+    """The ID of each message: its producer's, else with `stamp` that of the place it was first stored at."""
+    found: list[bytes | None] = []
+    if stamp:
+        for stream, first, last in block.origins:
+            found += [text.encode() for text in _stamp(stream).texts(first, last)]
+    if not found:
+        found = [None] * block.count
+    for index, value in block.ids:
+        found[index] = value
+    return found
+
+
+def hop_headers(block: Block) -> list[Header | None]:
+    """The header with the hops of each message; None: it has none."""
+    found: list[Header | None] = []
+    for count, value in block.hops:
+        found += [(hops.HEADER, value) if value else None] * count
+    return found or [None] * block.count
+
+
+def headers_of(
+    messages: Sequence[Message], ids: Sequence[bytes | None], passed: Sequence[Header | None]
+) -> list[list[Header]]:
+    """The headers of each record: the message's own, its hops, and its ID where they have none."""
+    found: list[list[Header]] = []
+    for message, duplicate_id, hop_header in zip(messages, ids, passed, strict=True):
+        own = message.headers
+        headers = [*own] if hop_header is None else [*own, hop_header]
+        if duplicate_id is not None:
+            for name, _ in own:
+                if name == ID_HEADER:
+                    break
+            else:
+                headers.append((ID_HEADER, duplicate_id))
+        found.append(headers)
+    return found
+
+
+def timed(messages: Sequence[Message], stored_ms: int) -> list[Message]:
+    """The messages, those without a timestamp with `stored_ms`: for sources where producers need not set one.
+
+    Consumers such as Kafka Streams fail on a record without one. When the message was stored at its source
+    is the same at every attempt, which the time now is not.
+    """
+    return [
+        message if message.timestamp >= 0 else Message(message.body, message.key, message.headers, stored_ms)
+        for message in messages
+    ]

@@ -1,0 +1,187 @@
+"""Record batches in the making: what one transaction sends to each partition of the target. Pure.
+
+This is where every message passes once more, so the loop in `Piles.pour` does as little as it can: one
+`append` of the client's C code, and two comparisons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from bridge.kafka.records.topic_rules import NO_TIMESTAMP, TopicRules
+from bridge.messages.message import Header, Message
+
+#: Bytes of a record batch, unless one message is larger (docs/kafka-traps.md).
+RECORD_BATCH_BYTES: Final = 1024 * 1024
+
+
+class Builder(Protocol):
+    """aiokafka's batch builder, as far as it is used."""
+
+    def append(
+        self, *, timestamp: int, key: bytes | None, value: bytes | None, headers: list[Header]
+    ) -> object | None:
+        """Add a record; None: it does not fit. The first one always does."""
+
+    def size(self) -> int:
+        """Bytes so far, uncompressed."""
+
+    def record_count(self) -> int:
+        """Records so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """What stands in a record batch for one stream, without gaps between."""
+
+    #: The stream's identity.
+    stream: str
+    #: First and last position.
+    first: int
+    last: int
+    #: Place of the last record in the record batch, from 0.
+    place: int
+    #: Whether it is a dead letter of that position, not the message.
+    is_letter: bool = False
+    #: Of its records, in their order.
+    positions: Sequence[int] = field(default=(), compare=False, repr=False)
+    messages: Sequence[Message] = field(default=(), compare=False, repr=False)
+
+    def at(self, place: int) -> tuple[int, Message]:
+        """Position and message of the record at this place in the record batch, which is this segment's."""
+        index = place - self.place - 1
+        return self.positions[index], self.messages[index]
+
+
+@dataclass(slots=True, eq=False)
+class RecordBatch:
+    """One record batch, with who is in it."""
+
+    topic: str
+    partition: int
+    builder: Builder
+    segments: list[Segment] = field(default_factory=list)
+    #: Its records have no timestamp, and it takes none that has: the builder would give all of them that one
+    #: (docs/kafka-traps.md 7).
+    untimed: bool = False
+    #: Nothing more is put in.
+    sealed: bool = False
+
+    def segment(self, place: int) -> Segment | None:
+        """That of the record at this place; None: there is no such record."""
+        return next((one for one in self.segments if one.place >= place >= 0), None)
+
+
+#: By record batch, the offset of its first record; -1 where the broker no longer knows it.
+Offsets = Mapping[RecordBatch, int]
+
+
+class TooLarge(Exception):
+    """Messages that no record batch of their topic can carry; what was poured is of no use any more."""
+
+    def __init__(self, sizes: Mapping[int, int]) -> None:
+        super().__init__(
+            ", ".join(
+                f"message {index} makes a record batch of {size} bytes" for index, size in sizes.items()
+            )
+        )
+        #: By index among the messages poured: bytes of a record batch with it alone.
+        self.sizes = sizes
+
+
+@dataclass(frozen=True, slots=True)
+class Pouring:
+    """Messages of one stream on their way to one partition: columns of the same length."""
+
+    stream: str
+    positions: Sequence[int]
+    messages: Sequence[Message]
+    headers: Sequence[list[Header]]
+    is_letter: bool = False
+
+    def chosen(self, indices: Sequence[int]) -> Pouring:
+        """Those at these indices."""
+        positions, messages, headers = (
+            [column[index] for index in indices] for column in (self.positions, self.messages, self.headers)
+        )
+        return Pouring(self.stream, positions, messages, headers, self.is_letter)  # type: ignore[arg-type]
+
+
+class Piles:
+    """The record batches of one transaction, by topic and partition, each in the order of sending."""
+
+    def __init__(self, make: Callable[[int], Builder], *, exact: bool) -> None:
+        """`make` starts a record batch of at most so many bytes, if it holds more than one message.
+
+        `exact`: whether sizes are those that the broker sees. Compressed ones are known to nobody before.
+        """
+        self._make = make
+        self._exact = exact
+        self.piles: dict[tuple[str, int], list[RecordBatch]] = {}
+
+    def __iter__(self) -> Iterator[RecordBatch]:
+        """All of them."""
+        return (batch for pile in self.piles.values() for batch in pile)
+
+    @property
+    def records(self) -> int:
+        """How many are in them."""
+        return sum(batch.builder.record_count() for batch in self)
+
+    @property
+    def bytes(self) -> int:
+        """Of all of them, before compression."""
+        return sum(batch.builder.size() for batch in self)
+
+    def pour(
+        self,
+        rules: TopicRules,
+        partition: int,
+        what: Pouring,
+        *,
+        alone: bool = False,
+        most_bytes: int = RECORD_BATCH_BYTES,
+    ) -> None:
+        """Put messages on a pile, in order. `alone`: in a record batch that holds nothing else, if they fit.
+
+        Raises:
+            TooLarge: some can never be stored; drop these piles.
+        """
+        pile = self.piles.setdefault((rules.name, partition), [])
+        index = 0
+        too_large: dict[int, int] = {}
+        while index < len(what.messages):
+            if not pile or pile[-1].sealed or alone or index:
+                most = min(RECORD_BATCH_BYTES, most_bytes, rules.max_message_bytes)
+                untimed = what.messages[index].timestamp == NO_TIMESTAMP
+                pile.append(
+                    RecordBatch(rules.name, partition, self._make(most), untimed=untimed, sealed=alone)
+                )
+            batch, start = pile[-1], index
+            index = _fill(batch, what, start)
+            count = batch.builder.record_count()
+            if index > start:
+                first, last = what.positions[start], what.positions[index - 1]
+                part = slice(start, index)
+                own = what.positions[part], what.messages[part]
+                batch.segments.append(Segment(what.stream, first, last, count - 1, what.is_letter, *own))
+            batch.sealed = batch.sealed or index < len(what.messages)
+            if count == 1 and self._exact and batch.builder.size() > rules.max_message_bytes:
+                too_large[index - 1] = batch.builder.size()
+        if too_large:
+            raise TooLarge(too_large)
+
+
+def _fill(batch: RecordBatch, what: Pouring, start: int) -> int:
+    """Append messages from index `start` on while they fit; the index of the first that did not."""
+    messages, headers, untimed, append = what.messages, what.headers, batch.untimed, batch.builder.append
+    for index in range(start, len(messages)):
+        message = messages[index]
+        timestamp = message.timestamp
+        if untimed and timestamp != NO_TIMESTAMP:
+            return index
+        if append(timestamp=timestamp, key=message.key, value=message.body, headers=headers[index]) is None:
+            return index
+    return len(messages)

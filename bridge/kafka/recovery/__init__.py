@@ -1,0 +1,1 @@
+"""Transactions that brokers have left open after their end: looked for, and ended."""

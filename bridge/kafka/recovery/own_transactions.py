@@ -1,0 +1,150 @@
+"""What the brokers have of one transactional id, partition by partition: what is open there, and records.
+
+Asked on behalf of a producer that has started under the id and so has ended what was open. What is open
+nevertheless *hangs* (`bridge.kafka.recovery.hanging`), and can be ended here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Collection, Iterator, Mapping, Set
+
+import aiokafka
+from aiokafka.errors import KafkaError, for_code
+
+from bridge.errors import TargetUnavailable
+from bridge.kafka.client.connection import END_TRANSACTION_TIMEOUT_MS, KafkaConnection
+from bridge.kafka.client.errors import explained
+from bridge.kafka.client.metadata import ClusterClient, Topic
+from bridge.kafka.client.transaction_requests import Fetched, Place, ProducerState, TransactionRequests
+from bridge.kafka.journal_topic.participants import refused
+
+
+class OwnTransactions:
+    """The transactions of one id, as the leaders of partitions have them."""
+
+    def __init__(
+        self, connection: KafkaConnection, producer: aiokafka.AIOKafkaProducer, transactional_id: str
+    ) -> None:
+        self._connection = connection
+        self._requests = TransactionRequests(producer, transactional_id)
+        self.transactional_id = transactional_id
+        #: What errors call one of them.
+        self.name = f"a transaction of {transactional_id}"
+        self.producer_id = self._requests.producer_id
+        #: What `look_up` has found, by name.
+        self._topics: dict[str, Topic] = {}
+
+    async def look_up(self, cluster: ClusterClient, names: Set[str], *, anew: bool = False) -> None:
+        """Find topics. One is gone only if no broker knows it: a broker that knew none lost the markers.
+
+        `anew`: also those that have been found already.
+
+        Raises: KafkaError.
+        """
+        if anew:
+            self._topics = {name: topic for name, topic in self._topics.items() if name not in names}
+        everywhere = (await cluster.cluster()).brokers
+        for broker in everywhere:
+            missing = sorted(names - self._topics.keys())
+            if missing:
+                self._topics.update((await cluster.cluster(missing, broker=broker)).topics)
+
+    def is_gone(self, topic: str) -> bool:
+        """Whether no broker knew it. Raises: KafkaError, where they do not say."""
+        found = self._topics.get(topic)
+        if found is not None and found.error:
+            raise for_code(found.error)(topic)
+        return found is None
+
+    async def states(self, places: Collection[Place]) -> Mapping[Place, ProducerState]:
+        """By partition, what its leader knows of our producer; nothing where we have written nothing.
+
+        Raises: KafkaError. TargetUnavailable: one has no leader.
+        """
+        by_leader: dict[int, list[Place]] = {}
+        for place in places:
+            by_leader.setdefault(self._leader(place), []).append(place)
+        answers = await asyncio.gather(
+            *(self._requests.describe(asked, leader=leader) for leader, asked in by_leader.items())
+        )
+        return {
+            place: producers[self.producer_id]
+            for answer in answers
+            for place, producers in answer.items()
+            if self.producer_id in producers
+        }
+
+    async def fetch(self, place: Place, offset: int, *, committed: bool = False) -> Fetched | None:
+        """As `TransactionRequests.fetch`."""
+        return await self._requests.fetch(place, offset, leader=self._leader(place), committed=committed)
+
+    def is_ours(self, fetched: Fetched, offset: int) -> bool:
+        """Whether the record at `offset`, from where on was fetched, is there and of this id."""
+        if not fetched.batches:
+            return False
+        batch = fetched.batches[0]
+        return bool(batch.base_offset <= offset and batch.producer_id == self.producer_id)
+
+    async def check_end(self, place: Place, last: int, state: ProducerState) -> None:
+        """See that what hangs there ends at `last`, the offset that the journal names, and not behind it.
+
+        Raises: KafkaError. TargetRefused: there is more, or something else; says what was found.
+        """
+        topic, partition = place
+        fetched = await self.fetch(place, last)
+        ours = fetched is not None and state.open_from <= last and self.is_ours(fetched, last)
+        if fetched is None or not ours:
+            raise refused(
+                self.name,
+                f"{topic}/{partition} has it open from offset {state.open_from} on, where the journal"
+                f" names {last} as the last",
+            )
+        batch = fetched.batches[0]
+        last_sequence = batch.base_sequence + batch.last_offset_delta
+        if (batch.producer_epoch, last_sequence) != (state.epoch, state.last_sequence):
+            raise refused(
+                self.name,
+                f"{topic}/{partition} has more of it than the journal names: its last record has"
+                f" sequence number {state.last_sequence} in epoch {state.epoch}, the last one named"
+                f" {last_sequence} in epoch {batch.producer_epoch}",
+            )
+
+    async def end(self, places: Collection[Place], *, commit: bool) -> None:
+        """End what hangs in these partitions: by a transaction with the new epoch, without a record.
+
+        The marker of a newer epoch ends what an older one has left open. The producer is of no use any more.
+
+        Between the coordinator's two answers a commit is not safe: were this process *and* the coordinator to
+        die there, or another process to take the id just then, the transaction would be aborted. Kafka has no
+        request that does both; they go out together, so it takes a second failure within milliseconds.
+
+        Raises: Fenced, TargetUnavailable, TargetRefused.
+        """
+        with self.errors("Write", f"transactional id {self.transactional_id}"):
+            await self._requests.end(places, commit=commit, within_ms=END_TRANSACTION_TIMEOUT_MS)
+
+    def _leader(self, place: Place) -> int:
+        topic, partition = place
+        found = self._topics.get(topic)
+        known = None if found is None else found.partitions.get(partition)
+        if known is None or known.leader < 0:
+            raise TargetUnavailable(
+                f"connector {self._connection.name}: {topic}/{partition} has no leader", key=f"topic {topic}"
+            )
+        return known.leader
+
+    @contextlib.contextmanager
+    def errors(self, operation: str, resource: str) -> Iterator[None]:
+        """Kafka's errors as the bridge's own."""
+        try:
+            yield
+        except (KafkaError, OSError, TimeoutError) as error:
+            raise explained(
+                error,
+                side="target",
+                connector=self._connection.name,
+                operation=operation,
+                resource=resource,
+            ) from error

@@ -1,0 +1,149 @@
+"""Records that a replay plan sends again, read by offset."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from aiokafka.structs import TopicPartition
+
+from bridge.errors import SourceUnavailable
+from bridge.kafka.client.connection import KafkaConnection
+from bridge.kafka.client.errors import explaining
+from bridge.kafka.client.fetch_limits import fetch_options
+from bridge.kafka.records.decoding import Rules, make_batches
+from bridge.kafka.records.identity import store_identity
+from bridge.kafka.replay.survey import Survey
+from bridge.kafka.source.partitions import Found, Partitions
+from bridge.messages import hops
+from bridge.messages import positions as run_arithmetic
+from bridge.messages.block import Origin
+from bridge.messages.positions import Runs
+from bridge.relay.ports import Stream
+from bridge.replay.sending import Part, Sibling
+
+#: Batches' bytes that one reading brings, about.
+BATCHES_AT_ONCE: Final = 4
+#: A run that begins this close is read on to, and not sought.
+NEAR: Final = 1_000
+#: Longest that a cluster may bring nothing although there is something.
+SILENT_S: Final = 30.0
+_POLL_MS: Final = 1_000
+
+
+class KafkaPlanSource:
+    """Implements `bridge.replay.sending.PlanSource` for the topics of one bridge, whatever their lane."""
+
+    def __init__(
+        self,
+        connection: KafkaConnection,
+        partitions: Partitions,
+        make_rules: Callable[[bytes], Rules],
+        *,
+        bridge: str,
+        batch_bytes: int,
+    ) -> None:
+        """`partitions`: of all lanes; `make_rules`: given the bridge's own hop."""
+        self._connection = connection
+        self._partitions = partitions
+        self._make_rules = make_rules
+        self._bridge = bridge
+        self._batch_bytes = batch_bytes
+        self._found: dict[str, Found] = {}
+        self._consumer: Any = None
+
+    async def stream(self, identity: str) -> Stream | None:
+        """The partition, if the bridge reads it. Raises: SourceUnavailable, SourceRefused."""
+        for one in await self._partitions.find():
+            if one.stream.identity == identity:
+                self._found[identity] = one
+                return one.stream
+        return None
+
+    async def siblings(self, stream: Stream) -> Sequence[Sibling]:
+        """As `PlanSource.siblings`. Raises: SourceUnavailable, SourceRefused."""
+        found = [
+            one for one in await self._partitions.find() if one.stream.target_address == stream.target_address
+        ]
+        self._found.update({one.stream.identity: one for one in found})
+        survey = Survey(self._connection, "source")
+        bounds = await survey.bounds((one.tp for one in found), settle=False)
+        return [
+            Sibling(one.stream, its.start, its.end, is_whole=its.start == 0 and not its.compacted)
+            for one in found
+            for its in (bounds[one.tp],)
+        ]
+
+    async def copies(self, stream: Stream, origins: Sequence[Origin]) -> Sequence[tuple[Origin, int]]:  # noqa: ARG002
+        """As `PlanSource.copies`: to the bridge, its records were first stored where it reads them."""
+        return ()
+
+    async def read(self, stream: Stream, wanted: Runs) -> Part:
+        """As `PlanSource.read`. What retention, compaction or a truncation has removed is not there.
+
+        Raises: SourceUnavailable: also where the topic was re-created meanwhile. SourceRefused.
+        """
+        one = self._found[stream.identity]
+        with explaining(self._connection.name, "Read", f"topic {one.tp.topic}"):
+            consumer = await self._started()
+            records, upto = await self._records(consumer, one.tp, wanted)
+        if stream.identity in await self._partitions.replaced([one]):
+            raise SourceUnavailable(f"topic {one.tp.topic} was re-created meanwhile", key=one.tp.topic)
+        if not records:
+            return Part((), upto)
+        rules = self._make_rules(hops.hop(self._bridge, store_identity(self._partitions.cluster)))
+        return Part(make_batches(rules, stream.identity, records, records[0].offset, upto), upto)
+
+    async def _started(self) -> Any:
+        if self._consumer is None:
+            options = fetch_options(self._batch_bytes, self._connection.consumer_options)
+            self._consumer = await self._connection.started_consumer(**options)
+        return self._consumer
+
+    async def _records(self, consumer: Any, tp: TopicPartition, wanted: Runs) -> tuple[list[Any], int]:
+        """Records at wanted offsets, some batches' bytes; and up to where it has looked."""
+        consumer.assign([tp])
+        start = (await consumer.beginning_offsets([tp]))[tp]
+        end = (await consumer.end_offsets([tp]))[tp]
+        there = run_arithmetic.below(run_arithmetic.from_position(wanted, start), end)
+        records: list[Any] = []
+        size, at = 0, -1
+        for first, last in there:
+            if at < 0 or first > at + NEAR:
+                consumer.seek(tp, first)
+            at = max(at, first)
+            while at <= last:
+                came = await self._next(consumer, tp)
+                at = await consumer.position(tp)
+                for record in came:
+                    if run_arithmetic.index(there, record.offset) >= 0:
+                        records.append(record)
+                        size += len(record.value or b"")
+            if size >= self._batch_bytes * BATCHES_AT_ONCE and at <= there[-1][1]:
+                return records, at
+        return records, wanted[-1][1] + 1
+
+    async def _next(self, consumer: Any, tp: TopicPartition) -> Sequence[Any]:
+        """What comes next; returns once the position has moved."""
+        before = await consumer.position(tp)
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + SILENT_S
+        while True:
+            came: Sequence[Any] = (await consumer.getmany(tp, timeout_ms=_POLL_MS)).get(tp, ())
+            if came or await consumer.position(tp) > before:
+                return came
+            if loop.time() >= until_s:
+                raise SourceUnavailable(
+                    f"topic {tp.topic} partition {tp.partition}: nothing came from {before} on"
+                    f" for {SILENT_S:g} s"
+                )
+
+    async def close(self) -> None:
+        """Let go of consumer and client."""
+        consumer, self._consumer = self._consumer, None
+        try:
+            if consumer is not None:
+                await consumer.stop()
+        finally:
+            await self._partitions.close()

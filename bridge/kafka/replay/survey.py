@@ -1,0 +1,144 @@
+"""What a cluster holds, for an audit: where partitions begin and end, and what a bridge has confirmed.
+
+Nothing is changed, and no group is joined.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from aiokafka.structs import TopicPartition
+
+from bridge.errors import SourceUnavailable, TargetUnavailable
+from bridge.kafka.client.connection import KafkaConnection
+from bridge.kafka.client.errors import Side, explaining
+from bridge.kafka.client.metadata import Cluster, ClusterClient
+from bridge.kafka.journal_topic.partition_io import JournalLog
+from bridge.kafka.source.checksums import maybe_compacted
+from bridge.kafka.source.progress import Kind, Progress
+from bridge.runtime.clock import SystemClock
+
+#: How long an open transaction may hide what was written before the audit began: a bridge's ends after
+#: TRANSACTION_TIMEOUT_MS, and its broker looks every 10 s.
+SETTLED_WITHIN_MS: Final = 75_000
+#: A topic and the number of a partition; aiokafka's TopicPartition is one.
+Part = tuple[str, int]
+#: Pause between two looks.
+_LOOK_PAUSE_MS: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Where one partition begins and ends."""
+
+    start: int
+    #: Last stable offset at a first look.
+    stable: int
+    #: High watermark at a second look, up to which everything is settled now.
+    end: int
+    #: Records may be taken out by their keys, or it cannot be told (no right to DescribeConfigs).
+    compacted: bool
+
+
+class Survey:
+    """One cluster."""
+
+    def __init__(
+        self, connection: KafkaConnection, side: Side, *, settled_within_ms: int = SETTLED_WITHIN_MS
+    ) -> None:
+        """`side` is what errors call it."""
+        self._connection = connection
+        self._side = side
+        self._settled_within_ms = settled_within_ms
+
+    async def cluster(self, topics: Sequence[str] | None) -> Cluster:
+        """These topics; None: all there are. Raises: …Unavailable, …Refused of its side, as all of these."""
+        with self._errors("Describe", "cluster"):
+            async with ClusterClient(self._connection) as client:
+                return await client.cluster(topics)
+
+    async def starts(self, partitions: Iterable[Part]) -> Mapping[Part, int]:
+        """First offsets."""
+        asked = [TopicPartition(*part) for part in partitions]
+        if not asked:
+            return {}
+        with self._errors("Describe", _named(asked)):
+            async with self._connection.consuming() as consumer:
+                found: dict[Part, int] = await consumer.beginning_offsets(asked)
+        return found
+
+    async def bounds(self, partitions: Iterable[Part], *, settle: bool) -> Mapping[Part, Bounds]:
+        """Beginnings and ends. With `settle` the end is the high watermark, and open transactions below it
+        are waited for; without, it is the last stable offset."""
+        asked = [TopicPartition(*part) for part in partitions]
+        if not asked:
+            return {}
+        with self._errors("Describe", _named(asked)):
+            async with self._connection.consuming() as consumer:
+                starts = await consumer.beginning_offsets(asked)
+                stable = await consumer.end_offsets(asked)
+                ends = await self._settled(consumer, asked) if settle else stable
+        compacted = await maybe_compacted(self._connection, {tp.topic for tp in asked})
+        return {tp: Bounds(starts[tp], stable[tp], ends[tp], compacted=tp.topic in compacted) for tp in asked}
+
+    async def _settled(self, consumer: Any, asked: Collection[TopicPartition]) -> Mapping[Part, int]:
+        """High watermarks, once no open transaction hides anything below them."""
+        async with self._connection.consuming(isolation_level="read_uncommitted") as uncommitted:
+            ends: Mapping[Part, int] = await uncommitted.end_offsets(asked)
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + self._settled_within_ms / 1000
+        while True:
+            stable = await consumer.end_offsets(asked)
+            hidden = [tp for tp in asked if stable[tp] < ends[tp]]
+            if not hidden:
+                return ends
+            if clock() >= deadline:
+                break
+            await asyncio.sleep(_LOOK_PAUSE_MS / 1000)
+        kind = SourceUnavailable if self._side == "source" else TargetUnavailable
+        tp = hidden[0]
+        raise kind(
+            f"connector {self._connection.name}: {tp.topic}/{tp.partition}: an open transaction has hidden"
+            f" what is beyond offset {stable[tp]} of {ends[tp]} for {self._settled_within_ms} ms: what is"
+            " missing cannot be told from what is hidden",
+            key=f"topic {tp.topic}",
+            limit=ends[tp],
+            found=stable[tp],
+        )
+
+    async def nexts(self, journal_topic: str) -> dict[str, int]:
+        """By stream, the first position that the target does not cover, as a journal topic has it."""
+        found = (await self.cluster([journal_topic])).topics.get(journal_topic)
+        if found is None:
+            return {}
+        snapshots = await JournalLog(self._connection).read(journal_topic, found.partitions, settled=False)
+        nexts: dict[str, int] = {}
+        # After a new cut two partitions may have a stream: the greatest next wins.
+        for snapshot in snapshots.values():
+            for identity, record in snapshot.streams("").items():
+                nexts[identity] = max(nexts.get(identity, 0), record.next)
+        return nexts
+
+    async def progress(self, group: str) -> dict[tuple[str, int], int]:
+        """By topic id and partition, below which offset the target covers everything, as a group has it."""
+        progress = Progress(self._connection, group, SystemClock())
+        try:
+            marks = await progress.marks()
+        finally:
+            await progress.close()
+        return {
+            (mark.topic_id, tp.partition): mark.offset
+            for tp, mark in marks.items()
+            if mark.kind is not Kind.FOREIGN
+        }
+
+    def _errors(self, operation: str, resource: str) -> AbstractContextManager[None]:
+        return explaining(self._connection.name, operation, resource, side=self._side)
+
+
+def _named(asked: Collection[TopicPartition]) -> str:
+    return f"topics {', '.join(sorted({tp.topic for tp in asked}))}"

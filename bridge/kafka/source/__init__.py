@@ -1,0 +1,1 @@
+"""Kafka as a source: reading partitions from where the target says, and committing how far it is settled."""

@@ -1,0 +1,91 @@
+"""What the log has just below a position: the checksum of the last message there, as the target keeps it.
+
+A marker, an aborted record or a hole may lie between that message and the position, but a hole may also be
+where compaction took that very message away. So a message further below counts only where nothing is
+compacted; where that cannot be told the answer is that nothing is known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import KafkaError
+from aiokafka.structs import TopicPartition
+
+from bridge.kafka.client.connection import KafkaConnection
+from bridge.kafka.records.decoding import Record, checksum_of
+from bridge.kafka.source.consumer import Reading
+
+#: How far below a position its last message is looked for.
+LOOK_BACK: Final = 64
+#: How long for; what has not come by then is not known.
+LOOK_BACK_TIMEOUT_MS: Final = 5_000
+_WAIT_MS: Final = 100
+
+
+async def last_checksums(
+    connection: KafkaConnection,
+    reading: Reading,
+    wanted: Mapping[TopicPartition, int],
+    starts: Mapping[TopicPartition, int],
+) -> dict[TopicPartition, int]:
+    """CRC-32 of the last message below each position; a partition of which nothing is known is left out.
+
+    Leaves `reading` assigned to these partitions: assign it anew.
+
+    Args:
+        connection: to ask for the topics' policies.
+        reading: reads them.
+        wanted: the position, by partition.
+        starts: first positions that there still are.
+
+    Raises: SourceUnavailable, SourceRefused.
+    """
+    from_ = {tp: max(starts[tp], position - LOOK_BACK) for tp, position in wanted.items()}
+    await reading.assign({tp: at for tp, at in from_.items() if at < wanted[tp]})
+    last = await _read_last(reading, wanted)
+    apart = {tp.topic for tp, record in last.items() if record.offset != wanted[tp] - 1}
+    unsure = await maybe_compacted(connection, apart) if apart else set()
+    return {
+        tp: checksum_of(record)
+        for tp, record in last.items()
+        if record.offset == wanted[tp] - 1 or tp.topic not in unsure
+    }
+
+
+async def _read_last(reading: Reading, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, Record]:
+    """The last record below each position, of the partitions that were read up to there."""
+    last: dict[TopicPartition, Record] = {}
+    reached: set[TopicPartition] = set()
+    try:
+        async with asyncio.timeout(LOOK_BACK_TIMEOUT_MS / 1000):
+            while reached < reading.partitions:
+                for tp, fetched in (await reading.fetch(_WAIT_MS)).items():
+                    for record in fetched.records:
+                        if record.offset < wanted[tp]:
+                            last[tp] = record
+                    if fetched.upto >= wanted[tp]:
+                        reached.add(tp)
+    except TimeoutError:
+        pass  # those that were not reached are not known
+    return {tp: record for tp, record in last.items() if tp in reached}
+
+
+async def maybe_compacted(connection: KafkaConnection, topics: Collection[str]) -> set[str]:
+    """Those that are compacted, and those that cannot be asked (no right to DescribeConfigs)."""
+    unsure = set(topics)
+    asked = [ConfigResource(ConfigResourceType.TOPIC, topic) for topic in topics]
+    try:
+        async with connection.administering() as admin:
+            answers = await admin.describe_configs(asked)
+        for answer in answers:
+            for error, _message, _kind, topic, entries in answer.resources:
+                policy = next((str(entry[1]) for entry in entries if entry[0] == "cleanup.policy"), "compact")
+                if not error and "compact" not in policy:
+                    unsure.discard(topic)
+    except (KafkaError, OSError):
+        return set(topics)
+    return unsure

@@ -1,0 +1,328 @@
+"""One consumer, and where it is: fetches what comes next of the partitions that were assigned to it by hand.
+
+What aiokafka's consumer does is not trusted where it could lose a record: the positions here move only with
+what was handed on, and after any error the consumer is set back to them. (`getmany` drops what it has drained
+from other partitions when one of them raises; a record too large for a fetch moves the position past it.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import structlog
+from aiokafka.errors import CorruptRecordException, KafkaError, OffsetOutOfRangeError, UnsupportedCodecError
+from aiokafka.structs import TopicPartition
+
+from bridge.errors import SourceUnavailable
+from bridge.kafka.client.connection import KafkaConnection
+from bridge.kafka.client.errors import explaining
+from bridge.kafka.client.fetch_limits import FETCH_MAX_WAIT_MS, fetch_options
+from bridge.kafka.records.decoding import Record
+from bridge.kafka.records.raw_records import RAW
+from bridge.kafka.source.stall_detection import Patience
+
+#: After a record could not be decoded partitions are read one by one for this long, to find it.
+CAREFUL_MS: Final = 5_000
+#: A partition is parked when the same position could not be decoded this often.
+PARK_AFTER: Final = 3
+#: Longest that leaders may take to say where logs begin and end; aiokafka waits for a leader much longer.
+BOUNDS_TIMEOUT_MS: Final = 15_000
+#: How long the question for a log's end may take before a silent consumer is given up anyway.
+ENDS_TIMEOUT_MS: Final = 5_000
+
+
+class OutOfRange(SourceUnavailable):
+    """The log has expired up to beyond what comes next, was cut back, or is another topic's by now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """What came of one partition: the records in ``[from_, upto)``; none where there are only markers."""
+
+    from_: int
+    upto: int
+    records: Sequence[Record] = ()
+
+
+@dataclass(slots=True)
+class _Watch:
+    """One partition, as far as it has been handed on."""
+
+    at: int
+    #: How often the record at `at` could not be decoded.
+    failures: int = 0
+    #: Why it stands still; empty: it does not.
+    parked: str = ""
+    #: Its owner does not want it now.
+    put_off: bool = False
+
+    @property
+    def at_rest(self) -> bool:
+        """Nothing is fetched of it."""
+        return bool(self.parked) or self.put_off
+
+
+@dataclass(slots=True, eq=False)
+class Reading:
+    """A consumer that can be replaced under those who read from it."""
+
+    connection: KafkaConnection
+    #: Largest batch, bytes; fetches are sized by it.
+    batch_bytes: int
+    _consumer: Any = None
+    #: What the consumer was made with.
+    _options: dict[str, Any] = field(default_factory=dict)
+    _watches: dict[TopicPartition, _Watch] = field(default_factory=dict)
+    _patience: Patience = field(default_factory=Patience)
+    #: Until then (seconds, monotonic) partitions are read one by one.
+    _careful_until: float = 0.0
+    #: Each partition is read up to the end that its leader named last; they are paused until the next fetch.
+    at_end: bool = False
+    _log: Any = field(default_factory=structlog.get_logger)
+
+    @property
+    def partitions(self) -> frozenset[TopicPartition]:
+        """Those that are read: assigned, neither parked nor put off."""
+        return frozenset(tp for tp, watch in self._watches.items() if not watch.at_rest)
+
+    @property
+    def parked(self) -> Sequence[str]:
+        """Partitions that stand still, each with the offset and why its record cannot be decoded."""
+        return [
+            f"{tp.topic}/{tp.partition} stands still at offset {watch.at}: {watch.parked}"
+            for tp, watch in self._watches.items()
+            if watch.parked
+        ]
+
+    async def assign(
+        self, positions: Mapping[TopicPartition, int], put_off: Collection[TopicPartition] = ()
+    ) -> None:
+        """Read these from here on, and nothing that was fetched before. Parked partitions are tried again.
+
+        Those that are `put_off` are assigned and not fetched.
+
+        Raises: SourceUnavailable, SourceRefused.
+        """
+        self._watches = {tp: _Watch(at, put_off=tp in put_off) for tp, at in positions.items()}
+        for tp, at in positions.items():
+            self._patience.begins(tp, at)
+        self._careful_until = 0.0
+        if positions and self._options != self._options_for(len(positions)):
+            await self._stop()
+        if positions and self._consumer is not None:
+            self._seek()
+        elif positions:
+            await self._start(len(positions))
+        else:
+            self._patience = Patience()
+            await self._stop()
+
+    def put_off(self, tps: Collection[TopicPartition]) -> None:
+        """Fetch no more of these until they are assigned anew; what was fetched and not taken is dropped."""
+        for tp in tps:
+            self._watches[tp].put_off = True
+            if self._consumer is not None:
+                self._consumer.pause(tp)
+
+    def _options_for(self, partitions: int) -> dict[str, Any]:
+        return fetch_options(self.batch_bytes, self.connection.consumer_options, partitions)
+
+    async def _start(self, partitions: int) -> None:
+        """A consumer where there is none, for whatever purpose: it reads on where the one before was."""
+        if self._consumer is not None:
+            return
+        options = self._options_for(partitions)
+        with explaining(self.connection.name, "Read", "cluster"):
+            self._consumer = await self.connection.started_consumer(**options, **RAW)
+        self._options = options
+        if self._watches:
+            self._seek()
+
+    def _seek(self) -> None:
+        """A new assignment: what is on its way for an older one is dropped by aiokafka."""
+        self._consumer.assign(list(self._watches))  # and nothing is paused any more
+        self.at_end = False
+        for tp, watch in self._watches.items():
+            self._consumer.seek(tp, watch.at)
+            if watch.at_rest:
+                self._consumer.pause(tp)
+
+    # -- fetching --------------------------------------------------------------------------------------
+
+    async def fetch(self, wait_ms: int) -> dict[TopicPartition, Fetched]:
+        """What has come of all partitions; waits at most `wait_ms`. Cancelled, it has taken nothing.
+
+        Raises: OutOfRange, SourceUnavailable, SourceRefused.
+        """
+        if not self._watches:
+            await asyncio.sleep(wait_ms / 1000)
+            return {}
+        began = time.monotonic()
+        try:
+            await self._start(len(self._watches))  # the one who replaced the consumer may have been cancelled
+            self._resume()
+            if began < self._careful_until:
+                return await self._fetch_carefully(wait_ms)
+            try:
+                records = await self._consumer.getmany(timeout_ms=wait_ms)
+            except Exception as error:  # noqa: BLE001 - whatever decoding raises
+                self._seek()
+                self._pass_on(error)
+                self._careful_until = time.monotonic() + CAREFUL_MS / 1000
+                return {}
+            found = await self._moved(records)
+            self._pause_at_end()
+            return found
+        finally:
+            self._patience.waited_ms += (time.monotonic() - began) * 1000
+
+    def _pause_at_end(self) -> None:
+        """Have nothing fetched ahead where there was no more: the next call is to bring all that comes."""
+        ends = {tp: self.end(tp) for tp in self.partitions}
+        self.at_end = all(end is not None and end <= self._watches[tp].at for tp, end in ends.items())
+        if self.at_end:
+            self._consumer.pause(*ends)
+
+    def _resume(self) -> None:
+        if self.at_end:
+            self.at_end = False
+            self._consumer.resume(*self.partitions)
+
+    async def _moved(self, records: Mapping[TopicPartition, list[Any]]) -> dict[TopicPartition, Fetched]:
+        """What was taken, with the consumer's next read offset as its end. Does not suspend."""
+        found: dict[TopicPartition, Fetched] = {}
+        for tp, watch in self._watches.items():
+            if watch.at_rest:
+                continue
+            position = await self._consumer.position(tp)
+            if position > watch.at:
+                found[tp] = Fetched(watch.at, position, records.get(tp, ()))
+                watch.at, watch.failures = position, 0
+                self._patience.moved(tp)
+        return found
+
+    def _pass_on(self, error: Exception) -> None:
+        """Raise what is not about one record. Raises: OutOfRange, SourceUnavailable, SourceRefused."""
+        if isinstance(error, OffsetOutOfRangeError):
+            raise OutOfRange(f"the log no longer has what comes next: {error}") from error
+        if isinstance(error, KafkaError) and not isinstance(
+            error, CorruptRecordException | UnsupportedCodecError
+        ):
+            topics = ", ".join(sorted({tp.topic for tp in self._watches}))
+            with explaining(self.connection.name, "Read", f"topics {topics}"):
+                raise error
+
+    async def _fetch_carefully(self, wait_ms: int) -> dict[TopicPartition, Fetched]:
+        """Record by record, so that whatever cannot be decoded shows where it is."""
+        deadline = time.monotonic() + wait_ms / 1000
+        while True:
+            records = {tp: await self._one_by_one(tp) for tp, w in self._watches.items() if not w.at_rest}
+            found = await self._moved(records)
+            if found or time.monotonic() >= deadline:
+                return found
+            await asyncio.sleep(FETCH_MAX_WAIT_MS / 1000)
+
+    async def _one_by_one(self, tp: TopicPartition) -> list[Any]:
+        records: list[Any] = []
+        try:
+            while one := await self._consumer.getmany(tp, max_records=1):
+                records += one[tp]
+        except Exception as error:  # noqa: BLE001 - whatever decoding raises
+            if not records:
+                self._failed(tp, error)
+        return records
+
+    def _failed(self, tp: TopicPartition, error: Exception) -> None:
+        """The next record of a partition cannot be decoded: try again, and at last park the partition."""
+        self._pass_on(error)
+        watch = self._watches[tp]
+        watch.failures += 1
+        self._consumer.seek(tp, watch.at)
+        if watch.failures < PARK_AFTER:
+            self._careful_until = time.monotonic() + CAREFUL_MS / 1000
+            return
+        watch.parked = repr(error)
+        self._consumer.pause(tp)
+        self._careful_until = 0.0
+        self._log.error(
+            "partition-parked", topic=tp.topic, partition=tp.partition, offset=watch.at, reason=watch.parked
+        )
+
+    # -- ends ------------------------------------------------------------------------------------------
+
+    async def bounds(
+        self, tps: Sequence[TopicPartition]
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+        """Log starts, and last stable offsets (what read_committed can read up to).
+
+        Raises: SourceUnavailable: also where one has no leader for `BOUNDS_TIMEOUT_MS`. SourceRefused.
+        """
+        if not tps:
+            return {}, {}
+        await self._start(len(tps))
+        with explaining(self.connection.name, "Describe", f"topics {sorted({tp.topic for tp in tps})}"):
+            async with asyncio.timeout(BOUNDS_TIMEOUT_MS / 1000):
+                return await self._consumer.beginning_offsets(tps), await self._consumer.end_offsets(tps)
+
+    def end(self, tp: TopicPartition) -> int | None:
+        """The last stable offset as the last fetch had it; None: nothing was fetched yet."""
+        if self._consumer is None or tp not in self._watches:
+            return None
+        found: int | None = self._consumer.last_stable_offset(tp)
+        return found
+
+    def high_watermark(self, tp: TopicPartition) -> int | None:
+        """As the last fetch had it: beyond `end` while a transaction is open; None: nothing was fetched."""
+        if self._consumer is None or tp not in self._watches:
+            return None
+        found: int | None = self._consumer.highwater(tp)
+        return found
+
+    async def heal(self, there: Collection[TopicPartition]) -> None:
+        """Replace a consumer that brings nothing although there is something (docs/kafka-traps.md 10).
+
+        Only partitions that are `there`, with a leader, are asked for: of others nothing can come, and
+        nobody answers, which would hold up all that is read.
+
+        Raises: SourceUnavailable, SourceRefused.
+        """
+        silent = self._patience.run_out(sorted(self.partitions.intersection(there)))
+        stuck = await self._stuck(silent) if silent else []
+        if stuck:
+            self._log.warning(
+                "consumer-replaced",
+                reason="nothing came although there is something to read",
+                partitions={f"{tp.topic}/{tp.partition}": self._watches[tp].at for tp in stuck},
+            )
+            self._patience = Patience()
+            for tp, watch in self._watches.items():
+                self._patience.begins(tp, watch.at)
+            await self._stop()
+            await self._start(len(self._watches))
+
+    async def _stuck(self, silent: Sequence[TopicPartition]) -> Sequence[TopicPartition]:
+        try:
+            async with asyncio.timeout(ENDS_TIMEOUT_MS / 1000):
+                ends = await self._consumer.end_offsets(silent)
+        except (KafkaError, TimeoutError):
+            return silent
+        return self._patience.stuck({tp: self._watches[tp].at for tp in silent}, ends)
+
+    async def _stop(self) -> None:
+        consumer, self._consumer = self._consumer, None
+        if consumer is None:
+            return
+        stopping = asyncio.ensure_future(consumer.stop())
+        try:
+            await asyncio.shield(stopping)
+        finally:
+            await stopping  # also when cancelled: no connection is left open
+
+    async def close(self) -> None:
+        """Let go of the consumer."""
+        self._watches = {}
+        await self._stop()

@@ -1,0 +1,318 @@
+"""The open streams of a lane: what is fetched counts when its leader vouches for it; what is new shows."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import structlog
+from aiokafka.structs import TopicPartition
+
+from bridge.errors import BridgeError, SourceUnavailable
+from bridge.kafka.records.decoding import Rules
+from bridge.kafka.source.consumer import Fetched, OutOfRange, Reading
+from bridge.kafka.source.held_back import Held, HeldBack
+from bridge.kafka.source.missing_topics import MissingTopics
+from bridge.kafka.source.partitions import Found, Partitions
+from bridge.kafka.source.progress import Progress
+from bridge.kafka.source.stream_reader import Place
+from bridge.messages.batch import Batch
+from bridge.runtime.clock import Clock
+
+#: Metadata is asked for at least this often while reading (a re-created topic is noticed within 30 s).
+METADATA_INTERVAL_MS: Final = 5_000
+#: Leaders are asked at least this often, also while nothing comes: a source that has gone must show soon.
+WATCH_INTERVAL_MS: Final = 1_000
+#: Commits are renewed this often: brokers keep them for 7 days by default, and 1 minute at least.
+KEEP_INTERVAL_MS: Final = 30 * 60_000
+#: Reading looks up at least this often: markers at a log's end wake nobody.
+POLL_MS: Final = 250
+#: Longest that nothing is fetched at the log's end because a transaction runs: so long other streams wait for
+#: one of which a batch is held at the target.
+LINGER_MS: Final = 100
+
+
+@dataclass(slots=True, kw_only=True)
+class LaneReading:
+    """Reads the streams that were opened, until they end."""
+
+    partitions: Partitions
+    progress: Progress
+    reading: Reading
+    clock: Clock
+    held_back: HeldBack
+    missing: MissingTopics
+    bridge: str
+    #: Takes what was read for the delivery log alone; waits where that is behind. Raises: SourceUnavailable.
+    recovered: Callable[[Batch], Awaitable[None]]
+    #: Whether the target stores in transactions, one after the other: see `_linger`.
+    lingers: bool = False
+    #: By stream identity.
+    places: dict[str, Place] = field(default_factory=dict)
+    #: How batches are made; set when the streams are opened, for it needs the cluster's id.
+    rules: Rules | None = None
+    _by_partition: dict[TopicPartition, Place] = field(default_factory=dict)
+    _settled: asyncio.Event = field(default_factory=asyncio.Event)
+    #: What was fetched, and whether it counts is not known yet.
+    _unchecked: dict[TopicPartition, Fetched] = field(default_factory=dict)
+    #: Identities that were ever opened. One of these that comes back is no new stream to those above.
+    _known: set[str] = field(default_factory=set)
+    #: Identities of which nothing is read until they are opened again.
+    _put_off: set[str] = field(default_factory=set)
+    #: When metadata is due, and when commits are to be renewed, monotonic.
+    _look_at_ms: int = 0
+    _keep_at_ms: int = 0
+    #: When the leaders are to be asked although nothing has come, monotonic.
+    _watch_at_ms: int = 0
+    #: While nothing is read: ends of the partitions, and since when (ms, wall) one was seen behind its end.
+    _ends: dict[TopicPartition, int] = field(default_factory=dict)
+    _behind_since_ms: int | None = None
+    #: As it was when reading ended.
+    _last_lag: tuple[int, int | None] = (0, None)
+    _log: Any = field(default_factory=structlog.get_logger)
+
+    async def go_on(self, opened: Mapping[str, Place], there: Collection[str]) -> None:
+        """Read these from where they are, and those that were open before and are still `there`.
+
+        What was fetched before does not count. Raises: SourceUnavailable, SourceRefused.
+        """
+        kept = {identity: place for identity, place in self.places.items() if identity in there}
+        self.places = {**kept, **opened}
+        self._known.update(opened)
+        self._last_lag = (0, None) if self.places else self._last_lag
+        self._put_off = (self._put_off - opened.keys()) & self.places.keys()
+        self._look_at_ms = self.clock.monotonic_ms() + METADATA_INTERVAL_MS
+        self._ends = {}
+        await self._assign()
+
+    async def _assign(self) -> None:
+        self._by_partition = {place.found.tp: place for place in self.places.values()}
+        self._unchecked = {}
+        positions = {tp: place.at for tp, place in self._by_partition.items()}
+        await self.reading.assign(positions, [self.places[one].found.tp for one in self._put_off])
+
+    def put_off(self, streams: Collection[str]) -> None:
+        """Read no more of these until they are opened again; what was read and not handed out is dropped."""
+        places = [self.places[identity] for identity in streams if identity in self.places]
+        self._put_off.update(place.found.stream.identity for place in places)
+        for place in places:
+            place.drop_ready()
+            self._unchecked.pop(place.found.tp, None)
+        self.reading.put_off([place.found.tp for place in places])
+
+    async def read(self) -> list[Batch]:
+        """The next batches, at most one a stream, the oldest first; waits until there is one.
+
+        Empty: there are new streams.
+
+        Raises: SourceUnavailable: a leader has changed, or cannot be reached. SourceRefused.
+        """
+        while True:
+            await self._tell_recovered()
+            if self.clock.monotonic_ms() >= self._look_at_ms and await self._look():
+                return []
+            ready = (place.next_batch() for place in self._by_partition.values())
+            batches = [batch for batch in ready if batch is not None]
+            if batches:
+                # A worker that dies after its first transaction, again and again, is to serve all partitions:
+                # of one that falls far behind, the others' IDs push those out that its next records repeat.
+                batches.sort(key=_oldest_ms)
+                if any(batch.count for batch in batches):
+                    self._behind_since_ms = None  # from here on the messages say how old they are
+                return batches
+            await self._linger()
+            await self._fetch()
+
+    async def _linger(self) -> None:
+        """At the log's end, wait until what was handed out is settled: at most `LINGER_MS`.
+
+        What comes while a transaction runs would only wait for it, message by message: one fetch has all.
+        """
+        if self.lingers and self.reading.at_end and not self._unchecked and self._is_unsettled():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LINGER_MS / 1000):
+                    while self._is_unsettled():
+                        self._settled.clear()
+                        await self._settled.wait()
+
+    def _is_unsettled(self) -> bool:
+        return any(
+            place.is_unsettled for identity, place in self.places.items() if identity not in self._put_off
+        )
+
+    def settle(self, place: Place, upto: int) -> None:
+        """The target covers everything below `upto` of one of the streams."""
+        place.settle(upto)
+        self._settled.set()
+
+    async def _tell_recovered(self) -> None:
+        for place in self._by_partition.values():
+            while (batch := place.next_recovered()) is not None:
+                await self.recovered(batch)
+
+    async def _fetch(self) -> None:
+        """Fetch, and take what the leaders vouch for. Cancelled in between, the next call goes on with it."""
+        if not self._unchecked:
+            try:
+                self._unchecked = await self.reading.fetch(POLL_MS)
+            except OutOfRange:
+                ended = await self.partitions.replaced([p.found for p in self.places.values()])
+                if not ended:
+                    raise
+                await self._end(ended)
+                return
+        if not self._unchecked and self.clock.monotonic_ms() < self._watch_at_ms:
+            return
+        asked = self._unchecked or self._by_partition
+        ended = await self.partitions.replaced([self._by_partition[tp].found for tp in asked])
+        self._watch_at_ms = self.clock.monotonic_ms() + WATCH_INTERVAL_MS
+        fetched, self._unchecked = self._unchecked, {}
+        assert self.rules is not None
+        for tp, more in fetched.items():
+            place = self._by_partition[tp]
+            if place.found.stream.identity not in ended:
+                place.take(self.rules, more)
+        if ended:
+            await self._end(ended)
+
+    async def _end(self, ended: Collection[str]) -> None:
+        """Let go of streams whose topic is another by now, and look for the one that has taken its place."""
+        for identity in ended:
+            place = self.places.pop(identity)
+            self._put_off.discard(identity)
+            self.progress.forget(place.found.tp)
+            self._log.warning("stream-ended", stream=identity, reason="the topic was deleted or re-created")
+        self._look_at_ms = 0
+        await self._assign()
+
+    def _keep_progress(self) -> None:
+        """Have old commits renewed: brokers forget those of a quiet partition (offsets.retention.minutes)."""
+        now_ms = self.clock.monotonic_ms()
+        if now_ms >= self._keep_at_ms:
+            self._keep_at_ms = now_ms + KEEP_INTERVAL_MS
+            self.progress.renew()
+
+    async def _look(self) -> bool:
+        """Look at metadata; end streams whose topic has been replaced; True: there are new ones.
+
+        Raises: SourceUnavailable: one that was open has come back, and is to be opened anew.
+        """
+        self._look_at_ms = self.clock.monotonic_ms() + METADATA_INTERVAL_MS
+        now = self.partitions.in_lane(await self.partitions.find())
+        self.missing.look(self.partitions.missing)
+        await self.reading.heal({found.tp for found in now.values()})
+        self._keep_progress()
+        await self._look_at_transactions()
+        at_place = {found.tp: identity for identity, found in now.items()}
+        ended = [
+            identity
+            for identity, place in self.places.items()
+            if at_place.get(place.found.tp, identity) != identity
+        ]
+        absent = [place.found for place in self.places.values() if place.found.tp not in at_place]
+        ended += await self._deleted(absent)
+        if ended:
+            await self._end(ended)
+            self._look_at_ms = self.clock.monotonic_ms() + METADATA_INTERVAL_MS
+        new = now.keys() - self.places.keys()
+        if back := sorted(new & self._known - set(ended)):
+            raise SourceUnavailable(f"{', '.join(back)}: there again", key=back[0])
+        return bool(new - self._known)
+
+    async def _look_at_transactions(self) -> None:
+        """Say where open transactions have held back what comes next for too long, and where they ended.
+
+        By what the last fetches said: leaders are asked for the producers of those that are told of.
+        """
+        seen: dict[TopicPartition, tuple[int, int]] = {}
+        for tp in self.reading.partitions & self._by_partition.keys():
+            stable, high = self.reading.end(tp), self.reading.high_watermark(tp)
+            if stable is not None and high is not None and self._by_partition[tp].at >= stable:
+                seen[tp] = stable, high
+        now_ms, wall_ms = self.clock.monotonic_ms(), self.clock.wall_ms()
+        due, ended = self.held_back.look(seen, self._by_partition.keys(), now_ms, wall_ms)
+        for held in due:
+            with contextlib.suppress(BridgeError):
+                held.producers = await self.partitions.open_from(
+                    self._by_partition[held.tp].found, held.stable
+                )
+            keys = {**_told(held), "bridge": self.bridge}
+            self._log.warning("open-transaction", **keys, producers=held.producers, reason=str(held))
+        for held in ended:
+            self._log.info("open-transaction-ended", **_told(held), bridge=self.bridge)
+
+    async def _deleted(self, absent: Collection[Found]) -> list[str]:
+        """Those of which their leader says that there is no such topic: the client would ask for it for ever.
+
+        That nobody leads a partition now says nothing.
+        """
+        if not absent:
+            return []
+        try:
+            return sorted(await self.partitions.replaced(absent))
+        except SourceUnavailable:
+            return []
+
+    def lag(self) -> tuple[int, int | None]:
+        """Positions behind, and when the oldest that was handed out and is not settled was stored, ms.
+
+        Up to the high watermark: what an open transaction holds back waits too, for as long as that does.
+        While nothing is open: as it was last.
+        """
+        if not self._by_partition:
+            return self._last_lag
+        behind = 0
+        oldest: int | None = None
+        for tp, place in self._by_partition.items():
+            high = self.reading.high_watermark(tp) or 0
+            end = max(place.at, place.settled, high, self._ends.get(tp, 0))
+            behind += end - place.settled
+            since = place.oldest_ms
+            if since is not None and (oldest is None or since < oldest):
+                oldest = since
+        if behind and oldest is None:
+            return behind, self._behind_since_ms or self.held_back.since_wall_ms
+        return behind, oldest
+
+    async def look_at_ends(self, there: Iterable[Found]) -> None:
+        """For `lag` while nothing is read because the target is away: a client fetches only what is taken.
+
+        Only partitions that are `there`, with a leader: nobody answers for others, which would hold up all.
+
+        Raises: SourceUnavailable, SourceRefused.
+        """
+        now_ms = self.clock.monotonic_ms()
+        asked = [found for found in there if found.tp in self._by_partition]
+        if not asked or now_ms < self._watch_at_ms:
+            return
+        self._watch_at_ms = now_ms + WATCH_INTERVAL_MS
+        self._ends = {**self._ends, **await self.partitions.high_watermarks(asked)}
+        if not self.lag()[0]:
+            self._behind_since_ms = None
+        elif self._behind_since_ms is None:
+            self._behind_since_ms = self.clock.wall_ms()
+
+    def clear(self) -> None:
+        """Nothing is open any more."""
+        self._last_lag = self.lag()
+        self.places, self._by_partition, self._unchecked = {}, {}, {}
+        self._put_off.clear()
+
+
+def _told(held: Held) -> dict[str, Any]:
+    """The keys of an event about it."""
+    return {
+        "topic": held.tp.topic,
+        "partition": held.tp.partition,
+        "last_stable_offset": held.stable,
+        "high_watermark": held.high,
+        "since_ms": held.since_wall_ms,
+    }
+
+
+def _oldest_ms(batch: Batch) -> int:
+    """When its first message was stored; coverage alone waits for nothing."""
+    return batch.events[0]

@@ -1,0 +1,248 @@
+"""Opening a lane's streams: where each begins, checked against its leader before anything is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal
+
+import structlog
+from aiokafka.structs import TopicPartition
+
+from bridge.errors import SourceUnavailable
+from bridge.kafka.client.connection import KafkaConnection
+from bridge.kafka.source.checksums import last_checksums
+from bridge.kafka.source.consumer import Reading
+from bridge.kafka.source.partitions import Found, Partitions
+from bridge.kafka.source.progress import Kind, Mark, Progress, tell_of_a_start
+from bridge.kafka.source.start_positions import GapPolicy, Log, Start, find_start, run_epoch
+from bridge.kafka.source.stream_reader import Place
+from bridge.relay.gaps import Gaps
+from bridge.relay.ports import StreamState
+
+StartPosition = Literal["earliest", "latest"]
+
+Marks = Mapping[TopicPartition, Mark]
+
+#: Positions of one stream that are read again for the delivery log. It may lack what was confirmed in the
+#: last second before a crash; much more where the group could not be committed for long.
+MOST_RECOVERED: Final = 1_000_000
+#: Partitions whose ends are asked for in one request.
+BOUNDS_AT_ONCE: Final = 1_000
+_NO_RECORD: Final[Mapping[str, StreamState]] = {}
+
+
+@dataclass(slots=True, kw_only=True)
+class Opening:
+    """What it takes to open streams; `places` may be called any number of times."""
+
+    connection: KafkaConnection
+    partitions: Partitions
+    progress: Progress
+    reading: Reading
+    start_position: StartPosition
+    gap_policy: GapPolicy
+    gaps: Gaps
+    #: Whether the sent side has a delivery log.
+    has_log: bool
+    #: Whether it is settled that this is not, or no longer, the bridge's first start ever.
+    started: bool = False
+    #: What was committed when streams were opened last.
+    _committed: Marks = field(default_factory=dict)
+
+    async def places(
+        self,
+        resume: Mapping[str, StreamState],
+        found: Mapping[str, Found],
+        everything: Sequence[Found],
+        record: Mapping[str, StreamState] = _NO_RECORD,
+    ) -> dict[str, Place]:
+        """Where to read each stream; what is gone and covered is counted in `gaps`.
+
+        Leaves `reading` assigned to something else: assign it anew.
+
+        Args:
+            resume: the target's word.
+            found: by identity, the streams' partitions.
+            everything: all partitions of the bridge, of every lane.
+            record: the target's word on the first start's own stream, where this lane asked for it.
+
+        Raises:
+            SourceGap, Diverged: see `bridge.kafka.source.start_positions`. SourceUnavailable, SourceRefused.
+        """
+        await self._confirm(found)
+        marks = self._committed = await self._marks({**resume, **record}, everything)
+        logs = await self._logs(resume, found)
+        await self._confirm(found)
+        starts: dict[str, Start] = {}
+        for identity, state in resume.items():
+            one = found[identity]
+            mark = _mark_of(one, marks)
+            log, number = logs[identity], one.tp.partition
+            at = 0 if mark is None else log.start if mark.kind is Kind.UNSEEN else mark.offset
+            starts[identity] = find_start(one.stream, number, state, at, log, self.gap_policy)
+        for identity, start in starts.items():
+            self.gaps.passed(identity, start.begins, start.at)
+        places = {
+            identity: _place(found[identity], start, resume[identity]) for identity, start in starts.items()
+        }
+        if self.has_log:
+            await self._prepare_log(places, resume, logs, starts)
+        return places
+
+    async def _prepare_log(
+        self,
+        places: Mapping[str, Place],
+        resume: Mapping[str, StreamState],
+        logs: Mapping[str, Log],
+        starts: Mapping[str, Start],
+    ) -> None:
+        """Have read again what was sent and may not be in the log; mark where that of a new stream begins.
+
+        Without a mark it is not known what is in the log: then nothing is read again.
+        """
+        begins: dict[TopicPartition, Mark] = {}
+        for identity, place in places.items():
+            topic_id = place.found.topic_id
+            marks = (self._committed.get(place.found.tp), self.progress.settled(place.found.tp))
+            known = [
+                mark.offset
+                for mark in marks
+                if mark is not None and mark.topic_id == topic_id and mark.kind is not Kind.UNSEEN
+            ]
+            upto = resume[identity].next
+            if upto is None:
+                if not known:
+                    begins[place.found.tp] = Mark(starts[identity].begins, Kind.START, topic_id)
+            elif known and max(known) < upto:
+                self._recover(place, max(known), upto, logs[identity].start)
+        if begins:
+            await self.progress.settle_now(begins)
+
+    def _recover(self, place: Place, known: int, upto: int, log_start: int) -> None:
+        first = max(known, log_start, upto - MOST_RECOVERED)
+        if first > known:
+            gap = {"stream": place.found.stream.identity, "first": known, "end": min(first, upto)}
+            structlog.get_logger().warning("delivery-log-gap", bridge=self.gaps.bridge, **gap)
+        if first < upto:
+            place.recover(first, upto)
+
+    def told(
+        self, places: Mapping[str, Place], resume: Mapping[str, StreamState], store: str
+    ) -> tuple[Marks, Marks]:
+        """What the target's word at this opening settles beyond what is committed: receipts may be lost.
+
+        And what is committed, and holds.
+        """
+        found: dict[TopicPartition, Mark] = {}
+        held: dict[TopicPartition, Mark] = {}
+        for identity, place in places.items():
+            upto, known = resume[identity].next, self._committed.get(place.found.tp)
+            if upto is None or place.recovers:
+                continue  # committed when its lines are on disk
+            mark = Mark(upto, Kind.SETTLED, place.found.topic_id, store)
+            same = known is not None and replace(known, offset=upto) == mark
+            if known is None or not same or known.offset < upto:
+                found[place.found.tp] = mark
+            else:
+                held[place.found.tp] = known
+        return found, held
+
+    async def _confirm(self, found: Mapping[str, Found]) -> None:
+        """That the leaders still say what `found` does."""
+        gone = await self.partitions.replaced(found.values())
+        if gone:
+            raise SourceUnavailable(f"re-created or deleted while it was opened: {', '.join(sorted(gone))}")
+
+    # -- marks -----------------------------------------------------------------------------------------
+
+    async def _marks(self, resume: Mapping[str, StreamState], everything: Sequence[Found]) -> Marks:
+        """What is committed; at the first start ever it is made here, for all lanes in one request.
+
+        So what comes later has no mark and begins at 0, in whatever lane. The progress group alone cannot
+        tell a first start: it is empty under a new name too, after its retention, when all topics were
+        deleted, and where none was found; then the target tells (`bridge.kafka.source.first_start`). Nor can
+        a lane to which the target says nothing: it leaves that to the others.
+        """
+        marks: Marks = await self.progress.marks()
+        known = any(state.next is not None or state.has_run for state in resume.values())
+        if not self.started and resume and not known and not tell_of_a_start(marks.values()):
+            marks = await self._begun(marks, everything)
+        found_nothing = not everything and not self.partitions.leaderless
+        self.started = self.started or bool(resume) or found_nothing
+        return marks
+
+    async def _begun(self, marks: Marks, everything: Sequence[Found]) -> Marks:
+        """Marks for all that is there, where `start-position` says; a mark that is there already stays.
+
+        What expired before this is none of the bridge's business, and what expires from now on is.
+        """
+        new = [one for one in everything if _mark_of(one, marks) is None]
+        begins, ends = await self.bounds(new)
+        at = ends if self.start_position == "latest" else begins
+        made = {
+            tp: Mark(0, Kind.UNSEEN, topic_id)
+            for tp, topic_id in self.partitions.leaderless.items()
+            if tp not in marks or marks[tp].topic_id != topic_id
+        }
+        made |= {one.tp: Mark(max(begins[one.tp], at[one.tp]), Kind.START, one.topic_id) for one in new}
+        there = self.partitions.leaderless.keys() | {one.tp for one in everything}
+        made = {tp: replace(made.get(tp) or marks[tp], of=len(there)) for tp in there}
+        if made:
+            await self.progress.commit(made)
+        return {**marks, **made}
+
+    # -- logs ------------------------------------------------------------------------------------------
+
+    async def _logs(self, resume: Mapping[str, StreamState], found: Mapping[str, Found]) -> dict[str, Log]:
+        opened = [found[identity] for identity in resume]
+        begins, _ = await self.bounds(opened)
+        ends = await self.partitions.epoch_ends({one.tp: (one.leader, one.epoch) for one in opened})
+        logs = {
+            one.stream.identity: Log(begins[one.tp], max(begins[one.tp], ends[one.tp]), one.epoch)
+            for one in opened
+        }
+        asked: dict[TopicPartition, tuple[int, int]] = {}
+        wanted: dict[TopicPartition, int] = {}
+        for identity, state in resume.items():
+            one, log, epoch = found[identity], logs[identity], run_epoch(state)
+            if epoch is not None and epoch < one.epoch:
+                asked[one.tp] = (one.leader, epoch)
+            if state.checksum and state.next is not None and log.start < state.next <= log.end:
+                wanted[one.tp] = state.next
+        run_ends = await self.partitions.epoch_ends(asked)
+        checksums = await last_checksums(self.connection, self.reading, wanted, begins) if wanted else {}
+        for one in opened:
+            run_end = run_ends.get(one.tp, -1)
+            logs[one.stream.identity] = replace(
+                logs[one.stream.identity],
+                run_end=run_end if run_end >= 0 else None,
+                checksum=checksums.get(one.tp, 0),
+            )
+        return logs
+
+    async def bounds(
+        self, found: Sequence[Found]
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+        """Log starts and last stable offsets. Raises: SourceUnavailable, SourceRefused."""
+        begins: dict[TopicPartition, int] = {}
+        ends: dict[TopicPartition, int] = {}
+        for start in range(0, len(found), BOUNDS_AT_ONCE):
+            more = await self.reading.bounds([one.tp for one in found[start : start + BOUNDS_AT_ONCE]])
+            begins.update(more[0])
+            ends.update(more[1])
+        return begins, ends
+
+
+def _mark_of(one: Found, marks: Marks) -> Mark | None:
+    """What is committed of this very partition; None: nothing, or it speaks of another topic of that name."""
+    mark = marks.get(one.tp)
+    return mark if mark is not None and mark.topic_id == one.topic_id else None
+
+
+def _place(found: Found, start: Start, state: StreamState) -> Place:
+    checksum = 0 if start.skipped else state.checksum
+    place = Place(found, start.at, checksum, settled=start.at)
+    if start.coverage is not None:
+        place.begin(start.coverage)
+    return place

@@ -1,0 +1,244 @@
+"""Which partitions a lane reads, and whether they are still what they were when they were opened.
+
+aiokafka fetches by a topic's *name*. So what was fetched counts only when the partition's leader says
+afterwards that topic id and leader epoch are the ones that were verified at the opening: a topic re-created
+meanwhile, or a log cut back by an election, shows in them before its first record can be fetched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from aiokafka.errors import for_code
+from aiokafka.structs import TopicPartition
+
+from bridge.errors import SourceRefused, SourceUnavailable
+from bridge.kafka.client.connection import KafkaConnection
+from bridge.kafka.client.errors import explaining
+from bridge.kafka.client.metadata import Cluster, ClusterClient
+from bridge.kafka.records.identity import lane_of, stream_identity
+from bridge.relay.ports import Stream
+
+T = TypeVar("T")
+
+#: What a broker says that has none: all its streams would have one identity.
+NO_TOPIC_ID: Final = "00000000-0000-0000-0000-000000000000"
+#: Requests that are on their way at a time.
+REQUESTS_AT_ONCE: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One partition that the bridge reads, as metadata shows it."""
+
+    stream: Stream
+    tp: TopicPartition
+    topic_id: str
+    #: Node id.
+    leader: int
+    epoch: int
+
+
+class Partitions:
+    """Asks the cluster about the partitions of one lane."""
+
+    def __init__(
+        self,
+        connection: KafkaConnection,
+        *,
+        selects: Callable[[str], bool],
+        forward: Callable[[str], str],
+        lane: int,
+        lanes: int,
+        names: Sequence[str] = (),
+        names_only: bool = False,
+    ) -> None:
+        """`names`: topics that are named outright, for which a right that is missing must be said.
+
+        `names_only`: there are no others, so no others are asked for.
+        """
+        self._connection = connection
+        self._names = list(names)
+        self._names_only = names_only
+        self._client = ClusterClient(connection)
+        self._selects = selects
+        self._forward = forward
+        self._lane = lane
+        self._lanes = lanes
+        #: Of the source, as stream and store identities have it; known once the cluster has answered.
+        self.cluster = ""
+        #: Of the selected topics, as `find` saw them last: partitions that no broker leads, with topic ids.
+        self.leaderless: Mapping[TopicPartition, str] = {}
+        #: Topics that are named outright and that there are not, as `find` saw it last.
+        self.missing: Sequence[str] = ()
+
+    async def find(self) -> list[Found]:
+        """Every partition of every selected topic that has a leader, whatever its lane.
+
+        Raises: SourceUnavailable, SourceRefused.
+        """
+        cluster = await self._ask(self._names if self._names_only else None, None)
+        absent = [name for name in self._names if name not in cluster.topics]
+        by_name = cluster if self._names_only or not absent else await self._ask(absent, None)
+        self._check_rights(by_name)
+        self.cluster = self._connection.identity or cluster.id
+        self.missing = [name for name in absent if name not in by_name.topics]
+        found: list[Found] = []
+        leaderless: dict[TopicPartition, str] = {}
+        for name, topic in sorted(cluster.topics.items()):
+            if not self._selects(name):
+                continue
+            if topic.id == NO_TOPIC_ID and topic.partitions:
+                raise SourceRefused(
+                    f"connector {self._connection.name}: topic {name} has no topic id, by which streams are "
+                    "told apart: core bridge needs Kafka 2.8 or later, with its metadata.version",
+                    key=f"topic {name}",
+                )
+            target = self._forward(name)
+            for number, partition in sorted(topic.partitions.items()):
+                tp = TopicPartition(name, number)
+                if partition.leader < 0:
+                    leaderless[tp] = topic.id
+                    continue  # nobody can say anything about it now
+                identity = stream_identity(self.cluster, topic.id, number)
+                stream = Stream(identity, name, target, str(partition.leader_epoch), len(topic.partitions))
+                found.append(Found(stream, tp, topic.id, partition.leader, partition.leader_epoch))
+        self.leaderless = leaderless
+        return found
+
+    def _check_rights(self, by_name: Cluster) -> None:
+        """Topics that may not be described are left out where all are asked for; by name, Kafka says so.
+
+        Raises: SourceUnavailable, SourceRefused.
+        """
+        for name in self._names:
+            if name in by_name.topics and (error := by_name.topics[name].error):
+                with explaining(self._connection.name, "Describe", f"topic {name}"):
+                    raise for_code(error)
+
+    def in_lane(self, found: Iterable[Found]) -> dict[str, Found]:
+        """Those of this lane, by stream identity."""
+        return {
+            one.stream.identity: one
+            for one in found
+            if lane_of(one.tp.topic, one.tp.partition, self._lanes) == self._lane
+        }
+
+    async def replaced(self, opened: Collection[Found]) -> set[str]:
+        """Ask the leaders of `opened` whether all is as it was; answers the identities of ended streams.
+
+        Raises:
+            SourceUnavailable: another leader or epoch: what was fetched may have been cut back since.
+        """
+        by_leader: dict[int, list[Found]] = defaultdict(list)
+        for one in opened:
+            by_leader[one.leader].append(one)
+        ended = await _together(self._ended(leader, there) for leader, there in by_leader.items())
+        return set().union(*ended)
+
+    async def _ended(self, leader: int, opened: Sequence[Found]) -> set[str]:
+        cluster = await self._ask(sorted({one.tp.topic for one in opened}), leader)
+        return {one.stream.identity for one in opened if _is_replaced(one, cluster)}
+
+    async def high_watermarks(self, opened: Collection[Found]) -> dict[TopicPartition, int]:
+        """In one request a leader; without those of which it is not known now.
+
+        Raises: SourceUnavailable, SourceRefused.
+        """
+        by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
+        for one in opened:
+            by_leader[one.leader].append(one.tp)
+        answers = await _together(self._high_watermarks(*each) for each in by_leader.items())
+        return {tp: high for answer in answers for tp, high in answer.items()}
+
+    async def _high_watermarks(self, leader: int, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        with explaining(self._connection.name, "Describe", f"topics {sorted({tp.topic for tp in tps})}"):
+            return await self._client.high_watermarks(tps, broker=leader)
+
+    async def open_from(self, one: Found, offset: int) -> list[tuple[int, int]]:
+        """Id and epoch of the producers whose open transaction begins at `offset`, the oldest open one's.
+
+        Raises: SourceUnavailable, SourceRefused: also where brokers are too old to say.
+        """
+        with explaining(self._connection.name, "Read", f"topic {one.tp.topic}"):
+            found = await self._client.producers(one.tp.topic, one.tp.partition, broker=one.leader)
+        return [(number, state.epoch) for number, state in found.items() if state.open_from == offset]
+
+    async def epoch_ends(self, asked: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, int]:
+        """By partition and (leader, epoch): one beyond what was written up to that epoch; -1: not known.
+
+        Raises: SourceUnavailable, SourceRefused.
+        """
+        ends = await _together(self._epoch_end(tp, *at) for tp, at in asked.items())
+        return dict(zip(asked, ends, strict=True))
+
+    async def _epoch_end(self, tp: TopicPartition, leader: int, epoch: int) -> int:
+        with explaining(self._connection.name, "Describe", f"topic {tp.topic}"):
+            return await self._client.epoch_end(tp.topic, tp.partition, epoch, broker=leader)
+
+    async def _ask(self, topics: list[str] | None, broker: int | None) -> Cluster:
+        """Metadata, of `broker` or any; asked twice, for a client's list of brokers grows old."""
+        resource = "cluster" if topics is None else f"topics {', '.join(topics)}"
+        for last in (False, True):
+            try:
+                with explaining(self._connection.name, "Describe", resource):
+                    await self._client.open()
+                    return await self._client.cluster(topics, broker=broker)
+            except SourceUnavailable:
+                await self._client.close()  # the next asks the brokers in the settings where the others are
+                if last:
+                    raise
+        raise AssertionError
+
+    async def close(self) -> None:
+        """Let go; what is asked next connects again."""
+        await self._client.close()
+
+
+async def _together(requests: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """The answers, in order; the first error ends all the others."""
+    limit = asyncio.Semaphore(REQUESTS_AT_ONCE)
+
+    async def limited(request: Coroutine[Any, Any, T]) -> T:
+        async with limit:
+            return await request
+
+    waiting = list(requests)
+    tasks = [asyncio.create_task(limited(request)) for request in waiting]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for request in waiting:
+            request.close()  # one that was cancelled before it had begun
+
+
+def _is_replaced(one: Found, cluster: Cluster) -> bool:
+    """Whether the topic has gone or is another. Raises: SourceUnavailable."""
+    topic = cluster.topics.get(one.tp.topic)
+    if topic is None:
+        return True
+    if topic.error:
+        raise SourceUnavailable(f"{_named(one)}: error {topic.error} in its metadata", key=one.tp.topic)
+    if topic.id != one.topic_id:
+        return True
+    now = topic.partitions.get(one.tp.partition)
+    if now is None or (now.leader, now.leader_epoch) != (one.leader, one.epoch):
+        found = "none" if now is None else f"{now.leader} (epoch {now.leader_epoch})"
+        raise SourceUnavailable(
+            f"{_named(one)}: the leader changed from {one.leader} (epoch {one.epoch}) to {found}",
+            key=one.tp.topic,
+            limit=one.epoch,
+            found=None if now is None else now.leader_epoch,
+        )
+    return False
+
+
+def _named(one: Found) -> str:
+    return f"topic {one.tp.topic} partition {one.tp.partition}"

@@ -1,0 +1,271 @@
+"""The progress group: what a bridge commits at its source, and what it believes of it later.
+
+Such a commit never decides where reading goes on where the target knows: that is the target's `next`. It
+frees space, serves monitoring, is the witness that a bridge has run before (design rule 1), and holds the
+marks at which the partitions begin that were there at the bridge's first start ever (`start-position`).
+
+The offset's metadata says what it is, as compact JSON: its kind, the topic's id (a re-created topic is
+another) and the target's store identity. An offset without it, as tools set them, is believed in nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+import structlog
+from aiokafka.client import AIOKafkaClient, ConnectionGroup, CoordinationType
+from aiokafka.errors import KafkaError, UnknownTopicOrPartitionError, for_code
+from aiokafka.protocol.commit import OffsetCommitRequest, OffsetFetchRequest
+from aiokafka.structs import TopicPartition
+
+from bridge.errors import BridgeError
+from bridge.kafka.client.connection import KafkaConnection
+from bridge.kafka.client.errors import explaining
+from bridge.runtime.clock import Clock
+from bridge.runtime.fault_injection import crash_point
+
+#: Settlements are committed at most this often.
+COMMIT_INTERVAL_MS: Final = 1_000
+#: How long to go on asking a coordinator that is not there yet: a cluster makes its first group's topic then.
+COORDINATOR_TIMEOUT_MS: Final = 15_000
+COORDINATOR_RETRY_MS: Final = 200
+#: How long a commit may take at closing: it frees space only.
+CLOSING_TIMEOUT_MS: Final = 3_000
+#: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR.
+_COORDINATOR_MOVES: Final = (14, 15, 16)
+#: Kinds that older versions wrote, as what they are read: where a stream began that was not at its mark.
+_FORMER: Final = {"lines": "start"}
+
+
+class Kind(Enum):
+    """What a committed offset means."""
+
+    #: The bridge begins here, and the delivery log of its sent side; nothing of it was sent yet.
+    START = "start"
+    #: It was there at the bridge's first start, and no broker led it: it begins where its log does when it is
+    #: seen. The offset says nothing.
+    UNSEEN = "unseen"
+    #: The target covers everything below.
+    SETTLED = "settled"
+    #: Not one of ours.
+    FOREIGN = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One committed offset and its metadata."""
+
+    offset: int
+    kind: Kind
+    topic_id: str = ""
+    #: Store identity of the target that covers what is settled.
+    store: str = ""
+    #: Of a bridge's first start ever: how many marks it made. 0: any other.
+    of: int = 0
+
+    def metadata(self) -> str:
+        """As it is committed."""
+        fields: dict[str, Any] = {
+            "v": 1,
+            "kind": self.kind.value,
+            "topic": self.topic_id,
+            "store": self.store,
+        }
+        if self.of:
+            fields["of"] = self.of
+        return json.dumps(fields, separators=(",", ":"))
+
+
+def read_mark(offset: int, metadata: str | None) -> Mark:
+    """A committed offset; FOREIGN where its metadata is not ours."""
+    try:
+        fields = json.loads(metadata or "")
+        if fields["v"] == 1:
+            kind = _FORMER.get(fields["kind"], fields["kind"])
+            topic_id, store, of = str(fields["topic"]), str(fields["store"]), int(fields.get("of", 0))
+            return Mark(offset, Kind(kind), topic_id, store, of)
+    except (ValueError, KeyError, TypeError):
+        pass  # whoever wrote it: it is not ours, and says nothing
+    return Mark(offset, Kind.FOREIGN)
+
+
+def tell_of_a_start(marks: Collection[Mark]) -> bool:
+    """Whether what a group has says that its bridge has run before.
+
+    Of a first start that was stopped on the way (a right was missing for one of the topics) only a part of
+    the marks may be there: that one is still to be made. Offsets that tools have set count: they are set for
+    a bridge that has run.
+    """
+    begun = [mark for mark in marks if mark.kind in (Kind.START, Kind.UNSEEN)]
+    made = Counter(mark.of for mark in begun)
+    return len(begun) < len(marks) or any(made[mark.of] >= mark.of for mark in begun)
+
+
+class Progress:
+    """Commits and reads the offsets of one group, whose members there are none of."""
+
+    def __init__(self, connection: KafkaConnection, group: str, clock: Clock) -> None:
+        self._connection = connection
+        self._group = group
+        self._clock = clock
+        self._client: AIOKafkaClient | None = None
+        #: One request at a time: an older commit must not overtake a newer one.
+        self._one = asyncio.Lock()
+        #: Settlements are committed one after the other too.
+        self._turn = asyncio.Lock()
+        #: What is settled and not committed.
+        self._waiting: dict[TopicPartition, Mark] = {}
+        #: What is settled, as far as this process knows; whether committed or not.
+        self._settled: dict[TopicPartition, Mark] = {}
+        self._committing: asyncio.Task[None] | None = None
+        self._last_commit_ms = -COMMIT_INTERVAL_MS
+        #: Whether the last commit failed, and was logged.
+        self._failing = False
+        self._log = structlog.get_logger().bind(group=group)
+
+    async def marks(self) -> dict[TopicPartition, Mark]:
+        """Every offset that is committed in the group. Raises: SourceUnavailable, SourceRefused."""
+        with explaining(self._connection.name, "Read", f"group {self._group}"):
+            answer = await self._send(OffsetFetchRequest(self._group, None))
+        return {
+            TopicPartition(topic, partition): read_mark(offset, metadata)
+            for topic, partitions in answer.topics
+            for partition, offset, metadata, _error in partitions
+            if offset >= 0
+        }
+
+    async def commit(self, marks: Mapping[TopicPartition, Mark]) -> None:
+        """All of them in one request. Raises: SourceUnavailable, SourceRefused."""
+        topics: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
+        for tp, mark in marks.items():
+            topics[tp.topic].append((tp.partition, mark.offset, mark.metadata()))
+        crash_point("kafka-source.before-commit")
+        with explaining(self._connection.name, "Read", f"group {self._group}"):
+            await self._send(OffsetCommitRequest(self._group, -1, "", -1, list(topics.items())))
+        crash_point("kafka-source.after-commit")
+
+    # -- settlements -----------------------------------------------------------------------------------
+
+    def settle(self, tp: TopicPartition, mark: Mark) -> None:
+        """Commit this soon: the first at once, then at most one request every `COMMIT_INTERVAL_MS`."""
+        self._waiting[tp] = self._settled[tp] = mark
+        self._begin()
+
+    def keep(self, marks: Mapping[TopicPartition, Mark]) -> None:
+        """These are settled and committed already: `renew` is to know them."""
+        self._settled.update(marks)
+
+    def settled(self, tp: TopicPartition) -> Mark | None:
+        """What is settled as far as this process knows; None: nothing."""
+        return self._settled.get(tp)
+
+    def renew(self) -> None:
+        """Commit again all that is settled, before the witness of a quiet bridge expires at the broker."""
+        self._waiting = self._settled | self._waiting
+        if self._waiting:
+            self._begin()
+
+    def _begin(self) -> None:
+        if self._committing is None or self._committing.done():
+            self._committing = asyncio.create_task(self._commit_in_time())
+
+    async def settle_now(self, marks: Mapping[TopicPartition, Mark]) -> None:
+        """Commit these, and what waits, before going on; a failure is logged, and tried again later."""
+        self._waiting.update(marks)
+        self._settled.update(marks)
+        await self._commit_waiting()
+
+    def forget(self, tp: TopicPartition) -> None:
+        """The topic has been re-created: what was settled of the old one is history."""
+        self._waiting.pop(tp, None)
+        self._settled.pop(tp, None)
+
+    async def _commit_in_time(self) -> None:
+        while self._waiting:
+            wait_ms = self._last_commit_ms + COMMIT_INTERVAL_MS - self._clock.monotonic_ms()
+            await asyncio.sleep(max(0, wait_ms) / 1000)
+            await self._commit_waiting()
+
+    async def _commit_waiting(self) -> None:
+        """A failure frees no space for a while, and is logged once; the next settlement tries again."""
+        async with self._turn:
+            marks, self._waiting = self._waiting, {}
+            self._last_commit_ms = self._clock.monotonic_ms()
+            if not marks:
+                return
+            committed = False
+            try:
+                await self.commit(marks)
+                committed = True
+            except BridgeError as error:
+                # A topic that is gone has nothing to remember, and all the others have been committed.
+                committed = isinstance(error.__cause__, UnknownTopicOrPartitionError)
+                if not committed and not self._failing:
+                    self._log.warning("progress-not-committed", reason=error.detail)
+            finally:
+                self._failing = not committed
+                if not committed:  # also when cancelled
+                    self._waiting = marks | self._waiting
+
+    async def close(self) -> None:
+        """Commit what waits, if that is quick, and let go."""
+        task, self._committing = self._committing, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        try:
+            async with asyncio.timeout(CLOSING_TIMEOUT_MS / 1000):
+                await self._commit_waiting()
+        except TimeoutError:
+            self._log.warning("progress-not-committed", reason="no answer while closing")
+        finally:
+            self._waiting.clear()
+            self._settled.clear()
+            await self._disconnect()
+
+    # -- requests --------------------------------------------------------------------------------------
+
+    async def _send(self, request: Any) -> Any:
+        """The coordinator's answer, once there is one without an error. Raises: KafkaError."""
+        async with self._one:
+            deadline = self._clock.monotonic_ms() + COORDINATOR_TIMEOUT_MS
+            while True:
+                try:
+                    answer = await self._ask(request)
+                    _raise_error(answer)
+                    return answer
+                except KafkaError as error:
+                    await self._disconnect()
+                    moves = getattr(error, "errno", None) in _COORDINATOR_MOVES
+                    if not moves or self._clock.monotonic_ms() >= deadline:
+                        raise
+                await asyncio.sleep(COORDINATOR_RETRY_MS / 1000)
+
+    async def _ask(self, request: Any) -> Any:
+        if self._client is None:
+            self._client = await self._connection.connected()
+        node = await self._client.coordinator_lookup(CoordinationType.GROUP, self._group)
+        return await self._client.send(node, request, group=ConnectionGroup.COORDINATION)
+
+    async def _disconnect(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+
+def _raise_error(answer: Any) -> None:
+    """Raise the first error in an answer about offsets: of the whole, or of one partition.
+
+    That a topic is gone comes last: where it is raised nothing else was wrong.
+    """
+    codes = [getattr(answer, "error_code", 0)]
+    codes += [partition[-1] for _topic, partitions in answer.topics for partition in partitions]
+    for code in sorted(codes, key=lambda code: code == UnknownTopicOrPartitionError.errno):
+        if code:
+            raise for_code(code)

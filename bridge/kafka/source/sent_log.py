@@ -1,0 +1,146 @@
+"""The sent side of a Kafka source's delivery log: each line is on disk before the group's commit says so.
+
+A line goes in as a batch is confirmed, and out together with others. What a crash takes with it lies between
+the group's commit and the target's next: `bridge.kafka.source.stream_reader` reads that again, as
+`recovered`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+import structlog
+
+from bridge import delivery_log
+from bridge.delivery_log import WriteLines
+from bridge.delivery_log.line_writer import LineWriter
+from bridge.errors import SourceUnavailable
+from bridge.messages import positions as run_arithmetic
+from bridge.messages.batch import Batch
+from bridge.relay.ports import Receipt, Stream
+
+#: Bytes of lines that may wait for the disk; then confirmations wait, and with them the window.
+MOST_WAITING_BYTES: Final = 4 * 1024 * 1024
+#: Longest that closing waits for the disk: what is not written is recovered at the next opening.
+CLOSE_TIMEOUT_MS: Final = 2_000
+
+
+class SentLog:
+    """Lines that wait for the disk, in order; one write at a time."""
+
+    def __init__(self, write: WriteLines, writer: LineWriter) -> None:
+        """`writer` without a store: that is the target's, which each line is told."""
+        self._write = write
+        self._writer = writer
+        #: Line (empty: none), and what is to be done once it is on disk.
+        self._waiting: deque[tuple[str, Callable[[], None]]] = deque()
+        self._waiting_bytes = 0
+        self._working: asyncio.Task[None] | None = None
+        #: Set, and replaced, when a write has ended.
+        self._changed = asyncio.Event()
+        #: Why the last write failed; empty: it did not.
+        self._trouble = ""
+        self._log = structlog.get_logger().bind(bridge=writer.bridge)
+
+    def add(
+        self,
+        batch: Batch,
+        receipt: Receipt,
+        stream: Stream,
+        store: str,
+        written: Callable[[], None],
+        *,
+        recovered: bool,
+    ) -> None:
+        """Take what the target covers, by its receipt; coverage of nothing makes no line.
+
+        `written` is called once it, and all before it, is on disk.
+        """
+        line = ""
+        if batch.upto > batch.from_:
+            line = sent_line(batch, receipt, stream, replace(self._writer, store=store), recovered=recovered)
+        self._waiting.append((line, written))
+        self._waiting_bytes += len(line)
+        self._begin()
+
+    async def room(self) -> None:
+        """Wait while too much waits.
+
+        Raises:
+            SourceUnavailable: the delivery log cannot be written. What waits stays, and `flush` tries again.
+        """
+        while not self._trouble and self._waiting_bytes > MOST_WAITING_BYTES:
+            await self._change()
+        if self._trouble:
+            raise SourceUnavailable(f"the delivery log cannot be written: {self._trouble}")
+
+    async def flush(self) -> None:
+        """Wait until all is on disk, after a failure too. Raises: as `room`."""
+        self._trouble = ""
+        self._begin()
+        while self._waiting and not self._trouble:
+            await self._change()
+        await self.room()
+
+    async def close(self) -> None:
+        """Bring to disk what waits, if that is quick, and forget the rest."""
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT_MS / 1000):
+                await self.flush()
+        except (SourceUnavailable, TimeoutError) as error:
+            reason = str(error) or "no answer while closing"
+            self._log.warning("delivery-log-waits", lines=len(self._waiting), reason=reason)
+        finally:
+            working, self._working = self._working, None
+            if working is not None:
+                working.cancel()
+                await asyncio.gather(working, return_exceptions=True)
+            self._waiting.clear()
+            self._waiting_bytes = 0
+            self._trouble = ""
+
+    def _begin(self) -> None:
+        if self._working is None and self._waiting and not self._trouble:
+            self._working = asyncio.create_task(self._work(), name="sent-log")
+
+    async def _work(self) -> None:
+        try:
+            while self._waiting:
+                taken = list(self._waiting)
+                await self._write([line for line, _ in taken if line])
+                for line, written in taken:
+                    self._waiting.popleft()
+                    self._waiting_bytes -= len(line)
+                    written()
+                self._tell()
+        except Exception as error:  # noqa: BLE001 - whoever adds the next line, or waits, raises it
+            self._trouble = str(error) or type(error).__name__
+        finally:
+            self._working = None
+            self._tell()
+
+    def _tell(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def _change(self) -> None:
+        await self._changed.wait()
+
+
+def sent_line(batch: Batch, receipt: Receipt, stream: Stream, writer: LineWriter, *, recovered: bool) -> str:
+    """The line of a batch that the target covers, by its receipt."""
+    ids: list[tuple[int | None, bytes]] = []
+    if batch.block is not None and batch.block.ids:
+        positions = list(run_arithmetic.positions(batch.runs))
+        ids = [(positions[index], value) for index, value in batch.block.ids]
+    return delivery_log.line(
+        side="sent", node=writer.node, node_id=writer.node_id, bridge=writer.bridge, lane=writer.lane,
+        stream=batch.stream, address=stream.address, target=writer.target, store=writer.store,
+        from_=batch.from_, upto=batch.upto, runs=batch.runs, refused=batch.refused, ids=ids,
+        events=batch.events, committed=receipt.committed, duplicates=receipt.duplicates,
+        recovered=recovered, clock_offset=receipt.clock_offset_ms,
+    ).decode()  # fmt: skip

@@ -1,0 +1,117 @@
+"""Where one open stream of a Kafka source is: what was read, handed out and settled."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field, replace
+
+from bridge.kafka.records.decoding import Rules, make_batches
+from bridge.kafka.source.consumer import Fetched
+from bridge.kafka.source.partitions import Found
+from bridge.messages import positions as run_arithmetic
+from bridge.messages.batch import Batch
+
+
+@dataclass(slots=True, eq=False)
+class Place:
+    """One stream."""
+
+    found: Found
+    #: Everything below was made into batches.
+    at: int
+    #: Of the last message below `at`; 0: not known.
+    checksum: int = 0
+    #: Everything below is covered by the target.
+    settled: int = 0
+    #: What was sent before this opening, and the delivery log may lack, ends here: it is read again for that.
+    recover_upto: int = 0
+    #: Batches that nobody has read yet: at most what one fetch brought.
+    _ready: deque[Batch] = field(default_factory=deque)
+    #: What was read for the delivery log alone.
+    _recovered: deque[Batch] = field(default_factory=deque)
+    #: End and first timestamp (ms) of batches that were read and are not settled.
+    _unsettled: deque[tuple[int, int]] = field(default_factory=deque)
+
+    def begin(self, coverage: Batch) -> None:
+        """This goes out before anything is read."""
+        self._ready.append(coverage)
+
+    def recover(self, first: int, upto: int) -> None:
+        """Read ``[first, upto)`` again for the delivery log before going on at `upto`, the target's next."""
+        self.at, self.recover_upto = first, upto
+
+    @property
+    def recovers(self) -> bool:
+        """Whether what was sent before is still being read."""
+        return self.at < self.recover_upto
+
+    def take(self, rules: Rules, fetched: Fetched) -> None:
+        """What comes next."""
+        stream = self.found.stream.identity
+        if self.recovers:
+            fetched = self._recover(rules, fetched)
+            if fetched.from_ == fetched.upto:
+                return
+        made = make_batches(rules, stream, fetched.records, fetched.from_, fetched.upto, self.checksum)
+        self._ready.extend(made)
+        self.at, self.checksum = fetched.upto, made[-1].checksum
+
+    def _recover(self, rules: Rules, fetched: Fetched) -> Fetched:
+        """Take what was sent before; the rest. Of what the target refused itself its own log tells."""
+        stream, upto = self.found.stream.identity, min(fetched.upto, self.recover_upto)
+        before = [record for record in fetched.records if record.offset < upto]
+        made = make_batches(rules, stream, before, fetched.from_, upto)
+        self._recovered.extend(map(_without_refusals, made))
+        self.at = upto
+        return Fetched(upto, fetched.upto, fetched.records[len(before) :])
+
+    def next_recovered(self) -> Batch | None:
+        """The next batch for the delivery log alone; None: there is none."""
+        return self._recovered.popleft() if self._recovered else None
+
+    def next_batch(self) -> Batch | None:
+        """Hand out the next one; None: there is none."""
+        if not self._ready:
+            return None
+        batch = self._ready.popleft()
+        if batch.count:
+            self._unsettled.append((batch.upto, batch.events[0]))
+        return batch
+
+    def drop_ready(self) -> None:
+        """Nothing of what was made into batches goes out: it will be read again."""
+        self._ready.clear()
+
+    def settle(self, upto: int) -> None:
+        """The target covers everything below `upto`."""
+        self.settled = max(self.settled, upto)
+        while self._unsettled and self._unsettled[0][0] <= upto:
+            self._unsettled.popleft()
+
+    @property
+    def is_unsettled(self) -> bool:
+        """Whether messages are with the target."""
+        return bool(self._unsettled)
+
+    @property
+    def oldest_ms(self) -> int | None:
+        """When the oldest message that was fetched and is not settled was stored."""
+        if self._unsettled:
+            return self._unsettled[0][1]
+        return next((batch.events[0] for batch in self._ready if batch.count), None)
+
+
+def _without_refusals(batch: Batch) -> Batch:
+    """As it was sent: what this side refuses was covered, and empty. Only the block's IDs are used."""
+    if not batch.refusals:
+        return batch
+    assert batch.block is not None
+    refused = dict(batch.refusals)
+    places = list(run_arithmetic.positions(batch.runs))
+    return replace(
+        batch,
+        runs=run_arithmetic.join((place, place) for place in places if place not in refused),
+        block=batch.block.without(index for index, place in enumerate(places) if place in refused),
+        refused=tuple(refused),
+        refusals=(),
+    )

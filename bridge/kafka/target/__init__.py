@@ -1,0 +1,1 @@
+"""Kafka as a target: one transaction after another, with coverage, IDs and dead letters."""

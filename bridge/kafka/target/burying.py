@@ -1,0 +1,33 @@
+"""Dead letters in the course of a delivery: what can never be stored is left out, and the rest goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from bridge.errors import OutOfSequence
+from bridge.kafka.target.delivery import Delivery
+from bridge.relay.dead_letters import Burier, DeadLetterFailed
+from bridge.relay.ports import Receipt
+from dedup.verdict import Verdict
+
+
+async def bury_refused(answers: Iterable[tuple[Delivery, Receipt | OutOfSequence]], burier: Burier) -> bool:
+    """Make dead letters of what a plan has refused; True: some are left out now, so the plan changes.
+
+    Where a letter cannot be kept the refusal is the answer: the pump tries the same and says why it waits.
+
+    Raises: as `Burier.bury`, but DeadLetterFailed.
+    """
+    buried = False
+    for delivery, answer in answers:
+        if isinstance(answer, Receipt) and answer.verdict is Verdict.REFUSED:
+            try:
+                for position, reason in sorted(delivery.refusals.items()):
+                    receipt = replace(answer, position=position, reason=reason)
+                    await burier.bury(delivery.batch, receipt, delivery.opened.stream.address)
+            except DeadLetterFailed:
+                continue
+            delivery.bury()
+            buried = True
+    return buried

@@ -1,0 +1,292 @@
+"""A lane that this process has taken: its producer, and what the target remembers of it.
+
+Taking it is `JournalTopic.prepare`, a producer that fences the one before, `JournalTopic.read`. From then on
+the memory here is the truth as long as every transaction of the producer commits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from typing import Final, Self
+
+import aiokafka
+from aiokafka.errors import KafkaError
+from aiokafka.structs import TopicPartition
+
+from bridge.errors import BridgeError, TargetRefused, TargetUnavailable
+from bridge.kafka.client import producers
+from bridge.kafka.client.connection import KafkaConnection
+from bridge.kafka.client.errors import explained
+from bridge.kafka.client.metadata import topics_as_seen
+from bridge.kafka.client.throttling import Throttle
+from bridge.kafka.journal_topic.journal_topic import JournalTopic
+from bridge.kafka.journal_topic.lane_state import LaneState
+from bridge.kafka.journal_topic.records import JournalPartition, Record
+from bridge.kafka.records.record_batches import Builder, Offsets, Piles
+from bridge.kafka.recovery import hanging
+from bridge.kafka.recovery.left_open import LeftOpen
+from bridge.kafka.target import transaction, truncation
+from bridge.kafka.target.transaction import JournalReplaced, Refusal, SendFailed
+
+#: Records a producer may write to one partition: its sequence numbers end at 2^31 (docs/kafka-traps.md 4).
+MOST_RECORDS: Final = 1_500_000_000
+#: Longest that a cluster may take to say that it is there, while nothing is sent.
+REACHABLE_TIMEOUT_MS: Final = 10_000
+#: Times that a lane is taken where each finds a transaction that the brokers left open, and ends it.
+MOST_TAKINGS: Final = 3
+
+
+class TargetLane:
+    """One taken lane; `take` makes it."""
+
+    def __init__(
+        self, connection: KafkaConnection, journal: JournalTopic, lane: int, most_records: int
+    ) -> None:
+        self._connection = connection
+        self._journal = journal
+        self._lane = lane
+        self._most_records = most_records
+        self._transactional_id = ""
+        self._producer: aiokafka.AIOKafkaProducer
+        self._left_open: LeftOpen
+        #: Records written by this producer, by topic and partition.
+        self._written: Counter[tuple[str, int]] = Counter()
+        #: The least offset that the next record of the journal partition can have.
+        self._journal_end = 0
+        #: The journal topic is another by now: nobody takes the lane after this one.
+        self._is_replaced = False
+        #: Held while the producer is asked something besides transactions, or replaced.
+        self._changing = asyncio.Lock()
+
+    @classmethod
+    async def take(
+        cls,
+        connection: KafkaConnection,
+        journal: JournalTopic,
+        lane: int,
+        *,
+        most_records: int = MOST_RECORDS,
+    ) -> Self:
+        """Fence whoever had the lane, and learn what it committed.
+
+        Raises:
+            TargetUnavailable, TargetRefused: it could not be taken; nothing is left of the attempt.
+        """
+        taken = cls(connection, journal, lane, most_records)
+        await taken._take()
+        try:
+            if taken.state.unwritten:
+                await taken._write_state()
+        except SendFailed as failed:
+            await taken.discard()
+            raise taken._explained(failed.error, f"topic {failed.topic}") from failed
+        except BaseException:
+            await taken.discard()
+            raise
+        return taken
+
+    async def _take(self) -> None:
+        for _ in range(MOST_TAKINGS):
+            if await self._taken():
+                return
+        raise TargetUnavailable(
+            f"{self._transactional_id} had a transaction left open, and had one again after each of"
+            f" {MOST_TAKINGS} ends",
+            limit=MOST_TAKINGS,
+        )
+
+    async def _taken(self) -> bool:
+        """Whether it was; if not, a transaction hung there and has been ended: once more."""
+        generation = await self._journal.prepare()
+        self._transactional_id = self._journal.transactional_id(generation, self._lane)
+        try:
+            producer = await producers.started(self._connection, self._transactional_id)
+        except (KafkaError, OSError, TimeoutError) as error:
+            raise self._explained(error) from error
+        try:
+            state = await self._read(producer, generation)
+            left_open = LeftOpen(
+                self._connection, producer, self._transactional_id, state.last if state else None
+            )
+            if state is None or await left_open.end_named():
+                await producers.discard(producer)
+                return False
+            await producer.partitions_for(self._journal.topic)
+        except KafkaError as error:
+            await producers.discard(producer)
+            raise self._explained(error) from error
+        except BaseException:
+            await producers.discard(producer)
+            raise
+        self.state = state
+        self._journal_end = state.end
+        self._left_open = left_open
+        self._producer = producer
+        self._written.clear()
+        return True
+
+    async def _read(self, producer: aiokafka.AIOKafkaProducer, generation: int) -> LaneState | None:
+        """What was committed; None: a transaction of ours hung there, and the markers are being written."""
+        reading = asyncio.ensure_future(self._journal.read(self._lane, generation))
+        try:
+            await asyncio.wait((reading,), timeout=hanging.SUSPECTED_AFTER_MS / 1000)
+            if not reading.done() and await hanging.end_own(
+                self._connection, producer, self._transactional_id, self._journal_partition
+            ):
+                return None
+            return await reading
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+
+    async def _write_state(self) -> None:
+        """What taking it has changed, in a transaction of its own."""
+        change = self.state.change()
+        await self.commit(Piles(self.make_builder, exact=True), lambda _: change.records())
+        change.commit()
+
+    @property
+    def _journal_partition(self) -> JournalPartition:
+        return JournalPartition(
+            self._journal.topic,
+            self._journal.partition(self._lane),
+            most_bytes=self._journal.most_bytes,
+            end=self._journal_end,
+        )
+
+    def make_builder(self, most_bytes: int) -> Builder:
+        """A record batch of at most so many bytes."""
+        builder: Builder = producers.create_batch(self._producer, most_bytes)
+        return builder
+
+    async def commit(self, piles: Piles, records: Callable[[Offsets], Iterable[Record]]) -> None:
+        """Store it all in one transaction. After any error the lane must be discarded.
+
+        Raises:
+            BatchesRefused: the broker does not take some of the records, whenever they are sent.
+            SendFailed: some could not be written.
+            TargetUnavailable, TargetRefused, Fenced: the transaction could not be begun or committed.
+        """
+        try:
+            self._journal_end = await transaction.commit(
+                self._producer, piles, self._journal_partition, records
+            )
+        except JournalReplaced as error:
+            self._is_replaced = True
+            raise self._journal.lost(str(error)) from error
+        except (KafkaError, OSError, TimeoutError) as error:
+            raise self._explained(error) from error
+        for batch in piles:
+            self._written[batch.topic, batch.partition] += batch.builder.record_count()
+
+    async def probe(self, piles: Piles) -> Sequence[Refusal]:
+        """Which of these record batches the brokers refuse; none is stored. The lane is taken anew then.
+
+        Raises: as `commit`, and as `take`.
+        """
+        try:
+            refused = await transaction.probe(self._producer, piles)
+        except (KafkaError, OSError, TimeoutError) as error:
+            raise self._explained(error) from error
+        await self.retake()
+        return refused
+
+    @property
+    def throttle(self) -> Throttle:
+        """What the brokers have asked its producer to wait."""
+        return producers.throttle(self._producer)
+
+    async def renew(self) -> None:
+        """Go on with another producer where this one's sequence numbers would run out, or its session ended.
+
+        The lane is taken anew: another may have had it in between.
+
+        Raises: as `take`. The lane is of no use then.
+        """
+        full = any(count >= self._most_records for count in self._written.values())
+        if full or not producers.is_in_session(self._producer):
+            await self.retake()
+
+    async def is_clear(self, places: Collection[tuple[str, int]]) -> bool:
+        """Whether nothing of ours hangs where a transaction is to write (`bridge.kafka.recovery.left_open`).
+
+        If something did it has been ended, and the lane must be taken again.
+
+        Raises: as `take`. The lane is of no use then.
+        """
+        async with self._changing:
+            return not await self._left_open.end_before(places)
+
+    async def retake(self) -> None:
+        """Go on with another producer: after `BatchesRefused`, once it is known what to leave out.
+
+        Raises: as `take`. The lane is of no use then.
+        """
+        async with self._changing:
+            await producers.discard(self._producer)
+            await self._take()
+
+    async def refresh(self) -> None:
+        """Learn of topics and partitions that were made since, and that the cluster is there.
+
+        Raises: TargetUnavailable.
+        """
+        async with self._asking():
+            if not await self._producer.client.force_metadata_update():
+                raise TimeoutError
+
+    async def check_journal(self) -> None:
+        """That the journal topic is the one that was taken, as far as its leader tells.
+
+        Raises: TargetRefused: it was deleted and made again. TargetUnavailable.
+        """
+        place = TopicPartition(self._journal.topic, self._journal.partition(self._lane))
+        async with self._asking():
+            client = self._producer.client
+            leader = client.cluster.leader_for_partition(place)
+            if leader is None or leader < 0:
+                return
+            try:
+                found = await topics_as_seen(client, [place.topic], leader)
+            except KafkaError:  # whether brokers are there, `refresh` tells
+                return
+        try:
+            self._journal.check_same(found.get(place.topic))
+        except TargetRefused:
+            self._is_replaced = True
+            raise
+
+    async def ends(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """The end offsets of these partitions, those that are known. Raises: TargetUnavailable."""
+        async with self._asking():
+            return await truncation.ends(self._producer.client, places)
+
+    @contextlib.asynccontextmanager
+    async def _asking(self) -> AsyncIterator[None]:
+        """Within a time: nobody answers any more where the lane was let go meanwhile."""
+        async with self._changing:
+            try:
+                async with asyncio.timeout(REACHABLE_TIMEOUT_MS / 1000):
+                    yield
+            except TimeoutError as error:
+                raise TargetUnavailable(
+                    f"connector {self._connection.name}: no broker of {self._connection.brokers} answers"
+                ) from error
+
+    async def discard(self) -> None:
+        """Let the producer go, and with it a transaction that is open. Never raises."""
+        if self._is_replaced:
+            await producers.abort(self._producer)
+        await producers.discard(self._producer)
+
+    def _explained(self, error: BaseException, resource: str = "") -> BridgeError:
+        return explained(
+            error,
+            side="target",
+            connector=self._connection.name,
+            operation="Write",
+            resource=resource or f"transactional id {self._transactional_id}",
+        )

@@ -1,0 +1,383 @@
+"""What one transaction will hold, decided in memory before anything is sent: coverage, IDs, refusals. No I/O.
+
+Batches are judged in the order of the calls, each on top of those before it. Where one turns out not to fit
+while its record batches are made, all of it is planned again without it: that is rare, and so what was made
+need not be taken apart.
+
+A broker refuses a record batch whole, and with it the transaction. So where a message is in doubt a plan is
+a *probe* first: it holds those in doubt and nothing else, and is never committed. The broker names the ones
+that it refuses, and what is planned then has none of them: a refusal costs the record itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from bridge.delivery_log.line_writer import LineWriter
+from bridge.errors import OutOfSequence
+from bridge.kafka.journal_topic.id_blocks import MOST_ID_BYTES
+from bridge.kafka.journal_topic.lane_state import LaneChange, LaneState, StreamRecord
+from bridge.kafka.journal_topic.records import Record
+from bridge.kafka.records.encoding import duplicate_ids, headers_of, hop_headers, timed
+from bridge.kafka.records.identity import partition_of
+from bridge.kafka.records.partitioner import partitioned
+from bridge.kafka.records.record_batches import Builder, Offsets, Piles, Pouring, TooLarge
+from bridge.kafka.records.topic_rules import INVALID_TIMESTAMP, TopicRules
+from bridge.kafka.target.coverage import Covered, last_offsets
+from bridge.kafka.target.dead_letters import Letters
+from bridge.kafka.target.delivery import Delivery, OpenStream
+from bridge.kafka.target.doubts import Doubts
+from bridge.kafka.target.options import KafkaTargetOptions
+from bridge.kafka.target.received_lines import received_lines
+from bridge.kafka.target.refused_records import Suspects
+from bridge.messages import positions as run_arithmetic
+from bridge.messages.batch import Batch
+from bridge.messages.block import Block, IndexedId
+from bridge.messages.message import Header, Message
+from bridge.messages.stream_names import is_replay
+from bridge.relay.planted_losses import lose
+from bridge.relay.ports import Receipt, Stream
+from dedup.coverage import Outcome, judge
+from dedup.verdict import Verdict
+
+__all__ = ["Delivery", "OpenStream", "Plan", "Setting", "plan"]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What planning goes by; the same for every transaction until the next opening."""
+
+    options: KafkaTargetOptions
+    #: Who writes delivery-log lines; None: nobody does.
+    line_writer: LineWriter | None
+    #: By topic; a topic that is not there is not in it.
+    topics: Mapping[str, TopicRules]
+    letters: Letters
+    suspects: Suspects
+    #: By topic, of all that are in `topics`.
+    doubts: Mapping[str, Doubts]
+    #: Starts a record batch of at most so many bytes.
+    make_builder: Callable[[int], Builder]
+    #: Whether record batches are as large at the broker as here.
+    exact: bool
+
+
+@dataclass(slots=True)
+class Columns:
+    """A batch's messages, column by column."""
+
+    positions: list[int]
+    messages: list[Message]
+    ids: list[bytes | None]
+    hops: list[Header | None]
+
+    def drop(self, indices: Collection[int]) -> None:
+        """Leave out the messages at these indices."""
+        kept = [index for index in range(len(self.positions)) if index not in indices]
+        self.positions = [self.positions[index] for index in kept]
+        self.messages = [self.messages[index] for index in kept]
+        self.ids = [self.ids[index] for index in kept]
+        self.hops = [self.hops[index] for index in kept]
+
+
+#: What `StreamRecord` says of the target: offsets, and the id of the topic that has them.
+Where = tuple[tuple[tuple[str, int, int], ...], str]
+
+
+class _PlanAgain(Exception):
+    """What has been planned so far is of no use."""
+
+
+class _Doubtful(Exception):
+    """What has been planned so far holds messages that the broker is to judge first."""
+
+
+def plan(deliveries: Sequence[Delivery], state: LaneState, setting: Setting, now_ms: int) -> Plan:
+    """The transaction that answers these deliveries.
+
+    Raises:
+        TargetRefused: a dead letter cannot be stored, however little is left of it.
+    """
+    is_probe = False
+    while True:
+        made = Plan(state, setting, now_ms, is_probe=is_probe)
+        try:
+            for delivery in deliveries:
+                made.add(delivery)
+        except _PlanAgain:
+            is_probe = False
+            continue
+        except _Doubtful:
+            is_probe = True
+            continue
+        return made
+
+
+class Plan:
+    """One transaction in the making; `plan` fills it."""
+
+    def __init__(self, state: LaneState, setting: Setting, now_ms: int, *, is_probe: bool = False) -> None:
+        #: It holds what is in doubt and nothing else, and must not be committed.
+        self.is_probe = is_probe
+        self._state = state
+        self._setting = setting
+        self._now_ms = now_ms
+        self._change: LaneChange = state.change()
+        self._blocked: set[OpenStream] = set()
+        self.piles = Piles(setting.make_builder, exact=setting.exact)
+        #: By stream identity.
+        self.covered: dict[str, Covered] = {}
+        #: What each delivery is answered once this is committed.
+        self.answers: list[tuple[Delivery, Receipt | OutOfSequence]] = []
+        #: Delivery-log lines; `records` makes them.
+        self.lines: list[str] = []
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to commit."""
+        return not self.covered
+
+    def add(self, delivery: Delivery) -> None:
+        """Decide one batch, all of it or nothing (design rule 1)."""
+        self.answers.append((delivery, self._answer(delivery)))
+
+    def _answer(self, delivery: Delivery) -> Receipt | OutOfSequence:
+        batch, opened = delivery.batch, delivery.opened
+        stream = opened.stream
+        next_position = self._change.next(batch.stream)
+        if opened.blocked or opened in self._blocked:
+            return self._not_now(
+                opened, next_position, "NOT_NOW: a batch before this one was not taken; open the stream again"
+            )
+        absent = "" if stream.empty else self._absent(stream, batch)
+        if absent:
+            reason = f"ADDRESS_NOT_FOUND: there is no topic {absent}, and create-topics is false"
+            return self._not_now(opened, next_position, reason)
+        judgement = judge(next_position, batch.from_, batch.upto)
+        if judgement.outcome is Outcome.OUT_OF_SEQUENCE:
+            return OutOfSequence(
+                f"{batch.stream}: the batch begins at {batch.from_}; expected at most {next_position}",
+                limit=next_position,
+                found=batch.from_,
+            )
+        if judgement.outcome is Outcome.DUPLICATE:
+            return Receipt(batch.stream, Verdict.DUPLICATE, judgement.next, duplicates=batch.count)
+        whole = batch.after(judgement.start)
+        if stream.empty:
+            self._cover(opened, whole, ())
+            return Receipt(batch.stream, Verdict.STORED, batch.upto)
+        return self._taken(delivery, whole, next_position)
+
+    def _taken(self, delivery: Delivery, whole: Batch, next_position: int | None) -> Receipt:
+        """Store what was not covered before, or refuse it."""
+        batch, opened = delivery.batch, delivery.opened
+        stream = opened.stream
+        rules = self._setting.topics[stream.target_address]
+        fresh = lose(stream.target_address, whole)
+        columns = self._read(fresh, stream)
+        delivery.refusals = {**self._refusals(fresh, columns, stream, rules), **delivery.too_large}
+        if delivery.refusals:
+            self._blocked.add(opened)
+            first = min(delivery.refusals)
+            return Receipt(batch.stream, Verdict.REFUSED, next_position or 0, first, delivery.refusals[first])
+        rejected = self._reject_known(columns, stream.target_address, fresh)
+        self._pour(delivery, columns, rules)
+        if not self.is_probe:
+            self._bury(fresh)
+        self._cover(opened, fresh, rejected)
+        repeated = len(rejected)
+        duplicates = batch.count - whole.count + repeated
+        buried = tuple(sorted(delivery.buried))
+        return Receipt(
+            batch.stream, Verdict.STORED, batch.upto, duplicates=duplicates, repeated=repeated, buried=buried
+        )
+
+    def _absent(self, stream: Stream, batch: Batch) -> str:
+        """A topic that the batch needs and that is not there; empty: none."""
+        topics, letters_to = self._setting.topics, self._setting.options.dead_letter_address
+        if stream.target_address not in topics:
+            return stream.target_address
+        needs_letters = letters_to not in topics and self._setting.letters.of(batch.stream, batch.refused)
+        return letters_to if needs_letters else ""
+
+    def _not_now(self, opened: OpenStream, next_position: int | None, reason: str) -> Receipt:
+        self._blocked.add(opened)
+        return Receipt(opened.stream.identity, Verdict.NOT_NOW, next_position or 0, reason=reason)
+
+    # -- the messages ----------------------------------------------------------------------------------
+
+    def _read(self, fresh: Batch, stream: Stream) -> Columns:
+        """The batch's messages as they will be stored."""
+        block, options = fresh.block, self._setting.options
+        if block is None:
+            return Columns([], [], [], [])
+        positions = list(run_arithmetic.positions(fresh.runs))
+        messages: Sequence[Message] = block.messages()
+        if partition_of(stream.identity) is None:
+            messages = timed(messages, fresh.events[0] or self._now_ms)
+        ids = duplicate_ids(block, stamp=options.stamp)
+        return Columns(positions, list(messages), ids, hop_headers(block))
+
+    def _refusals(self, fresh: Batch, columns: Columns, stream: Stream, rules: TopicRules) -> dict[int, str]:
+        """Positions of messages that can never be stored, as far as it is known, each with the rule."""
+        if fresh.block is None:
+            return {}
+        found = {
+            **self._refused_before(stream.identity, columns, rules),
+            **self._ids_too_long(fresh.block, stream),
+            **rules.all_refused(columns.messages),
+        }
+        return {columns.positions[index]: reason for index, reason in found.items()}
+
+    def _refused_before(self, identity: str, columns: Columns, rules: TopicRules) -> dict[int, str]:
+        """Indices of the messages that the broker has refused already, with its word."""
+        found = self._setting.suspects.refused(identity, columns.positions)
+        for index, word in found.items():
+            if word.startswith(INVALID_TIMESTAMP):
+                found[index] = f"{word}; {rules.time_told(columns.messages[index], self._now_ms)}"
+        return found
+
+    def _ids_to_check(self, block: Block | None, identity: str) -> Sequence[IndexedId]:
+        """The producers' IDs that are held against the cache; none of what is sent again on purpose."""
+        return block.ids if block is not None and self._checks_ids(identity) else ()
+
+    def _checks_ids(self, identity: str) -> bool:
+        return self._setting.options.check_producer_ids and not is_replay(identity)
+
+    def _ids_too_long(self, block: Block, stream: Stream) -> dict[int, str]:
+        """Index and rule of the messages whose ID no journal record could hold with others."""
+        return {
+            index: f"INVALID_DUPLICATE_ID: an ID of {len(value)} bytes; a Kafka target that checks IDs "
+            f"(check-producer-ids) remembers up to {MOST_ID_BYTES}"
+            for index, value in self._ids_to_check(block, stream.identity)
+            if len(value) > MOST_ID_BYTES and self._state.id_entries(stream.target_address)[1]
+        }
+
+    def _reject_known(self, columns: Columns, address: str, fresh: Batch) -> Collection[int]:
+        """Leave out messages whose producer's ID is known at the address (rule 4); the indices of those."""
+        if held := self._setting.options.held(fresh):
+            indices = {index for index, place in enumerate(columns.positions) if place in held}
+            columns.drop(indices)
+            return indices  # what a plan sends again, of which no ID is checked
+        ids = self._ids_to_check(fresh.block, fresh.stream)
+        if not ids:
+            return ()
+        known = self._change.accept_ids(address, [value for _, value in ids])
+        rejected = {ids[place][0] for place in known}
+        if rejected:
+            columns.drop(rejected)
+        return rejected
+
+    def _pour(self, delivery: Delivery, columns: Columns, rules: TopicRules) -> None:
+        """Put the messages on the piles of their partitions. Raises: _PlanAgain, _Doubtful."""
+        identity = delivery.opened.stream.identity
+        pieces = self._pieces(identity, columns, rules)
+        if pieces and not self.is_probe:
+            raise _Doubtful
+        headers = headers_of(columns.messages, columns.ids, columns.hops)
+        doubts = self._setting.doubts[rules.name]
+        for start, stop, alone in pieces if self.is_probe else ((0, len(columns.positions), False),):
+            positions, messages = columns.positions[start:stop], columns.messages[start:stop]
+            for partition, indices in self._partitions(identity, messages, rules).items():
+                what = Pouring(identity, positions, messages, headers[start:stop])
+                what = what if indices is None else what.chosen(indices)
+                try:
+                    self.piles.pour(rules, partition, what, alone=alone, most_bytes=doubts.most_bytes)
+                except TooLarge as error:
+                    for index, size in error.sizes.items():
+                        delivery.too_large[what.positions[index]] = rules.too_large(size)
+        if delivery.too_large:
+            raise _PlanAgain
+
+    def _pieces(self, identity: str, columns: Columns, rules: TopicRules) -> Sequence[tuple[int, int, bool]]:
+        """The messages that the broker is to judge first: (start, stop, whether in a record batch alone)."""
+        doubts, suspects = self._setting.doubts[rules.name], self._setting.suspects
+        found = [(start, stop, True) for start, stop in suspects.pieces(identity, columns.positions)]
+        unjudged = suspects.unjudged(
+            identity, columns.positions, doubts.of(rules, columns.messages, self._now_ms)
+        )
+        found += [(index, index + 1, doubts.is_large(columns.messages[index])) for index in unjudged]
+        return found
+
+    def _partitions(
+        self, identity: str, messages: Sequence[Message], rules: TopicRules
+    ) -> Mapping[int, Sequence[int] | None]:
+        """By target partition, which of the messages go there; None: all."""
+        source = partition_of(identity)
+        if source is not None and self._setting.options.preserve_partitions:
+            return {source: None} if messages else {}
+        return partitioned([message.key for message in messages], identity, rules.partitions)
+
+    def _bury(self, fresh: Batch) -> None:
+        """Put the dead letters of positions that are covered empty on their pile. Raises: _PlanAgain."""
+        for letter in self._setting.letters.of(fresh.stream, fresh.refused):
+            rules = self._setting.topics[self._setting.options.dead_letter_address]
+            message = letter.record(rules, self._now_ms)
+            headers = headers_of([message], [letter.duplicate_id], [letter.hops])
+            (partition,) = partitioned([message.key], fresh.stream, rules.partitions)
+            what = Pouring(fresh.stream, [letter.position], [message], headers, is_letter=True)
+            try:
+                # Not each in a record batch of its own: thousands of them would take longer than one
+                # transaction may, at every attempt.
+                self.piles.pour(rules, partition, what, alone=letter.is_suspect)
+            except TooLarge as error:
+                self._setting.letters.reduce(fresh.stream, letter.position, rules.too_large(error.sizes[0]))
+                raise _PlanAgain from error
+
+    # -- what is remembered ----------------------------------------------------------------------------
+
+    def _cover(self, opened: OpenStream, fresh: Batch, rejected: Collection[int]) -> None:
+        covered = self.covered.get(fresh.stream)
+        if covered is None:
+            covered = Covered(opened.stream, fresh.from_, unchecked=not self._checks_ids(fresh.stream))
+            self.covered[fresh.stream] = covered
+        covered.add(fresh, rejected)
+        self._change.cover(fresh.stream, self._stream_record(covered))
+
+    def _stream_record(self, covered: Covered, where: Where = ((), ""), line: str = "") -> StreamRecord:
+        stream = covered.stream
+        return StreamRecord(
+            next=covered.upto,
+            run=stream.run,
+            checksum=covered.checksum,
+            address=stream.address,
+            offsets=where[0],
+            target_id=where[1],
+            line=line,
+        )
+
+    def records(self, offsets: Offsets, now_ms: int) -> list[Record]:
+        """The journal's records, once it is known where the data stands."""
+        places = last_offsets(offsets)
+        for identity, covered in self.covered.items():
+            where = self._where(covered.stream, places.get(identity))
+            carried = ""
+            if self._setting.line_writer is not None:
+                written, carried = received_lines(
+                    covered, self._setting.line_writer, now_ms, self._state.most_bytes
+                )
+                self.lines += written
+            self._change.cover(identity, self._stream_record(covered, where, carried))
+        return self._change.records()
+
+    def _where(self, stream: Stream, written: tuple[tuple[str, int, int], ...] | None) -> Where:
+        """The offsets that this transaction wrote; if it wrote none, those of the last one that did."""
+        if written:
+            rules = self._setting.topics.get(stream.target_address)
+            return written, rules.id if rules is not None else ""
+        past = self._state.stream(stream.identity)
+        return (past.offsets, past.target_id) if past is not None else ((), "")
+
+    def committed(self) -> None:
+        """It is durable: memory follows."""
+        self._change.commit()
+        for identity, covered in self.covered.items():
+            self._setting.letters.stored(identity, covered.refused)
+            self._setting.suspects.covered(identity, covered.upto)
+        self.answered()
+
+    def answered(self) -> None:
+        """The answers go out: streams that were not taken stay blocked until they are opened again."""
+        for opened in self._blocked:
+            opened.blocked = True

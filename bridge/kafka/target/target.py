@@ -1,0 +1,400 @@
+"""Kafka as a target: one lane of a bridge, written by one transactional producer (design section 5).
+
+The way of a batch: `deliver` puts it in the queue, `bridge.kafka.target.plan` decides about it and fills
+record batches, `bridge.kafka.target.transaction` stores them with what is remembered of the stream, and the
+receipt goes out. What arrives while a transaction runs goes into the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict, replace
+from typing import Final
+
+import structlog
+
+from bridge.delivery_log import WriteLines
+from bridge.errors import Fenced, OutOfSequence, TargetRefused, TargetUnavailable
+from bridge.kafka.client.connection import KafkaConnection
+from bridge.kafka.journal_topic.journal_topic import JournalTopic
+from bridge.kafka.records.identity import partition_of, store_identity
+from bridge.kafka.records.topic_rules import TopicRules
+from bridge.kafka.target.burying import bury_refused
+from bridge.kafka.target.dead_letters import Letters, letter_of
+from bridge.kafka.target.delivery_queue import DeliveryQueue
+from bridge.kafka.target.doubts import Doubts
+from bridge.kafka.target.failures import Judgements, send_failure
+from bridge.kafka.target.lane import MOST_RECORDS, MOST_TAKINGS, TargetLane
+from bridge.kafka.target.options import KafkaTargetOptions
+from bridge.kafka.target.pace import Pace
+from bridge.kafka.target.plan import Delivery, OpenStream, Plan, Setting, plan
+from bridge.kafka.target.received_log import ReceivedLog
+from bridge.kafka.target.refused_records import Suspects
+from bridge.kafka.target.topics import TargetTopics
+from bridge.kafka.target.transaction import BatchesRefused, SendFailed
+from bridge.kafka.target.truncation import losses
+from bridge.messages.batch import Batch
+from bridge.relay.dead_letters import Burier, DeadLetterFailed
+from bridge.relay.ports import Opened, Receipt, Stream, StreamState
+from bridge.relay.pump import Counts
+from bridge.runtime.clock import Clock
+
+__all__ = ["KafkaTarget", "KafkaTargetOptions", "WriteLines"]
+
+#: Longest that closing waits for the transaction that runs; then it is in doubt, and the next taker decides.
+CLOSE_TIMEOUT_MS: Final = 2_000
+#: How often an idle target asks whether the cluster is there.
+WATCH_INTERVAL_MS: Final = 1_000
+#: Attempts at a transaction, each of which leaves out what brokers refused at the one before.
+MOST_ATTEMPTS: Final = 100
+
+
+class KafkaTarget:
+    """Implements `bridge.relay.ports.Target` for one lane of a bridge."""
+
+    def __init__(  # noqa: PLR0913 - what it is made of, by name
+        self,
+        connection: KafkaConnection,
+        journal: JournalTopic,
+        lane: int,
+        options: KafkaTargetOptions,
+        *,
+        clock: Clock,
+        confirmed: Callable[[], Awaitable[None]] | None = None,
+        write_lines: WriteLines | None = None,
+        on_duplicates: Callable[[int], None] | None = None,
+        counts: Counts | None = None,
+        dead_letters: Burier | None = None,
+        most_records: int = MOST_RECORDS,
+    ) -> None:
+        """Nothing is touched before `open`.
+
+        Args:
+            connection: to the cluster.
+            journal: the bridge's journal topic there; closed by whoever made it.
+            lane: this lane's number.
+            options: the bridge's settings.
+            clock: for receipts, delivery-log lines, and what a topic takes by its time.
+            confirmed: awaited before the lane is taken again after it was fenced: returns when the group has
+                confirmed, after the call, that the lane is ours; raises TargetUnavailable where it is not.
+            write_lines: makes delivery-log lines durable; the next transaction waits for it.
+            on_duplicates: told how many messages were not stored because they were there already.
+            counts: told what was sent again, and how long brokers made it wait.
+            dead_letters: keeps dead letters for `options.buries`; None: they are stored here.
+            most_records: a producer writes so many to one partition, then another goes on.
+        """
+        self._connection = connection
+        self._journal = journal
+        self._number = lane
+        self._options = options
+        self._clock = clock
+        self._confirmed = confirmed
+        self._received_log = ReceivedLog(write_lines)
+        self._on_duplicates = on_duplicates
+        self._counts = Counts() if counts is None else counts
+        self._dead_letters: Burier = self if dead_letters is None else dead_letters
+        self._most_records = most_records
+        self._log = structlog.get_logger().bind(bridge=options.bridge)
+        self._topics = TargetTopics(connection, options)
+        self._rules: dict[str, TopicRules] = {}
+        self._store = ""
+        self._letters = Letters()
+        self._suspects = Suspects()
+        #: By topic; they outlive its rules, which are read anew at each opening.
+        self._doubts: defaultdict[str, Doubts] = defaultdict(Doubts)
+        self._judgements = Judgements(self._suspects, self._letters, self._doubts, journal.topic)
+        self._pace = Pace(self._counts, self._log)
+        self._opening = asyncio.Lock()
+        #: Counts openings of streams.
+        self._epoch = 0
+        self._open: dict[str, OpenStream] = {}
+        self._lane: TargetLane | None = None
+        #: The lane's work and its watch; and the task that ends both.
+        self._tasks: tuple[asyncio.Task[None], ...] = ()
+        self._going: asyncio.Task[None] | None = None
+        self._queue = DeliveryQueue()
+        self._stopping = False
+        #: Set while no lane is held; then `_failure` says why.
+        self._ended = asyncio.Event()
+        self._ended.set()
+        self._failure: Exception = TargetUnavailable("the target is not open")
+
+    # -- the port --------------------------------------------------------------------------------------
+
+    async def open(self, streams: Sequence[Stream]) -> Opened:
+        """Take the lane where it is not held, make the topics, and answer what is remembered.
+
+        Raises:
+            TargetUnavailable: try again later.
+            TargetRefused: a right, a setting or partitions are missing; says which.
+        """
+        async with self._opening:
+            await self._make_ready(streams)
+            held = self._lane is not None
+            lane = await self._taken()
+            if held:
+                await lane.refresh()
+            await self._tell_losses(lane, streams)
+            new = any(lane.state.stream(stream.identity) is None for stream in streams)
+            has_run = bool(lane.state.streams) or (new and await self._journal.has_run())
+            if self._lane is not lane:  # lost meanwhile: nobody would work on what is delivered
+                raise self._failure
+            states: dict[str, StreamState] = {}
+            for stream in streams:
+                self._epoch += 1
+                before = self._open.get(stream.identity)
+                if before is not None:
+                    before.blocked = True
+                self._open[stream.identity] = OpenStream(stream, self._epoch)
+                record = lane.state.stream(stream.identity)
+                if record is None:
+                    states[stream.identity] = StreamState(None, epoch=self._epoch, has_run=has_run)
+                else:
+                    states[stream.identity] = StreamState(
+                        record.next, record.run, record.checksum, self._epoch
+                    )
+            return Opened(self._store, states)
+
+    async def deliver(self, batches: Sequence[Batch]) -> Sequence[Receipt]:
+        """Store each batch, all of it or nothing; calls may overlap and take effect in their order.
+
+        Raises:
+            OutOfSequence: nothing of that batch was stored.
+            TargetUnavailable, Fenced: whether anything was stored is unknown; open again to learn it.
+            TargetRefused: a right or a setting is missing; says which.
+        """
+        opened = [self._opened(batch) for batch in batches]
+        futures = [self._queue.put(batch, one) for batch, one in zip(batches, opened, strict=True)]
+        answers = await asyncio.gather(*futures, return_exceptions=True)
+        receipts: list[Receipt] = []
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+            receipts.append(answer)
+        return receipts
+
+    async def bury(self, batch: Batch, receipt: Receipt, source_address: str) -> None:
+        """Keep the dead letter of a refused message: it is stored with what covers its position.
+
+        The signature is that of `bridge.relay.dead_letters.DeadLetters.bury`.
+
+        Raises:
+            DeadLetterFailed: it cannot be kept. TargetUnavailable, TargetRefused: as `open`.
+        """
+        letter = letter_of(batch, receipt, source_address, self._options)
+        address = self._options.dead_letter_address
+        if address not in self._rules:
+            _, found = await self._topics.ready({address: 0})
+            if address not in found:
+                raise DeadLetterFailed(
+                    f"there is no topic {address}, and create-topics is false", for_good=False
+                )
+            self._rules.update(found)
+        self._letters.keep(letter)
+
+    async def lost(self) -> None:
+        """Returns never while the lane is held; the cluster is asked every `WATCH_INTERVAL_MS`.
+
+        Raises:
+            TargetUnavailable, Fenced, TargetRefused: why the lane is not held any more.
+        """
+        await self._ended.wait()
+        raise self._failure
+
+    async def close(self) -> None:
+        """Let the running transaction end, and go. What is in line fails. Never raises."""
+        self._stopping = True
+        self._queue.wake()
+        if self._tasks:
+            working, *_ = self._tasks
+            await asyncio.wait((working,), timeout=CLOSE_TIMEOUT_MS / 1000)
+        self._fail(TargetUnavailable("the target was closed"))
+        await self._gone()
+
+    # -- the lane --------------------------------------------------------------------------------------
+
+    async def _make_ready(self, streams: Sequence[Stream]) -> None:
+        """Make or check the topics, and learn anew what they take."""
+        least: dict[str, int] = {}
+        for stream in streams:
+            if stream.empty:
+                continue
+            keeps = self._options.preserve_partitions and partition_of(stream.identity) is not None
+            partitions = stream.partitions if keeps else 0
+            least[stream.target_address] = max(partitions, least.get(stream.target_address, 0))
+        letters = self._options.dead_letter_address
+        if letters in self._rules or len(self._letters):  # found by `bury`; it may have been deleted since
+            least.setdefault(letters, 0)
+        if least or not self._store:
+            cluster, found = await self._topics.ready(least)
+            for address in least:
+                self._rules.pop(address, None)
+            self._rules.update(found)
+            self._store = store_identity(self._connection.identity or cluster)
+
+    async def _tell_losses(self, lane: TargetLane, streams: Sequence[Stream]) -> None:
+        """Say what the target no longer has of what it confirmed (`bridge.kafka.target.truncation`)."""
+        records = ((stream, lane.state.stream(stream.identity)) for stream in streams)
+        known = [(stream, record) for stream, record in records if record is not None]
+        for loss in await losses(known, self._rules, lane.ends):
+            self._log.error("target-truncated", **asdict(loss))
+
+    async def _taken(self) -> TargetLane:
+        """The lane, taken if it is not held."""
+        if self._lane is not None:
+            return self._lane
+        await self._gone()
+        if isinstance(self._failure, Fenced) and self._confirmed is not None:
+            await self._confirmed()
+        try:
+            lane = await TargetLane.take(
+                self._connection, self._journal, self._number, most_records=self._most_records
+            )
+        except Fenced as error:
+            self._failure = error  # the next attempt asks whether the lane is ours
+            raise
+        self._lane = lane
+        self._stopping = False
+        self._ended.clear()
+        name = f"kafka-target-{self._options.bridge}-{self._number}"
+        self._tasks = (
+            asyncio.create_task(self._work(lane), name=name),
+            asyncio.create_task(self._watch(lane), name=f"{name}-watch"),
+        )
+        return lane
+
+    def _fail(self, error: Exception) -> None:
+        """Give the lane up: everything that waits fails, and nothing is open any more."""
+        lane, self._lane = self._lane, None
+        if lane is None:
+            return
+        self._failure = error
+        self._open.clear()
+        self._queue.fail(error)
+        self._ended.set()
+        self._going = asyncio.create_task(_let_go(lane, self._tasks))
+        self._tasks = ()
+
+    async def _gone(self) -> None:
+        """Wait until nothing is left of the last lane that was held."""
+        if self._going is not None:
+            await asyncio.wait((self._going,))
+
+    # -- work ------------------------------------------------------------------------------------------
+
+    def _opened(self, batch: Batch) -> OpenStream:
+        opened = self._open.get(batch.stream)
+        if opened is None:
+            if self._lane is None:
+                raise self._failure
+            raise TargetUnavailable(f"{batch.stream} is not open", key="stream", found=batch.stream)
+        return opened
+
+    async def _work(self, lane: TargetLane) -> None:
+        """Transaction after transaction, until one fails or the target is closed."""
+        self._received_log.restart()
+        try:
+            await self._received_log.catch_up(lane.state)
+            while not self._stopping:
+                deliveries = self._queue.take(self._pace.most_bytes)
+                if deliveries:
+                    await self._settle(lane, deliveries)
+                else:
+                    await self._queue.wait_for_more()
+            await self._received_log.written()
+        except SendFailed as failed:
+            self._fail(send_failure(failed, self._connection.name, self._rules))
+        except Exception as error:  # noqa: BLE001 - whoever waits for a receipt raises it
+            self._fail(error)
+
+    async def _watch(self, lane: TargetLane) -> None:
+        """Notice that the cluster has gone, or the journal topic, also while nothing is sent."""
+        try:
+            while True:
+                await asyncio.sleep(WATCH_INTERVAL_MS / 1000)
+                await lane.refresh()
+                await lane.check_journal()
+                if self._queue.is_idle:
+                    self._pace.rest()
+        except (TargetUnavailable, TargetRefused) as error:
+            self._fail(error)
+
+    async def _settle(self, lane: TargetLane, deliveries: Sequence[Delivery]) -> None:
+        """Answer all of them. What brokers refuse is found, left out, and REFUSED or buried."""
+        for _ in range(MOST_ATTEMPTS):
+            made = await self._planned(lane, deliveries)
+            if made.is_probe:
+                with self._pace.measured(lane.throttle, made.piles.bytes):
+                    refused = await lane.probe(made.piles)
+                self._counts.resent += made.piles.records
+                self._judgements.probed(made.piles, refused, self._clock.wall_ms())
+            elif not (self._options.buries and await bury_refused(made.answers, self._dead_letters)):
+                try:
+                    await self._transact(lane, made)
+                    return
+                except BatchesRefused as error:
+                    self._counts.resent += made.piles.records
+                    self._judgements.refused(error.refused, self._clock.wall_ms())
+                await lane.retake()
+        raise TargetUnavailable(
+            f"brokers have refused records at each of {MOST_ATTEMPTS} attempts", limit=MOST_ATTEMPTS
+        )
+
+    async def _transact(self, lane: TargetLane, made: Plan) -> None:
+        await self._received_log.catch_up(lane.state)
+        await self._received_log.written()
+        if made.is_empty:
+            made.answered()
+        else:
+            with self._pace.measured(lane.throttle, made.piles.bytes):
+                await lane.commit(made.piles, lambda offsets: made.records(offsets, self._clock.wall_ms()))
+            made.committed()
+        committed_ms = self._clock.wall_ms()
+        for delivery, answer in made.answers:
+            if delivery.future.done():
+                continue
+            if isinstance(answer, OutOfSequence):
+                delivery.future.set_exception(answer)
+            else:
+                if answer.duplicates and self._on_duplicates is not None:
+                    self._on_duplicates(answer.duplicates)
+                for position, reason in delivery.buried.items():
+                    self._log.warning(
+                        "dead-letter", stream=delivery.batch.stream, position=position, reason=reason
+                    )
+                delivery.future.set_result(replace(answer, committed=committed_ms))
+        self._received_log.begin(made.lines)
+
+    async def _planned(self, lane: TargetLane, deliveries: Sequence[Delivery]) -> Plan:
+        """The next transaction, where nothing is open that it would end."""
+        await lane.renew()
+        for _ in range(MOST_TAKINGS):
+            made = plan(deliveries, lane.state, self._setting(lane), self._clock.wall_ms())
+            if await lane.is_clear(made.piles.piles.keys()):
+                return made
+            await lane.retake()
+        raise TargetUnavailable(
+            f"a transaction was left open, and again after each of {MOST_TAKINGS} ends", limit=MOST_TAKINGS
+        )
+
+    def _setting(self, lane: TargetLane) -> Setting:
+        return Setting(
+            options=self._options,
+            line_writer=self._received_log.writer(self._options, self._number, self._store),
+            topics=self._rules,
+            letters=self._letters,
+            suspects=self._suspects,
+            doubts=self._doubts,
+            make_builder=lane.make_builder,
+            exact=not self._connection.producer_options.get("compression_type"),
+        )
+
+
+async def _let_go(lane: TargetLane, tasks: Sequence[asyncio.Task[None]]) -> None:
+    """End what runs on a lane, and then its producer."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await lane.discard()

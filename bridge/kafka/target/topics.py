@@ -1,0 +1,153 @@
+"""The topics of a Kafka target: made where they are missing, and what each of them takes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Final
+
+import structlog
+from aiokafka.admin import NewPartitions, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import TopicAuthorizationFailedError, for_code
+
+from bridge.errors import TargetRefused, TargetUnavailable
+from bridge.kafka.client.connection import KafkaConnection
+from bridge.kafka.client.errors import explaining
+from bridge.kafka.client.metadata import ClusterClient, Topic
+from bridge.kafka.records.topic_rules import TopicRules, rules_of
+from bridge.kafka.target.options import KafkaTargetOptions
+
+#: How often, and after what pause, a topic or partitions just made are looked for.
+_LOOKS: Final = 50
+_LOOK_PAUSE_MS: Final = 100
+_TOPIC_ALREADY_EXISTS: Final = 36
+_INVALID_PARTITIONS: Final = 37
+#: What is asked of a topic's configuration.
+_ASKED: Final = (
+    "max.message.bytes",
+    "message.timestamp.before.max.ms",
+    "message.timestamp.after.max.ms",
+    "message.timestamp.type",
+    "cleanup.policy",
+    "min.insync.replicas",
+)
+
+
+class TargetTopics:
+    """Makes and describes the topics of one target; connects for each call anew."""
+
+    def __init__(self, connection: KafkaConnection, options: KafkaTargetOptions) -> None:
+        self._connection = connection
+        self._options = options
+        self._log = structlog.get_logger().bind(bridge=options.bridge)
+        #: Topics that something has been said about already.
+        self._told: set[str] = set()
+
+    async def ready(self, topics: Mapping[str, int]) -> tuple[str, dict[str, TopicRules]]:
+        """The cluster's id, and the topics as they are now.
+
+        Args:
+            topics: by name, how many partitions each must have at least; 0: any number.
+
+        Returns:
+            A topic that is not there, and not to be made, is left out.
+
+        Raises:
+            TargetUnavailable: try again later.
+            TargetRefused: a topic cannot be made, or has too few partitions and may not get more.
+        """
+        there: dict[str, Topic] = {}
+        with self._errors("Describe", f"topics {', '.join(sorted(topics))}"):
+            async with ClusterClient(self._connection) as client:
+                cluster = await client.cluster(list(topics))
+                for name, partitions in topics.items():
+                    topic = await self._fit(client, name, cluster.topics.get(name), partitions)
+                    if topic is not None:
+                        there[name] = topic
+            return cluster.id, await self._described(there)
+
+    async def _fit(self, client: ClusterClient, name: str, topic: Topic | None, least: int) -> Topic | None:
+        """The topic with at least so many partitions; None: it is not there, and not to be made."""
+        if topic is not None and topic.error:
+            with self._errors("Describe", f"topic {name}"):
+                raise for_code(topic.error)(name)
+        if topic is None:
+            if not self._options.create_topics:
+                return None
+            await self._make(name, least)
+            return await self._visible(client, name, least or 1)
+        if len(topic.partitions) >= least:
+            return topic
+        if not self._options.add_partitions:
+            raise TargetRefused(
+                f"topic {name} has {len(topic.partitions)} partitions at the target, its source {least}: "
+                "with preserve-partitions = true it needs as many; set add-partitions = true, or "
+                "preserve-partitions = false",
+                key="add-partitions",
+                limit=least,
+                found=len(topic.partitions),
+            )
+        with self._errors("Alter", f"topic {name} (add-partitions)"):
+            async with self._connection.administering() as admin:
+                with contextlib.suppress(for_code(_INVALID_PARTITIONS)):  # another lane was faster
+                    await admin.create_partitions({name: NewPartitions(least)})
+        return await self._visible(client, name, least)
+
+    async def _make(self, name: str, partitions: int) -> None:
+        factor = self._options.topic_replication_factor
+        with self._errors("Create", f"topic {name} (create-topics, topic-replication-factor {factor})"):
+            # aiokafka lets -1, the cluster's default, pass only beside assignments: none, and not None.
+            by_default = not partitions or factor < 0
+            topic = NewTopic(name, partitions or -1, factor, {} if by_default else None)
+            async with self._connection.administering() as admin:
+                answer = await admin.create_topics([topic])
+            for _, code, *message in answer.topic_errors:
+                if code not in (0, _TOPIC_ALREADY_EXISTS):
+                    raise for_code(code)(*message)
+        self._log.info("topic-created", topic=name)
+
+    async def _visible(self, client: ClusterClient, name: str, partitions: int) -> Topic:
+        """The topic once a broker shows so many partitions of it, each with a leader."""
+        for _ in range(_LOOKS):
+            topic = (await client.cluster([name])).topics.get(name)
+            if topic is not None and sum(one.leader >= 0 for one in topic.partitions.values()) >= partitions:
+                return topic
+            await asyncio.sleep(_LOOK_PAUSE_MS / 1000)
+        raise TargetUnavailable(
+            f"topic {name} has no {partitions} partitions with a leader after {_LOOKS * _LOOK_PAUSE_MS} ms",
+            key=f"topic {name}",
+        )
+
+    async def _described(self, topics: Mapping[str, Topic]) -> dict[str, TopicRules]:
+        """What the topics take; nothing is known of one without the right DescribeConfigs."""
+        found: dict[str, TopicRules] = {}
+        if not topics:
+            return found
+        asked = [ConfigResource(ConfigResourceType.TOPIC, name, dict.fromkeys(_ASKED)) for name in topics]
+        async with self._connection.administering() as admin:
+            (answer,) = await admin.describe_configs(asked)
+        for code, message, _type, name, entries in answer.resources:
+            partitions = len(topics[name].partitions)
+            if for_code(code) is TopicAuthorizationFailedError:
+                self._tell(name, "its limits are not known: the ACL DescribeConfigs is missing")
+                found[name] = TopicRules(name, partitions, id=topics[name].id)
+                continue
+            if code:
+                raise for_code(code)(message)
+            configuration = {entry[0]: entry[1] for entry in entries}
+            rules = rules_of(name, partitions, configuration, id_=topics[name].id)
+            if rules.log_append_time:
+                self._tell(name, "timestamps are not kept: message.timestamp.type=LogAppendTime")
+            found[name] = rules
+        return found
+
+    def _tell(self, name: str, what: str) -> None:
+        if name not in self._told:
+            self._told.add(name)
+            self._log.warning("target-topic", topic=name, reason=what)
+
+    def _errors(self, operation: str, resource: str) -> AbstractContextManager[None]:
+        return explaining(self._connection.name, operation, resource, side="target")

@@ -1,0 +1,255 @@
+"""One Kafka transaction: data, then what the target remembers, then the commit (design section 5, 'Target').
+
+Only what went through all of it has happened. After anything else the producer is of no use any more
+(docs/kafka-traps.md 1 to 3): a batch that failed leaves a gap in its sequence numbers, `commit_transaction`
+commits although a batch failed, and a commit that timed out may still take effect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import aiokafka
+from aiokafka.errors import IllegalOperation, KafkaError
+from aiokafka.producer.message_accumulator import BatchBuilder
+from aiokafka.structs import RecordMetadata
+
+from bridge.kafka.client import producers
+from bridge.kafka.client.connection import END_TRANSACTION_TIMEOUT_MS
+from bridge.kafka.client.error_codes import RECORD_ERRORS
+from bridge.kafka.client.errors import code_of
+from bridge.kafka.journal_topic.participants import MARK_HEADER, mark
+from bridge.kafka.journal_topic.records import JOURNAL_BATCH_BYTES, JournalPartition, Record
+from bridge.kafka.records.record_batches import Offsets, Piles, RecordBatch
+from bridge.runtime.fault_injection import crash_point
+
+#: Longest that the brokers may take to store the data, and again to store the journal's records: aiokafka
+#: tries again without end. How long they ask to wait does not count (`bridge.kafka.client.throttling`).
+#: Together with the commit it must be over before they abort the transaction.
+SEND_TIMEOUT_MS: Final = 15_000
+
+
+class SendFailed(Exception):
+    """A record batch was not stored; `error` is what the client said, and the transaction is lost."""
+
+    def __init__(self, topic: str, partition: int, error: BaseException) -> None:
+        super().__init__(f"{topic}/{partition}: {error!r}")
+        self.topic = topic
+        self.partition = partition
+        self.error = error
+
+
+class Throttled(TimeoutError):
+    """The brokers asked to wait for longer than a transaction may be open."""
+
+    def __init__(self, asked_ms: float, limit_ms: int) -> None:
+        super().__init__(
+            f"the brokers throttle (quota producer_byte_rate): they asked to wait {asked_ms:.0f} ms in one"
+            f" transaction, and it may take {limit_ms} (transaction-timeout-ms). Raise the quota or that"
+            " setting, or lower producer-window-size: a transaction holds one batch at least"
+        )
+        self.limit_ms = limit_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A record batch that the broker will never take as it is."""
+
+    batch: RecordBatch
+    error: BaseException
+    #: Kafka's, one of `RECORD_ERRORS`.
+    code: int
+    #: By the place of a record that is why: the broker's word. Empty: it names none.
+    records: Mapping[int, str]
+
+
+class BatchesRefused(Exception):
+    """The broker will never take these record batches as they are; the transaction is lost."""
+
+    def __init__(self, refused: Sequence[Refusal]) -> None:
+        super().__init__(
+            ", ".join(f"{one.batch.topic}/{one.batch.partition}: {one.error!r}" for one in refused)
+        )
+        self.refused = refused
+
+
+class JournalReplaced(Exception):
+    """The journal's records were given offsets that their partition has had: it is another one's by now."""
+
+
+async def commit(
+    producer: aiokafka.AIOKafkaProducer,
+    piles: Piles,
+    journal: JournalPartition,
+    records: Callable[[Offsets], Iterable[Record]],
+) -> int:
+    """Store all of it in one transaction; it is durable when this returns. The journal partition's new end.
+
+    `records` makes the journal's records once the data's offsets are known.
+
+    Raises:
+        JournalReplaced: it was deleted and made again; nothing was committed.
+        BatchesRefused, SendFailed, KafkaError, TimeoutError: discard the producer; whether it was stored is
+            known only after the lane was taken again.
+    """
+    await producers.throttle(producer).over()  # not within the time that the transaction may be open
+    await producer.begin_transaction()
+    until = _Until(producer)
+    crash_point("kafka.after-begin")
+    producers.announce(producer, journal.topic, journal.partition)
+    offsets = await _send_all(producer, list(piles.piles.values()), until)
+    crash_point("kafka.after-send")
+    batches = _journal_batches(producer, journal, list(records(offsets)), offsets)
+    written = await _send_all(producer, [batches], until)
+    end = _end(written, journal)
+    crash_point("kafka.after-journal")
+    async with asyncio.timeout(END_TRANSACTION_TIMEOUT_MS / 1000):
+        crash_point("kafka.before-commit")
+        await producer.commit_transaction()
+    crash_point("kafka.after-commit")
+    return end
+
+
+def _end(written: Offsets, journal: JournalPartition) -> int:
+    """The least offset that the partition's next record can have. Raises: JournalReplaced.
+
+    Costs nothing, and sees at once what asking for the topic's id sees within a second: offsets of a
+    partition only grow, and nobody else writes to this one, or only such as this.
+    """
+    known = {batch: base for batch, base in written.items() if base >= 0}
+    if any(base < journal.end for base in known.values()):
+        raise JournalReplaced(f"offset {min(known.values())}, expected {journal.end} or more")
+    ends = (base + batch.builder.record_count() for batch, base in known.items())
+    return max(ends, default=journal.end - 1) + 1  # and the marker
+
+
+def _journal_batches(
+    producer: aiokafka.AIOKafkaProducer, journal: JournalPartition, records: Sequence[Record], data: Offsets
+) -> list[RecordBatch]:
+    """The journal's records as record batches, the first with the mark. Their timestamps are the time now."""
+    batches: list[RecordBatch] = []
+    headers = [(MARK_HEADER, mark(len(records), data))]
+    for key, value in records:
+        if not batches or not _append(batches[-1].builder, key, value, []):
+            builder = producers.create_batch(producer, min(JOURNAL_BATCH_BYTES, journal.most_bytes))
+            _append(builder, key, value, [] if batches else headers)
+            batches.append(RecordBatch(journal.topic, journal.partition, builder))
+    return batches
+
+
+def _append(builder: BatchBuilder, key: bytes, value: bytes | None, headers: list[tuple[str, bytes]]) -> bool:
+    return builder.append(timestamp=None, key=key, value=value, headers=headers) is not None
+
+
+async def probe(producer: aiokafka.AIOKafkaProducer, piles: Piles) -> Sequence[Refusal]:
+    """Send record batches in a transaction that is never committed: those that the broker refuses.
+
+    Nobody who reads what is committed ever sees one of the others. The producer is of no use any more.
+
+    Raises: as `commit`.
+    """
+    await producers.throttle(producer).over()
+    await producer.begin_transaction()
+    try:
+        await _send_all(producer, list(piles.piles.values()), _Until(producer))
+    except BatchesRefused as error:
+        return error.refused
+    return ()
+
+
+class _Until:
+    """How long brokers may still take within an open transaction. Times in ms."""
+
+    def __init__(self, producer: aiokafka.AIOKafkaProducer) -> None:
+        """The transaction begins now."""
+        self._throttle = producers.throttle(producer)
+        self._limit_ms = max(
+            SEND_TIMEOUT_MS, producers.transaction_timeout_ms(producer) - END_TRANSACTION_TIMEOUT_MS
+        )
+        self._began_ms = _now_ms()
+        self._asked_ms = self._throttle.asked_ms
+
+    async def done(self, work: Collection[asyncio.Future[Any]], when: str = asyncio.ALL_COMPLETED) -> None:
+        """Wait for it, for `SEND_TIMEOUT_MS` and as much longer as brokers ask meanwhile.
+
+        Raises: Throttled, TimeoutError.
+        """
+        began_ms, asked_ms = _now_ms(), self._throttle.asked_ms - self._throttle.left_ms()
+        pending = set(work)
+        while pending:
+            end_ms = began_ms + SEND_TIMEOUT_MS + self._throttle.asked_ms - asked_ms
+            left_ms = min(end_ms, self._began_ms + self._limit_ms) - _now_ms()
+            if left_ms <= 0:
+                asked = self._throttle.asked_ms - self._asked_ms
+                raise Throttled(asked, self._limit_ms) if asked > 0 else TimeoutError
+            done, pending = await asyncio.wait(pending, timeout=left_ms / 1000, return_when=when)
+            if when == asyncio.FIRST_EXCEPTION and any(one.exception() for one in done):
+                return
+
+
+def _now_ms() -> float:
+    return asyncio.get_running_loop().time() * 1000
+
+
+async def _send_all(
+    producer: aiokafka.AIOKafkaProducer, piles: Sequence[Sequence[RecordBatch]], until: _Until
+) -> dict[RecordBatch, int]:
+    """Send the record batches of each pile in order, the piles at the same time; await every one of them.
+
+    Raises: BatchesRefused, SendFailed.
+    """
+    futures: dict[RecordBatch, asyncio.Future[RecordMetadata]] = {}
+    sending = [asyncio.ensure_future(_send(producer, pile, futures)) for pile in piles]
+    try:
+        if sending:
+            await until.done(sending, asyncio.FIRST_EXCEPTION)
+            await asyncio.gather(*(one for one in sending if one.done()))
+        await until.done(futures.values())
+    except TimeoutError as error:
+        waiting = [batch for pile in piles for batch in pile if not _is_done(futures.get(batch))]
+        late = waiting[0] if waiting else piles[0][0]
+        raise SendFailed(late.topic, late.partition, error) from error
+    finally:
+        for left in (*sending, *futures.values()):
+            left.cancel()
+        await asyncio.gather(*sending, return_exceptions=True)
+    return _offsets(producer, futures)
+
+
+async def _send(
+    producer: aiokafka.AIOKafkaProducer,
+    pile: Sequence[RecordBatch],
+    futures: dict[RecordBatch, asyncio.Future[RecordMetadata]],
+) -> None:
+    for batch in pile:
+        producers.know(producer, batch.topic)
+        try:
+            futures[batch] = await producer.send_batch(batch.builder, batch.topic, partition=batch.partition)
+        except (KafkaError, IllegalOperation, AssertionError) as error:  # the last: no such partition (yet)
+            raise SendFailed(batch.topic, batch.partition, producers.fault(producer) or error) from error
+
+
+def _offsets(
+    producer: aiokafka.AIOKafkaProducer, futures: Mapping[RecordBatch, asyncio.Future[RecordMetadata]]
+) -> dict[RecordBatch, int]:
+    """By record batch, its first offset. Raises: BatchesRefused, SendFailed."""
+    failed = [
+        (batch, error) for batch, future in futures.items() if (error := future.exception()) is not None
+    ]
+    refused = [
+        Refusal(batch, error, code, producers.refused_records(producer, batch.builder))
+        for batch, error in failed
+        if (code := code_of(error) or 0) in RECORD_ERRORS
+    ]
+    if refused:
+        raise BatchesRefused(refused)
+    for batch, error in failed:
+        raise SendFailed(batch.topic, batch.partition, error) from error
+    return {batch: future.result().offset for batch, future in futures.items()}
+
+
+def _is_done(future: asyncio.Future[RecordMetadata] | None) -> bool:
+    return future is not None and future.done()

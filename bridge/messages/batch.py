@@ -1,0 +1,104 @@
+"""The batch: messages of one stream, and the positions it covers (design rule 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from bridge.messages import positions as run_arithmetic
+from bridge.messages.block import Block
+from bridge.messages.positions import Runs
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What a source reads and a target stores, all of it or nothing.
+
+    Covers ``[from_, upto)``. Positions in that range that `runs` does not name were filtered,
+    refused, expired or never were: they are covered and carry no message.
+    """
+
+    #: Identity of the stream.
+    stream: str
+    #: First position covered.
+    from_: int
+    #: One beyond the last position covered.
+    upto: int
+    #: The exact positions of the block's messages; empty for coverage alone.
+    runs: Runs = ()
+    #: The messages; None for coverage alone.
+    block: Block | None = None
+    #: CRC-32 of the last covered source message, 0 where none is known.
+    checksum: int = 0
+    #: Positions that the target refused for good, now covered and empty.
+    refused: tuple[int, ...] = ()
+    #: When the first and last message were stored at the source, ms since the epoch.
+    events: tuple[int, int] = (0, 0)
+    #: Positions among `runs` that the sending side itself refuses for good, each with the rule as
+    #: `CODE: detail`: they get a dead letter before the rest is sent.
+    refusals: tuple[tuple[int, str], ...] = ()
+    #: Of a replay plan: positions whose message others equal, each with how many of them the target should
+    #: have (`bridge.replay.copies`); of all the others it should have one.
+    copies: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def count(self) -> int:
+        """Messages carried."""
+        return self.block.count if self.block is not None else 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of the messages: what windows count."""
+        return self.block.size if self.block is not None else 0
+
+    def until(self, end: int) -> Batch:
+        """The part at positions < `end`, which lies inside ``(from_, upto)``.
+
+        Its checksum is not known: only a source can tell what the last message covered was there.
+        """
+        kept = run_arithmetic.below(self.runs, end)
+        block = self.block.part(0, run_arithmetic.count(kept)) if kept and self.block is not None else None
+        return replace(
+            self,
+            upto=end,
+            runs=kept,
+            block=block,
+            checksum=0,
+            refused=tuple(position for position in self.refused if position < end),
+            refusals=tuple(refusal for refusal in self.refusals if refusal[0] < end),
+        )
+
+    def after(self, next_position: int) -> Batch:
+        """The part at positions >= `next_position`, which lies inside ``[from_, upto)``."""
+        if next_position <= self.from_:
+            return self
+        kept = run_arithmetic.from_position(self.runs, next_position)
+        block = None
+        if kept and self.block is not None:
+            block = self.block.part(self.count - run_arithmetic.count(kept), self.count)
+        return replace(
+            self,
+            from_=next_position,
+            runs=kept,
+            block=block,
+            refused=tuple(position for position in self.refused if position >= next_position),
+            refusals=tuple(refusal for refusal in self.refusals if refusal[0] >= next_position),
+            copies=tuple(one for one in self.copies if one[0] >= next_position),
+        )
+
+    def without(self, positions: Collection[int]) -> Batch:
+        """The batch with these positions of its messages covered and empty: they have dead letters.
+
+        Itself where it has none of them.
+        """
+        places = list(run_arithmetic.positions(self.runs))
+        dropped = [index for index, place in enumerate(places) if place in positions]
+        if not dropped or self.block is None:
+            return self
+        return replace(
+            self,
+            runs=run_arithmetic.join((place, place) for place in places if place not in positions),
+            block=self.block.without(dropped),
+            refused=tuple(sorted({*self.refused, *(places[index] for index in dropped)})),
+            refusals=tuple(refusal for refusal in self.refusals if refusal[0] not in positions),
+        )

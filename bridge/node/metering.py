@@ -1,0 +1,135 @@
+"""What each metric is read from; nothing is computed between scrapes."""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from bridge.errors import BridgeError
+from bridge.http.links import LinkService
+from bridge.http.meter import HttpMeter
+from bridge.journal.counts import AddressCounts
+from bridge.journal.journal import Journal
+from bridge.journal.measures import IdCacheStatus
+from bridge.journal.sqlite.reader import BridgeLag
+from bridge.journal.values.store import AddressStatus
+from bridge.relay.operated import Operated
+from bridge.runtime import metrics
+from bridge.runtime.metrics import Registry, Sample
+from bridge.runtime.version import version
+
+#: Of an address that nothing has come to since the node started.
+_NOTHING: Final = AddressCounts()
+
+
+def lag_of(bridge: str, relay: Operated, lags: Iterable[BridgeLag]) -> tuple[int, int | None]:
+    """What waits for a bridge, and when the oldest of it was stored (ms; None: nothing waits)."""
+    if relay.lag is not None:
+        return relay.lag
+    own = [lag for lag in lags if lag.bridge == bridge]
+    oldest_ms = min((lag.oldest_ms for lag in own if lag.oldest_ms is not None), default=None)
+    return sum(lag.messages for lag in own), oldest_ms
+
+
+class Metering:
+    """The metrics of one node."""
+
+    def __init__(self) -> None:
+        self._registry = Registry()
+        #: What the listeners count.
+        self.acceptor = HttpMeter("acceptor", "sends", "reads", "settlements")
+        self.operations = HttpMeter("operations", "reads", "settlements")
+        self._links: LinkService | None = None
+        self._journal: Journal | None = None
+        self._relays: Mapping[str, Operated] = {}
+        #: As of the scrape that is being answered.
+        self._lags: Sequence[BridgeLag] = ()
+        self._caches: Sequence[IdCacheStatus] = ()
+        self._addresses: Sequence[AddressStatus] = ()
+        self._registry.collect(self._of_bridges)
+        self._registry.collect(self._of_addresses)
+        self._registry.collect(self._of_journal)
+        self._registry.collect(self._of_process)
+
+    def watch(self, journal: Journal, relays: Mapping[str, Operated], links: LinkService) -> None:
+        """From now on."""
+        self._links = links
+        self._journal = journal
+        self._relays = relays
+
+    async def text(self) -> bytes:
+        """Prometheus's text format."""
+        if self._journal is not None:
+            with contextlib.suppress(BridgeError):  # it cannot be read now: what it had last is shown
+                self._lags = await self._journal.bridge_lags()
+                self._caches = await self._journal.id_caches()
+                self._addresses = await self._journal.addresses()
+        return self._registry.text()
+
+    def _of_bridges(self) -> Iterator[Sample]:
+        journal = self._journal
+        for name, relay in self._relays.items():
+            labels = {"bridge": name}
+            counts = relay.counts
+            yield Sample(metrics.MESSAGES_SENT, counts.sent, labels)
+            yield Sample(metrics.MESSAGES_ACKNOWLEDGED, counts.acknowledged, labels)
+            yield Sample(metrics.MESSAGES_REFUSED, counts.refused, labels)
+            yield Sample(metrics.MESSAGES_RESENT, counts.resent, labels)
+            yield Sample(metrics.MESSAGES_FILTERED, 0, labels)
+            yield Sample(metrics.TARGET_DUPLICATES, counts.replayed, {"kind": "replay", **labels})
+            yield Sample(metrics.TARGET_DUPLICATES, counts.repeated, {"kind": "producer", **labels})
+            yield Sample(metrics.IN_FLIGHT_MESSAGES, relay.in_flight, labels)
+            yield Sample(metrics.PARKED_PARTITIONS, counts.parked, labels)
+            yield Sample(metrics.CONNECTED, int(relay.connected), labels)
+            yield Sample(metrics.THROTTLED_SECONDS, counts.throttled_ms / 1000, labels)
+            yield Sample(metrics.RECONNECTS, counts.reconnects, labels)
+            yield Sample(metrics.LAST_PROGRESS, counts.last_progress_ms / 1000, labels)
+            yield from metrics.state_samples(name, relay.state)
+            messages, oldest_ms = lag_of(name, relay, self._lags)
+            yield Sample(metrics.LAG_MESSAGES, messages, labels)
+            age_ms = 0 if oldest_ms is None or journal is None else journal.clock.wall_ms() - oldest_ms
+            yield Sample(metrics.LAG_SECONDS, max(age_ms, 0) / 1000, labels)
+
+    def _of_addresses(self) -> Iterator[Sample]:
+        if self._journal is None:
+            return
+        for status in self._addresses:
+            labels = {"address": status.address}
+            counts = self._journal.counts.of_address.get(status.address, _NOTHING)
+            yield Sample(metrics.MESSAGES_STORED, counts.stored, labels)
+            yield Sample(metrics.DUPLICATES_REJECTED, counts.repeated, {"kind": "producer", **labels})
+            yield Sample(metrics.DUPLICATES_REJECTED, counts.replayed, {"kind": "replay", **labels})
+            yield Sample(metrics.ADDRESS_BYTES, status.bytes, labels)
+            yield Sample(metrics.ADDRESS_MAX_BYTES, status.max_bytes, labels)
+            for queue in status.queues:
+                yield Sample(metrics.QUEUE_LAG_MESSAGES, queue.lag, {**labels, "queue": queue.name})
+        for cache in self._caches:
+            labels = {"address": cache.address}
+            yield Sample(metrics.ID_CACHE_ENTRIES, cache.entries, labels)
+            yield Sample(metrics.ID_CACHE_CAPACITY, cache.capacity, labels)
+            yield Sample(metrics.ID_CACHE_EVICTIONS, cache.evicted, labels)
+            yield Sample(metrics.ID_CACHE_OLDEST_SECONDS, cache.oldest_seconds or 0, labels)
+
+    def _of_process(self) -> Iterator[Sample]:
+        yield Sample(metrics.BUILD_INFO, 1, {"version": version(), "python": platform.python_version()})
+        yield Sample(metrics.LINKS, 0 if self._links is None else len(self._links.open), {})
+        yield Sample(metrics.LINKS_OPENED, 0 if self._links is None else self._links.opened, {})
+        for meter in (self.acceptor, self.operations):
+            for code, count in meter.refused.items():
+                labels = {"listener": meter.listener, "code": code}
+                yield Sample(metrics.REQUESTS_REFUSED, count, labels)
+            for kind, durations in meter.durations.items():
+                labels = {"listener": meter.listener, "kind": kind}
+                yield from durations.samples(metrics.REQUEST_DURATION, labels)
+
+    def _of_journal(self) -> Iterator[Sample]:
+        if self._journal is None:
+            return
+        sizes = self._journal.sizes()
+        yield Sample(metrics.DISK_FREE_BYTES, sizes.disk_free, {})
+        yield Sample(metrics.DISK_SIZE_BYTES, sizes.disk, {})
+        yield Sample(metrics.JOURNAL_BYTES, sizes.file, {})
+        yield Sample(metrics.JOURNAL_WAL_BYTES, sizes.write_ahead_log, {})
+        yield Sample(metrics.JOURNAL_COMMITS, self._journal.commits, {})

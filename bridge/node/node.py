@@ -1,0 +1,307 @@
+"""A running node: what opens first, what closes last, and what an operator sees and does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
+
+from bridge.assembly.credentials import Credentials, CredentialsWatch, News
+from bridge.assembly.summary import BridgeSummary
+from bridge.delivery_log import SegmentWriter
+from bridge.errors import BridgeError
+from bridge.http.acceptor import Acceptor
+from bridge.http.links import LinkService, OpenLink
+from bridge.http.listener import Bound
+from bridge.http.operations import Operations
+from bridge.journal.dead_letters import LetterDesk
+from bridge.journal.journal import Journal
+from bridge.journal.measures import FullAddress
+from bridge.journal.sqlite.reader import Orphan
+from bridge.journal.values.options import JournalOptions
+from bridge.node.metering import Metering
+from bridge.node.operations import Control
+from bridge.node.outbox import OutboxCopier
+from bridge.relay.lifecycle import Command, State
+from bridge.relay.operated import Operated
+from bridge.replay.plans import ReplayDesk
+from bridge.runtime import hangup, logs
+from bridge.runtime.clock import Clock
+from bridge.runtime.event_loop import fast_loop
+from bridge.workers.supervisor import Supervisor
+
+#: How often it is looked whether the disk is full, in seconds.
+_LOOK_S: Final = 0.5
+
+
+class Copier(Protocol):
+    """Copies the delivery log somewhere else."""
+
+    def start(self) -> None:
+        """From now on."""
+
+    async def stop(self) -> None:
+        """Once more, if that is quick, and no more."""
+
+
+class NodeParts(Protocol):
+    """Makes what the node is made of; `bridge.node.wiring` does it from the settings."""
+
+    clock: Clock
+    #: ``persist-id-cache``.
+    persist_id_cache: bool
+    #: URL of the operations listener; None: not opened.
+    operations: str | None
+    #: Tokens and TLS, as their files are now.
+    credentials: Credentials
+    #: Of the worker processes; None: this process relays everything itself.
+    supervisor: Supervisor | None
+
+    def journal_options(self) -> JournalOptions:
+        """For opening the journal."""
+
+    def segments(self) -> SegmentWriter | None:
+        """The delivery log's files; None where it is off."""
+
+    def log_copy(self) -> Copier | None:
+        """Copies the delivery log elsewhere; None: nobody does."""
+
+    def letters(self, journal: Journal) -> LetterDesk:
+        """The dead letters in this node's journal."""
+
+    def replays(self, journal: Journal) -> ReplayDesk:
+        """Where replay plans are sent again."""
+
+    def links(self, journal: Journal) -> LinkService:
+        """The receiving end of node links."""
+
+    def acceptor(self, node: Node, journal: Journal, links: LinkService) -> Acceptor | None:
+        """Where messages come in; None where nothing listens."""
+
+    def bridges(self, journal: Journal) -> Mapping[str, tuple[Operated, BridgeSummary]]:
+        """Every bridge's relay."""
+
+
+class Node:
+    """Everything one process runs; `bridge.node.operations` is its operator's face."""
+
+    def __init__(self, parts: NodeParts, *, shutdown_timeout_ms: int) -> None:
+        self.parts = parts
+        self._shutdown_timeout_ms = shutdown_timeout_ms
+        self._log = logs.get()
+        #: None until it is open.
+        self.journal: Journal | None = None
+        self.letters: LetterDesk | None = None
+        self.replays: ReplayDesk | None = None
+        self.bridges: dict[str, tuple[Operated, BridgeSummary]] = {}
+        self.metering = Metering()
+        #: The acceptor takes messages; the node is going down.
+        self.accepting = False
+        self.stopping = False
+        self._acceptor: Acceptor | None = None
+        self._operations: Operations | None = None
+        self._outbox: OutboxCopier | None = None
+        self._log_copy: Copier | None = None
+        self._links: LinkService | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._following: asyncio.Task[None] | None = None
+        self._tallies: dict[str | None, logs.Tally] = {}
+
+    # -- life --------------------------------------------------------------------------------------------
+
+    def run(self) -> int:
+        """Start, wait for SIGTERM or SIGINT, drain. 0 drained; a second signal stops at once.
+
+        Raises:
+            BridgeError, OSError: it could not start.
+        """
+        with asyncio.Runner(loop_factory=fast_loop()) as runner:
+            return runner.run(self._run())
+
+    async def _run(self) -> int:
+        loop = asyncio.get_running_loop()
+        asked = asyncio.Event()
+
+        def stop() -> None:
+            if asked.is_set():
+                os._exit(1)  # what is durable stays durable; what is not was never answered
+            asked.set()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop)
+        hangup.ignore_and_tell(loop)
+        try:
+            await self.start()
+            await asked.wait()
+        finally:
+            await self.stop()
+        return 0
+
+    async def start(self) -> None:
+        """Operations first, so that /ping answers; then the journal, the acceptor, the bridges."""
+        parts = self.parts
+        bound_operations: Bound | None = None
+        if parts.operations is not None:
+            tokens = parts.credentials.operations_tokens
+            self._operations = Operations(
+                Control(self), url=parts.operations, tokens=tokens, meter=self.metering.operations
+            )
+            bound_operations = await self._operations.start()
+        self.journal = journal = await Journal.open(parts.journal_options(), parts.clock)
+        self._tell_opening(journal, await journal.orphans())
+        journal.counts.on_duplicates = self._on_duplicates
+        self._watching = asyncio.create_task(self._watch_journal(journal), name="watch-journal")
+        segments = parts.segments()
+        if segments is not None:
+            outbox = OutboxCopier(journal, segments)
+            await outbox.start()
+            self._outbox = outbox  # not before: a log that another process writes gets nothing at the stop
+            self._log_copy = parts.log_copy()
+            if self._log_copy is not None:
+                self._log_copy.start()
+        self.bridges = dict(parts.bridges(journal))
+        self.letters = parts.letters(journal)
+        self.replays = parts.replays(journal)
+        self._links = parts.links(journal)
+        relays = {name: relay for name, (relay, _) in self.bridges.items()}
+        self.metering.watch(journal, relays, self._links)
+        self._acceptor = parts.acceptor(self, journal, self._links)
+        bound: Bound | None = None
+        if self._acceptor is not None:
+            bound = await self._acceptor.start()
+        self.accepting = True
+        self._log.info(
+            "listening",
+            acceptor=None if bound is None else str(bound),
+            operations=None if bound_operations is None else str(bound_operations),
+        )
+        watch = CredentialsWatch(parts.credentials, self._on_credentials)
+        self._following = asyncio.create_task(watch.run(), name="watch-credentials")
+        if parts.supervisor is not None:
+            parts.supervisor.start(journal.identity.node_id)
+        for name, (relay, summary) in self.bridges.items():
+            logs.get(bridge=name).info(
+                "bridge-started",
+                source=summary.source,
+                target=summary.target,
+                guarantee=summary.guarantee,
+                check_producer_ids=summary.check_producer_ids,
+                id_cache_size=summary.id_cache_size,
+                **({"readers": summary.readers} if summary.readers else {}),
+            )
+            await relay.command(Command.START)
+
+    def _on_credentials(self, news: News) -> None:
+        """Tokens or certificates have changed: those that are gone open nothing, and their links end."""
+        credentials = self.parts.credentials
+        if self._acceptor is not None:
+            self._acceptor.renew_tokens(credentials.tokens, credentials.users)
+            if news.acceptor_tls:
+                self._acceptor.renew_certificates(credentials.users)
+        if self._operations is not None:
+            self._operations.renew_tokens(credentials.operations_tokens)
+
+    def _on_duplicates(self, bridge: str | None, count: int) -> None:
+        tally = self._tallies.get(bridge)
+        if tally is None:
+            later = asyncio.get_running_loop().call_later
+            tally = self._tallies[bridge] = logs.rate_limited(
+                "duplicate-rejected", bridge=bridge, later=later
+            )
+        tally.add(count)
+
+    async def _watch_journal(self, journal: Journal) -> None:
+        """Say once that the disk, or an address, has no room, and once that it has again."""
+        told = False
+        full: Mapping[str, FullAddress] = {}
+        while True:
+            full = self._tell_full(full, journal.full_addresses())
+            if journal.disk_full and not told:
+                self._log.warning("journal-full", directory=str(journal.options.directory))
+            elif told and not journal.disk_full:
+                self._log.info("journal-room", directory=str(journal.options.directory))
+            told = journal.disk_full
+            await asyncio.sleep(_LOOK_S)
+
+    def _tell_full(
+        self, before: Mapping[str, FullAddress], now: Mapping[str, FullAddress]
+    ) -> Mapping[str, FullAddress]:
+        """`now`, once what is new in it, and what is in it no more, is logged."""
+        for address in now.keys() - before.keys():
+            found = now[address]
+            self._log.warning(
+                "address-full",
+                address=address,
+                bytes=found.bytes,
+                max_bytes=found.max_bytes,
+                slowest_queue=found.slowest_queue or None,
+            )
+        for address in before.keys() - now.keys():
+            self._log.info("address-room", address=address)
+        return now
+
+    def _tell_opening(self, journal: Journal, orphans: Sequence[Orphan]) -> None:
+        for orphan in orphans:
+            self._log.warning(
+                "orphan-queue",
+                bridge=orphan.bridge,
+                address=orphan.address,
+                queued=orphan.messages,
+                reason=orphan.reason,
+            )
+        for address, dropped in journal.identity.ids_dropped.items():
+            self._log.warning("id-cache-shrunk", address=address, dropped=dropped)
+
+    @property
+    def open_links(self) -> Sequence[OpenLink]:
+        """Links of other nodes' bridges that are open here."""
+        return [] if self._links is None else list(self._links.open)
+
+    def bridge_state(self, bridge: str) -> tuple[str, int]:
+        """A bridge's state and its messages in flight; what a bridge that is gone left is STOPPED."""
+        if bridge not in self.bridges:
+            return State.STOPPED.value, 0
+        relay, _ = self.bridges[bridge]
+        return relay.state.value, relay.in_flight
+
+    async def stop(self) -> None:
+        """Drain: no new work; bridges take their receipts; everything durable; at most `shutdown-timeout`."""
+        self.stopping = True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._shutdown_timeout_ms / 1000):
+                await self._drain()
+        if self.parts.supervisor is not None:
+            await self.parts.supervisor.kill()
+        for task in filter(None, (self._watching, self._following)):
+            task.cancel()
+        for tally in self._tallies.values():
+            tally.flush()
+        queued = 0
+        if self.journal is not None:
+            with contextlib.suppress(BridgeError):
+                queued = sum(lag.messages for lag in await self.journal.bridge_lags())
+            try:
+                if self._outbox is not None:
+                    await self._outbox.stop()
+                if self._log_copy is not None:
+                    await self._log_copy.stop()
+            finally:
+                await self.journal.close()
+        if self._operations is not None:
+            await self._operations.stop()
+        self._log.info("stopped", queued=queued)
+
+    async def _drain(self) -> None:
+        if self._links is not None:
+            self._links.stop()
+        if self.journal is not None:
+            self.journal.let_go()
+        if self._acceptor is not None:
+            await self._acceptor.stop(self._shutdown_timeout_ms // 2)
+        ending = [relay.command(Command.STOP) for relay, _ in self.bridges.values()]
+        if self.parts.supervisor is not None:
+            ending.append(self.parts.supervisor.stop())
+        await asyncio.gather(*ending)

@@ -1,0 +1,207 @@
+"""Decisions about a node that does not run: both ends of a bridge, and the journal, opened by a command.
+
+The journal's lock keeps a running node out, and these commands out of a running node. A bridge from Kafka to
+Kafka has nothing in the journal, and its workers may be anywhere: whoever decides about it stops them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+
+from bridge.assembly.bridges import Assembly
+from bridge.errors import Conflict, NotFound
+from bridge.journal.journal import Journal
+from bridge.journal.rules import branching
+from bridge.journal.rules.commands import Branch, BranchUnit, DisownUnit, ForgetUnit, QueueUnit
+from bridge.journal.rules.queues import Forgotten
+from bridge.journal.values.options import JournalOptions
+from bridge.node.wiring import journal_options
+from bridge.relay import reposition
+from bridge.relay.ports import Source, Target
+from bridge.relay.reposition import Decision, Start
+from bridge.runtime import logs
+from bridge.runtime.clock import SystemClock
+from bridge.settings import load
+from bridge.settings.bridges import Bridge
+from bridge.settings.connectors import JOURNAL
+from bridge.settings.model import Settings
+
+#: Asked what was planned; whether it is to be done.
+Approve = Callable[[Sequence[str]], bool]
+
+
+def read_settings(path: Path) -> Settings:
+    """The settings at `path`; what they say of logs holds from now on. Raises: SettingsInvalid."""
+    settings = load(path, os.environ)
+    logs.configure(settings.node.log_level, settings.node.log_format, settings.node.name)
+    return settings
+
+
+def find_bridge(settings: Settings, name: str) -> Bridge:
+    """The bridge of this name. Raises: NotFound."""
+    for bridge in settings.bridges:
+        if bridge.name == name:
+            return bridge
+    names = ", ".join(bridge.name for bridge in settings.bridges) or "none"
+    raise NotFound(f"no bridge {name}; the settings have: {names}", key="bridge", found=name)
+
+
+async def decide_positions(
+    path: Path, name: str, start: Start, approve: Callable[[Sequence[Decision]], bool]
+) -> None:
+    """`bridge.relay.reposition` for the bridge `name`, all its lanes, as the file at `path` describes it.
+
+    Raises:
+        SettingsInvalid; NotFound: no such bridge; JournalFailed: the node runs; what the ends raise.
+    """
+    settings = read_settings(path)
+    bridge = find_bridge(settings, name)
+    async with contextlib.AsyncExitStack() as stack:
+        plans: list[tuple[Source, Target, list[Decision]]] = []
+        for source, target in await _ends(stack, settings, bridge):
+            stack.push_async_callback(target.close)
+            stack.push_async_callback(source.close)
+            plans.append((source, target, await reposition.plan(source, target, start)))
+        if approve([decision for _, _, decisions in plans for decision in decisions]):
+            for source, target, decisions in plans:
+                await reposition.carry_out(source, target, decisions)
+
+
+async def _ends(
+    stack: contextlib.AsyncExitStack, settings: Settings, bridge: Bridge
+) -> Sequence[tuple[Source, Target]]:
+    connectors = (bridge.source_connector, bridge.static_connectors[0])
+    if all(map(settings.is_kafka, connectors)):
+        from bridge.assembly.kafka import KafkaAssembly
+
+        return KafkaAssembly(settings, SystemClock()).ends(bridge)
+    journal = await stack.enter_async_context(open_journal(journal_options(settings)))
+    return Assembly(settings, SystemClock(), journal).ends(bridge)
+
+
+@contextlib.asynccontextmanager
+async def open_journal(options: JournalOptions) -> AsyncIterator[Journal]:
+    """The journal, which no node has open. Raises: JournalFailed."""
+    journal = await Journal.open(options)
+    try:
+        yield journal
+    finally:
+        await journal.close()
+
+
+async def new_incarnation(path: Path, restored_at: int | None, approve: Approve) -> None:
+    """Let a journal that was restored or copied go on as another one (`bridge.journal.rules.branching`).
+
+    Asks the target of each bridge first. Cut short behind the point where the journal has changed, the
+    bridges refuse, and `positions BRIDGE --from group` completes it.
+
+    Raises:
+        SettingsInvalid; JournalFailed: the node runs; Conflict: where it branched off cannot be known, or a
+        bridge is not there to ask for; what the ends raise.
+    """
+    settings = read_settings(path)
+    bridges = [bridge for bridge in settings.bridges if bridge.source_connector == JOURNAL]
+    async with open_journal(journal_options(settings)) as journal:
+        incarnation = uuid.uuid4().hex[:16]
+        branches: list[Branch] = []
+        for bridge in bridges:
+            branches += await _branches(settings, journal, bridge, incarnation, restored_at)
+        lines = [f"incarnation {journal.identity.incarnation} -> {incarnation}"]
+        lines += [f"{one.bridge}: {one.address} goes on at {one.at}, at {one.store}" for one in branches]
+        lines.append(
+            "bridges of other nodes that deliver here find another store and have to be decided about"
+        )
+        if not approve(lines):
+            return
+        await journal.submit(BranchUnit, incarnation=incarnation, branches=branches)
+    for bridge in bridges:
+        await decide_positions(path, bridge.name, "group", lambda _: True)
+
+
+async def _branches(
+    settings: Settings, journal: Journal, bridge: Bridge, incarnation: str, restored_at: int | None
+) -> list[Branch]:
+    """Where each stream of a bridge goes on, by the target's word on it as it is."""
+    own = journal.identity
+    ((source, target),) = Assembly(settings, SystemClock(), journal).ends(bridge)
+    try:
+        streams = await source.streams()
+        opened = await target.open(streams)
+    finally:
+        await source.close()
+        await target.close()
+    looks = await journal.read(branching.read_looks, bridge.name, own.incarnation, opened.streams, own.run)
+    store = opened.store if opened.store != own.store else f"{own.node_id}:{incarnation}"
+    branches = []
+    for identity, look in looks.items():
+        at = branching.branch_at(opened.streams[identity], look, restored_at)
+        if at is None:
+            runs = ", ".join(str(first) for first, _ in await journal.read(branching.read_runs))
+            raise Conflict(
+                f"{identity}: the target covers up to {opened.streams[identity].next} what this journal "
+                "never sent, and where the two parted cannot be known. Say with --restored-at at which "
+                f"position this journal was restored; it was opened at {runs}",
+                key="restored-at",
+            )
+        branches.append(Branch(bridge.name, look.row.address, at, store))
+    return branches
+
+
+async def forget_bridge(path: Path, name: str, address: str | None, approve: Approve) -> None:
+    """Drop what a bridge that is in the settings no more left in the journal; with `address`, only there.
+
+    At an address that its `queue-name` leaves out now, what a bridge left that is in the settings, too.
+
+    Raises:
+        SettingsInvalid; JournalFailed: the node runs; Conflict: it is in the settings, and reads the address;
+        NotFound: nothing is left of it.
+    """
+    settings = read_settings(path)
+    async with open_journal(journal_options(settings)) as journal:
+        left: Forgotten = await journal.submit(ForgetUnit, bridge=name, address=address, really=False)
+        lines = [
+            f"{one}: drops the queue of {name}, which holds {lag} messages"
+            for one, lag in await _lags(journal, name)
+            if one in left.queues
+        ]
+        lines += [f"{stream}: forgets that it was confirmed up to {upto}" for stream, upto in left.settled]
+        lines += [f"{stream}: forgets which of its messages have a dead letter" for stream in left.letters]
+        if approve(lines):
+            await journal.submit(ForgetUnit, bridge=name, address=address, really=True)
+
+
+async def forget_owner(path: Path, name: str, approve: Approve) -> None:
+    """Let what the bridge `name` has delivered here belong to the first that opens it again.
+
+    Raises: SettingsInvalid; JournalFailed: the node runs; NotFound: no such bridge has delivered here.
+    """
+    settings = read_settings(path)
+    async with open_journal(journal_options(settings)) as journal:
+        owners = await journal.submit(DisownUnit, bridge=name, really=False)
+        if approve([f"{stream}: forgets that it belongs to {owner}" for stream, owner in owners.items()]):
+            await journal.submit(DisownUnit, bridge=name, really=True)
+
+
+async def _lags(journal: Journal, name: str) -> list[tuple[str, int]]:
+    return [(lag.address, lag.messages) for lag in await journal.bridge_lags() if lag.bridge == name]
+
+
+async def forget_queue(path: Path, address: str, queue: str, approve: Approve) -> None:
+    """Drop a readers' queue. Raises: SettingsInvalid, JournalFailed, AddressNotFound, QueueNotFound."""
+    settings = read_settings(path)
+    async with open_journal(journal_options(settings)) as journal:
+        lags = {status.name: status.lag for status in (await journal.address(address)).queues}
+        if queue not in lags:
+            raise NotFound(f"{address} has no queue {queue}", key="queue", found=queue)
+        lines = [f"{address}: drops the queue {queue}, which holds {lags[queue]} messages"]
+        declared = settings.addresses.get(address)
+        if declared is not None and queue in declared.queues:
+            lines.append(
+                "the settings declare it: the next start makes it anew, from the earliest message on"
+            )
+        if approve(lines):
+            await journal.submit(QueueUnit, action="delete", address=address, queue=queue)

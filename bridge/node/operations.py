@@ -1,0 +1,203 @@
+"""A running node as its operator sees it: ready or why not, status, metrics, commands to bridges."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from bridge.errors import BridgeError, NotFound, described
+from bridge.http.describe import describe
+from bridge.journal.dead_letters import LetterDesk
+from bridge.journal.journal import Journal
+from bridge.journal.sqlite.reader import BridgeLag
+from bridge.node.metering import lag_of
+from bridge.relay.lifecycle import Command, State
+from bridge.relay.operated import Operated
+from bridge.relay.ownership import Member
+from bridge.replay.plans import ReplayDesk
+from bridge.runtime.logs import timestamp
+from bridge.runtime.version import version
+
+if TYPE_CHECKING:
+    from bridge.assembly.summary import BridgeSummary
+    from bridge.node.node import Node
+
+
+class Control:
+    """Implements `bridge.http.operations.NodeControl`."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    @property
+    def store(self) -> Journal | None:
+        """None until the journal is open."""
+        return self._node.journal
+
+    @property
+    def letters(self) -> LetterDesk | None:
+        """None until the journal is open."""
+        return self._node.letters
+
+    @property
+    def replays(self) -> ReplayDesk | None:
+        """None until the journal is open."""
+        return self._node.replays
+
+    @property
+    def id_cache_persisted(self) -> bool:
+        """``persist-id-cache``."""
+        return self._node.parts.persist_id_cache
+
+    def ready(self) -> tuple[bool, Sequence[str], Mapping[str, str]]:
+        """Whether the node takes messages, why not, and each bridge's state."""
+        node = self._node
+        states = {name: relay.state.value for name, (relay, _) in node.bridges.items()}
+        reasons = [
+            f"bridge {name} is FAILED: {relay.reason}"
+            for name, (relay, _) in node.bridges.items()
+            if relay.state is State.FAILED
+        ]
+        if node.parts.supervisor is not None:
+            reasons.extend(node.parts.supervisor.problems())
+        if node.stopping:
+            reasons.append("the node is stopping")
+        elif node.journal is None:
+            reasons.append("the journal is not open yet")
+        elif not node.accepting:
+            reasons.append("the acceptor is not open yet")
+        elif node.journal.broken:
+            reasons.append(f"the journal cannot be used: {node.journal.broken}")
+        elif node.journal.disk_full:
+            reasons.append("the disk is full")
+        return not reasons, reasons, states
+
+    async def status(self) -> Mapping[str, Any]:
+        """``GET /v1/status``. Groups that share lanes are asked all at once, each for a bounded time."""
+        bridges = self._node.bridges
+        lanes = await asyncio.gather(*[_lanes(relay, summary) for relay, summary in bridges.values()])
+        ready, reasons, _ = self.ready()
+        journal = self._node.journal
+        lags = await self._lags()
+        return {
+            "ready": ready,
+            "reasons": list(reasons),
+            "version": version(),
+            "node": None if journal is None else journal.options.node,
+            "node-id": None if journal is None else journal.identity.node_id,
+            "store": None if journal is None else journal.store,
+            "duplicates": {} if journal is None else journal.counts.duplicates(),
+            "bridges": [
+                self._bridge(name, relay, summary) | {"lag": lag_of(name, relay, lags)[0], "lanes": held}
+                for (name, (relay, summary)), held in zip(bridges.items(), lanes, strict=True)
+            ],
+            "links": [
+                {
+                    "bridge": link.bridge,
+                    "node": link.node,
+                    "user": link.user,
+                    "peer": link.peer,
+                    "since": timestamp(link.since_ms / 1000),
+                }
+                for link in self._node.open_links
+            ],
+            "addresses": [] if journal is None else await self._addresses(journal),
+        }
+
+    async def _lags(self) -> Sequence[BridgeLag]:
+        """What waits in the journal for each bridge; nothing is known while it cannot be read."""
+        if self._node.journal is None:
+            return []
+        try:
+            return await self._node.journal.bridge_lags()
+        except BridgeError:
+            return []
+
+    async def _addresses(self, journal: Journal) -> Sequence[Mapping[str, Any]]:
+        """Every address with its queues and lags; none while the journal cannot be read."""
+        try:
+            found = await journal.addresses()
+        except BridgeError:  # its own reason is in `reasons`
+            return []
+        return [describe(status, self._node.bridge_state) for status in found]
+
+    def _bridge(self, name: str, relay: Operated, summary: BridgeSummary) -> dict[str, Any]:
+        """A bridge, but for what takes asking elsewhere."""
+        counts = relay.counts
+        reason = relay.reason or counts.trouble or self._standstill(summary) or counts.throttled or None
+        return {
+            "name": name,
+            "state": relay.state.value,
+            "reason": reason,
+            "source": summary.source,
+            "target": summary.target,
+            "guarantee": summary.guarantee,
+            "store": relay.store or None,
+            "sent": counts.sent,
+            "acknowledged": counts.acknowledged,
+            "refused": counts.refused,
+            "resent": counts.resent,
+            "in-flight": relay.in_flight,
+            "reconnects": counts.reconnects,
+        }
+
+    def _standstill(self, summary: BridgeSummary) -> str:
+        """Why this node's journal keeps a bridge that reads it from going on; empty: it does not."""
+        journal = self._node.journal
+        return journal.standstill if journal is not None and summary.from_journal else ""
+
+    async def metrics_text(self) -> bytes:
+        """Prometheus's text format."""
+        return await self._node.metering.text()
+
+    async def start(self, bridge: str) -> str:
+        """The state after it. Raises: NotFound, Conflict."""
+        return await self._command(bridge, Command.START)
+
+    async def stop(self, bridge: str) -> str:
+        """The state after it. Raises: NotFound, Conflict."""
+        return await self._command(bridge, Command.STOP)
+
+    async def pause(self, bridge: str) -> str:
+        """The state after it. Raises: NotFound, Conflict."""
+        return await self._command(bridge, Command.PAUSE)
+
+    async def resume(self, bridge: str) -> str:
+        """The state after it. Raises: NotFound, Conflict."""
+        return await self._command(bridge, Command.RESUME)
+
+    async def _command(self, bridge: str, command: Command) -> str:
+        known = self._node.bridges.get(bridge)
+        if known is None:
+            raise NotFound(f"no bridge {bridge}", key="bridge", found=bridge)
+        relay, _ = known
+        await relay.command(command)
+        return relay.state.value
+
+
+async def _lanes(relay: Operated, summary: BridgeSummary) -> Mapping[str, Any] | None:
+    """Who has which lane: here as this node knows it, elsewhere as the group says."""
+    if relay.held is None:
+        return None
+    division, trouble = None, None
+    if summary.division is not None:
+        try:
+            division = await summary.division()
+        except BridgeError as error:
+            trouble = described(error)
+    return {
+        "here": list(relay.held),
+        "members": None if division is None else [_member(member) for member in division.members],
+        "nobody": None if division is None else sorted(division.nobody),
+        "trouble": trouble,
+    }
+
+
+def _member(member: Member) -> Mapping[str, Any]:
+    return {
+        "name": member.name,
+        "host": member.host,
+        "lanes": sorted(member.lanes),
+        "failed": sorted(member.failed),
+    }

@@ -1,0 +1,85 @@
+"""From the journal's outbox to the delivery log's files: copied, synced, then forgotten (design, 7)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable
+from typing import Final
+
+from bridge.delivery_log import SegmentWriter
+from bridge.errors import BridgeError
+from bridge.journal.journal import Journal
+from bridge.runtime import logs
+
+#: Most lines copied with one fsync.
+LINES: Final = 5000
+#: And their bytes: a line is as long as the lists of its batch.
+LINES_BYTES: Final = 4 * 1024 * 1024
+#: How long lines may wait to be copied together, and how often files are looked at, in seconds.
+GATHER_S: Final = 0.2
+TICK_S: Final = 1.0
+#: What passes by itself, of the files and of the journal: lines wait in the outbox meanwhile.
+PASSING: Final = (OSError, BridgeError)
+
+
+class OutboxCopier:
+    """One task. A crash between fsync and forgetting repeats lines: equal lines are one event."""
+
+    def __init__(self, journal: Journal, segments: SegmentWriter) -> None:
+        self._journal = journal
+        self._segments = segments
+        self._copied = 0
+        self._stop = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._log = logs.get()
+        #: Whether the last attempt to write failed.
+        self.failing = False
+
+    async def start(self) -> None:
+        """Complete what a crash left open, then copy for as long as the node runs."""
+        await asyncio.to_thread(self._segments.open)
+        self._task = asyncio.create_task(self._run(), name="outbox")
+
+    async def stop(self) -> None:
+        """Copy what is there, complete the open file."""
+        self._stop.set()
+        if self._task is not None:
+            await self._task
+        with contextlib.suppress(*PASSING):
+            while await self._copy():
+                pass
+            await asyncio.to_thread(self._segments.close)
+
+    async def _run(self) -> None:
+        while not self._stop.is_set():
+            written = self._journal.notices.lines()
+            try:
+                more = await self._copy()
+                await asyncio.to_thread(self._segments.tick)
+                self.failing = False
+            except PASSING as error:
+                if not self.failing:
+                    self._log.warning("delivery-log-waits", reason=str(error))
+                self.failing, more = True, False
+            if not more:
+                await self._wait(written, TICK_S)
+                await self._wait(self._stop.wait(), GATHER_S)
+
+    async def _wait(self, what: Awaitable[object], seconds: float) -> None:
+        """Until it happens, the node stops, or the time is up."""
+        waiting = [asyncio.ensure_future(what), asyncio.create_task(self._stop.wait())]
+        await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        waiting[1].cancel()
+        if isinstance(waiting[0], asyncio.Task):
+            waiting[0].cancel()
+
+    async def _copy(self) -> bool:
+        """Copy once; True where there may be more."""
+        rows = await self._journal.lines(self._copied, LINES, LINES_BYTES)
+        if not rows:
+            return False
+        await asyncio.to_thread(self._segments.write, [line for _, line in rows])
+        self._copied = rows[-1][0]
+        await self._journal.forget_lines(self._copied)
+        return len(rows) == LINES or sum(len(line) for _, line in rows) >= LINES_BYTES

@@ -1,0 +1,269 @@
+"""Settings in, a running node out. With `bridge.assembly`, the only place that wires."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from bridge.assembly.bridges import Assembly
+from bridge.assembly.credentials import Credentials
+from bridge.assembly.replays import held_here, replay_desk
+from bridge.assembly.summary import BridgeSummary
+from bridge.delivery_log import GatheringWriter, SegmentLimits, SegmentWriter, WriteLines
+from bridge.http.acceptor import Acceptor
+from bridge.http.limits import Limits
+from bridge.http.links import LinkService
+from bridge.journal.dead_letters import LetterDesk, Route
+from bridge.journal.journal import Journal
+from bridge.journal.rules.owners import EVERY_RIGHT, Caller
+from bridge.journal.target import JournalTarget
+from bridge.journal.values.options import AddressPolicy, BridgeQueue, JournalOptions
+from bridge.link.receiving import NodeIdentity
+from bridge.node.node import Copier, Node, NodeParts
+from bridge.relay.operated import Operated
+from bridge.replay.plans import ReplayDesk
+from bridge.runtime import gc_tuning, hangup, logs
+from bridge.runtime.clock import Clock, SystemClock
+from bridge.settings import SettingsFile
+from bridge.settings.bridges import Bridge
+from bridge.settings.connectors import JOURNAL
+from bridge.settings.listeners import Acceptor as AcceptorSettings
+from bridge.settings.model import Settings
+from bridge.workers.process import Launcher
+from bridge.workers.shared import bridges_in_workers, settings_digest
+from bridge.workers.supervisor import Supervisor
+
+
+def run_node(path: Path) -> int:
+    """Run what the file at `path` describes until SIGTERM or SIGINT; 0 drained, 1 died.
+
+    Raises:
+        SettingsInvalid: with every problem.
+        BridgeError, OSError: it could not start.
+    """
+    hangup.ignore()
+    file = SettingsFile(path, os.environ)
+    settings = file.settings()
+    logs.configure(settings.node.log_level, settings.node.log_format, settings.node.name)
+    node = Node(
+        _Parts(settings, path, Credentials(settings, file)),
+        shutdown_timeout_ms=settings.node.shutdown_timeout_ms,
+    )
+    gc_tuning.tune()
+    return node.run()
+
+
+def journal_options(settings: Settings) -> JournalOptions:
+    """For opening the journal that the settings describe."""
+
+    def policy(address: str) -> AddressPolicy:
+        resolved = settings.for_address(address)
+        return AddressPolicy(
+            resolved.max_size_bytes,
+            resolved.address_full_policy,
+            resolved.id_cache_size,
+            resolved.auto_create_addresses,
+            resolved.retain_time_ms,
+        )
+
+    acceptor = settings.acceptor or AcceptorSettings()
+    return JournalOptions(
+        directory=settings.node.data_directory,
+        node=settings.node.name,
+        policy=policy,
+        persist_id_cache=settings.duplicate_detection.persist_id_cache,
+        addresses={name: address.queues for name, address in settings.addresses.items()},
+        bridges=[
+            BridgeQueue(bridge.name, bridge.plain_addresses, bridge.selects, bridge.previous_name)
+            for bridge in settings.bridges
+            if bridge.source_connector == JOURNAL
+        ],
+        max_message_bytes=acceptor.max_message_size_bytes,
+        # The other half of the slots is for sends that are not held.
+        max_held_requests=max(min(acceptor.max_held_requests, acceptor.max_requests // 2), 1),
+        max_held_bytes=acceptor.max_held_size_bytes,
+        max_id_bytes=acceptor.max_duplicate_id_size_bytes,
+        max_addresses=acceptor.max_addresses,
+        max_queues=acceptor.max_queues,
+        delivery_log=settings.delivery_log.enabled,
+    )
+
+
+#: Default of `dead-letter-address`; bridges of other nodes bury here, too.
+DEAD_LETTERS: Final = "dead-letters"
+
+
+#: In the data directory: number of the delivery log's newest file.
+_LAST_NUMBER: Final = "delivery-log.number"
+
+
+class _Parts(NodeParts):
+    """Makes the node's parts from its settings."""
+
+    def __init__(
+        self, settings: Settings, path: Path, credentials: Credentials, clock: Clock | None = None
+    ) -> None:
+        self.settings = settings
+        self.credentials = credentials
+        self.clock = clock or SystemClock()
+        self.persist_id_cache = settings.duplicate_detection.persist_id_cache
+        operations = settings.operations
+        self.operations = None if operations is None else operations.url
+        self._segments = self._make_segments()
+        #: For lines that no outbox keeps; of all bridges together.
+        self._write_lines = None if self._segments is None else GatheringWriter(self._segments).write
+        self.supervisor = _supervisor(settings, path, self.clock, self._write_lines)
+
+    def journal_options(self) -> JournalOptions:
+        """As the settings say."""
+        return journal_options(self.settings)
+
+    def segments(self) -> SegmentWriter | None:
+        """The delivery log's files; None where it is off."""
+        return self._segments
+
+    def log_copy(self) -> Copier | None:
+        """Copies the delivery log to a topic; None where none is wanted."""
+        name = self.settings.delivery_log.kafka_connector
+        if not name or self._segments is None:
+            return None
+        from bridge.kafka.client.options import kafka_connection
+        from bridge.kafka.log_copy import LogCopy
+
+        connection = kafka_connection(name, self.settings.connectors[name])
+        topic = self.settings.delivery_log.kafka_topic
+        return LogCopy(connection, topic, self._segments, node=self.settings.node.name)
+
+    def _make_segments(self) -> SegmentWriter | None:
+        log = self.settings.delivery_log
+        if not log.enabled:
+            return None
+        return SegmentWriter(
+            self.settings.delivery_log_directory,
+            self.settings.node.name,
+            SegmentLimits(
+                roll_interval_ms=log.roll_interval_ms,
+                roll_size=log.roll_size_bytes,
+                retention_time_ms=log.retention_time_ms,
+                retention_size=log.retention_size_bytes,
+            ),
+            last_number=self.settings.node.data_directory / _LAST_NUMBER,
+            clock=self.clock,
+        )
+
+    def letters(self, journal: Journal) -> LetterDesk:
+        """The dead letters that a bridge of this node, or one to it, has buried here."""
+        bridges = self.settings.bridges
+        addresses = [bridge.dead_letter_address for bridge in bridges if bridge.dead_letter_address]
+        return LetterDesk(journal, [DEAD_LETTERS, *addresses], _letter_routes(bridges))
+
+    def replays(self, journal: Journal) -> ReplayDesk:
+        """Where replay plans are sent again."""
+        return replay_desk(self.settings, journal, self._assembly(journal))
+
+    def _assembly(self, journal: Journal) -> Assembly:
+        return Assembly(self.settings, self.clock, journal, self._write_lines, self.credentials)
+
+    def links(self, journal: Journal) -> LinkService:
+        """The receiving end of node links."""
+        options = journal.options
+        identity = NodeIdentity(
+            node_id=journal.identity.node_id,
+            node_name=options.node,
+            store=journal.store,
+            max_message_size=options.max_message_bytes,
+        )
+        return LinkService(
+            lambda hello, principal: JournalTarget(
+                journal,
+                hello.bridge,
+                check_producer_ids=hello.check_producer_ids,
+                previous=hello.previous,
+                caller=Caller(
+                    f"user:{principal.name}" if principal.is_user else EVERY_RIGHT,
+                    hello.node_id,
+                    principal.check_deliver,
+                ),
+            ),
+            identity,
+            call_timeout_ms=options.call_timeout_ms,
+            clock=self.clock,
+            answer=held_here(journal),
+            max_link_bytes=(self.settings.acceptor or AcceptorSettings()).max_link_size_bytes,
+        )
+
+    def acceptor(self, node: Node, journal: Journal, links: LinkService) -> Acceptor | None:
+        """The acceptor; None where there is none."""
+        settings = self.settings.acceptor
+        if settings is None:
+            return None
+        for user in settings.users:
+            if user.link and user.send is None:
+                logs.get().warning("link-unlimited", user=user.name, advice="give it a send")
+        return Acceptor(
+            journal,
+            url=settings.url,
+            tokens=self.credentials.tokens,
+            users=self.credentials.users,
+            allowed_origins=settings.allowed_origins,
+            ssl_context=self.credentials.context("acceptor"),
+            limits=Limits(
+                max_message_size=settings.max_message_size_bytes,
+                max_headers_size=settings.max_headers_size_bytes,
+                max_duplicate_id_size=settings.max_duplicate_id_size_bytes,
+                max_requests=settings.max_requests,
+                max_connections=settings.max_connections,
+                max_transit_size=settings.max_transit_size_bytes,
+            ),
+            link=links.serve,
+            held=links.held,
+            bridge_state=node.bridge_state,
+            meter=node.metering.acceptor,
+        )
+
+    def bridges(self, journal: Journal) -> Mapping[str, tuple[Operated, BridgeSummary]]:
+        """Every bridge of the settings."""
+        assembly = self._assembly(journal)
+        remote: Mapping[str, Operated] = {} if self.supervisor is None else self.supervisor.bridges
+        return {
+            bridge.name: (remote.get(bridge.name) or assembly.operated(bridge), assembly.summary(bridge))
+            for bridge in self.settings.bridges
+        }
+
+
+def _supervisor(
+    settings: Settings, path: Path, clock: Clock, write_lines: WriteLines | None
+) -> Supervisor | None:
+    """Of the worker processes; None where there is one process, or nothing that others could relay."""
+    names = [bridge.name for bridge in bridges_in_workers(settings)]
+    if settings.node.workers == 1 or not names:
+        return None
+    file = path.absolute()
+    return Supervisor(
+        Launcher((sys.executable, "-m", "bridge.workers", "--settings", str(file))),
+        names,
+        workers=settings.node.workers,
+        settings=settings_digest(file),
+        shutdown_timeout_ms=settings.node.shutdown_timeout_ms,
+        clock=clock,
+        write_lines=write_lines,
+    )
+
+
+def _letter_routes(bridges: Sequence[Bridge]) -> dict[str, Route]:
+    """Where the dead letters of each bridge are sent again, also those from before it was renamed."""
+    routes: dict[str, Route] = {}
+    for bridge in bridges:
+        if bridge.source_connector == JOURNAL:
+            route = Route(bridge.name)
+        elif bridge.static_connectors[0] == JOURNAL:
+            route = Route(bridge.name, bridge.target_address)
+        else:
+            continue
+        routes[bridge.name] = route
+        if bridge.previous_name:
+            routes.setdefault(bridge.previous_name, route)
+    return routes

@@ -1,0 +1,183 @@
+"""Dead letters in a node's journal: the sending node's, or the target's where Kafka is the source.
+
+One is stored for each refused position, once.
+
+That a letter is written once is design rule 1 again. The letters of a stream are a stream of their own,
+counted from 0. Which positions have a letter stands where a sender's run otherwise does, and so commits
+with the letter. Of those that the target has covered since, only the last ones stay known: if it forgets
+more (a restored backup), a letter comes twice rather than never.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Final, Protocol
+
+import msgspec
+
+from bridge.messages import positions as run_arithmetic
+from bridge.messages.batch import Batch
+from bridge.messages.block import Block, encode_message, pack
+from bridge.messages.message import Header, Message
+from bridge.messages.positions import Runs
+from bridge.relay.ports import LETTERS, Receipt, Stream, Target
+from dedup.verdict import Verdict
+
+#: The headers of a letter, in their order (contract, 'Dead letters').
+LETTER_HEADERS: Final = (
+    "core-bridge-reason",
+    "core-bridge-bridge",
+    "core-bridge-address",
+    "core-bridge-stream",
+    "core-bridge-position",
+)
+#: On a letter whose message did not fit: its body says where the message was, and why it is not here.
+REDUCED_HEADER: Final = "core-bridge-reduced"
+#: Begins the reason of a refusal that a smaller letter may pass.
+_TOO_LARGE: Final = "MESSAGE_TOO_LARGE"
+#: Runs of positions whose letters are remembered after the target has covered them.
+REMEMBERED_RUNS: Final = 256
+#: And altogether: as text they fit into an OPEN. All that is not covered yet is among them, for a bridge that
+#: is far ahead with its letters delivers first (`bridge.relay.dead_letters_ahead`).
+RUNS_MOST: Final = 480
+#: Begins the reason of a refusal that a letter without its producer's ID passes.
+_BAD_ID: Final = "INVALID_DUPLICATE_ID"
+_RUN: Final = re.compile(r"([0-9]{1,16})-([0-9]{1,16})")
+
+
+def letter(message: Message, bridge: str, address: str, stream: str, position: int, reason: str) -> Message:
+    """The message with headers that say why and from where (contract, 'Dead letters')."""
+    values = (reason, bridge, address, stream, str(position))
+    headers: Iterator[Header] = zip(LETTER_HEADERS, (value.encode() for value in values), strict=True)
+    return Message(message.body, message.key, (*message.headers, *headers), message.timestamp)
+
+
+def original(message: Message) -> Message:
+    """What `letter` was made of: the same without the headers that it added."""
+    headers = list(message.headers)
+    added = set(LETTER_HEADERS)
+    for index in range(len(headers) - 1, -1, -1):
+        if headers[index][0] in added:
+            added.discard(headers[index][0])
+            del headers[index]
+    return Message(message.body, message.key, tuple(headers), message.timestamp)
+
+
+def reduced(message: Message, bridge: str, stream: str, position: int, reason: str) -> Message:
+    """What is left of a message that does not fit where its letter goes: its coordinates, as JSON."""
+    coordinates = {
+        "bridge": bridge,
+        "stream": stream,
+        "position": position,
+        "reason": reason,
+        "size": len(message.body or b""),
+    }
+    return Message(msgspec.json.encode(coordinates), None, ((REDUCED_HEADER, b"1"),), message.timestamp)
+
+
+class DeadLetterFailed(Exception):
+    """The dead letter could not be stored; the refused message stays where it is."""
+
+    def __init__(self, reason: str, *, for_good: bool) -> None:
+        super().__init__(reason)
+        #: Whether trying again does not help.
+        self.for_good = for_good
+
+
+class Burier(Protocol):
+    """Makes dead letters of refused messages."""
+
+    async def bury(self, batch: Batch, receipt: Receipt, source_address: str) -> None:
+        """Make the dead letter of `receipt.position` durable, or part of what covers the position.
+
+        Raises:
+            DeadLetterFailed: it was not stored. TargetUnavailable: whether it was is unknown.
+        """
+
+
+class DeadLetters:
+    """Buries refused messages of one bridge, one after the other."""
+
+    def __init__(self, bridge: str, address: str, target_of: Callable[[str], Target]) -> None:
+        """`target_of` makes a target for the bridge name that it is given: this node's, or another's."""
+        self._bridge = bridge
+        self._address = address
+        self._target = target_of(f"{bridge}/{address}")
+        self._burying = asyncio.Lock()
+
+    async def bury(self, batch: Batch, receipt: Receipt, source_address: str) -> None:
+        """Make the dead letter of `receipt.position` durable, unless it is already.
+
+        Raises:
+            DeadLetterFailed: it was not stored. TargetUnavailable: whether it was is unknown.
+        """
+        position = receipt.position
+        index = -1 if position is None else run_arithmetic.index(batch.runs, position)
+        if batch.block is None or position is None or index < 0:
+            raise DeadLetterFailed(
+                f"the target refused position {position}, which is not in its batch", for_good=True
+            )
+        if source_address == self._address:
+            raise DeadLetterFailed(
+                f"{self._address} is dead-letter-address and bridged: a letter refused there would return",
+                for_good=True,
+            )
+        async with self._burying:  # what is buried is read, and then written: by one at a time
+            try:
+                await self._bury(batch, index, position, source_address, receipt.reason)
+            finally:
+                await (
+                    self._target.close()
+                )  # letters are rare, and a link to another node is not kept for them
+
+    async def _bury(self, batch: Batch, index: int, position: int, source_address: str, reason: str) -> None:
+        letters = batch.stream + LETTERS
+        state = (await self._target.open([self._stream(letters, source_address)])).streams[letters]
+        buried = _parse(state.run)
+        if any(first <= position <= last for first, last in buried):
+            return
+        covered = run_arithmetic.below(buried, batch.from_)[-REMEMBERED_RUNS:]
+        uncovered = run_arithmetic.from_position(buried, batch.from_)
+        others = (*covered, *uncovered)[1 - RUNS_MOST :]
+        with_this = run_arithmetic.join(sorted((*others, (position, position))))
+        stream = self._stream(letters, source_address, _format(with_this))
+        number = state.next or 0
+        assert batch.block is not None
+        alone = batch.block.part(index, index + 1)
+        (message,) = alone.messages()
+        where = (self._bridge, source_address, batch.stream, position, reason)
+        answer = await self._store(stream, number, alone, letter(message, *where))
+        if answer.verdict is Verdict.REFUSED and answer.reason.startswith(_TOO_LARGE):
+            small = reduced(message, self._bridge, batch.stream, position, reason)
+            answer = await self._store(stream, number, alone, letter(small, *where))
+        if answer.verdict is Verdict.REFUSED and answer.reason.startswith(_BAD_ID):
+            unnamed = replace(alone, ids=())
+            answer = await self._store(stream, number, unnamed, letter(message, *where))
+        if answer.verdict is not Verdict.STORED:
+            refused = answer.verdict is Verdict.REFUSED
+            raise DeadLetterFailed(answer.reason or answer.verdict.value, for_good=refused)
+
+    async def _store(self, stream: Stream, number: int, alone: Block, dead: Message) -> Receipt:
+        """Deliver a letter, with the ID that the message has: its producer's, or that of its first place."""
+        await self._target.open([stream])
+        block = pack([encode_message(dead)], alone.ids, alone.origins, alone.hops)
+        batch = Batch(stream.identity, number, number + 1, ((number, number),), block, block.checksum)
+        (answer,) = await self._target.deliver([batch])
+        return answer
+
+    def _stream(self, letters: str, source_address: str, run: str = "") -> Stream:
+        return Stream(letters, source_address, self._address, run)
+
+
+def _format(runs: Runs) -> str:
+    """Runs as text: ``100-250,300-300``."""
+    return ",".join(f"{first}-{last}" for first, last in runs)
+
+
+def _parse(text: str) -> Runs:
+    # An older node cuts the text short: what cannot be read is not known, and may get a second letter.
+    found = (_RUN.fullmatch(run) for run in text.split(","))
+    return tuple((int(run[1]), int(run[2])) for run in found if run is not None)

@@ -1,0 +1,128 @@
+"""Whether a bridge may go on at the target it has found: is it the same target, is this the same source?
+
+Pure. `check` holds the target's identity against what the source remembers (design section 2, 'Change of
+mind'); `check_past` holds what the target remembers against the source's past (section 3, 'Copies and
+backups').
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from bridge.errors import BridgeError, TargetRefused
+from bridge.relay.ports import Opened, Remembered, Stream, StreamState
+
+#: What a person can do about a source that is not what it was.
+ADVICE: Final = (
+    "This journal was restored from a backup, or is a copy. Nothing was sent or settled. Run the journal "
+    "that the target knows; if that one is lost, stop this node and run core-bridge journal new-incarnation, "
+    "or start it with an empty data directory (docs/operations.md, Backup)"
+)
+
+
+class Diverged(BridgeError):
+    """The target covers what another copy of this source sent: going on would lose messages."""
+
+    code = "DIVERGED"
+
+
+def check(stream: Stream, remembered: Remembered | None, opened: Opened, bridge: str = "BRIDGE") -> None:
+    """A bridge that has run does not begin again at a target that knows nothing of it.
+
+    Args:
+        stream: one that the target was asked for.
+        remembered: what the source knows was confirmed; None: nothing ever was.
+        opened: the target's answer.
+        bridge: whose name the command takes that decides where to go on.
+
+    Raises:
+        TargetRefused: it is another store than the one that confirmed, or has forgotten the stream.
+    """
+    if remembered is None:
+        return
+    if remembered.store != opened.store:
+        raise TargetRefused(
+            f"the target is another store than before: {opened.store}; {stream.identity} was confirmed up to "
+            f'{remembered.upto} by {remembered.store}; failover = "refuse". {_advice(bridge)}',
+            key="failover",
+            limit=remembered.store,
+            found=opened.store,
+        )
+    if opened.streams[stream.identity].next is None:
+        raise TargetRefused(
+            f"the target {opened.store} knows nothing of {stream.identity}, which was confirmed up to "
+            f"{remembered.upto} by {remembered.store}. {_advice(bridge)}",
+            key="positions",
+            limit=remembered.upto,
+        )
+
+
+def _advice(bridge: str) -> str:
+    """The command that decides; what its choices mean is in docs/operations.md, 'Positions'."""
+    return (
+        f"To go on there, stop this node and run: core-bridge positions {bridge} --from group (what was "
+        "confirmed counts as delivered), earliest (all that is left is sent), latest (none of it) or target"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What a source knows of itself, as far as the target's word on one stream speaks of it."""
+
+    #: The source's run now.
+    run: str
+    #: Whether the target's run was ever one of this source's.
+    run_known: bool
+    #: The target's run stored nothing at or above this; None: it is the present run, or not known.
+    run_end: int | None
+    #: One beyond the stream's last message.
+    end: int
+    #: CRC-32 of the last message below the target's next, however it was settled; 0: no longer known.
+    checksum: int
+
+
+def check_past(identity: str, state: StreamState, past: Past) -> None:
+    """A target may only cover what this very source has sent it.
+
+    A run is one opening of a source; a copy, and what is restored from a backup, opens as a run of its own.
+    So a run that is not known belongs to another copy, and one that was known when the copy was made has
+    ended, here, at the next run's beginning. The checksum tells apart what even runs do not: a machine that
+    was set back together with its memory.
+
+    A run that began above next is no divergence: it found a backlog, and sent a part of it.
+
+    Args:
+        identity: of the stream.
+        state: the target's word. Where it names no run, or no checksum, that one is not compared.
+        past: the source's.
+
+    Raises:
+        Diverged: it covers something else.
+    """
+    if state.next is None:
+        return
+    if state.run and not past.run_known:
+        raise _diverged(identity, state, past, "this journal has never been in that run", past.run, state.run)
+    if past.run_end is not None and state.next > past.run_end:
+        why = f"that run ended at {past.run_end} in this journal"
+        raise _diverged(identity, state, past, why, past.run_end, state.next)
+    if state.checksum and past.checksum and state.checksum != past.checksum:
+        why = "this journal has another message there"
+        raise _diverged(identity, state, past, why, _hex(past.checksum), _hex(state.checksum))
+
+
+def _diverged(
+    identity: str, state: StreamState, past: Past, why: str, limit: int | str, found: int | str
+) -> Diverged:
+    """The error with the numbers of both sides."""
+    detail = (
+        f"{identity}: the target covers up to {state.next} (run {state.run or 'unknown'}, checksum "
+        f"{_hex(state.checksum)}), and {why} (now run {past.run}, checksum there {_hex(past.checksum)}, ends "
+        f"at {past.end}). {ADVICE}"
+    )
+    return Diverged(detail, key=identity, limit=limit, found=found)
+
+
+def _hex(checksum: int) -> str:
+    return f"{checksum:08x}" if checksum else "unknown"

@@ -1,0 +1,237 @@
+"""A bridge in lanes: one relay for each lane that this process owns, shown and operated as one bridge.
+
+Who owns which lane is somebody else's decision (`Ownership`); here lanes that are gained get a relay, and
+lanes that are lost are stopped, each by itself, while the others go on undisturbed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+import structlog
+import tenacity
+
+from bridge.errors import BridgeError, described
+from bridge.relay.lane_relays import LaneRelays
+from bridge.relay.lifecycle import Command, State, after
+from bridge.relay.ownership import AllLanes, Ownership
+from bridge.relay.pump import Counts
+from bridge.relay.relay import TRANSIENT, Relay, RelayOptions, gave_up
+
+__all__ = ["STANDBY", "AllLanes", "LanedRelay", "Ownership"]
+
+#: What `counts.trouble` says of a worker that is there in case another one fails.
+STANDBY = "standby: no lane is mine"
+
+
+class LanedRelay:
+    """`bridge.relay.operated.Operated` over the relays of the lanes that this process owns.
+
+    A lane that FAILED makes the bridge show FAILED with the lane's number and reason, and is given up: what
+    failed it may lie in this node (a right, a certificate, a setting), and another one moves it. Where it
+    lies in the lane's streams (a gap, a divergence), it fails on each worker in turn, and is nobody's in the
+    end. The other lanes go on here. Left with none, the bridge ends and leaves the group. `start` forgets
+    what has failed and takes part again. A process that shares with nobody keeps its lanes.
+
+    `pause` stops the lanes and keeps their ownership: what somebody paused does not go on in another
+    worker (but one that joins gets its share, here as ever). `stop` gives the lanes back, and other workers
+    take them.
+    """
+
+    def __init__(self, options: RelayOptions, ownership: Ownership, make: Callable[[int], Relay]) -> None:
+        self.options = options
+        self._ownership = ownership
+        self._relays = LaneRelays(options.name, make, self._give_up)
+        #: STARTING stands for every active state: which one it is follows from `_reached` and the lanes.
+        self._asked = State.STOPPED
+        #: How far the ownership has come: STARTING, CONNECTING, RUNNING.
+        self._reached = State.STARTING
+        self._reason = ""
+        #: Why the ownership cannot be had; empty: it can.
+        self._trouble = ""
+        #: Times that it was lost and had again.
+        self._regained = 0
+        self._life: asyncio.Task[None] | None = None
+        self._ending = False
+        #: As it was when the lanes were given back.
+        self._last_lag: tuple[int, int | None] = (0, None)
+        self._log = structlog.get_logger().bind(bridge=options.name)
+
+    # -- what is seen ----------------------------------------------------------------------------------
+
+    @property
+    def lanes(self) -> Mapping[int, Relay]:
+        """The relays of the lanes that are ours, by lane."""
+        return self._relays.lanes
+
+    @property
+    def held(self) -> Sequence[int]:
+        """Their numbers, in order."""
+        return [*self._relays.lanes]
+
+    @property
+    def state(self) -> State:
+        """RUNNING where every lane of ours is, also where none is ours and the others are known."""
+        if self._asked is not State.STARTING:
+            return self._asked
+        return self._relays.state if self._reached is State.RUNNING else self._reached
+
+    @property
+    def reason(self) -> str:
+        """Why it is FAILED; empty otherwise."""
+        return self._reason or self._relays.reason
+
+    @property
+    def counts(self) -> Counts:
+        """In sum over all lanes that are or were ours; the first trouble of any."""
+        total = self._relays.counts
+        total.reconnects += self._regained
+        total.trouble = self._trouble or total.trouble
+        if not total.trouble and not self.lanes and self.state is State.RUNNING:
+            total.trouble = STANDBY
+        return total
+
+    @property
+    def in_flight(self) -> int:
+        """Messages sent and not confirmed."""
+        return self._relays.in_flight
+
+    @property
+    def store(self) -> str:
+        """Store identity of the target, once it has answered any lane."""
+        return self._relays.store
+
+    @property
+    def connected(self) -> bool:
+        """Whether a session is on in every lane of ours."""
+        return self.state is State.RUNNING
+
+    @property
+    def lag(self) -> tuple[int, int | None] | None:
+        """As `bridge.relay.operated.Operated.lag`, of the lanes that are ours; stopped, of those that
+        were.
+        """
+        return self._last_lag if self._ending else self._relays.lag
+
+    # -- commands --------------------------------------------------------------------------------------
+
+    async def command(self, command: Command) -> None:
+        """Do as asked; returns when it is done (start and resume: begun).
+
+        Raises:
+            Conflict: the state forbids it.
+        """
+        before, target = self.state, after(self.state, command)
+        match target:
+            case State.STARTING if before is not State.STARTING:
+                self._asked = target
+                await self._begin()
+            case State.PAUSING:
+                self._asked = target
+                await self._relays.order_all(Command.PAUSE)
+                if self._asked is target:
+                    self._asked = State.PAUSED
+            case State.STOPPING | State.STOPPED:
+                self._asked = target
+                await self._end()
+                if self._asked is State.STOPPING:
+                    self._asked = State.STOPPED
+
+    async def _begin(self) -> None:
+        self._reason = ""
+        self._relays.forgive()
+        if self._life is not None and not self._ending:
+            self._ownership.take_again()
+            await self._relays.order_all(Command.START)
+            return
+        await self._last_life()
+        # Another command may have come while the last life was still giving back its lanes.
+        if self._asked is State.STARTING and self._life is None:
+            self._reached, self._ending = State.STARTING, False
+            self._life = asyncio.create_task(self._live(), name=f"lanes-{self.options.name}")
+
+    async def _end(self) -> None:
+        self._reason = self._trouble = ""
+        self._relays.forgive()
+        if self._life is not None and not self._ending:
+            self._ending = True
+            self._life.cancel()
+        await self._last_life()
+
+    async def _last_life(self) -> None:
+        """Wait until nothing of it is left."""
+        life = self._life
+        if life is not None:
+            await asyncio.wait((life,))
+            if self._life is life:
+                self._life = None
+
+    # -- one life, from start to stop; ended by cancelling it ------------------------------------------
+
+    async def _live(self) -> None:
+        try:
+            await self._own_lanes()
+            self._fail(self._relays.reason)
+        except tenacity.RetryError as error:
+            self._fail(gave_up(error))
+        except BridgeError as error:
+            self._fail(described(error))
+        except Exception as error:  # noqa: BLE001 - a bug must not look like a healthy bridge
+            self._fail(described(error), error)
+        finally:
+            self._last_lag = self._relays.lag
+            self._ending = True
+            try:
+                self._relays.own(frozenset(), start=False)
+                await self._relays.settled()
+            finally:
+                await self._ownership.close()
+
+    def _fail(self, reason: str, bug: Exception | None = None) -> None:
+        trace = {} if bug is None else {"exc_info": bug}
+        self._log.error("bridge-failed", reason=reason, **trace)
+        if not self._ending:
+            self._ending = True
+            self._reason, self._trouble = reason, ""
+            self._asked = State.FAILED
+
+    def _give_up(self, lane: int) -> None:
+        self._ownership.give_up(lane)
+        owned = self._ownership.owned
+        if lane not in owned:
+            self._log.warning("lane-given-up", lane=lane, owned=sorted(owned))
+
+    async def _own_lanes(self) -> None:
+        """Relay what is ours; returns when all of it has FAILED."""
+        lost = False
+        while True:
+            await self._connect(lost=lost)
+            owned = self._ownership.owned
+            try:
+                while True:
+                    self._relays.own(owned, start=self._asked is State.STARTING)
+                    self._reached = State.RUNNING
+                    if self._relays.given_up:
+                        return
+                    owned = await self._ownership.changed(owned)
+            except TRANSIENT as error:
+                self._disconnected(error, self.options.backoff.delay_ms(1))
+                self._relays.own(frozenset(), start=False)
+            lost = True
+
+    async def _connect(self, *, lost: bool) -> None:
+        """Open the ownership as often as the settings say, waiting as a `Relay` does for its ends."""
+        self._reached = State.CONNECTING
+        if lost:
+            await asyncio.sleep(self.options.backoff.delay_ms(1) / 1000)
+        retrying = self.options.retrying(lost=lost, told=self._disconnected)
+        await retrying(self._ownership.open)
+        self._regained += lost
+        self._trouble = ""
+
+    def _disconnected(self, error: BaseException | None, delay_ms: int) -> None:
+        """Log it, unless it is what was logged last."""
+        trouble, self._trouble = self._trouble, described(error)
+        if self._trouble != trouble:
+            self._log.warning("bridge-disconnected", reason=self._trouble, **{"retry-in-ms": delay_ms})

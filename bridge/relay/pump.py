@@ -1,0 +1,420 @@
+"""The one loop between a source and a target: read, send within the window, settle in order.
+
+A pump runs one session: from the moment both ends are open until something ends it. What was sent and
+not confirmed then stays at the source; the target's word at the next opening decides about it. A stream
+of which a batch was not taken is opened again by itself, at once or after a while; the others go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from bridge.errors import TargetUnavailable
+from bridge.messages import positions as run_arithmetic
+from bridge.messages.batch import Batch
+from bridge.messages.positions import Runs
+from bridge.relay.backoff import Backoff
+from bridge.relay.dead_letters import DeadLetterFailed
+from bridge.relay.dead_letters_ahead import LETTERS_AHEAD, ahead, divided
+from bridge.relay.ports import Receipt, Source, Target
+from bridge.relay.stream_retries import PutOff
+from bridge.relay.window import Window
+from bridge.runtime.clock import Clock
+from dedup.verdict import Verdict
+
+#: Coverage without messages waits for the stream's next batch, but not longer than this (design rule 1).
+COVERAGE_INTERVAL_MS: Final = 10_000
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a bridge has done since the node started; read by metrics and status."""
+
+    sent: int = 0
+    acknowledged: int = 0
+    refused: int = 0
+    #: Messages that the target dropped: covered before, or with a producer's ID that it knows.
+    replayed: int = 0
+    #: Those with a producer's ID that it knows, where it is no node, which counts them itself.
+    repeated: int = 0
+    #: Messages that were sent in vain: their batch was not taken, or an opening after the session that sent
+    #: them found them not to be there; or the target itself had to write them again.
+    resent: int = 0
+    #: How long the target's brokers have asked to wait (quotas), ms.
+    throttled_ms: int = 0
+    reconnects: int = 0
+    #: Wall clock, ms, of the last receipt that moved something; 0: none yet.
+    last_progress_ms: int = 0
+    #: Partitions of the source that stand still now: a record there cannot be decoded.
+    parked: int = 0
+    #: Why a stream waits for the target, or the connection failed; empty: all is well.
+    trouble: str = ""
+    #: How the target's brokers throttle now; empty: they do not.
+    throttled: str = ""
+
+
+@dataclass(slots=True)
+class Memory:
+    """What outlives a session, by stream identity."""
+
+    #: Streams that the target knows nothing of. Their first batch decides what came before it, so
+    #: nothing may be sent behind it until it is answered (`dedup.coverage.judge`).
+    unseen: set[str] = field(default_factory=set)
+    #: Positions that were refused and have a dead letter, until the target covers them.
+    refused: dict[str, set[int]] = field(default_factory=dict)
+    #: Positions of messages that were in flight when a session ended: the next opening says what became of
+    #: them. At most a window of them.
+    unconfirmed: dict[str, list[Runs]] = field(default_factory=dict)
+
+    def count_unconfirmed(self, stream: str, next_: int | None, counts: Counts) -> None:
+        """The target's word on what was in flight: it has what lies below `next_`; None: nothing."""
+        for sent in self.unconfirmed.pop(stream, ()):
+            confirmed = run_arithmetic.count(run_arithmetic.below(sent, next_ or 0))
+            counts.acknowledged += confirmed
+            counts.resent += run_arithmetic.count(sent) - confirmed
+
+
+@dataclass(slots=True, eq=False)
+class _InFlight:
+    batch: Batch
+    delivery: asyncio.Task[Sequence[Receipt]]
+
+
+@dataclass(slots=True, kw_only=True)
+class Pump:
+    """Everything one session needs; `run` is called once."""
+
+    source: Source
+    target: Target
+    window: Window
+    counts: Counts
+    clock: Clock
+    memory: Memory
+    #: Makes a refused message's dead letter durable; returns when it is. Raises DeadLetterFailed where it
+    #: cannot be now.
+    bury: Callable[[Batch, Receipt], Awaitable[None]]
+    #: Opens streams that have appeared since.
+    open_new_streams: Callable[[], Awaitable[None]]
+    #: Opens these again, by identity; answers which of them are still there.
+    open_again: Callable[[Collection[str]], Awaitable[Collection[str]]]
+    #: How long a stream waits that the target cannot go on with now.
+    backoff: Backoff = field(default_factory=Backoff)
+    #: Told which streams wait for the target, whenever that changes.
+    show_waiting: Callable[[Collection[str]], None] = lambda _: None
+    #: Told why a stream waits, and how long, ms.
+    log_wait: Callable[[str, int], None] = lambda _reason, _delay_ms: None
+    #: In the order of sending.
+    _in_flight: deque[_InFlight] = field(default_factory=deque)
+    #: Coverage without messages that waits, by stream.
+    _held: dict[str, Batch] = field(default_factory=dict)
+    _covering: asyncio.Task[None] | None = None
+    #: Something came into flight, left it, or ended the session.
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _put_off: PutOff = field(init=False)
+    #: Ends the read that is under way when a stream is to be opened again; None: none is.
+    _reading: asyncio.Timeout | None = None
+    #: Nothing more is sent.
+    _ending: bool = False
+
+    def __post_init__(self) -> None:
+        self._put_off = PutOff(self.backoff)
+
+    async def run(self, stop: asyncio.Event, pending_ack_timeout_ms: int) -> None:
+        """Relay until `stop` is set or an end fails.
+
+        However it ends, the receipts of what is in flight are waited for, up to `pending_ack_timeout_ms`
+        (-1: without limit); only a target that fails ends it at once. One that is lost while nothing is
+        in flight ends it too: whoever operates the bridge sees it then, not with the next message.
+
+        Raises:
+            TargetUnavailable, TargetRefused, SourceGap, Diverged: from the ends, as they are.
+        """
+        settling = asyncio.create_task(self._settle())
+        sending = asyncio.create_task(self._send())
+        stopping = asyncio.create_task(stop.wait())
+        losing = asyncio.create_task(self.target.lost())
+        try:
+            await asyncio.wait((settling, sending, stopping, losing), return_when=asyncio.FIRST_COMPLETED)
+            source_failed = sending.done()
+            target_lost = losing.done() and not stop.is_set()
+            await _cancel(sending)
+            if stop.is_set():
+                self._send_held()
+            self._ending = True
+            self._changed.set()
+            timeout = pending_ack_timeout_ms / 1000 if pending_ack_timeout_ms >= 0 else None
+            await asyncio.wait((settling,), timeout=timeout)
+            _raise_error(settling)
+            if source_failed:
+                _raise_error(sending)
+            if target_lost:
+                _raise_error(losing)
+        finally:
+            await _cancel(settling, sending, stopping, losing, *self._let_go(), self._covering)
+            # An error knows this frame, and its task the error: they are not to keep each other, and batches.
+            del settling, sending, stopping, losing
+
+    def _let_go(self) -> Sequence[asyncio.Task[Sequence[Receipt]]]:
+        """Drop what is in flight; answers the deliveries, which are to be ended."""
+        deliveries = [entry.delivery for entry in self._in_flight]
+        for entry in self._in_flight:
+            self.window.confirmed(entry.batch.size, entry.batch.count)
+            self.memory.unconfirmed.setdefault(entry.batch.stream, []).append(entry.batch.runs)
+        self._in_flight.clear()
+        self._held.clear()
+        return deliveries
+
+    # -- sending ---------------------------------------------------------------------------------------
+
+    async def _send(self) -> None:
+        while True:
+            await self._open_due()
+            await self._pass_all_on(await self._read())  # by no name: nothing is kept while it reads on
+
+    async def _pass_all_on(self, batches: Sequence[Batch] | None) -> None:
+        if batches is None:
+            return
+        if not batches:
+            await self.open_new_streams()
+        for read in batches:
+            await self._pass_on(read)
+
+    async def _read(self) -> Sequence[Batch] | None:
+        """The next batches; None: a stream is to be opened again first."""
+        if untold := self._put_off.untold():
+            self.source.put_off(untold)
+        reading = asyncio.timeout_at(self._put_off.due_s)
+        try:
+            async with reading:
+                self._reading = reading
+                return await self.source.read()
+        except TimeoutError:
+            if not reading.expired():
+                raise
+            return None
+        finally:
+            self._reading = None
+            del reading  # it knows the task, the task how it was cancelled, and that this frame: see `run`
+
+    async def _pass_on(self, read: Batch) -> None:
+        """Send it, or keep it where it is coverage alone; what is put off meanwhile is read again later."""
+        if not read.refusals and not self.memory.refused.get(read.stream):
+            await self._pass_on_part(read)
+            return
+        refused = self.memory.refused.setdefault(read.stream, set())
+        for part in divided(read, refused):
+            while self._is_in_flight(read.stream) and ahead(part, refused) > LETTERS_AHEAD:
+                await self._change()
+            await self._pass_on_part(part)
+
+    async def _pass_on_part(self, read: Batch) -> None:
+        if read.stream not in self._put_off and read.refusals:
+            await self._bury_refusals(read)
+        if read.stream in self._put_off:
+            return
+        batch = self._with_held(self._without_refused(read))
+        if batch.block is None and not batch.refused and batch.from_ < batch.upto:
+            self._hold(batch)
+        elif await self._room_for(batch):
+            self._send_now(batch)
+
+    async def _room_for(self, batch: Batch) -> bool:
+        """Wait until it may be sent; False: its stream was put off instead."""
+        while batch.stream not in self._put_off:
+            if self._may_send(batch):
+                return True
+            await self._change()
+        return False
+
+    def _may_send(self, batch: Batch) -> bool:
+        """Whether there is room, and the target knows where the stream begins."""
+        if batch.stream in self.memory.unseen and self._is_in_flight(batch.stream):
+            return False
+        return self.window.has_room(batch.size)
+
+    def _is_in_flight(self, stream: str) -> bool:
+        return any(entry.batch.stream == stream for entry in self._in_flight)
+
+    def _send_now(self, batch: Batch) -> None:
+        self.window.sent(batch.size, batch.count)
+        self.counts.sent += batch.count
+        # Tasks begin in the order in which they are made: the target's calls are in order.
+        self._in_flight.append(_InFlight(batch, asyncio.create_task(_deliver(self.target, batch))))
+        self._changed.set()
+
+    async def _bury_refusals(self, batch: Batch) -> None:
+        """Make dead letters of what the sending side refuses, as if the target had refused it."""
+        refused = self.memory.refused.setdefault(batch.stream, set())
+        for position, reason in batch.refusals:
+            if position not in refused:
+                receipt = Receipt(batch.stream, Verdict.REFUSED, batch.from_, position, reason)
+                if not await self._bury(batch, receipt):
+                    return
+
+    async def _bury(self, batch: Batch, receipt: Receipt) -> bool:
+        """Whether the dead letter is durable; its stream waits where it cannot be now."""
+        try:
+            await self.bury(batch, receipt)
+        except DeadLetterFailed as error:
+            self._wait(batch.stream, f"DEAD_LETTER_FAILED: {error}")
+            return False
+        assert receipt.position is not None
+        self.memory.refused.setdefault(batch.stream, set()).add(receipt.position)
+        self.counts.refused += 1
+        return True
+
+    def _without_refused(self, batch: Batch) -> Batch:
+        """The batch with positions that have a dead letter covered and empty."""
+        refused = self.memory.refused.get(batch.stream)
+        return batch.without(refused) if refused else batch
+
+    # -- coverage without messages ---------------------------------------------------------------------
+
+    def _hold(self, batch: Batch) -> None:
+        """Keep coverage for the stream's next batch; from the first on, it is sent in time."""
+        self._held[batch.stream] = batch
+        if self._covering is None or self._covering.done():
+            self._covering = asyncio.create_task(self._cover_in_time())
+
+    def _with_held(self, batch: Batch) -> Batch:
+        held = self._held.pop(batch.stream, None)
+        if held is None:
+            return batch
+        assert held.upto == batch.from_, f"{batch.stream}: read up to {held.upto}, then from {batch.from_}"
+        return replace(batch, from_=held.from_)
+
+    async def _cover_in_time(self) -> None:
+        while self._held:
+            await asyncio.sleep(COVERAGE_INTERVAL_MS / 1000)
+            self._send_held()
+
+    def _send_held(self) -> None:
+        for batch in list(self._held.values()):
+            if self._may_send(batch):
+                del self._held[batch.stream]
+                self._send_now(batch)
+
+    # -- settling --------------------------------------------------------------------------------------
+
+    async def _settle(self) -> None:
+        """Take receipts in the order of sending; returns when the session has ended and all are there."""
+        while not self._ending or self._in_flight:
+            if not self._in_flight:
+                await self._change()
+                continue
+            (receipt,) = await self._in_flight[0].delivery  # by no name: its error will know this frame
+            entry = self._in_flight[0]
+            await self._take(entry.batch, receipt)
+            self._in_flight.popleft()
+            self.window.confirmed(entry.batch.size, entry.batch.count)
+            if entry.batch.stream in self._put_off:
+                self._put_off.answered(entry.batch.stream, _now_s())
+                self._look_at_due()
+            self._changed.set()
+
+    async def _take(self, batch: Batch, receipt: Receipt) -> None:
+        match receipt.verdict:
+            case Verdict.STORED | Verdict.DUPLICATE:
+                if receipt.buried:
+                    batch = batch.without(receipt.buried)
+                    self.counts.refused += len(receipt.buried)
+                assert receipt.next >= batch.upto, f"{receipt} does not cover what it confirms"
+                self.counts.acknowledged += batch.count
+                self.counts.replayed += receipt.duplicates - receipt.repeated
+                self.counts.repeated += receipt.repeated
+                self.counts.last_progress_ms = self.clock.wall_ms()
+                self._put_off.moved(batch.stream)
+                self.counts.trouble = self._put_off.trouble
+                self._forget(batch)
+                await self.source.settled(batch, receipt)
+            case Verdict.REFUSED:
+                self.counts.resent += batch.count
+                self._put_off_now(batch.stream)
+                await self._bury(batch, receipt)
+            case Verdict.NOT_NOW:
+                self.counts.resent += batch.count
+                if batch.stream not in self._put_off:  # else it is behind the one that was
+                    self._wait(batch.stream, receipt.reason)
+
+    def _forget(self, batch: Batch) -> None:
+        """What the target's word has made history."""
+        self.memory.unseen.discard(batch.stream)
+        refused = self.memory.refused.get(batch.stream)
+        if refused is not None:
+            refused.difference_update(batch.refused)
+
+    # -- streams that wait -----------------------------------------------------------------------------
+
+    def _put_off_now(self, stream: str) -> None:
+        """Send no more of it until it is opened again, which is done once all of it is answered."""
+        behind = sum(entry.batch.stream == stream for entry in self._in_flight)
+        self._put_off.add(stream, behind, _now_s())
+        self._held.pop(stream, None)  # what it covers will be read again
+        self._look_at_due()
+        self._changed.set()
+
+    def _wait(self, stream: str, reason: str) -> None:
+        """The target cannot go on with it now: it is opened again after a while."""
+        self._put_off_now(stream)
+        delay_ms = self._put_off.wait(stream, reason, _now_s())
+        if delay_ms is not None:
+            self.counts.trouble = self._put_off.trouble
+            self.log_wait(reason, delay_ms)
+            self.show_waiting(self._put_off.waiting)
+            self._look_at_due()
+
+    def _look_at_due(self) -> None:
+        """A read that is under way ends when the first stream is to be opened again."""
+        if self._reading is not None and not self._reading.expired():
+            self._reading.reschedule(self._put_off.due_s)
+
+    async def _open_due(self) -> None:
+        """Open those again whose time has come, each without a word to the others."""
+        due = self._put_off.due(_now_s())
+        if not due:
+            return
+        there = await self.open_again(due)
+        for stream in due:
+            if stream in there:
+                self._put_off.opened(stream)
+            else:
+                self._put_off.absent(stream, _now_s())
+        self.counts.trouble = self._put_off.trouble
+        self.show_waiting(self._put_off.waiting)
+
+    async def _change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+
+
+def _now_s() -> float:
+    """By the clock of the timers."""
+    return asyncio.get_running_loop().time()
+
+
+async def _deliver(target: Target, batch: Batch) -> Sequence[Receipt]:
+    return await target.deliver([batch])
+
+
+async def _cancel(*tasks: asyncio.Task[Any] | None) -> None:
+    """End tasks and wait until they have; their errors belong to whoever asks for their results."""
+    there = [task for task in tasks if task is not None]
+    for task in there:
+        task.cancel()
+    await asyncio.gather(*there, return_exceptions=True)
+
+
+def _raise_error(task: asyncio.Task[Any]) -> None:
+    """Raise what a task failed with; one that an end cancelled on its own has lost that end."""
+    if not task.done():
+        return
+    if task.cancelled():
+        raise TargetUnavailable("an end gave up its work without a reason")
+    try:
+        task.result()
+    finally:
+        del task  # as in `run`

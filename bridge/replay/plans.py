@@ -1,0 +1,146 @@
+"""Replay plans as their operator sees them: what would be sent again, and sending it (design rule 4).
+
+Works beside the running bridges: the ends are made for one call and one stream, and closed behind it. A
+bridge and a plan deliver different streams, so neither holds up or fences the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from bridge.errors import NotFound
+from bridge.messages import positions as run_arithmetic
+from bridge.messages.batch import Batch
+from bridge.messages.stream_names import plan_stream
+from bridge.relay.ports import Stream, Target
+from bridge.replay.copies import Judged
+from bridge.replay.sending import PlanSource, Presence, Resending, Resent, Wanted, less, without
+from bridge.runtime import logs
+
+#: Longest that one call sends; the next call goes on where it ended.
+CALL_S: Final = 20.0
+#: Most positions of one call.
+POSITIONS_AT_ONCE: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Both ends of a bridge, for one call."""
+
+    source: PlanSource
+    target: Target
+    presence: Presence
+
+
+class Route(Protocol):
+    """Makes the ends of one bridge, not open; the target does not bring what it holds unless `force`."""
+
+    def __call__(self, *, force: bool) -> Ends:
+        """Made for one call."""
+
+
+class ReplayDesk:
+    """Sends again what plans name, for the bridges of one node. One call at a time."""
+
+    def __init__(self, routes: Mapping[str, Route], *, call_s: float = CALL_S) -> None:
+        """`routes`: by the bridge's name."""
+        self._routes = routes
+        self._call_s = call_s
+        self._turn = asyncio.Lock()
+        self._log = logs.get()
+
+    async def send(self, wanted: Wanted) -> Resent:
+        """Send again what is not there yet, for `CALL_S` at most. Asked again, it sends what is left.
+
+        Raises:
+            NotFound: the bridge is not one of this node's, or its source does not have the stream.
+            Conflict: the bridge delivers to another store than the plan was made for.
+            TargetUnavailable, TargetRefused, SourceUnavailable, SourceRefused, JournalUnavailable: what was
+                sent before that stays sent.
+        """
+        async with self._turn, self._ends(wanted) as (ends, stream):
+            deadline_s = self._deadline_s()
+            presence = None if wanted.force else ends.presence
+            resending = Resending(ends.source, ends.target, wanted, deadline_s=deadline_s, presence=presence)
+            outcome = await resending.run(stream)
+        self._log.info(
+            "replayed", bridge=wanted.bridge, stream=wanted.stream, plan=wanted.plan, count=outcome.sent,
+            known=outcome.known, unknown=run_arithmetic.count(outcome.unknown),
+            gone=run_arithmetic.count(outcome.gone), refused=len(outcome.refused),
+        )  # fmt: skip
+        return outcome
+
+    async def look(self, wanted: Wanted) -> Resent:
+        """What `send` would do: `sent` is what it would send. Changes nothing, at neither end.
+
+        Raises: as `send`.
+        """
+        async with self._turn, self._ends(wanted) as (ends, stream):
+            return await self._look(ends, stream, wanted)
+
+    async def _look(self, ends: Ends, stream: Stream, wanted: Wanted) -> Resent:
+        looked = Resent()
+        deadline_s = self._deadline_s()
+        planned = replace(stream, identity=plan_stream(stream.identity, wanted.plan, force=wanted.force))
+        place = await ends.presence.place(planned)
+        if place.store != wanted.store:
+            raise wanted.other_store(place.store)
+        next_position = place.next or 0
+        left = run_arithmetic.from_position(wanted.positions, next_position)
+        looked.earlier = run_arithmetic.count(wanted.positions) - run_arithmetic.count(left)
+        while left:
+            part = await ends.source.read(stream, left)
+            if not (wanted.force or await ends.presence.prepare(stream, part, deadline_s)):
+                looked.rest = left[0][0]
+                break
+            found = tuple(run for batch in part.batches for run in batch.runs)
+            for batch in part.batches:
+                _look_at(batch, None if wanted.force else ends.presence, looked)
+            looked.gone += without(run_arithmetic.below(left, part.upto), found)
+            left = run_arithmetic.from_position(left, part.upto)
+            if left and asyncio.get_running_loop().time() >= deadline_s:
+                looked.rest = left[0][0]
+                break
+        return looked
+
+    def _deadline_s(self) -> float:
+        return asyncio.get_running_loop().time() + self._call_s
+
+    @contextlib.asynccontextmanager
+    async def _ends(self, wanted: Wanted) -> AsyncIterator[tuple[Ends, Stream]]:
+        """Both ends, and the stream that its source has."""
+        route = self._routes.get(wanted.bridge)
+        if route is None:
+            raise NotFound(
+                f"the bridge {wanted.bridge} is not one of this node's", key="bridge", found=wanted.bridge
+            )
+        ends = route(force=wanted.force)
+        try:
+            stream = await ends.source.stream(wanted.stream)
+            if stream is None:
+                raise NotFound(
+                    f"the source of bridge {wanted.bridge} has no stream {wanted.stream}: it is another"
+                    " node's, or of a journal, topic or cluster that is not there any more",
+                    key="stream",
+                    found=wanted.stream,
+                )
+            yield ends, stream
+        finally:
+            await ends.target.close()
+            await ends.source.close()
+
+
+def _look_at(batch: Batch, presence: Presence | None, looked: Resent) -> None:
+    """What would become of a batch."""
+    looked.refused += batch.refusals
+    fresh = less(batch, [position for position, _ in batch.refusals])
+    judged = presence.judge(fresh) if presence else Judged()
+    if presence:
+        presence.stored(fresh, judged)
+    looked.known += len(judged.known)
+    looked.unknown += run_arithmetic.join((place, place) for place in judged.unknown)
+    looked.sent += fresh.count - len(judged.known) - len(judged.unknown)

@@ -1,0 +1,319 @@
+"""Sending again what a replay plan names of one stream: read, sent one batch at a time, told apart.
+
+The plan's part of a stream is a stream of its own at the target (`bridge.messages.stream_names`), with the
+positions of the original; what lies between two positions of the plan is covered and empty. The target's
+`next` of it says how far the plan has come, and moves in the transaction that stores the messages. So a run
+that was cut short goes on there, one that is repeated sends nothing, and two at a time send each message
+once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, Protocol
+
+from bridge.errors import Conflict, TargetUnavailable
+from bridge.messages import positions as run_arithmetic
+from bridge.messages.batch import Batch
+from bridge.messages.block import Origin
+from bridge.messages.positions import Run, Runs
+from bridge.messages.stream_names import plan_stream
+from bridge.relay.ports import Receipt, Stream, Target
+from bridge.replay.copies import Judged
+from dedup.verdict import Verdict
+
+#: Between two attempts at a target that cannot take it now.
+RETRY_MS: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a source has of some wanted positions."""
+
+    #: Of the original stream, ascending, with origins and hops as its bridge would send them.
+    batches: Sequence[Batch]
+    #: Wanted positions below are in `batches`, or the source no longer has them.
+    upto: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sibling:
+    """A stream whose messages go to the same place at the target, and what the source has of it."""
+
+    stream: Stream
+    #: What is there lies in ``[first, end)``.
+    first: int
+    end: int
+    #: It has all that it ever had.
+    is_whole: bool
+
+
+class PlanSource(Protocol):
+    """Where messages that were sent before are read again, by position."""
+
+    async def stream(self, identity: str) -> Stream | None:
+        """The stream as its bridge sends it; None: it is not here.
+
+        Raises: SourceUnavailable, SourceRefused, JournalUnavailable.
+        """
+
+    async def siblings(self, stream: Stream) -> Sequence[Sibling]:
+        """The bridge's streams with the target address of `stream`, itself among them.
+
+        Raises: SourceUnavailable, SourceRefused, JournalUnavailable.
+        """
+
+    async def copies(self, stream: Stream, origins: Sequence[Origin]) -> Sequence[tuple[Origin, int]]:
+        """The messages of a stream that were first stored at these coordinates of other streams.
+
+        As parts of `origins`, each with the position of its first message; once for each message.
+
+        Raises: JournalUnavailable.
+        """
+
+    async def read(self, stream: Stream, wanted: Runs) -> Part:
+        """The first of these positions, as many as fit a few batches, and one at least.
+
+        Raises: SourceUnavailable, SourceRefused, JournalUnavailable.
+        """
+
+    async def close(self) -> None:
+        """Let go."""
+
+
+class Presence(Protocol):
+    """What a target has of a plan's messages. One call's."""
+
+    async def place(self, planned: Stream) -> Place:
+        """Which store it is, and how far the plan has come; changes nothing there.
+
+        Raises: TargetUnavailable, TargetRefused, JournalUnavailable.
+        """
+
+    async def prepare(self, stream: Stream, part: Part, deadline_s: float) -> bool:
+        """Ask what `judge` must know of a part of the original stream. False: not done by the deadline.
+
+        Raises: TargetUnavailable, TargetRefused, and what the source raises.
+        """
+
+    def judge(self, batch: Batch) -> Judged:
+        """What a part that `prepare` has seen may bring of a batch; that is what `Target.deliver` stores."""
+
+    def stored(self, batch: Batch, judged: Judged) -> None:
+        """The batch, less what is not known, was stored, or would be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a plan's stream is at a target."""
+
+    #: Its store identity.
+    store: str
+    #: The plan's `next` of the stream; None: it has not been begun.
+    next: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Positions of one stream that one call sends again."""
+
+    #: The plan's name, the bridge's, and the identity of the original stream.
+    plan: str
+    bridge: str
+    stream: str
+    #: Store identity of the target that the plan was made for.
+    store: str
+    positions: Runs
+    #: Send also what the target has.
+    force: bool = False
+
+    def other_store(self, found: str) -> Conflict:
+        """The error where the bridge delivers to another store by now: `found`."""
+        return Conflict(
+            f"the plan was made for the store {self.store}; bridge {self.bridge} delivers to {found} now."
+            " Reconcile what it has for another plan",
+            key="store",
+            limit=self.store,
+            found=found,
+        )
+
+
+@dataclass(slots=True)
+class Resent:
+    """What became of wanted positions, in messages or positions."""
+
+    sent: int = 0
+    #: The target had them.
+    known: int = 0
+    #: Whether the target has them cannot be told: not sent.
+    unknown: list[Run] = field(default_factory=list)
+    #: Covered by an earlier run of the same plan.
+    earlier: int = 0
+    #: The source no longer has them.
+    gone: list[Run] = field(default_factory=list)
+    #: Position and rule, of those the target will not store.
+    refused: list[tuple[int, str]] = field(default_factory=list)
+    #: Positions from here on were not looked at, for the time was up; None: all were.
+    rest: int | None = None
+
+
+class Resending:
+    """One call's work on one stream; `run` is called once."""
+
+    def __init__(
+        self,
+        source: PlanSource,
+        target: Target,
+        wanted: Wanted,
+        *,
+        deadline_s: float,
+        presence: Presence | None = None,
+    ) -> None:
+        """Both ends are closed by whoever made them.
+
+        Args:
+            source: where messages are read again.
+            target: where they go.
+            wanted: which.
+            deadline_s: of the running loop's clock.
+            presence: what the target has of them; None: it is not asked (`--force`).
+        """
+        self._source = source
+        self._target = target
+        self._presence = presence
+        self._wanted = wanted
+        self._deadline_s = deadline_s
+        self._outcome = Resent()
+        self._planned: Stream
+        #: The target's next of the plan's stream; None: it knows nothing of it.
+        self._next: int | None = None
+
+    async def run(self, stream: Stream) -> Resent:
+        """Send what is still to be sent of `stream`, which the source has.
+
+        Raises:
+            Conflict: the target is another store than the plan was made for.
+            TargetUnavailable, TargetRefused, and what the source raises: run it again later.
+        """
+        identity = plan_stream(stream.identity, self._wanted.plan, force=self._wanted.force)
+        self._planned = replace(stream, identity=identity)
+        await self._open()
+        left = self._still_wanted(self._wanted.positions)
+        self._outcome.earlier = run_arithmetic.count(self._wanted.positions) - run_arithmetic.count(left)
+        while left:
+            part = await self._source.read(stream, left)
+            if self._presence and not await self._presence.prepare(stream, part, self._deadline_s):
+                self._outcome.rest = left[0][0]
+                break
+            await self._send_part(part, run_arithmetic.below(left, part.upto))
+            left = run_arithmetic.from_position(left, part.upto)
+            if left and self._time_is_up():
+                self._outcome.rest = left[0][0]
+                break
+        return self._outcome
+
+    async def _open(self) -> None:
+        opened = await self._target.open([self._planned])
+        if opened.store != self._wanted.store:
+            raise self._wanted.other_store(opened.store)
+        self._next = opened.streams[self._planned.identity].next
+
+    def _still_wanted(self, positions: Runs) -> Runs:
+        return positions if self._next is None else run_arithmetic.from_position(positions, self._next)
+
+    def _time_is_up(self) -> bool:
+        return asyncio.get_running_loop().time() >= self._deadline_s
+
+    async def _send_part(self, part: Part, looked_at: Runs) -> None:
+        found: list[Run] = []
+        for batch in part.batches:
+            found += batch.runs
+            await self._send(self._without_refusals(batch))
+        missing = tuple(without(looked_at, found))
+        self._outcome.gone += missing
+        if missing and (self._next is None or self._next < part.upto):
+            # What is gone at the end is covered, too: the next run does not look for it again.
+            await self._send(Batch(self._planned.identity, part.upto, part.upto))
+
+    def _without_refusals(self, batch: Batch) -> Batch:
+        """Less what this side refuses itself (a loop): there is no sending that again."""
+        for position, reason in batch.refusals:
+            batch = self._refused(batch, position, reason)
+        return replace(batch, refusals=())
+
+    def _refused(self, batch: Batch, position: int, reason: str) -> Batch:
+        self._outcome.refused.append((position, reason))
+        return less(batch, [position])
+
+    async def _send(self, batch: Batch) -> None:
+        """Until it is taken, with what lies before it, or the time is up."""
+        while True:
+            start = self._next if self._next is not None else self._wanted.positions[0][0]
+            if batch.upto <= start:
+                self._outcome.earlier += batch.count
+                return
+            fresh = batch.after(start)
+            judged = self._presence.judge(fresh) if self._presence else Judged()
+            sent = less(fresh, judged.unknown)
+            # With the positions before it that the plan does not name.
+            sent = replace(sent, stream=self._planned.identity, from_=start, copies=judged.copies)
+            (receipt,) = await self._target.deliver([sent])
+            match receipt.verdict:
+                case Verdict.STORED:
+                    self._took(batch, fresh, judged, receipt)
+                    return
+                case Verdict.DUPLICATE:
+                    self._next = receipt.next
+                case Verdict.REFUSED:
+                    assert receipt.position is not None
+                    batch = self._refused(batch, receipt.position, receipt.reason)
+                    await self._open()
+                case Verdict.NOT_NOW:
+                    await self._wait(receipt)
+
+    def _took(self, batch: Batch, fresh: Batch, judged: Judged, receipt: Receipt) -> None:
+        outcome = self._outcome
+        outcome.known += receipt.duplicates
+        outcome.unknown += run_arithmetic.join((place, place) for place in judged.unknown)
+        outcome.sent += fresh.count - len(judged.unknown) - receipt.duplicates
+        outcome.earlier += batch.count - fresh.count
+        self._next = receipt.next
+        if self._presence:
+            self._presence.stored(fresh, judged)
+
+    async def _wait(self, receipt: Receipt) -> None:
+        """Raises: TargetUnavailable: it could not be taken in all the time there was."""
+        if self._time_is_up():
+            raise TargetUnavailable(f"the target cannot take it now: {receipt.reason}")
+        await asyncio.sleep(RETRY_MS / 1000)
+        await self._open()
+
+
+def less(batch: Batch, places: Sequence[int]) -> Batch:
+    """The batch without the messages at these positions, which it has; they are covered."""
+    if not places:
+        return batch
+    assert batch.block is not None
+    block = batch.block.without([run_arithmetic.index(batch.runs, place) for place in places])
+    return replace(batch, block=block, runs=without(batch.runs, [(place, place) for place in places]))
+
+
+def without(runs: Runs, taken: Sequence[Run]) -> Runs:
+    """The positions of `runs` that are in none of the ascending runs `taken`."""
+    left: list[Run] = []
+    removed = iter((*taken, (1 << 62, 1 << 62)))
+    low, high = next(removed)
+    for first, last in runs:
+        at = first
+        while at <= last:
+            while high < at:
+                low, high = next(removed)
+            if low > last:
+                left.append((at, last))
+                break
+            if at < low:
+                left.append((at, low - 1))
+            at = high + 1
+    return tuple(left)

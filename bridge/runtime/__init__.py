@@ -1,0 +1,1 @@
+"""What each process has: clock, event loop, logs, metrics, locks, and places where tests end it."""

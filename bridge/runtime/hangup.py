@@ -1,0 +1,27 @@
+"""SIGHUP: until settings can be read again while a node runs, it changes nothing, and the log says so.
+
+By default it would end the process with messages on their way: when a terminal closes, and at the hand of an
+operator who expects a reload.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+
+from bridge.runtime import logs
+
+
+def ignore() -> None:
+    """To be called first in a process, before there is a log."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
+def ignore_and_tell(loop: asyncio.AbstractEventLoop) -> None:
+    """From now on each is logged, for as long as the loop runs."""
+    loop.add_signal_handler(signal.SIGHUP, _tell)
+
+
+def _tell() -> None:
+    reason = "settings are read at start: to change them, restart"
+    logs.get().warning("signal-ignored", signal="SIGHUP", reason=reason)

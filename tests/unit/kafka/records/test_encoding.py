@@ -1,0 +1,61 @@
+"""What becomes of a message's headers, ID and timestamp on its way to Kafka."""
+
+from __future__ import annotations
+
+from bridge.kafka.records.encoding import ID_HEADER, duplicate_ids, headers_of, hop_headers, timed
+from bridge.messages import hops
+from bridge.messages.block import FreshBlock
+from bridge.messages.message import Message
+from dedup.ids import Stamp
+
+STREAM = "journal:i:orders:0"
+MESSAGES = [Message(b"a"), Message(b"b"), Message(b"c")]
+
+
+def test_ids_are_those_of_the_places_where_messages_were_first_stored() -> None:
+    block = FreshBlock(MESSAGES, (), ((STREAM, 4, 5), ("journal:i:other:0", 70, 70)))
+    assert duplicate_ids(block, stamp=True) == [
+        Stamp(STREAM).text(4).encode(),
+        Stamp(STREAM).text(5).encode(),
+        Stamp("journal:i:other:0").text(70).encode(),
+    ]
+
+
+def test_a_producers_id_goes_before_a_stamp_and_goes_along_without_stamping() -> None:
+    """D4"""
+    block = FreshBlock(MESSAGES, ((1, b"\xff mine"),), ((STREAM, 0, 2),))
+    assert duplicate_ids(block, stamp=True)[1] == b"\xff mine"
+    assert duplicate_ids(block, stamp=False) == [None, b"\xff mine", None]
+
+
+def test_a_block_without_origins_gets_no_stamps() -> None:
+    assert duplicate_ids(FreshBlock(MESSAGES), stamp=True) == [None, None, None]
+
+
+def test_headers_stay_in_order_with_repeats_and_nulls_and_what_is_added_behind_them() -> None:
+    headers = (("b", b"1"), ("a", None), ("b", b""))
+    hop = (hops.HEADER, hops.hop("bridge", "store"))
+    (found,) = headers_of([Message(b"", headers=headers)], [b"id"], [hop])
+    assert found == [*headers, hop, (ID_HEADER, b"id")]
+
+
+def test_a_message_that_carries_an_id_gets_no_other() -> None:
+    for own in (b"mine", b"", None):
+        headers = ((ID_HEADER, own), ("b", b"1"))
+        assert headers_of([Message(b"", headers=headers)], [b"id"], [None]) == [list(headers)]
+
+
+def test_nothing_is_added_where_there_is_no_id() -> None:
+    assert headers_of(MESSAGES, [None, None, None], [None, None, None]) == [[], [], []]
+
+
+def test_hops_are_those_of_the_block_message_by_message() -> None:
+    first, second = hops.hop("first", "s"), hops.hop("second", "s")
+    block = FreshBlock(MESSAGES).hopped(((1, first), (1, b""), (1, first + second)))
+    assert hop_headers(block) == [(hops.HEADER, first), None, (hops.HEADER, first + second)]
+    assert hop_headers(FreshBlock(MESSAGES)) == [None, None, None]
+
+
+def test_only_messages_without_a_timestamp_get_that_of_their_storing() -> None:
+    messages = [Message(b"a", b"k", (("h", b"1"),)), Message(b"b", timestamp=0), Message(b"c", timestamp=9)]
+    assert timed(messages, 5) == [Message(b"a", b"k", (("h", b"1"),), 5), *messages[1:]]
