@@ -54,7 +54,7 @@ TAKES: Final = {
     **dict.fromkeys(
         ("start", "stop", "pause", "resume", "cache", "dead-letters", "replay"), options.AS_OPERATOR
     ),
-    **dict.fromkeys(("validate", "forget", "journal", "positions", "lanes", "audit"), options.FILE),
+    **dict.fromkeys(("init", "validate", "forget", "journal", "positions", "lanes", "audit"), options.FILE),
 }
 
 #: Named by the contract, not built yet.

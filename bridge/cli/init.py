@@ -7,7 +7,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from bridge.cli.options import DEFAULT_SETTINGS, SETTINGS_VARIABLE
+from bridge.cli.options import DEFAULT_SETTINGS, SETTINGS_VARIABLE, settings_path
 from bridge.client.exit_codes import PROGRAM, Exit
 from bridge.client.progress import warn
 
@@ -44,7 +44,7 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Write the file; 2 where one is there already."""
-    path = Path(arguments.file if arguments.file is not None else arguments.settings)
+    path = settings_path(arguments) if arguments.file is None else Path(arguments.file)
     # In a checkout the sample is a link to the shipped settings.toml.
     sample = resources.files("bridge.settings").joinpath("sample.toml").read_bytes()
     try:

@@ -29,7 +29,8 @@ one (link), an address and a queue; of a bridge whose lanes are shared, who has 
   address orders messages 12 bytes 10744 max-bytes 1073741824 next 812 duplicates 3
   queue orders/billing next 800 lag 12 leased 0
 
-Duplicates are messages that came again since the node started and were not stored again.
+Duplicates are messages that came again since the node started and were not stored again. Where a bridge has
+sent messages in vain, resent says how many.
 
 examples:
   {PROGRAM} status
@@ -93,7 +94,8 @@ def describe(status: Mapping[str, Any]) -> Iterator[str]:
         reason = f" ({bridge['reason']})" if bridge.get("reason") else ""
         route = f"{bridge.get('source')} -> {bridge.get('target')}"
         counts = _pairs(bridge, "sent", "acknowledged", "in-flight", "lag")
-        yield f"bridge {bridge['name']} {bridge['state']} {route} {counts}{reason}"
+        resent = f" resent {bridge['resent']}" if bridge.get("resent") else ""
+        yield f"bridge {bridge['name']} {bridge['state']} {route} {counts}{resent}{reason}"
         if bridge.get("lanes"):
             yield from _lanes(bridge["name"], bridge["lanes"])
     for link in status.get("links", ()):

@@ -280,7 +280,7 @@ async def test_what_waits_behind_an_open_transaction_is_lag_and_its_producer_is_
     identity = by_place(await source.streams())[topic, 0].identity
     await settle(source, await read_messages(source, 3))
     foreign = open_transaction(rig.cluster, f"{topic}-foreign")
-    foreign.produce(topic, b"open")
+    foreign.produce(topic, b"open", partition=0)
     assert foreign.flush(CALL_TIMEOUT_S) == 0
     produce(rig.cluster, topic, numbered(5000))
     told = source._lane._log = Told()
@@ -307,7 +307,7 @@ async def test_what_waits_behind_an_open_transaction_is_lag_and_its_producer_is_
 async def test_lag_counts_up_to_the_high_watermark_while_the_target_is_away(rig: Rig, topic: str) -> None:
     source = await rig.start(topic)
     foreign = open_transaction(rig.cluster, f"{topic}-foreign")
-    foreign.produce(topic, b"open")
+    foreign.produce(topic, b"open", partition=0)
     assert foreign.flush(CALL_TIMEOUT_S) == 0
     produce(rig.cluster, topic, numbered(10))
     await source.streams()  # as a relay does at every attempt to connect

@@ -161,21 +161,22 @@ LIMITS: Final = {
     ),
     "what a bridge has sent without a receipt": Limit(
         size(RelayOptions("orders-to-hub").confirmation_window_size),
-        "unit/test_window.py::test_never_above_the_limit_except_for_a_single_batch",
+        "unit/relay/test_window.py::test_never_above_the_limit_except_for_a_single_batch",
     ),
     "delivery-log lines that wait": Limit(
         "the disk", "integration/review/test_outbox.py::test_lines_wait_while_their_files_cannot_be_written"
     ),
     "files of the delivery log": Limit(
         size(DeliveryLog().retention_size_bytes),
-        "unit/test_delivery_log.py::test_files_are_deleted_by_size_from_the_oldest_on_and_the_open_one_never",
+        "unit/delivery_log/test_lines_and_segments.py::test_files_are_deleted_by_size_from_the_oldest_on_and_the_open_one_never",
     ),
     "age of the delivery log": Limit(
         f"{DeliveryLog().retention_time_ms // 86_400_000} d",
-        "unit/test_delivery_log.py::test_files_are_deleted_by_age",
+        "unit/delivery_log/test_lines_and_segments.py::test_files_are_deleted_by_age",
     ),
     "texts of libraries in the log": Limit(
-        count(logs.LIBRARY_TEXTS), "unit/test_logs.py::test_only_so_many_texts_of_libraries_are_remembered"
+        count(logs.LIBRARY_TEXTS),
+        "unit/runtime/test_logs.py::test_only_so_many_texts_of_libraries_are_remembered",
     ),
     "lines of worker processes in memory": Limit(
         f"{count(lines.MOST_CHARS)} characters",
@@ -187,15 +188,15 @@ LIMITS: Final = {
     ),
     "letters of a Kafka target in memory": Limit(
         size(dead_letters.MOST_KEPT_BYTES),
-        "unit/kafka/test_letters.py::test_what_is_kept_is_bounded_by_leaving_bodies_out",
+        "unit/kafka/target/test_dead_letters.py::test_what_is_kept_is_bounded_by_leaving_bodies_out",
     ),
     "sent lines of a Kafka source in memory": Limit(
         size(sent_log.MOST_WAITING_BYTES),
-        "unit/kafka/test_sent_log.py::test_confirmations_wait_while_too_much_waits_for_the_disk",
+        "unit/kafka/source/test_sent_log.py::test_confirmations_wait_while_too_much_waits_for_the_disk",
     ),
     "IDs looked for by a replay at Kafka": Limit(
         count(topic_ids.ENTRIES_MOST),
-        "unit/kafka/test_held.py::test_more_than_the_limit_is_refused_with_the_limit",
+        "unit/kafka/replay/test_topic_ids.py::test_more_than_the_limit_is_refused_with_the_limit",
     ),
 }
 

@@ -23,6 +23,13 @@ def test_a_bridge_without_lanes_has_no_line_of_them() -> None:
     assert shown == ["node node-1 ready", "bridge eu-to-us FAILED eu:orders -> us "]
 
 
+def test_what_was_sent_in_vain_is_told_where_there_is_any() -> None:
+    bridges = [{**BRIDGE, "sent": 12, "resent": resent} for resent in (0, 60)]
+    _, *shown = describe({"bridges": bridges})
+    plain = "bridge eu-to-us FAILED eu:orders -> us sent 12"
+    assert shown == [plain, f"{plain} resent 60"]
+
+
 def test_each_member_is_shown_with_its_lanes_and_what_failed_on_it() -> None:
     members = [member("node-1", 0, failed=(2, 3)), member("node-2", 1, 4), member("node-3")]
     assert lines(here=[0], members=members, nobody=[2, 3]) == [
