@@ -27,7 +27,7 @@ from tests.verdicts.messages import Fate, Record, Truth
 from tests.verdicts.world import World
 
 #: Histories of a Kafka source that are judged, here and in the long run.
-HISTORIES: Final = 1_000
+HISTORIES: Final = 500
 HISTORIES_LONG: Final = 20_000
 #: Histories of one audit.
 TOGETHER: Final = 2_000
@@ -287,10 +287,9 @@ def check(spark: SparkSession, rng: random.Random, count: int, output: Path) -> 
     assert min(verdicts[name] for name in ("clean", "unknown", "lost")) > count // 50
 
 
-def test_an_audit_says_nothing_better_or_worse_than_the_truth(
-    spark: SparkSession, rng: random.Random, tmp_path: Path
-) -> None:
-    check(spark, rng, HISTORIES, tmp_path / "audit")
+def test_an_audit_says_nothing_better_or_worse_than_the_truth(spark: SparkSession, tmp_path: Path) -> None:
+    """Always the same histories; others are the long run's."""
+    check(spark, random.Random(2), HISTORIES, tmp_path / "audit")
 
 
 @pytest.mark.spark_long
