@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Final
+
+from prometheus_client import CollectorRegistry, generate_latest
 
 from bridge.errors import BridgeError
 from bridge.http.links import LinkService
@@ -17,7 +20,7 @@ from bridge.journal.sqlite.reader import BridgeLag
 from bridge.journal.values.store import AddressStatus
 from bridge.relay.operated import Operated
 from bridge.runtime import metrics
-from bridge.runtime.metrics import Registry, Sample
+from bridge.runtime.metrics import Family, Sample
 from bridge.runtime.version import version
 
 #: Of an address that nothing has come to since the node started.
@@ -37,7 +40,8 @@ class Metering:
     """The metrics of one node."""
 
     def __init__(self) -> None:
-        self._registry = Registry()
+        #: Of this node alone, without what the library measures of the process by itself.
+        self._registry = CollectorRegistry()
         #: What the listeners count.
         self.acceptor = HttpMeter("acceptor", "sends", "reads", "settlements")
         self.operations = HttpMeter("operations", "reads", "settlements")
@@ -48,10 +52,7 @@ class Metering:
         self._lags: Sequence[BridgeLag] = ()
         self._caches: Sequence[IdCacheStatus] = ()
         self._addresses: Sequence[AddressStatus] = ()
-        self._registry.collect(self._of_bridges)
-        self._registry.collect(self._of_addresses)
-        self._registry.collect(self._of_journal)
-        self._registry.collect(self._of_process)
+        self._registry.register(self)
 
     def watch(self, journal: Journal, relays: Mapping[str, Operated], links: LinkService) -> None:
         """From now on."""
@@ -66,7 +67,12 @@ class Metering:
                 self._lags = await self._journal.bridge_lags()
                 self._caches = await self._journal.id_caches()
                 self._addresses = await self._journal.addresses()
-        return self._registry.text()
+        return generate_latest(self._registry)
+
+    def collect(self) -> list[Family]:
+        """What a scrape shows; the registry calls it."""
+        samples = (self._of_bridges(), self._of_addresses(), self._of_journal(), self._of_process())
+        return metrics.families(chain.from_iterable(samples))
 
     def _of_bridges(self) -> Iterator[Sample]:
         journal = self._journal
@@ -122,7 +128,7 @@ class Metering:
                 yield Sample(metrics.REQUESTS_REFUSED, count, labels)
             for kind, durations in meter.durations.items():
                 labels = {"listener": meter.listener, "kind": kind}
-                yield from durations.samples(metrics.REQUEST_DURATION, labels)
+                yield Sample(metrics.REQUEST_DURATION, durations, labels)
 
     def _of_journal(self) -> Iterator[Sample]:
         if self._journal is None:

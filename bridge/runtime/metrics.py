@@ -1,18 +1,19 @@
-"""Metrics: what there is to measure, in one table, and Prometheus's text format for it.
+"""Metrics: what there is to measure, in one table, and what it is read from at a scrape.
 
-A registry of our own, because a node needs only counters and values that are read when somebody asks:
-nothing is computed between scrapes. Format: Prometheus text exposition 0.0.4.
+Nothing is computed between scrapes: the hot paths add to plain numbers, and a scrape turns those into the
+families that `prometheus_client` writes (docs/decisions/0018-metrics-are-pulled-at-a-scrape.md).
 """
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import accumulate
 from typing import Final, Literal, NamedTuple
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 _PREFIX: Final = "core_bridge_"
 
@@ -122,17 +123,6 @@ LAST_PROGRESS: Final = _gauge(
 METRICS: Final = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
 
 
-class Sample(NamedTuple):
-    """One value at the moment of a scrape; None: there is none now, and the sample is left out."""
-
-    metric: Metric
-    value: float | None
-    labels: dict[str, str]
-    #: Of a histogram's sample: ``_bucket`` with the bucket's upper bound, ``_sum`` or ``_count``.
-    part: str = ""
-    bound: str = ""
-
-
 #: Upper bounds of the buckets of a duration, in seconds; above the last there is one more, without.
 BUCKETS: Final = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0)
 
@@ -151,114 +141,57 @@ class Histogram:
         self.counts[bisect_left(BUCKETS, seconds)] += 1
         self.sum += seconds
 
-    def samples(self, metric: Metric, labels: dict[str, str]) -> Iterator[Sample]:
-        """As Prometheus reads it: each bucket with those below it."""
-        for bound, upto in zip((*map(str, BUCKETS), "+Inf"), accumulate(self.counts), strict=True):
-            yield Sample(metric, upto, labels, "_bucket", bound)
-        yield Sample(metric, self.sum, labels, "_sum")
-        yield Sample(metric, sum(self.counts), labels, "_count")
+    def buckets(self) -> list[tuple[str, float]]:
+        """Upper bounds as Prometheus writes them, each with the count of its bucket and of those below it."""
+        return list(zip((*map(str, BUCKETS), "+Inf"), accumulate(self.counts), strict=True))
 
 
-class Counter:
-    """A number that only grows. Adding costs some 50 ns; one thread adds, any thread reads."""
+class Sample(NamedTuple):
+    """One value at the moment of a scrape; a histogram's is all of it."""
 
-    __slots__ = ("value",)
-
-    def __init__(self) -> None:
-        self.value = 0
-
-    def add(self, number: int = 1) -> None:
-        """Count `number` more."""
-        self.value += number
+    metric: Metric
+    value: float | Histogram
+    labels: dict[str, str]
 
 
-class Registry:
-    """What one node measures."""
+Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 
-    def __init__(self) -> None:
-        self._counters: dict[tuple[Metric, tuple[tuple[str, str], ...]], Counter] = {}
-        self._collectors: list[Callable[[], Iterable[Sample]]] = []
 
-    def counter(self, metric: Metric, **labels: str) -> Counter:
-        """The counter for these labels, new at 0 or as it stands: keep it where the counting is done.
+def families(samples: Iterable[Sample]) -> list[Family]:
+    """Every metric there is with its samples, in the order of `METRICS`, for `prometheus_client`.
 
-        Raises:
-            ValueError: `metric` is no counter, or has other labels.
-        """
-        if metric.kind != "counter":
-            raise ValueError(f"{metric.name} is a {metric.kind}: it is read, not counted")
-        _check_labels(metric, labels)
-        return self._counters.setdefault((metric, tuple(sorted(labels.items()))), Counter())
+    Raises:
+        ValueError: a sample has other labels than its metric, or is a histogram's where its metric is none.
+    """
+    found = {metric: _family(metric) for metric in METRICS}
+    for metric, value, labels in samples:
+        if labels.keys() != set(metric.labels):
+            wanted, given = (", ".join(names) or "none" for names in (metric.labels, labels))
+            raise ValueError(f"{metric.name} has the labels {wanted}; found {given}")
+        values = [labels[name] for name in metric.labels]
+        match found[metric], value:
+            case HistogramMetricFamily() as family, Histogram():
+                family.add_metric(values, value.buckets(), value.sum)
+            case (CounterMetricFamily() | GaugeMetricFamily()) as family, int() | float():
+                family.add_metric(values, value)
+            case _:
+                raise ValueError(f"{metric.name} is a {metric.kind}; found a {type(value).__name__}")
+    # Two sets of labels are two families here, and one for a scraper.
+    found[DUPLICATES_REJECTED].samples += found.pop(TARGET_DUPLICATES).samples
+    return list(found.values())
 
-    def read(self, metric: Metric, value: Callable[[], float | None], **labels: str) -> None:
-        """Ask `value` at each scrape.
 
-        Raises:
-            ValueError: `metric` has other labels.
-        """
-        _check_labels(metric, labels)
-        self._collectors.append(lambda: (Sample(metric, value(), labels),))
-
-    def collect(self, samples: Callable[[], Iterable[Sample]]) -> None:
-        """Ask for samples at each scrape: for bridges and addresses that come and go."""
-        self._collectors.append(samples)
-
-    def text(self) -> bytes:
-        """Everything as Prometheus reads it.
-
-        Raises:
-            ValueError: a collector gave a sample twice, or with other labels than its metric has.
-        """
-        lines: dict[str, dict[str, str]] = {metric.name: {} for metric in METRICS}
-        for metric, value, labels, part, bound in self._samples():
-            if value is None:
-                continue
-            _check_labels(metric, labels)
-            series = metric.name + part + _label_text(labels | ({"le": bound} if bound else {}))
-            if series in lines[metric.name]:
-                raise ValueError(f"two values for one series: {series}")
-            lines[metric.name][series] = f"{series} {_number(value)}"
-        families = {metric.name: metric for metric in reversed(METRICS)}
-        return "".join(_family(families[name], found.values()) for name, found in lines.items()).encode()
-
-    def _samples(self) -> Iterator[Sample]:
-        for (metric, labels), counter in self._counters.items():
-            yield Sample(metric, counter.value, dict(labels))
-        for collector in self._collectors:
-            yield from collector()
+def _family(metric: Metric) -> Family:
+    match metric.kind:
+        case "counter":
+            return CounterMetricFamily(metric.name, metric.help, labels=metric.labels)
+        case "gauge":
+            return GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
+        case "histogram":
+            return HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
 
 
 def state_samples(bridge: str, current: Enum) -> Iterator[Sample]:
     """A sample for each state that there is: 1 for the current one."""
     for state in type(current):
         yield Sample(STATE, int(state is current), {"bridge": bridge, "state": str(state.value)})
-
-
-def _check_labels(metric: Metric, labels: dict[str, str]) -> None:
-    if labels.keys() != set(metric.labels):
-        wanted, found = (", ".join(names) or "none" for names in (metric.labels, labels))
-        raise ValueError(f"{metric.name} has the labels {wanted}; found {found}")
-
-
-def _family(metric: Metric, samples: Iterable[str]) -> str:
-    help_text = metric.help.replace("\\", r"\\").replace("\n", r"\n")
-    head = (f"# HELP {metric.name} {help_text}", f"# TYPE {metric.name} {metric.kind}")
-    return "\n".join((*head, *samples, ""))
-
-
-def _label_text(labels: dict[str, str]) -> str:
-    if not labels:
-        return ""
-    return "{" + ",".join(f'{name}="{_escaped(labels[name])}"' for name in sorted(labels)) + "}"
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-
-
-def _number(value: float) -> str:
-    if isinstance(value, int):
-        return str(int(value))  # a bool is 0 or 1
-    if math.isinf(value):
-        return "+Inf" if value > 0 else "-Inf"
-    return "NaN" if math.isnan(value) else repr(value)
