@@ -20,7 +20,9 @@ from enum import Enum
 from typing import Any, Final, Literal, TextIO, cast
 
 import structlog
+from structlog.stdlib import ProcessorFormatter
 from structlog.typing import FilteringBoundLogger as Logger
+from structlog.typing import Processor
 
 from bridge.runtime.secret_values import HIDDEN, is_secret, without_secrets
 
@@ -73,18 +75,24 @@ def configure(
     terminal = target.isatty()
     console = format == "console" or (format == "auto" and terminal)
     colors = terminal and not os.environ.get("NO_COLOR")
+    processors: tuple[Processor, ...] = (
+        _fixed_keys({"node": node} if worker is None else {"node": node, "worker": worker}),
+        structlog.processors.format_exc_info,
+        _hide_secrets,
+        _console(colors) if console else _as_json,
+    )
     structlog.configure(
-        processors=[
-            _fixed_keys({"node": node} if worker is None else {"node": node, "worker": worker}),
-            structlog.processors.format_exc_info,
-            _hide_secrets,
-            _console(colors) if console else _as_json,
-        ],
+        processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
         logger_factory=lambda *_: _Lines(target),
         cache_logger_on_first_use=False,  # loggers made before this call follow it
     )
-    _forward_library_logs(max(logging.WARNING, _LEVELS[level]), clock)
+    libraries = _Libraries(_Lines(target), max(logging.WARNING, _LEVELS[level]), clock)
+    libraries.setFormatter(ProcessorFormatter(foreign_pre_chain=(_library_event,), processors=processors))
+    root = logging.getLogger()
+    for before in [handler for handler in root.handlers if isinstance(handler, _Libraries)]:
+        root.removeHandler(before)
+    root.addHandler(libraries)
 
 
 def get(*, bridge: str | None = None) -> Logger:
@@ -230,21 +238,21 @@ class _Lines:
     debug = info = warning = error = critical = exception = write
 
 
-class _Forward(logging.Handler):
-    """Hands what libraries log to structlog: what says the same as before once in `LIBRARY_REPEAT_S`.
+class _Libraries(logging.Handler):
+    """Writes what libraries log: what says the same as before once in `LIBRARY_REPEAT_S`.
 
     A client that cannot connect says so at each attempt, of which there may be several a second. An exception
     is always written.
     """
 
-    def __init__(self, level: int, clock: Callable[[], float]) -> None:
+    def __init__(self, lines: _Lines, level: int, clock: Callable[[], float]) -> None:
         super().__init__(level)
+        self._lines = lines
         self._clock = clock
         #: By logger and text, the one written last at the end: when that was, and how often it came since.
         self._said: dict[tuple[str, str], tuple[float, int]] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
-        level: Literal["warning", "error"] = "error" if record.levelno >= logging.ERROR else "warning"
         text, now_s = record.getMessage(), self._clock()
         said = record.name, text
         written_s, kept_back = self._said.get(said, (-LIBRARY_REPEAT_S, 0))
@@ -255,18 +263,14 @@ class _Forward(logging.Handler):
         self._said[said] = now_s, 0
         if len(self._said) > LIBRARY_TEXTS:
             del self._said[next(iter(self._said))]
-        get().log(
-            _LEVELS[level],
-            "library",
-            logger=record.name,
-            message=text,
-            exc_info=record.exc_info or None,
-            **({"repeated": kept_back} if kept_back else {}),
-        )
+        level = "ERROR" if record.levelno >= logging.ERROR else "WARNING"
+        told = logging.makeLogRecord({**record.__dict__, "levelname": level, "repeated": kept_back})
+        self._lines.write(self.format(told))
 
 
-def _forward_library_logs(level: int, clock: Callable[[], float]) -> None:
-    root = logging.getLogger()
-    for handler in [handler for handler in root.handlers if isinstance(handler, _Forward)]:
-        root.removeHandler(handler)
-    root.addHandler(_Forward(level, clock))
+def _library_event(_: object, __: str, event: _Event) -> _Event:
+    """A library's record, as structlog's formatter gives it, with the keys of our own events."""
+    record = event["_record"]
+    library = {"event": "library", "logger": record.name, "message": event["event"]}
+    repeated = {"repeated": record.repeated} if record.repeated else {}
+    return {**library, "exc_info": event.get("exc_info"), **repeated}

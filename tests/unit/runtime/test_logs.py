@@ -184,6 +184,17 @@ def test_what_libraries_warn_of_comes_out_the_same_way(stream: io.StringIO) -> N
     assert line["message"] == "Task exception was never retrieved in x"
 
 
+@pytest.mark.parametrize(
+    ("level", "written"),
+    [(logging.WARNING, "warning"), (35, "warning"), (logging.CRITICAL, "error")],
+)
+def test_libraries_have_two_levels(stream: io.StringIO, level: int, written: str) -> None:
+    logging.getLogger("some.client").log(level, "Bearer %s", SECRET, stack_info=True)
+    (line,) = lines(stream)
+    assert list(line) == ["timestamp", "level", "event", "node", "logger", "message"]
+    assert (line["level"], line["message"]) == (written, "Bearer ***")
+
+
 def test_a_library_that_repeats_itself_is_heard_once_a_minute(stream: io.StringIO) -> None:
     now_s = [0.0]
     logs.configure("info", "json", "n", stream, clock=lambda: now_s[0])
