@@ -33,6 +33,8 @@ LogFormat = Literal["auto", "console", "json"]
 
 #: At most one line in this time for what happens often, such as `duplicate-rejected`.
 RATE_LIMIT_S: Final = 1.0
+#: What a library's line is called.
+LIBRARY_EVENT: Final = "library"
 #: A library's line with the same text is written once in this time...
 LIBRARY_REPEAT_S: Final = 60.0
 #: ...where it is one of this many texts that were written last.
@@ -271,6 +273,6 @@ class _Libraries(logging.Handler):
 def _library_event(_: object, __: str, event: _Event) -> _Event:
     """A library's record, as structlog's formatter gives it, with the keys of our own events."""
     record = event["_record"]
-    library = {"event": "library", "logger": record.name, "message": event["event"]}
+    library = {"event": LIBRARY_EVENT, "logger": record.name, "message": event["event"]}
     repeated = {"repeated": record.repeated} if record.repeated else {}
     return {**library, "exc_info": event.get("exc_info"), **repeated}
