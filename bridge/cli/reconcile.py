@@ -14,7 +14,7 @@ Give it the delivery logs of every node: those of a bridge's sender and those of
 that --output names then holds report.html (one page, no network), summary.json, replay-plan.json (what is
 lost, for `{PROGRAM} replay --plan`), Parquet tables with every finding, and SHA256SUMS. It is complete or
 not there; an earlier report is replaced, and anything else is left alone. The verdict is the first line of
-stdout. It needs Java 17 and PySpark: {INSTALL}.
+stdout. It needs Java 17, PySpark and Jinja2: {INSTALL}.
 --verify needs neither for local files.
 
 examples:

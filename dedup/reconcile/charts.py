@@ -1,7 +1,4 @@
-"""Time lines as inline SVG: no script, no fixed width, and the same numbers in words and in a table.
-
-Places along the width are percentages, so that text keeps its size on every screen.
-"""
+"""Time lines, as data for `templates/time-line.html`: where each bar, mark and label stands; pure."""
 
 from __future__ import annotations
 
@@ -10,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dedup.reconcile.markup import compact, duration, escaped, moment, number
 from dedup.reconcile.rows import Hour
-from dedup.reconcile.tabular import Column, table
+from dedup.reconcile.tabular import Column, Table
+from dedup.reconcile.text import compact, duration, moment, number
 
 HOUR_MS: Final = 3_600_000
 #: Lengths of time that one column of the time line may stand for, in hours.
@@ -38,6 +35,66 @@ class Bucket:
     received: int
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A round number on the upright axis, `y` CSS pixels below the top."""
+
+    text: str
+    y: float
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A side's messages in a column: `x` and `width` in per cent, `y` and `height` in CSS pixels."""
+
+    #: ``sent`` or ``received``.
+    side: str
+    x: str
+    width: str
+    y: float
+    height: float
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """The place of a column, in per cent, and the bars that are not 0."""
+
+    told: str
+    x: str
+    width: str
+    bars: Sequence[Bar]
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A time below the bars, at `x` per cent."""
+
+    x: str
+    #: SVG's ``text-anchor``.
+    anchor: str
+    lines: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLine:
+    """A figure of what was sent and received over time."""
+
+    title: str
+    #: What one column stands for.
+    unit: str
+    #: The figure in words.
+    told: str
+    marks: Sequence[Mark]
+    columns: Sequence[Slot]
+    labels: Sequence[Label]
+    numbers: Table
+    axis_width: int
+    #: In CSS pixels: of all, of what is above the plot, and of the plot.
+    height: int = _TOP + _PLOT + _BELOW
+    top: int = _TOP
+    plot: int = _PLOT
+
+
 def buckets(hours: Sequence[Hour]) -> tuple[int, list[Bucket]]:
     """Length of a column in ms, and at most `MAX_COLUMNS` columns without a hole between them."""
     if not hours:
@@ -58,46 +115,36 @@ def buckets(hours: Sequence[Hour]) -> tuple[int, list[Bucket]]:
     return step_ms, found
 
 
-def time_line(title: str, hours: Sequence[Hour], name: str) -> str:
-    """A figure of what was sent and received over time.
-
-    Args:
-        title: says what it is, in words.
-        hours: of one bridge or of several.
-        name: prefix of the figure's element ids.
-    """
+def time_line(title: str, hours: Sequence[Hour]) -> TimeLine:
+    """The figure of at least one hour, of one bridge or of several; `title` says which."""
     step_ms, columns = buckets(hours)
-    if not columns:
-        return ""
     most = max(max(column.sent, column.received) for column in columns)
-    top, marks = _scale(most)
+    top, steps = _scale(most)
     unit = "hour" if step_ms == HOUR_MS else duration(step_ms)
     told = (
         f"Messages in each {unit}, {len(columns)} columns from {moment(columns[0].start_ms, _MINUTE)} UTC; "
         f"sent {number(sum(column.sent for column in columns))}, "
         f"received {number(sum(column.received for column in columns))}, at most {number(most)} in a column."
     )
-    body = [
-        *_grid(marks, top),
-        *(_bars(place, column, columns, step_ms, top) for place, column in enumerate(columns)),
-    ]
-    labels = _times(columns, step_ms)
-    numbers = table(
+    numbers = Table(
         f"{title}: messages in each {unit}",
         (Column("From (UTC)"), Column("Sent", numeric=True), Column("Received", numeric=True)),
         [
             (moment(column.start_ms, _MINUTE), number(column.sent), number(column.received))
             for column in columns
         ],
+        cards=False,
     )
-    return (
-        f'<figure class="card chart"><figcaption><h3>{escaped(title)}</h3>'
-        '<ul class="legend" aria-hidden="true"><li><i class="sent"></i>sent</li>'
-        f'<li><i class="received"></i>received</li><li>per {unit}, UTC</li></ul></figcaption>'
-        f'<div class="plot">{_axis(marks, top)}<svg class="bars" height="{_TOP + _PLOT + _BELOW}" role="img" '
-        f'aria-labelledby="{name}-t {name}-d"><title id="{name}-t">{escaped(title)}</title>'
-        f'<desc id="{name}-d">{told}</desc>{"".join(body)}{labels}</svg></div>'
-        f"<details><summary>The numbers of this chart</summary>{numbers}</details></figure>"
+    marks = [Mark(compact(step), _TOP + _PLOT - _height(step, top)) for step in steps]
+    return TimeLine(
+        title=title,
+        unit=unit,
+        told=told,
+        marks=marks,
+        columns=[_slot(place, column, len(columns), step_ms, top) for place, column in enumerate(columns)],
+        labels=_labels(columns, step_ms),
+        numbers=numbers,
+        axis_width=8 * max(len(mark.text) for mark in marks) + 6,
     )
 
 
@@ -114,24 +161,8 @@ def _height(value: float, top: float) -> float:
     return round(_PLOT * value / top, 1)
 
 
-def _axis(marks: Sequence[float], top: float) -> str:
-    texts = [compact(mark) for mark in marks]
-    width = 8 * max(map(len, texts)) + 6
-    lines = (
-        f'<text x="{width - 6}" y="{_TOP + _PLOT - _height(mark, top) + 4}" text-anchor="end">{text}</text>'
-        for mark, text in zip(marks, texts, strict=True)
-    )
-    size = f'width="{width}" height="{_TOP + _PLOT + _BELOW}"'
-    return f'<svg class="axis" {size} aria-hidden="true">{"".join(lines)}</svg>'
-
-
-def _grid(marks: Sequence[float], top: float) -> list[str]:
-    places = [_TOP + _PLOT - _height(mark, top) for mark in marks]
-    return [f'<line class="grid" x1="0" x2="100%" y1="{place}" y2="{place}"/>' for place in places]
-
-
-def _bars(place: int, column: Bucket, columns: Sequence[Bucket], step_ms: int, top: float) -> str:
-    slot = 100 / len(columns)
+def _slot(place: int, column: Bucket, columns: int, step_ms: int, top: float) -> Slot:
+    slot = 100 / columns
     width = min(0.38 * slot, _WIDEST_BAR)
     middle = slot * (place + 0.5)
     until = moment(column.start_ms + step_ms, "%H:%M")
@@ -139,34 +170,23 @@ def _bars(place: int, column: Bucket, columns: Sequence[Bucket], step_ms: int, t
         f"{moment(column.start_ms, _MINUTE)} to {until}: sent {number(column.sent)}, "
         f"received {number(column.received)}"
     )
-    bars = "".join(
-        f'<rect class="{side}" x="{left:.3f}%" width="{width:.3f}%" y="{_TOP + _PLOT - _height(value, top)}" '
-        f'height="{_height(value, top)}" rx="1.5"/>'
-        for side, value, left in (
-            ("sent", column.sent, middle - width),
-            ("received", column.received, middle),
-        )
+    sides = (("sent", column.sent, middle - width), ("received", column.received, middle))
+    bars = [
+        Bar(side, f"{left:.3f}", f"{width:.3f}", _TOP + _PLOT - _height(value, top), _height(value, top))
+        for side, value, left in sides
         if value
-    )
-    area = f'<rect class="area" x="{slot * place:.3f}%" width="{slot:.3f}%" y="{_TOP}" height="{_PLOT}"/>'
-    return f"<g><title>{told}</title>{area}{bars}</g>"
+    ]
+    return Slot(told, f"{slot * place:.3f}", f"{slot:.3f}", bars)
 
 
-def _times(columns: Sequence[Bucket], step_ms: int) -> str:
-    every = math.ceil(len(columns) / _MAX_TIMES)
+def _labels(columns: Sequence[Bucket], step_ms: int) -> list[Label]:
     labels = []
-    for number_, place in enumerate(range(0, len(columns), every)):
+    for place in range(0, len(columns), math.ceil(len(columns) / _MAX_TIMES)):
         middle = 100 / len(columns) * (place + 0.5)
         anchor = "start" if middle < 6 else "end" if middle > 94 else "middle"
         x = 0 if anchor == "start" else 100 if anchor == "end" else middle
         start = columns[place].start_ms
         hour, day = moment(start, "%H:%M"), moment(start, "%-d %b")
         lines = (hour, day) if step_ms < 24 * HOUR_MS else (day, moment(start, "%Y"))
-        spans = "".join(
-            f'<tspan x="{x:.3f}%" y="{_TOP + _PLOT + 17 + 15 * row}">{line}</tspan>'
-            for row, line in enumerate(lines)
-        )
-        labels.append(
-            f'<text class="{"minor" if number_ % 2 else "time"}" text-anchor="{anchor}">{spans}</text>'
-        )
-    return "".join(labels)
+        labels.append(Label(f"{x:.3f}", anchor, lines))
+    return labels

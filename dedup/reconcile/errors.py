@@ -16,3 +16,7 @@ class BadInput(ReconcileError):
 
 class NoSpark(ReconcileError):
     """Spark cannot start here: no Java, or one that is too old. Exit code 2."""
+
+
+class NotInstalled(ReconcileError):
+    """A package of the extra ``reconcile`` is missing. Exit code 2."""

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dedup.reconcile.markup import duration, number, plural, positions
+from markupsafe import Markup
+
 from dedup.reconcile.rows import KINDS, Facts, Finding
 from dedup.reconcile.summary import gravest_first
-from dedup.reconcile.tabular import Cell, Column, Markup, table
+from dedup.reconcile.tabular import Cell, Column, Line, Table
+from dedup.reconcile.text import duration, number, positions
 
 #: Findings of one kind that the page shows; `summary.json` has more, the Parquet table all.
 MAX_SHOWN: Final = 200
@@ -64,34 +66,34 @@ SHOWN: Final = {
 }
 
 
-def findings_section(facts: Facts, late_after_ms: int) -> str:
-    """A folded list for each kind that was found; those that a verdict rests on are open."""
-    totals = {total.kind: total for total in facts.totals}
+@dataclass(frozen=True, slots=True)
+class Found:
+    """All findings of one kind."""
+
+    kind: Kind
+    #: What the kind means, with the time of this report.
+    means: Markup
+    messages: int
+    findings: int
+    #: How many of them the table has.
+    shown: int
+    table: Table
+
+
+def found_kinds(facts: Facts, late_after_ms: int) -> list[Found]:
+    """The kinds that were found, the gravest first."""
     by_kind: dict[str, list[Finding]] = {}
-    for found in gravest_first(facts.findings):
-        by_kind.setdefault(found.kind, []).append(found)
-    parts = [
-        _kind(SHOWN[kind], by_kind.get(kind, []), totals[kind].findings, totals[kind].messages, late_after_ms)
-        for kind in KINDS
-        if kind in totals
-    ]
-    return "".join(parts) or '<p class="card">None.</p>'
-
-
-def _kind(kind: Kind, found: Sequence[Finding], findings: int, messages: int, late_after_ms: int) -> str:
-    shown = found[:MAX_SHOWN]
-    cut = (
-        f"<p>{number(len(shown))} of {number(findings)} are shown; all are in <code>findings/</code>, "
-        "the gravest 10,000 in <code>summary.json</code>.</p>"
-        if findings > len(shown)
-        else ""
-    )
-    opened = " open" if kind.tone != "note" else ""
-    return (
-        f'<details class="card finding {kind.tone}"{opened}><summary><h3>{kind.title}</h3> '
-        f'<span class="quiet">{plural(messages, "message")} in {plural(findings, "finding")}</span></summary>'
-        f"<p>{kind.means.format(late=_allowed(late_after_ms))}</p>{cut}{_table(kind, shown)}</details>"
-    )
+    for finding in gravest_first(facts.findings):
+        by_kind.setdefault(finding.kind, []).append(finding)
+    totals = {total.kind: total for total in facts.totals}
+    found = []
+    for name in KINDS:
+        if name in totals:
+            kind, shown = SHOWN[name], by_kind.get(name, [])[:MAX_SHOWN]
+            means = Markup(kind.means).format(late=_allowed(late_after_ms))  # noqa: S704
+            total = totals[name]
+            found.append(Found(kind, means, total.messages, total.findings, len(shown), _table(kind, shown)))
+    return found
 
 
 def _allowed(late_after_ms: int) -> str:
@@ -99,9 +101,7 @@ def _allowed(late_after_ms: int) -> str:
     return duration(late_after_ms) if late_after_ms >= 0 else "the time that an earlier run allowed"
 
 
-def _table(kind: Kind, found: Sequence[Finding]) -> str:
-    if not found:
-        return ""
+def _table(kind: Kind, found: Sequence[Finding]) -> Table:
     by_id, told = any(row.id is not None for row in found), any(row.detail for row in found)
     columns = [
         Column("Positions", header=True, code=True),
@@ -113,12 +113,12 @@ def _table(kind: Kind, found: Sequence[Finding]) -> str:
         *([Column("Detail")] if told else []),
     ]
     rows = [_row(row, by_id=by_id, told=told) for row in found]
-    return table(f"{kind.title}: positions and IDs", columns, rows, kind="cards")
+    return Table(f"{kind.title}: positions and IDs", columns, rows)
 
 
 def _row(found: Finding, *, by_id: bool, told: bool) -> list[Cell]:
     return [
-        positions(found.first, found.last) or Markup('<span class="quiet">not known</span>'),
+        positions(found.first, found.last) or (Line("", "not known"),),
         number(found.count),
         found.bridge or "clients",
         found.address,

@@ -13,9 +13,9 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
-from dedup.reconcile.errors import BadInput, NoSpark
-from dedup.reconcile.markup import plural
+from dedup.reconcile.errors import BadInput, NoSpark, NotInstalled
 from dedup.reconcile.storage import Local, NeedsSpark, local, place
+from dedup.reconcile.text import plural
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,12 +28,13 @@ OK, FAILED, BAD_INPUT = 0, 1, 2
 INTERRUPTED = 130
 EXIT_CODES: Final = (
     "exit codes: 0 every message is accounted for, 3 messages are lost or doubled, 4 none is known to be\n"
-    "lost, but the logs do not cover all of them, 2 bad input (or no Java, or no PySpark), 1 failed,\n"
+    "lost, but the logs do not cover all of them, 2 bad input (or no Java, PySpark or Jinja2), 1 failed,\n"
     "130 Ctrl-C; "
     "with --verify: 0 nothing has changed, 1 something has, 2 no report"
 )
-#: What `reconcile` needs beyond core-bridge itself.
-_EXTRA: Final = "pyspark"
+_SPARK: Final = "pyspark"
+#: Packages that `reconcile` needs beyond core-bridge itself, and their names; Jinja2 on the driver alone.
+_EXTRA: Final = {_SPARK: "PySpark", "jinja2": "Jinja2"}
 #: How it is installed.
 INSTALL: Final = (
     "pip install 'core_bridge-VERSION-py3-none-any.whl[reconcile]', or '.[reconcile]' in a checkout"
@@ -92,7 +93,7 @@ def main(arguments: argparse.Namespace) -> int:
     """
     try:
         return _run(arguments)
-    except (BadInput, NoSpark) as bad:
+    except (BadInput, NoSpark, NotInstalled) as bad:
         return _wrong(str(bad), BAD_INPUT)
     except NeedsSpark as needs:
         return _wrong(f"{needs} is not on this machine", BAD_INPUT)
@@ -112,6 +113,8 @@ def _run(arguments: argparse.Namespace) -> int:
     wanted = [name for name in ("logs", "output") if not getattr(arguments, name)]
     if wanted:
         raise BadInput(f"--{wanted[0]} DIR: must be given, unless a report is verified")
+    for package in _EXTRA:
+        _check_installed(package)
     _check_places(arguments)
     with _spark(arguments.master, _log_bytes(arguments)) as spark:
         if arguments.follow:
@@ -166,6 +169,11 @@ def _verify(arguments: argparse.Namespace) -> int:
     return FAILED if problems else OK
 
 
+def _check_installed(package: str) -> None:
+    if find_spec(package) is None:
+        raise NotInstalled(f"{_EXTRA[package]} is not installed; reconcile needs it: {INSTALL}")
+
+
 def _check_places(arguments: argparse.Namespace) -> None:
     """Say at once, without the seconds that Spark takes to start, what is wrong with local paths."""
     if any(name in os.environ for name in ("HADOOP_CONF_DIR", "SPARK_CONF_DIR", "PYSPARK_GATEWAY_PORT")):
@@ -183,7 +191,7 @@ def _check_places(arguments: argparse.Namespace) -> None:
 
 def _log_bytes(arguments: argparse.Namespace) -> int | None:
     """How much is to be read, where that is known before Spark is there."""
-    if find_spec(_EXTRA) is None or arguments.follow or arguments.state is not None:
+    if arguments.follow or arguments.state is not None:
         return None
     from dedup.reconcile.files import bytes_here
 
@@ -193,8 +201,7 @@ def _log_bytes(arguments: argparse.Namespace) -> int | None:
 @contextmanager
 def _spark(master: str | None, log_bytes: int | None = None) -> Iterator[SparkSession]:
     """A session, which ends with the command unless somebody else began it."""
-    if find_spec(_EXTRA) is None:
-        raise NoSpark(f"PySpark is not installed; reconcile needs it: {INSTALL}")
+    _check_installed(_SPARK)
     from pyspark.sql import SparkSession as Session  # after the extra is known to be there
 
     from dedup.reconcile import interrupt

@@ -1,27 +1,36 @@
-"""The report's page: one HTML file that needs no network and no script, the verdict first."""
+"""The report's page: one HTML file that needs no network and no script, the verdict first.
+
+The modules beside put together what it says; how it looks is in `templates/`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
-from dedup.reconcile import charts
-from dedup.reconcile.finding_list import findings_section
-from dedup.reconcile.markup import duration, escaped, moment, number, plural
-from dedup.reconcile.page_tables import COUNTS, DECIDING, bridges_table, id_caches_table, inputs_table
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from dedup.reconcile import text
+from dedup.reconcile.charts import TimeLine, time_line
+from dedup.reconcile.finding_list import found_kinds
+from dedup.reconcile.page_tables import (
+    COUNTS,
+    DECIDING,
+    bridges_table,
+    id_caches_table,
+    inputs_table,
+    streams_table,
+)
 from dedup.reconcile.rows import Facts, Flow
-from dedup.reconcile.style import ICONS, LOGO, STYLE
 from dedup.reconcile.summary import Summary, Verdict, headline, not_sent_yet
+from dedup.reconcile.text import moment, number, plural
 from dedup.reconcile.time_chart import delivery_times
 
 #: Bridges with a time line of their own; where there are more, one stands for all.
 MAX_TIME_LINES: Final = 4
-#: Nothing is fetched and nothing runs, whatever a log smuggles in.
-_POLICY: Final = (
-    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
-)
-
 _MEANING: Final = {
     Verdict.CLEAN: "What one side’s log says was sent, the other side has, once.",
     Verdict.LOST: "The findings name each of them, with its position.",
@@ -40,64 +49,100 @@ class Made:
     late_after_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A number that stands out where it is not 0."""
+
+    name: str
+    count: int
+    #: ``bad``, ``warn`` or nothing.
+    tone: str
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of the page; `anchor` is the name of its template, too."""
+
+    anchor: str
+    name: str
+
+
 def page(facts: Facts, outcome: Summary, made: Made) -> str:
     """The whole page."""
-    title = headline(outcome.verdict, facts.flows, facts.totals)
-    findings = ("findings", "Findings", findings_section(facts, made.late_after_ms))
+    parts = {
+        "time_lines": _time_lines(facts),
+        "delivery_times": delivery_times(facts.latency),
+        "findings": found_kinds(facts, made.late_after_ms),
+    }
     graphs = [
-        ("time-line", "Time line", _time_lines(facts)),
-        ("delivery-time", "Delivery time", delivery_times(facts.latency)),
+        *([Section("time-line", "Time line")] if parts["time_lines"] else []),
+        *([Section("delivery-time", "Delivery time")] if parts["delivery_times"] else []),
     ]
+    findings = Section("findings", "Findings")
     sections = [
-        ("bridges", "Bridges", bridges_table(facts.flows)),
+        Section("bridges", "Bridges"),
         # What the verdict rests on comes before what is good to know.
         *([*graphs, findings] if outcome.verdict is Verdict.CLEAN else [findings, *graphs]),
-        ("ids", "Duplicate IDs", id_caches_table(facts, outcome)),
-        ("files", "Log files", inputs_table(facts)),
+        *([Section("ids", "Duplicate IDs")] if facts.id_caches else []),
+        Section("files", "Log files"),
     ]
-    shown = [(anchor, name, content) for anchor, name, content in sections if content]
-    links = "".join(f'<li><a href="#{anchor}">{name}</a></li>' for anchor, name, _ in shown)
-    body = "".join(
-        f'<section aria-labelledby="{anchor}"><h2 id="{anchor}">{name}</h2>{content}</section>'
-        for anchor, name, content in shown
-    )
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<meta name="color-scheme" content="light dark"><meta name="referrer" content="no-referrer">'
-        f"<title>{outcome.verdict.value}: {escaped(title)} – core bridge</title>"
-        f"<style>{STYLE}</style></head>\n"
-        '<body><a class="skip" href="#verdict">Skip to the verdict</a>'
-        f'<header><div class="wide"><p class="brand">{LOGO}core bridge <span>reconciliation</span></p>'
-        f'<nav aria-label="Sections"><ul>{links}</ul></nav></div></header>\n'
-        f'<main class="wide">{_verdict(facts, outcome, title)}\n{body}</main>\n{_footer(made)}</body></html>'
-    )
-
-
-def _verdict(facts: Facts, outcome: Summary, title: str) -> str:
-    tiles = "".join(
-        _tile(name, sum(getattr(flow, column) for flow in facts.flows), tone)
-        for column, name, tone in COUNTS[:DECIDING]
-    )
-    verdict = outcome.verdict.value
     compared = [flow for flow in facts.flows if flow.bridge is not None]
-    sent, received = (sum(getattr(flow, side) for flow in compared) for side in ("sent", "received"))
     return (
-        f'<section class="verdict {verdict}" id="verdict" aria-labelledby="headline" tabindex="-1">'
-        f'{ICONS[verdict]}<div><p class="label">Verdict: <b>{verdict}</b></p>'
-        f'<h1 id="headline">{escaped(title)}.</h1>'
-        f"<p>{_MEANING[outcome.verdict]}{_doubt(outcome, facts)}</p>"
-        f"{_not_sent_yet(facts)}"
-        f'<p class="extent">{_extent(facts, compared)}</p></div></section>'
-        f'<dl class="tiles">{_tile("Sent", sent, "")}{_tile("Received", received, "")}{tiles}</dl>'
+        _templates()
+        .get_template("page.html")
+        .render(
+            parts,
+            made=made,
+            verdict=outcome.verdict.value,
+            headline=headline(outcome.verdict, facts.flows, facts.totals),
+            meaning=_MEANING[outcome.verdict] + _doubt(outcome, facts),
+            not_sent_yet=[f"{line[:1].upper()}{line[1:]}." for line in not_sent_yet(facts.flows)],
+            extent=_extent(facts, compared),
+            times=_times(facts),
+            tiles=_tiles(facts, compared),
+            sections=sections,
+            bridges=bridges_table(facts.flows),
+            streams=streams_table(facts.flows),
+            ids={
+                "needed": outcome.content["id-cache-size-needed"],
+                "table": id_caches_table(facts.id_caches),
+            },
+            files=inputs_table(facts.inputs),
+        )
     )
 
 
-def _not_sent_yet(facts: Facts) -> str:
-    """What waits, and how much of that no log can tell."""
-    sentences = [f"{line[:1].upper()}{line[1:]}." for line in not_sent_yet(facts.flows)]
-    return "".join(f"<p>{escaped(sentence)}</p>" for sentence in sentences)
+@cache
+def _templates() -> Environment:
+    """They are read with the package's own loader: on a cluster the package is a zip file."""
+    environment = Environment(
+        loader=PackageLoader("dedup.reconcile"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    for form in (text.number, text.plural, text.moment, text.duration):
+        environment.filters[form.__name__] = form
+    return environment
+
+
+def _shown(value: object) -> str:
+    """Any value as a template writes it: what a reader would not see is shown; then it is escaped."""
+    return value if isinstance(value, Markup) else text.visible(str(value))
+
+
+def _tiles(facts: Facts, compared: Sequence[Flow]) -> list[Tile]:
+    sides = [
+        Tile("Sent", sum(flow.sent for flow in compared), ""),
+        Tile("Received", sum(flow.received for flow in compared), ""),
+    ]
+    deciding = [
+        Tile(name, sum(getattr(flow, column) for flow in facts.flows), tone)
+        for column, name, tone in COUNTS[:DECIDING]
+    ]
+    return sides + deciding
 
 
 def _doubt(outcome: Summary, facts: Facts) -> str:
@@ -111,42 +156,23 @@ def _doubt(outcome: Summary, facts: Facts) -> str:
 def _extent(facts: Facts, compared: Sequence[Flow]) -> str:
     bridges = len({flow.bridge for flow in compared})
     files = plural(len(facts.inputs), "log file")
-    parts = [f"{plural(bridges, 'bridge')} with {plural(len(compared), 'stream')} in {files}"]
+    return f"{plural(bridges, 'bridge')} with {plural(len(compared), 'stream')} in {files}"
+
+
+def _times(facts: Facts) -> list[str]:
+    """The first and the last event's, or the one that there is; the day once, and the zone at the end."""
     times = [ms for flow in facts.flows for ms in (flow.first_ms, flow.last_ms) if ms is not None]
-    if times:
-        first, last = (moment(ms) for ms in (min(times), max(times)))
-        last = last.removeprefix(first[:11])
-        times_told = [first, f"{last} UTC"] if first != last else [f"{first} UTC"]
-        parts.append(" to ".join(f'<span class="when">{told}</span>' for told in times_told))
-    return ", ".join(parts) + "."
+    if not times:
+        return []
+    first, last = moment(min(times)), moment(max(times))
+    return [f"{first} UTC"] if first == last else [first, f"{last.removeprefix(first[:11])} UTC"]
 
 
-def _tile(name: str, count: int, tone: str) -> str:
-    return f'<div class="{tone if count else ""}"><dt>{name}</dt><dd>{number(count)}</dd></div>'
-
-
-def _time_lines(facts: Facts) -> str:
+def _time_lines(facts: Facts) -> list[TimeLine]:
     of_bridges = [hour for hour in facts.hours if hour.bridge is not None] or list(facts.hours)
     names = sorted({hour.bridge or "clients" for hour in of_bridges})
-    if 1 <= len(names) <= MAX_TIME_LINES:
-        figures = [
-            charts.time_line(
-                name, [hour for hour in of_bridges if (hour.bridge or "clients") == name], f"line-{place}"
-            )
-            for place, name in enumerate(names)
-        ]
-    else:
-        figures = [charts.time_line(f"All {len(names)} bridges", of_bridges, "line-0")] if names else []
-    return f'<div class="lines">{"".join(figures)}</div>' if figures else ""
-
-
-def _footer(made: Made) -> str:
-    version = f" {escaped(made.version)}" if made.version else ""
-    is_never = made.late_after_ms < 0
-    late = "No message counts as late." if is_never else f"Late means after {duration(made.late_after_ms)}."
-    return (
-        f'<footer><div class="wide"><p>Made {moment(made.at_ms)} UTC by core bridge{version}. '
-        f"{late}</p>"
-        "<p>No verdict uses a clock: a message is lost where the receiver’s log covers its position and does "
-        "not have it. Times of events are of the clocks that wrote them.</p></div></footer>"
-    )
+    if len(names) > MAX_TIME_LINES:
+        return [time_line(f"All {len(names)} bridges", of_bridges)]
+    return [
+        time_line(name, [hour for hour in of_bridges if (hour.bridge or "clients") == name]) for name in names
+    ]

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from dedup.reconcile.markup import moment, number, plural, visible
 from dedup.reconcile.rows import KINDS, Facts, Finding, Flow, Total
+from dedup.reconcile.text import moment, number, plural, visible
 
 #: Version of `summary.json`.
 VERSION: Final = 1

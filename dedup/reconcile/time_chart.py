@@ -1,14 +1,15 @@
-"""The chart of delivery times as inline SVG: a row a flow, from the median to the longest, logarithmic."""
+"""Delivery times, as data for `templates/delivery-time.html`: places on a logarithmic axis; pure."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from dedup.reconcile.markup import duration, escaped, number
 from dedup.reconcile.rows import Latency
-from dedup.reconcile.tabular import Column, table
+from dedup.reconcile.tabular import Column, Table
+from dedup.reconcile.text import duration, number
 
 #: Rows of the chart, the slowest first, and of the table below it.
 MAX_ROWS: Final = 12
@@ -23,25 +24,51 @@ _MARKS: Final = (
 )
 
 
-def delivery_times(rows: Sequence[Latency]) -> str:
-    """A figure of how long messages took; empty where no time is known."""
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A row of the chart; places are in per cent of its width."""
+
+    row: Latency
+    bridge: str
+    #: Its address, with what tells it from others of the same bridge and address.
+    stream: str
+    #: All percentiles in words.
+    told: str
+    median: float
+    p99: float
+    longest: float
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A round time on the axis, at `x` per cent."""
+
+    text: str
+    x: float
+    #: SVG's ``text-anchor``.
+    anchor: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryTimes:
+    """A figure of how long messages took."""
+
+    spans: Sequence[Span]
+    marks: Sequence[Mark]
+    numbers: Table
+
+
+def delivery_times(rows: Sequence[Latency]) -> DeliveryTimes | None:
+    """The figure; None where no time is known."""
     shown = [row for row in rows if row.count][:MAX_ROWS]
     if not shown:
-        return ""
+        return None
     low, high = _bounds(shown)
-    marks = [mark for mark in _MARKS if low <= mark <= high]
-    return (
-        '<figure class="card chart"><figcaption><h3>From the source’s event to the target’s commit</h3>'
-        '<ul class="legend" aria-hidden="true"><li><i class="dot"></i>median</li>'
-        '<li><i class="thick"></i>to p99</li><li><i class="thin"></i>to the longest</li>'
-        "<li>logarithmic</li></ul></figcaption>"
-        f'<div class="spans">{"".join(_span(row, low, high, marks, _apart(row, shown)) for row in shown)}'
-        f"{_marks(marks, low, high)}</div>"
-        f"<details><summary>The numbers of this chart</summary>{_numbers(rows)}</details></figure>"
-    )
+    marks = [_mark(mark, low, high) for mark in _MARKS if low <= mark <= high]
+    return DeliveryTimes([_span(row, low, high, _apart(row, shown)) for row in shown], marks, _numbers(rows))
 
 
-def _numbers(rows: Sequence[Latency]) -> str:
+def _numbers(rows: Sequence[Latency]) -> Table:
     columns = (
         Column("Bridge", header=True),
         Column("Address"),
@@ -53,7 +80,7 @@ def _numbers(rows: Sequence[Latency]) -> str:
         (row.bridge or "", row.address, row.stream, number(row.count), *map(duration, _percentiles(row)))
         for row in rows[:MAX_NUMBERS]
     ]
-    return table("Time from the source's event to the target's commit", columns, cells, kind="cards")
+    return Table("Time from the source's event to the target's commit", columns, cells)
 
 
 def _apart(row: Latency, shown: Sequence[Latency]) -> str:
@@ -63,8 +90,8 @@ def _apart(row: Latency, shown: Sequence[Latency]) -> str:
         return ""
     kind, _, rest = row.stream.partition(":")
     if kind == "kafka":
-        return f" partition {escaped(rest.rpartition(':')[2])}"
-    return f" {escaped(rest[:_INCARNATION])}…"
+        return f" partition {rest.rpartition(':')[2]}"
+    return f" {rest[:_INCARNATION]}…"
 
 
 def _percentiles(row: Latency) -> tuple[float, ...]:
@@ -84,33 +111,14 @@ def _along(value: float, low: float, high: float) -> float:
     return round(1 + 98 * math.log(value / low) / math.log(high / low), 3)
 
 
-def _span(row: Latency, low: float, high: float, marks: Sequence[int], apart: str) -> str:
-    middle, _, most, _, longest = (_along(value, low, high) for value in _percentiles(row))
+def _span(row: Latency, low: float, high: float, apart: str) -> Span:
+    median, _, p99, _, longest = (_along(value, low, high) for value in _percentiles(row))
     told = ", ".join(
         f"{name} {duration(value)}" for name, value in zip(_PERCENTILES, _percentiles(row), strict=True)
     )
-    grid = "".join(
-        f'<line class="grid" x1="{x}%" x2="{x}%" y1="0" y2="28"/>'
-        for x in (_along(mark, low, high) for mark in marks)
-    )
-    return (
-        f'<div class="span"><p><b>{escaped(row.bridge or "")}</b> '
-        f"<span>{escaped(row.address)}{apart}</span></p>"
-        f'<svg height="28" role="img"><title>{told}</title>{grid}'
-        f'<line class="thin" x1="{middle}%" x2="{longest}%" y1="14" y2="14"/>'
-        f'<line class="thick" x1="{middle}%" x2="{most}%" y1="14" y2="14"/>'
-        f'<line class="thin" x1="{longest}%" x2="{longest}%" y1="8" y2="20"/>'
-        f'<circle class="dot" cx="{middle}%" cy="14" r="5.5"/></svg>'
-        f'<p class="figures">{duration(row.p50_ms)} <span>median</span> '
-        f"{duration(row.p99_ms)} <span>p99</span></p></div>"
-    )
+    return Span(row, row.bridge or "", row.address + apart, told, median, p99, longest)
 
 
-def _marks(marks: Sequence[int], low: float, high: float) -> str:
-    texts = []
-    for mark in marks:
-        x = _along(mark, low, high)
-        anchor = "start" if x < 5 else "end" if x > 95 else "middle"
-        texts.append(f'<text x="{x}%" y="14" text-anchor="{anchor}">{duration(mark)}</text>')
-    axis = f'<svg height="20">{"".join(texts)}</svg>'
-    return f'<div class="span marks" aria-hidden="true"><p></p>{axis}<p></p></div>'
+def _mark(mark: int, low: float, high: float) -> Mark:
+    x = _along(mark, low, high)
+    return Mark(duration(mark), x, "start" if x < 5 else "end" if x > 95 else "middle")

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from dedup.reconcile.errors import BadInput
-from dedup.reconcile.markup import visible
 from dedup.reconcile.storage import Storage, place
+from dedup.reconcile.text import visible
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

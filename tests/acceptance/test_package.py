@@ -105,6 +105,9 @@ def test_the_wheel_has_the_data_readme_and_licence_with_it(wheel: Path) -> None:
         metadata = Parser().parsestr(archive.read(information).decode())
         (licence,) = [name for name in names if name.endswith("/licenses/LICENSE")]
         assert archive.read(licence) == (ROOT / "LICENSE").read_bytes()
+        templates = {path.name for path in (ROOT / "dedup" / "reconcile" / "templates").iterdir()}
+        assert templates
+        assert {f"dedup/reconcile/templates/{name}" for name in templates} <= set(names)
         assert archive.read("bridge/demo/departures-2013.jsonl") == DATA.read_bytes()
     assert metadata["License-Expression"] == "Apache-2.0"
     assert metadata["Description-Content-Type"] == "text/markdown"

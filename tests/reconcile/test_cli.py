@@ -8,7 +8,6 @@ import json
 import os
 import subprocess
 import sys
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,8 +30,8 @@ from dedup.reconcile.storage import place
 from dedup.reconcile.summary import NOT_IN_LOGS
 from tests.reconcile.conftest import line, write_log
 from tests.reconcile.facts import MADE, clean
+from tests.reconcile.packages import ROOT, pack_dedup
 
-ROOT = Path(__file__).parents[2]
 #: For a Spark of its own, which starts and works on a loaded machine.
 PATIENCE_S = 300
 
@@ -110,13 +109,19 @@ def test_without_java_it_says_what_to_install(logs: Path, tmp_path: Path) -> Non
     assert "apt install" in ended.stderr
 
 
+@pytest.mark.parametrize(("package", "name"), [("pyspark", "PySpark"), ("jinja2", "Jinja2")])
 def test_without_the_extra_it_says_what_to_install(
-    logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    package: str,
+    name: str,
+    logs: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(reconcile_main, "find_spec", lambda _: None)
+    monkeypatch.setattr(reconcile_main, "find_spec", lambda asked: None if asked == package else object())
     assert run("--logs", logs, "--output", tmp_path / "report") == 2
     assert capsys.readouterr().err == (
-        "core-bridge reconcile: PySpark is not installed; reconcile needs it: "
+        f"core-bridge reconcile: {name} is not installed; reconcile needs it: "
         "pip install 'core_bridge-VERSION-py3-none-any.whl[reconcile]', or '.[reconcile]' in a checkout\n"
     )
 
@@ -305,9 +310,7 @@ def test_a_line_of_another_version_is_named_and_leaves_no_report(
 @pytest.mark.spark_long
 def test_spark_submit_runs_it_from_the_packages_alone(logs: Path, tmp_path: Path) -> None:
     packages = tmp_path / "dedup.zip"
-    with zipfile.ZipFile(packages, "w") as archive:
-        for path in sorted((ROOT / "dedup").rglob("*.py")):
-            archive.write(path, path.relative_to(ROOT))
+    pack_dedup(packages)
     job = tmp_path / "reconcile.py"
     job.write_bytes((ROOT / "dedup" / "reconcile" / "__main__.py").read_bytes())
     submit: list[str | Path] = [

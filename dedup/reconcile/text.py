@@ -1,8 +1,7 @@
-"""How a report writes text, numbers and times; pure. Everything that comes from a log is escaped here."""
+"""How a report writes text, numbers and times, on its page and on a terminal; pure."""
 
 from __future__ import annotations
 
-import html
 import unicodedata
 from datetime import UTC, datetime
 from typing import Final
@@ -23,11 +22,6 @@ def visible(text: str) -> str:
         f"\\u{{{ord(character):x}}}" if unicodedata.category(character) in _UNSEEN else character
         for character in text
     )
-
-
-def escaped(text: object) -> str:
-    """Any value as text of a page: visible, and harmless in an element and in a quoted attribute."""
-    return html.escape(visible(str(text)), quote=True)
 
 
 def number(value: int) -> str:
