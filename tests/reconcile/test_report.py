@@ -297,6 +297,14 @@ def test_the_page_names_exact_positions_and_ids_of_every_kind() -> None:
     assert all(sum_ in text for sum_ in (found.sha256 for found in samples.faulty().inputs))
 
 
+def test_the_time_that_the_logs_span_is_named_once_where_it_is_one_moment() -> None:
+    extent = "1 bridge with 1 stream in 6 log files, 2026-11-21 08:00:00"
+    moment = replace(samples.clean(), flows=[flow(first_ms=samples.START_MS, last_ms=samples.START_MS)])
+    assert f"{extent} UTC." in Outline(page_of(moment)).text
+    day = replace(samples.clean(), flows=[flow()])
+    assert f"{extent} to 21:59:55 UTC." in Outline(page_of(day)).text
+
+
 def test_every_kind_of_finding_can_be_shown() -> None:
     for kind in KINDS:
         found = [finding(kind, 1, 2)]
