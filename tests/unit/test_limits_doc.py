@@ -110,6 +110,10 @@ LIMITS: Final = {
         size(http_limits.PAGE_BYTES_MAX),
         "integration/journal/test_queues.py::test_many_large_messages_come_in_pages_of_the_size_asked_for",
     ),
+    "text of a page": Limit(
+        size(http_limits.PAGE_TEXT_BYTES_MAX),
+        f"{_HTTP}::test_the_text_of_a_page_has_24_mib_at_most_whatever_it_escapes",
+    ),
     "connections": Limit(
         count(_ACCEPTOR.max_connections), f"{_HTTP}::test_more_than_max_connections_are_too_busy"
     ),
