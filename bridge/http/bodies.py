@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from aiohttp import hdrs, web
 
-from bridge.errors import Malformed, MessageTooLarge
+from bridge.errors import Malformed, MessageTooLarge, Stopping
 from bridge.http.answers import JSON, MSGPACK, Answer, answer, encode_json, encode_msgpack
 from bridge.http.codec import Decoder, json_messages, msgpack_messages
-from bridge.http.connection import take
+from bridge.http.connection import connection_of, take
 from bridge.http.limits import PAGE_TEXT_BYTES_MAX
 from bridge.http.problems import UnsupportedMediaType
 from bridge.journal.values.store import Delivered
@@ -29,7 +29,7 @@ async def read_body(request: web.Request, limit_bytes: int, timeout_s: float) ->
     Raises:
         TooBusy: `max-transit-size` bytes are on their way.
         MessageTooLarge: above `limit_bytes`; known from Content-Length before anything is read.
-        Malformed: it did not arrive within `timeout_s`.
+        Malformed: it did not arrive within `timeout_s`. Stopping: nor before the node went down.
     """
     content = request.content
     if content.is_eof():
@@ -44,13 +44,18 @@ async def read_body(request: web.Request, limit_bytes: int, timeout_s: float) ->
         raise _too_large(limit_bytes, length)
     if request.headers.get(hdrs.EXPECT, "").lower() == "100-continue" and request.version >= (1, 1):
         await request.writer.write(_CONTINUE)
+    connection = connection_of(request)
     try:
-        async with asyncio.timeout(timeout_s):
+        async with asyncio.timeout(timeout_s) as connection.arriving:
             return await _read_parts(request, limit_bytes)
     except TimeoutError:
+        if connection.gives_up:
+            raise Stopping("the node is going down, and the body has not arrived") from None
         raise Malformed(
             f"the body did not arrive within {timeout_s:g} s", "body", f"{timeout_s:g} s"
         ) from None
+    finally:
+        connection.arriving = None
 
 
 async def _read_parts(request: web.Request, limit_bytes: int) -> bytes:

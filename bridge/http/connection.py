@@ -27,12 +27,14 @@ _log = structlog.get_logger(__name__)
 class Connection(web.RequestHandler):
     """One client's connection."""
 
-    __slots__ = ("_in_transit", "_transit", "poll")
+    __slots__ = ("_in_transit", "_transit", "arriving", "poll")
 
     def __init__(self, manager: ConnectionServer, **how: Any) -> None:
         super().__init__(manager, **how)
         #: The long poll that this connection waits in; it ends with the connection.
         self.poll: asyncio.Future[Any] | None = None
+        #: How long its request's body may still take to arrive; None: nobody waits for one.
+        self.arriving: asyncio.Timeout | None = None
         self._transit = manager.transit
         #: Bytes of its request's body and answer, until the answer is written.
         self._in_transit = 0
@@ -81,6 +83,17 @@ class Connection(web.RequestHandler):
         if self.poll is not None:
             self.poll.cancel()
 
+    def give_up_body(self) -> None:
+        """Wait no longer for what has not arrived."""
+        if self.arriving is not None:
+            self.arriving.reschedule(asyncio.get_running_loop().time())
+
+    @property
+    def gives_up(self) -> bool:
+        """Whether the node waits for no body any more, because it is going down."""
+        assert isinstance(self._manager, ConnectionServer)
+        return self._manager.gives_up_bodies
+
     def handle_error(
         self,
         request: BaseRequest,
@@ -101,9 +114,14 @@ def take(request: web.Request, size: int) -> None:
 
     Raises: TooBusy: `max-transit-size` would be exceeded.
     """
+    connection_of(request).take(size)
+
+
+def connection_of(request: web.Request) -> Connection:
+    """The one that the request came by."""
     connection = request.protocol
     assert isinstance(connection, Connection)
-    connection.take(size)
+    return connection
 
 
 def _request(loop: asyncio.AbstractEventLoop, *parts: Any) -> web.Request:
@@ -138,6 +156,8 @@ class ConnectionServer(web.Server):
         super().__init__(handler, request_factory=partial(_request, loop), loop=loop)  # type: ignore[arg-type]
         self.headers_size_max = headers_size_max
         self.transit = Transit(transit_size_max)
+        #: Set by `give_up_bodies`.
+        self.gives_up_bodies = False
         self._connections_max = connections_max
         self._how: dict[str, Any] = {
             "loop": loop,
@@ -173,3 +193,10 @@ class ConnectionServer(web.Server):
         for connection in self.connections:
             assert isinstance(connection, Connection)
             connection.cancel_poll()
+
+    def give_up_bodies(self) -> None:
+        """Wait no longer for bodies that still arrive: their requests are answered with STOPPING."""
+        self.gives_up_bodies = True
+        for connection in self.connections:
+            assert isinstance(connection, Connection)
+            connection.give_up_body()

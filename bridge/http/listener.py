@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 import socket
@@ -111,7 +112,8 @@ class Listener:
     async def stop(self, timeout_s: float) -> None:
         """Take no new connections, answer new requests with STOPPING, let those under way end.
 
-        After `timeout_s` what is left is cut. Safe to call twice, and before `start`.
+        After `timeout_s` requests whose body still arrives are answered with STOPPING, and what is left is
+        cut. Safe to call twice, and before `start`.
         """
         self._stopping = True
         if self._runner is None or self._server is None or self._site is None:
@@ -119,14 +121,20 @@ class Listener:
         runner, self._runner = self._runner, None
         await self._site.stop()
         self._server.cancel_polls()
-        if self._requests:
-            try:
-                async with asyncio.timeout(timeout_s):
-                    await self._idle.wait()
-            except TimeoutError:
+        if not await self._idle_within(timeout_s):
+            self._server.give_up_bodies()
+            if not await self._idle_within(_CUT_AFTER_S):
                 _log.warning("requests-cut", count=self._requests)
         await runner.cleanup()
         self._meter.flush()
+
+    async def _idle_within(self, timeout_s: float) -> bool:
+        """Wait until no request is under way; False: one still is."""
+        if self._requests:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await self._idle.wait()
+        return not self._requests
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         """Aiohttp's handler. Never raises anything but cancellation."""

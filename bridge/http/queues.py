@@ -14,7 +14,7 @@ from bridge.errors import Malformed, StaleLease, TooBusy
 from bridge.http import codec
 from bridge.http.answers import Answer, answer, no_content
 from bridge.http.bodies import SMALL_BODY_BYTES_MAX, Query, messages_page, read_value, wants_msgpack
-from bridge.http.connection import Connection, take
+from bridge.http.connection import connection_of, take
 from bridge.http.guard import Principal
 from bridge.http.limits import (
     LEASE_MS_DEFAULT,
@@ -132,8 +132,7 @@ async def _until_gone(request: web.Request, pending: Awaitable[Page]) -> Page:
     `max-requests` and could lease messages that nobody gets to see.
     """
     poll = asyncio.ensure_future(pending)
-    connection = request.protocol
-    assert isinstance(connection, Connection)
+    connection = connection_of(request)
     connection.poll = poll
     try:
         await asyncio.wait({poll})
