@@ -27,7 +27,7 @@ _log = structlog.get_logger(__name__)
 class Connection(web.RequestHandler):
     """One client's connection."""
 
-    __slots__ = ("_in_transit", "_transit", "arriving", "poll")
+    __slots__ = ("_in_transit", "_transit", "arriving", "poll", "user")
 
     def __init__(self, manager: ConnectionServer, **how: Any) -> None:
         super().__init__(manager, **how)
@@ -35,13 +35,15 @@ class Connection(web.RequestHandler):
         self.poll: asyncio.Future[Any] | None = None
         #: How long its request's body may still take to arrive; None: nobody waits for one.
         self.arriving: asyncio.Timeout | None = None
+        #: The user that its request is from; empty: nobody's, or a caller's with every right.
+        self.user = ""
         self._transit = manager.transit
         #: Bytes of its request's body and answer, until the answer is written.
         self._in_transit = 0
 
     def take(self, size: int) -> None:
         """Count bytes of the request's body, or of its answer. Raises: TooBusy."""
-        self._transit.take(size, self._in_transit)
+        self._transit.take(size, self._in_transit, self.user)
         self._in_transit += size
 
     def log_access(self, request: BaseRequest, response: web.StreamResponse, time: float | None) -> None:  # noqa: ARG002
@@ -50,7 +52,7 @@ class Connection(web.RequestHandler):
 
     def _let_go(self) -> None:
         if self._in_transit:
-            self._transit.release(self._in_transit)
+            self._transit.release(self._in_transit, self.user)
             self._in_transit = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -151,11 +153,12 @@ class ConnectionServer(web.Server):
         connections_max: int,
         headers_size_max: int,
         transit_size_max: int,
+        transit_share_max: int,
     ) -> None:
         loop = asyncio.get_running_loop()
         super().__init__(handler, request_factory=partial(_request, loop), loop=loop)  # type: ignore[arg-type]
         self.headers_size_max = headers_size_max
-        self.transit = Transit(transit_size_max)
+        self.transit = Transit(transit_size_max, transit_share_max)
         #: Set by `give_up_bodies`.
         self.gives_up_bodies = False
         self._connections_max = connections_max

@@ -21,7 +21,7 @@ from aiohttp import hdrs, web
 
 from bridge.errors import BridgeError, Malformed, Stopping, TooBusy
 from bridge.http.answers import Answer
-from bridge.http.connection import ConnectionServer
+from bridge.http.connection import ConnectionServer, connection_of
 from bridge.http.guard import Guard, every_right
 from bridge.http.limits import Limits
 from bridge.http.meter import HttpMeter
@@ -90,11 +90,13 @@ class Listener:
 
     async def start(self) -> Bound:
         """Listen. Raises: OSError: the address cannot be had; it names the key, the rule and the address."""
+        transit = self._limits.max_transit_size
         self._server = ConnectionServer(
             self._answer,
             connections_max=self._limits.max_connections,
             headers_size_max=self._limits.max_headers_size,
-            transit_size_max=self._limits.max_transit_size,
+            transit_size_max=transit,
+            transit_share_max=transit // 2 if self._guard.knows_several else transit,
         )
         self._runner = web.ServerRunner(self._server, shutdown_timeout=_CUT_AFTER_S)
         await self._runner.setup()
@@ -190,6 +192,7 @@ class Listener:
         if self._slots[kind] >= limit:
             raise TooBusy(f"max-requests {kind} are under way", "max-requests", limit, limit + 1)
         principal = self._guard.authenticate(request)
+        connection_of(request).user = principal.name if principal.is_user else ""
         if route.lasting:
             return await self._lasting(route.handler(request, principal, *captured))
         self._slots[kind] += 1

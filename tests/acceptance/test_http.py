@@ -786,6 +786,25 @@ def test_bodies_on_their_way_have_one_limit(make_node: MakeNode) -> None:
     eventually(lambda: node.api.send("orders", b"z" * (7 * MIB)).status == 200, "aborted ones make room")
 
 
+def test_one_user_leaves_half_of_it_to_others(make_node: MakeNode) -> None:
+    """It took all of it with uploads that do not end, and everybody else was TOO_BUSY."""
+    user = '[[acceptor.users]]\nname = "{0}"\ntoken = "{0}"\nsend = ["#"]\n'
+    node = make_node(acceptor=TRANSIT + user.format("greedy") + user.format("other")).start()
+    greedy, other = Api(node.port, "greedy"), Api(node.port, "other")
+    with contextlib.ExitStack() as uploads:
+        for _ in range(8):
+            slow = uploads.enter_context(contextlib.closing(greedy.connect()))
+            slow.putrequest("POST", "/v1/addresses/orders/messages")
+            slow.putheader("Authorization", "Bearer greedy")
+            slow.putheader("Content-Length", str(16 * MIB))
+            with contextlib.suppress(ConnectionError):  # those above half are refused
+                slow.endheaders(b"x" * MIB)
+        refused = eventually(lambda: unless_stored(greedy.send("orders", b"y" * MIB)), "half is taken")
+        problem = refused.is_problem(503, "TOO_BUSY")
+        assert (problem["key"], problem["limit"]) == ("max-transit-size", 4 * MIB)
+        assert other.send("orders", b"z" * (3 * MIB)).status == 200
+
+
 def test_pages_on_their_way_have_the_same_limit(make_node: MakeNode) -> None:
     """A page that is not sent for it is not leased either."""
     node = make_node(acceptor=TRANSIT).start()

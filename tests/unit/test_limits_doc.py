@@ -118,6 +118,9 @@ LIMITS: Final = {
         count(_ACCEPTOR.max_connections), f"{_HTTP}::test_more_than_max_connections_are_too_busy"
     ),
     "requests": Limit(count(_ACCEPTOR.max_requests), f"{_HTTP}::test_more_than_max_requests_are_too_busy"),
+    "bodies and pages on their way": Limit(
+        size(_ACCEPTOR.max_transit_size_bytes), f"{_HTTP}::test_bodies_on_their_way_have_one_limit"
+    ),
     "held sends": Limit(
         count(_ACCEPTOR.max_held_requests), f"{_HTTP}::test_no_more_than_max_held_requests_are_held"
     ),
