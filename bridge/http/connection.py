@@ -27,7 +27,7 @@ _log = structlog.get_logger(__name__)
 class Connection(web.RequestHandler):
     """One client's connection."""
 
-    __slots__ = ("_in_transit", "_transit", "arriving", "poll", "user")
+    __slots__ = ("_in_transit", "_transit", "_user", "arriving", "poll")
 
     def __init__(self, manager: ConnectionServer, **how: Any) -> None:
         super().__init__(manager, **how)
@@ -36,14 +36,19 @@ class Connection(web.RequestHandler):
         #: How long its request's body may still take to arrive; None: nobody waits for one.
         self.arriving: asyncio.Timeout | None = None
         #: The user that its request is from; empty: nobody's, or a caller's with every right.
-        self.user = ""
+        self._user = ""
         self._transit = manager.transit
         #: Bytes of its request's body and answer, until the answer is written.
         self._in_transit = 0
 
+    def begin(self, user: str) -> None:
+        """A request of this user; empty: it has no share of what is on its way to keep to."""
+        self._let_go()  # nothing is left of the one before, or it would be another's
+        self._user = user
+
     def take(self, size: int) -> None:
         """Count bytes of the request's body, or of its answer. Raises: TooBusy."""
-        self._transit.take(size, self._in_transit, self.user)
+        self._transit.take(size, self._in_transit, self._user)
         self._in_transit += size
 
     def log_access(self, request: BaseRequest, response: web.StreamResponse, time: float | None) -> None:  # noqa: ARG002
@@ -52,7 +57,7 @@ class Connection(web.RequestHandler):
 
     def _let_go(self) -> None:
         if self._in_transit:
-            self._transit.release(self._in_transit, self.user)
+            self._transit.release(self._in_transit, self._user)
             self._in_transit = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -192,7 +192,7 @@ class Listener:
         if self._slots[kind] >= limit:
             raise TooBusy(f"max-requests {kind} are under way", "max-requests", limit, limit + 1)
         principal = self._guard.authenticate(request)
-        connection_of(request).user = principal.name if principal.is_user else ""
+        connection_of(request).begin(principal.name if principal.is_user else "")
         if route.lasting:
             return await self._lasting(route.handler(request, principal, *captured))
         self._slots[kind] += 1
