@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import accumulate, takewhile
 from typing import Any, Final
 
 from aiohttp import hdrs, web
 
-from bridge.errors import Malformed, MessageTooLarge
-from bridge.http.answers import JSON, MSGPACK, Answer, answer
+from bridge.errors import Malformed, MessageTooLarge, Stopping
+from bridge.http.answers import JSON, MSGPACK, Answer, answer, encode_json, encode_msgpack
 from bridge.http.codec import Decoder, json_messages, msgpack_messages
-from bridge.http.connection import take
+from bridge.http.connection import connection_of, take
+from bridge.http.limits import PAGE_TEXT_BYTES_MAX
 from bridge.http.problems import UnsupportedMediaType
 from bridge.journal.values.store import Delivered
 
@@ -27,7 +29,7 @@ async def read_body(request: web.Request, limit_bytes: int, timeout_s: float) ->
     Raises:
         TooBusy: `max-transit-size` bytes are on their way.
         MessageTooLarge: above `limit_bytes`; known from Content-Length before anything is read.
-        Malformed: it did not arrive within `timeout_s`.
+        Malformed: it did not arrive within `timeout_s`. Stopping: nor before the node went down.
     """
     content = request.content
     if content.is_eof():
@@ -42,13 +44,18 @@ async def read_body(request: web.Request, limit_bytes: int, timeout_s: float) ->
         raise _too_large(limit_bytes, length)
     if request.headers.get(hdrs.EXPECT, "").lower() == "100-continue" and request.version >= (1, 1):
         await request.writer.write(_CONTINUE)
+    connection = connection_of(request)
     try:
-        async with asyncio.timeout(timeout_s):
+        async with asyncio.timeout(timeout_s) as connection.arriving:
             return await _read_parts(request, limit_bytes)
     except TimeoutError:
+        if connection.gives_up:
+            raise Stopping("the node is going down, and the body has not arrived") from None
         raise Malformed(
             f"the body did not arrive within {timeout_s:g} s", "body", f"{timeout_s:g} s"
         ) from None
+    finally:
+        connection.arriving = None
 
 
 async def _read_parts(request: web.Request, limit_bytes: int) -> bytes:
@@ -133,9 +140,26 @@ def page(request: web.Request, value: object) -> Answer:
     return made
 
 
-def shown(request: web.Request, messages: Sequence[Delivered]) -> Sequence[object]:
-    """Messages as the answer will hold them."""
-    return msgpack_messages(messages) if wants_msgpack(request) else json_messages(messages)
+def messages_page(
+    request: web.Request, messages: Sequence[Delivered], **beside: object
+) -> tuple[Answer, Sequence[Delivered]]:
+    """Messages in the form that the client asked for, after what stands `beside` them; and which they are.
+
+    Only the first ones that come to `PAGE_TEXT_BYTES_MAX` as they are written, one at least.
+    """
+    msgpack = wants_msgpack(request)
+    text = msgpack_messages(messages) if msgpack else json_messages(messages)
+    made = answer({**beside, "messages": text}, msgpack=msgpack)
+    if len(made.body) > PAGE_TEXT_BYTES_MAX and len(text) > 1:
+        messages = messages[: _fitting(text, encode_msgpack if msgpack else encode_json)]
+        made = answer({**beside, "messages": text[: len(messages)]}, msgpack=msgpack)
+    return made, messages
+
+
+def _fitting(text: Sequence[object], encode: Callable[[object], bytes]) -> int:
+    """How many of these fit a page."""
+    sizes = accumulate(len(encode(one)) for one in text)
+    return max(1, sum(1 for _ in takewhile(PAGE_TEXT_BYTES_MAX.__ge__, sizes)))
 
 
 def wants_msgpack(request: web.Request) -> bool:

@@ -27,19 +27,28 @@ _log = structlog.get_logger(__name__)
 class Connection(web.RequestHandler):
     """One client's connection."""
 
-    __slots__ = ("_in_transit", "_transit", "poll")
+    __slots__ = ("_in_transit", "_transit", "_user", "arriving", "poll")
 
     def __init__(self, manager: ConnectionServer, **how: Any) -> None:
         super().__init__(manager, **how)
         #: The long poll that this connection waits in; it ends with the connection.
         self.poll: asyncio.Future[Any] | None = None
+        #: How long its request's body may still take to arrive; None: nobody waits for one.
+        self.arriving: asyncio.Timeout | None = None
+        #: The user that its request is from; empty: nobody's, or a caller's with every right.
+        self._user = ""
         self._transit = manager.transit
         #: Bytes of its request's body and answer, until the answer is written.
         self._in_transit = 0
 
+    def begin(self, user: str) -> None:
+        """A request of this user; empty: it has no share of what is on its way to keep to."""
+        self._let_go()  # nothing is left of the one before, or it would be another's
+        self._user = user
+
     def take(self, size: int) -> None:
         """Count bytes of the request's body, or of its answer. Raises: TooBusy."""
-        self._transit.take(size, self._in_transit)
+        self._transit.take(size, self._in_transit, self._user)
         self._in_transit += size
 
     def log_access(self, request: BaseRequest, response: web.StreamResponse, time: float | None) -> None:  # noqa: ARG002
@@ -48,7 +57,7 @@ class Connection(web.RequestHandler):
 
     def _let_go(self) -> None:
         if self._in_transit:
-            self._transit.release(self._in_transit)
+            self._transit.release(self._in_transit, self._user)
             self._in_transit = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -81,6 +90,17 @@ class Connection(web.RequestHandler):
         if self.poll is not None:
             self.poll.cancel()
 
+    def give_up_body(self) -> None:
+        """Wait no longer for what has not arrived."""
+        if self.arriving is not None:
+            self.arriving.reschedule(asyncio.get_running_loop().time())
+
+    @property
+    def gives_up(self) -> bool:
+        """Whether the node waits for no body any more, because it is going down."""
+        assert isinstance(self._manager, ConnectionServer)
+        return self._manager.gives_up_bodies
+
     def handle_error(
         self,
         request: BaseRequest,
@@ -101,9 +121,14 @@ def take(request: web.Request, size: int) -> None:
 
     Raises: TooBusy: `max-transit-size` would be exceeded.
     """
+    connection_of(request).take(size)
+
+
+def connection_of(request: web.Request) -> Connection:
+    """The one that the request came by."""
     connection = request.protocol
     assert isinstance(connection, Connection)
-    connection.take(size)
+    return connection
 
 
 def _request(loop: asyncio.AbstractEventLoop, *parts: Any) -> web.Request:
@@ -133,11 +158,14 @@ class ConnectionServer(web.Server):
         connections_max: int,
         headers_size_max: int,
         transit_size_max: int,
+        transit_share_max: int,
     ) -> None:
         loop = asyncio.get_running_loop()
         super().__init__(handler, request_factory=partial(_request, loop), loop=loop)  # type: ignore[arg-type]
         self.headers_size_max = headers_size_max
-        self.transit = Transit(transit_size_max)
+        self.transit = Transit(transit_size_max, transit_share_max)
+        #: Set by `give_up_bodies`.
+        self.gives_up_bodies = False
         self._connections_max = connections_max
         self._how: dict[str, Any] = {
             "loop": loop,
@@ -173,3 +201,10 @@ class ConnectionServer(web.Server):
         for connection in self.connections:
             assert isinstance(connection, Connection)
             connection.cancel_poll()
+
+    def give_up_bodies(self) -> None:
+        """Wait no longer for bodies that still arrive: their requests are answered with STOPPING."""
+        self.gives_up_bodies = True
+        for connection in self.connections:
+            assert isinstance(connection, Connection)
+            connection.give_up_body()

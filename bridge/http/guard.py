@@ -170,6 +170,12 @@ class Guard:
             if digest not in self._tokens:
                 principal.revoked.set()
 
+    @property
+    def knows_several(self) -> bool:
+        """Whether there is more than one caller to tell apart."""
+        by_token = {principal.name for _, principal in self._tokens.values()}
+        return len(by_token | {principal.name for principal in self._certificates.values()}) > 1
+
     def _know_token(
         self, token: str, before: Mapping[bytes, tuple[bytes, Principal]], principal: Principal
     ) -> None:

@@ -19,6 +19,9 @@ TRANSACTION_PIECE_BYTES: Final = 256 * KIB
 MESSAGES_A_PAGE_DEFAULT: Final = 100
 MESSAGES_A_PAGE_MAX: Final = 1000
 PAGE_BYTES_MAX: Final = 16 * MIB
+#: The page as it is written. Base64 takes a third more than its bytes, which fits; escapes take up to six
+#: times as much: then the page has fewer messages.
+PAGE_TEXT_BYTES_MAX: Final = 24 * MIB
 #: How long a reader may wait for the first message of a page, in ms.
 WAIT_MS_MAX: Final = 60_000
 #: How long a page stays leased, in ms.

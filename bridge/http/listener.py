@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 import socket
@@ -20,7 +21,7 @@ from aiohttp import hdrs, web
 
 from bridge.errors import BridgeError, Malformed, Stopping, TooBusy
 from bridge.http.answers import Answer
-from bridge.http.connection import ConnectionServer
+from bridge.http.connection import ConnectionServer, connection_of
 from bridge.http.guard import Guard, every_right
 from bridge.http.limits import Limits
 from bridge.http.meter import HttpMeter
@@ -89,11 +90,13 @@ class Listener:
 
     async def start(self) -> Bound:
         """Listen. Raises: OSError: the address cannot be had; it names the key, the rule and the address."""
+        transit = self._limits.max_transit_size
         self._server = ConnectionServer(
             self._answer,
             connections_max=self._limits.max_connections,
             headers_size_max=self._limits.max_headers_size,
-            transit_size_max=self._limits.max_transit_size,
+            transit_size_max=transit,
+            transit_share_max=transit // 2 if self._guard.knows_several else transit,
         )
         self._runner = web.ServerRunner(self._server, shutdown_timeout=_CUT_AFTER_S)
         await self._runner.setup()
@@ -111,7 +114,8 @@ class Listener:
     async def stop(self, timeout_s: float) -> None:
         """Take no new connections, answer new requests with STOPPING, let those under way end.
 
-        After `timeout_s` what is left is cut. Safe to call twice, and before `start`.
+        After `timeout_s` requests whose body still arrives are answered with STOPPING, and what is left is
+        cut. Safe to call twice, and before `start`.
         """
         self._stopping = True
         if self._runner is None or self._server is None or self._site is None:
@@ -119,14 +123,20 @@ class Listener:
         runner, self._runner = self._runner, None
         await self._site.stop()
         self._server.cancel_polls()
-        if self._requests:
-            try:
-                async with asyncio.timeout(timeout_s):
-                    await self._idle.wait()
-            except TimeoutError:
+        if not await self._idle_within(timeout_s):
+            self._server.give_up_bodies()
+            if not await self._idle_within(_CUT_AFTER_S):
                 _log.warning("requests-cut", count=self._requests)
         await runner.cleanup()
         self._meter.flush()
+
+    async def _idle_within(self, timeout_s: float) -> bool:
+        """Wait until no request is under way; False: one still is."""
+        if self._requests:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await self._idle.wait()
+        return not self._requests
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         """Aiohttp's handler. Never raises anything but cancellation."""
@@ -182,6 +192,7 @@ class Listener:
         if self._slots[kind] >= limit:
             raise TooBusy(f"max-requests {kind} are under way", "max-requests", limit, limit + 1)
         principal = self._guard.authenticate(request)
+        connection_of(request).begin(principal.name if principal.is_user else "")
         if route.lasting:
             return await self._lasting(route.handler(request, principal, *captured))
         self._slots[kind] += 1

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from bridge.errors import Malformed, NotFound
 from bridge.http.answers import MSGPACK, OCTETS, Answer, encode_msgpack, no_content
-from bridge.http.bodies import Query, is_whole_number, page, read_body, shown
+from bridge.http.bodies import Query, is_whole_number, messages_page, read_body
 from bridge.http.connection import take
 from bridge.http.guard import Principal
 from bridge.http.limits import (
@@ -73,7 +73,9 @@ class Messages:
             most=query.number("max", MESSAGES_A_PAGE_DEFAULT, 1, MESSAGES_A_PAGE_MAX),
             most_bytes=PAGE_BYTES_MAX,
         )
-        return page(request, {"messages": shown(request, messages)})
+        made, _ = messages_page(request, messages)
+        take(request, len(made.body))
+        return made
 
     async def raw(self, request: web.Request, principal: Principal, address: str, position: str) -> Answer:
         """``GET .../{position}``: the body alone, with the type it came with; 204 for a tombstone."""

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable
 from typing import Any, Final
 
 import structlog
 from aiohttp import web
 
-from bridge.errors import Malformed, TooBusy
+from bridge.errors import Malformed, StaleLease, TooBusy
 from bridge.http import codec
 from bridge.http.answers import Answer, answer, no_content
-from bridge.http.bodies import SMALL_BODY_BYTES_MAX, Query, page, read_value, shown, wants_msgpack
-from bridge.http.connection import Connection
+from bridge.http.bodies import SMALL_BODY_BYTES_MAX, Query, messages_page, read_value, wants_msgpack
+from bridge.http.connection import connection_of, take
 from bridge.http.guard import Principal
 from bridge.http.limits import (
     LEASE_MS_DEFAULT,
@@ -65,26 +66,36 @@ class Queues:
         """``GET .../messages``: the next messages nobody has leased."""
         _check(principal, address, queue)
         query = Query(request, "max", "wait", "lease")
+        most = query.number("max", MESSAGES_A_PAGE_DEFAULT, 1, MESSAGES_A_PAGE_MAX)
         wait_ms = query.number("wait", 0, 0, WAIT_MS_MAX)
-        pending = self._store.lease(
-            address,
-            queue,
-            most=query.number("max", MESSAGES_A_PAGE_DEFAULT, 1, MESSAGES_A_PAGE_MAX),
-            wait_ms=wait_ms,
-            lease_ms=query.number("lease", LEASE_MS_DEFAULT, 1, LEASE_MS_MAX),
-            most_bytes=PAGE_BYTES_MAX,
-        )
-        leased = await (_until_gone(request, pending) if wait_ms else pending)
-        if leased.lease is not None and request.transport is None:
-            # The reader left while the page was made: its messages are next again, now.
-            await self._store.release(Acknowledgement(address, queue, leased.lease))
-            leased = _NOTHING
+        lease_ms = query.number("lease", LEASE_MS_DEFAULT, 1, LEASE_MS_MAX)
+        while True:
+            pending = self._store.lease(
+                address, queue, most=most, wait_ms=wait_ms, lease_ms=lease_ms, most_bytes=PAGE_BYTES_MAX
+            )
+            leased = await (_until_gone(request, pending) if wait_ms else pending)
+            if leased.lease is not None and request.transport is None:
+                # The reader left while the page was made: its messages are next again, now.
+                await self._return(address, queue, leased.lease)
+                leased = _NOTHING
+            made, fitting = messages_page(request, leased.messages, lease=leased.lease)
+            if len(fitting) == len(leased.messages):
+                break
+            # What is not shown must not be leased: a lease of fewer takes its place.
+            await self._return(address, queue, leased.lease)
+            most, wait_ms = len(fitting), 0
         try:
-            return page(request, {"lease": leased.lease, "messages": shown(request, leased.messages)})
+            take(request, len(made.body))
         except TooBusy:
-            if leased.lease is not None:
-                await self._store.release(Acknowledgement(address, queue, leased.lease))
+            await self._return(address, queue, leased.lease)
             raise
+        return made
+
+    async def _return(self, address: str, queue: str, lease: str | None) -> None:
+        """The lease's messages are next again, where it has not ended by itself."""
+        if lease is not None:
+            with contextlib.suppress(StaleLease):
+                await self._store.release(Acknowledgement(address, queue, lease))
 
     async def acknowledge(
         self, request: web.Request, principal: Principal, address: str, queue: str
@@ -121,8 +132,7 @@ async def _until_gone(request: web.Request, pending: Awaitable[Page]) -> Page:
     `max-requests` and could lease messages that nobody gets to see.
     """
     poll = asyncio.ensure_future(pending)
-    connection = request.protocol
-    assert isinstance(connection, Connection)
+    connection = connection_of(request)
     connection.poll = poll
     try:
         await asyncio.wait({poll})

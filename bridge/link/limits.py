@@ -65,8 +65,6 @@ INITIAL_CREDIT: Final = 10 * MIB
 LEAST_FRAME: Final = 16 * MIB
 #: Above the messages themselves: keys, headers, producers' IDs, runs, origins, the frame's fields.
 FRAME_SLACK: Final = 4 * MIB
-#: What one message may have above `max-message-size`, which speaks of bodies: key, headers, encoding.
-MESSAGE_SLACK: Final = 64 * KIB
 #: Frames that a receiver sends are small.
 ANSWER_MOST: Final = 64 * KIB
 

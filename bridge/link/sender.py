@@ -31,6 +31,7 @@ from bridge.link.machine import HALTED_REASON, TAKEN, LinkState, Machine, Now, S
 from bridge.link.sending import OwnAnswer, SentBatch, SentStream, error_of
 from bridge.link.tickets import Answered, Tickets
 from bridge.messages.batch import Batch
+from bridge.messages.message import MESSAGE_SLACK
 from bridge.relay.ports import Receipt, Stream, StreamState
 from dedup.verdict import Verdict
 
@@ -172,7 +173,7 @@ class Sender(Machine[Answered]):
 
         Said here, because its frame could not be read over there: the link would break at it for ever.
         """
-        most = self._largest_message + limits.MESSAGE_SLACK
+        most = self._largest_message + MESSAGE_SLACK
         if batch.block is None or batch.block.largest <= most:
             return None
         position, size = carry.first_above(batch, most)

@@ -15,6 +15,10 @@ import msgspec
 #: The header in which a Kafka record carries its duplicate ID.
 ID_HEADER: Final = "_AMQ_DUPL_ID"
 
+#: Bytes that a message may have above `max-message-size`, which speaks of its body: for key, headers and
+#: encoding, where `max-headers-size` does not bound them.
+MESSAGE_SLACK: Final = 64 * 1024
+
 #: A header's name and value; values are bytes as on Kafka, null is kept, order and repetition too.
 Header = tuple[str, bytes | None]
 

@@ -133,9 +133,12 @@ class Metering:
     def _of_journal(self) -> Iterator[Sample]:
         if self._journal is None:
             return
-        sizes = self._journal.sizes()
+        yield Sample(metrics.JOURNAL_COMMITS, self._journal.commits, {})
+        try:
+            sizes = self._journal.sizes()
+        except OSError:  # the directory or its disk is gone: no number would be true
+            return
         yield Sample(metrics.DISK_FREE_BYTES, sizes.disk_free, {})
         yield Sample(metrics.DISK_SIZE_BYTES, sizes.disk, {})
         yield Sample(metrics.JOURNAL_BYTES, sizes.file, {})
         yield Sample(metrics.JOURNAL_WAL_BYTES, sizes.write_ahead_log, {})
-        yield Sample(metrics.JOURNAL_COMMITS, self._journal.commits, {})

@@ -107,7 +107,7 @@ class Acceptor(Table):
     max_held_size_bytes: SizeBytes = setting("Bytes of their messages.", "64MiB")
     max_transit_size_bytes: SizeBytes = setting(
         "Bytes of all bodies that are coming in and pages that are going out; beyond it 503 TOO_BUSY. One "
-        "alone is always taken.",
+        "alone is always taken; a user has at most half where there are other callers.",
         "256MiB",
     )
     max_connections: Count = setting("Open connections, node links included.", 1000)

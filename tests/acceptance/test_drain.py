@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import signal
 import socket
 import time
@@ -81,6 +82,23 @@ def test_a_request_under_way_is_finished_and_new_ones_are_told(make_node: MakeNo
         assert node.wait() == 0
     node.start()
     assert node.api.bodies("orders") == ["half whole"]
+
+
+def test_an_upload_that_does_not_end_is_answered_before_the_node_does(make_node: MakeNode) -> None:
+    """It was cut without an answer."""
+    node = make_node(node='shutdown-timeout = "2s"').start()
+    with closing(node.api.connect()) as slow:
+        slow.putrequest("POST", "/v1/addresses/orders/messages")
+        slow.putheader("Content-Length", "10")
+        slow.endheaders(b"half ")
+        assert node.api.get("/v1/addresses").status == 200, "the node has read its headers"
+        node.signal()
+        response = slow.getresponse()
+        assert (response.status, json.loads(response.read())["title"]) == (503, "STOPPING")
+    assert node.wait() == 0
+    assert node.events("requests-cut") == []
+    node.start()
+    assert node.api.get("/v1/addresses/orders/messages").status == 404, "nothing was stored"
 
 
 def test_what_is_held_for_want_of_room_is_answered_at_once(make_node: MakeNode) -> None:

@@ -432,6 +432,25 @@ def test_a_page_has_16_mib_at_most_but_one_message_at_least(node: Node, address:
     assert [[len(message["body"]) // MIB for message in page] for page in pages] == [[7, 7], [7], [16], []]
 
 
+def test_the_text_of_a_page_has_24_mib_at_most_whatever_it_escapes(node: Node, address: str) -> None:
+    """A control character is six in JSON: a page of 16 MiB was 96 MiB of text."""
+    api = node.api
+    api.make_queue(address, "q")
+    for _ in range(5):
+        assert api.send(address, b"\x01" * MIB).status == 200
+    assert api.send(address, b"\x01" * 8 * MIB).status == 200
+    browsed = api.get(f"/v1/addresses/{address}/messages")
+    assert (len(browsed.json["messages"]), len(browsed.body) <= 24 * MIB) == (3, True)
+    counts = []
+    for _ in range(3):
+        lease, page = api.lease(address, "q")
+        counts.append(len(page))
+        (queue,) = api.get(f"/v1/addresses/{address}").json["queues"]
+        assert queue["leased"] == len(page)
+        assert api.settle("acknowledge", address, "q", lease=lease).status == 204
+    assert counts == [3, 2, 1]
+
+
 def test_a_page_and_a_message_count_keys_and_headers_too(node: Node, address: str) -> None:
     """148 MiB of them went into one page."""
     message = {"address": address, "body": "x" * 1000, "key": "k" * 8000, "headers": {"h": "v" * 8000}}
@@ -765,6 +784,25 @@ def test_bodies_on_their_way_have_one_limit(make_node: MakeNode) -> None:
         assert problem["found"] > 8 * MIB
         assert node.api.send("orders", b"small").status == 200
     eventually(lambda: node.api.send("orders", b"z" * (7 * MIB)).status == 200, "aborted ones make room")
+
+
+def test_one_user_leaves_half_of_it_to_others(make_node: MakeNode) -> None:
+    """It took all of it with uploads that do not end, and everybody else was TOO_BUSY."""
+    user = '[[acceptor.users]]\nname = "{0}"\ntoken = "{0}"\nsend = ["#"]\n'
+    node = make_node(acceptor=TRANSIT + user.format("greedy") + user.format("other")).start()
+    greedy, other = Api(node.port, "greedy"), Api(node.port, "other")
+    with contextlib.ExitStack() as uploads:
+        for _ in range(8):
+            slow = uploads.enter_context(contextlib.closing(greedy.connect()))
+            slow.putrequest("POST", "/v1/addresses/orders/messages")
+            slow.putheader("Authorization", "Bearer greedy")
+            slow.putheader("Content-Length", str(16 * MIB))
+            with contextlib.suppress(ConnectionError):  # those above half are refused
+                slow.endheaders(b"x" * MIB)
+        refused = eventually(lambda: unless_stored(greedy.send("orders", b"y" * MIB)), "half is taken")
+        problem = refused.is_problem(503, "TOO_BUSY")
+        assert (problem["key"], problem["limit"]) == ("max-transit-size", 4 * MIB)
+        assert other.send("orders", b"z" * (3 * MIB)).status == 200
 
 
 def test_pages_on_their_way_have_the_same_limit(make_node: MakeNode) -> None:

@@ -441,6 +441,39 @@ def test_lag_and_reconnects_are_seen_while_the_target_is_away(make_node: MakeNod
     assert edge.metrics()[f"core_bridge_reconnects_total{of_bridge}"] == 1
 
 
+def test_metrics_show_what_they_had_while_the_journal_cannot_be_read(make_node: MakeNode) -> None:
+    node = make_node().start()
+    assert node.api.send("orders", b"1", **{"Idempotency-Key": "one"}).status == 200
+    assert node.stop() == 0  # all of it is in the file, none in the write-ahead log
+    node.start()
+    before = node.metrics()
+    size = (node.data / "journal.sqlite").stat().st_size
+    with (node.data / "journal.sqlite").open("r+b") as file:
+        file.write(b"\xff" * size)
+    node.api.send("orders", b"2")  # whatever comes of it: who reads looks at the file again
+    node.ops.await_status("/v1/addresses/orders/id-cache", 503)
+    found = node.metrics()
+    of_address = 'core_bridge_id_cache_entries{address="orders"}'
+    assert found[of_address] == before[of_address] == 1
+    assert set(found) == set(before)
+
+
+def test_metrics_go_on_without_the_data_directory(make_node: MakeNode) -> None:
+    """A volume that is gone: sizes of its files cannot be told, all else can."""
+    node = make_node().start()
+    assert node.api.send("orders", b"1").status == 200
+    before = node.metrics()
+    node.data.rename(node.data.with_name("elsewhere"))
+    found = node.metrics()
+    assert found['core_bridge_messages_stored_total{address="orders"}'] == 1
+    assert set(before) - set(found) == {
+        "core_bridge_disk_free_bytes",
+        "core_bridge_disk_size_bytes",
+        "core_bridge_journal_bytes",
+        "core_bridge_journal_wal_bytes",
+    }
+
+
 def test_metrics_are_prometheus_text(node: Node) -> None:
     reply = node.ops.get("/metrics")
     assert reply.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"

@@ -9,19 +9,21 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from bridge.http import guard
+from bridge.http import bodies, guard
 from bridge.http import limits as http_limits
 from bridge.journal.rules import owners
 from bridge.journal.values import options
+from bridge.kafka.client import fetch_limits
 from bridge.kafka.replay import topic_ids
 from bridge.kafka.source import sent_log
-from bridge.kafka.target import dead_letters
+from bridge.kafka.target import dead_letters, delivery_queue
 from bridge.link import limits as link_limits
 from bridge.relay.relay import RelayOptions
 from bridge.runtime import logs
 from bridge.settings.addresses import AddressSettingsTable
 from bridge.settings.bridges import Bridge
 from bridge.settings.fields import key_of
+from bridge.settings.kafka_options import KAFKA_OPTIONS
 from bridge.settings.listeners import Acceptor
 from bridge.settings.model import DeliveryLog
 from bridge.workers import channel, lines
@@ -54,6 +56,8 @@ def count(found: int) -> str:
 
 
 _ACCEPTOR: Final = Acceptor()
+_BRIDGE: Final = Bridge.model_validate({"name": "b", "queue-name": "orders", "static-connectors": ["hub"]})
+_FETCH: Final = fetch_limits.fetch_options(_BRIDGE.producer_window_size_bytes, {})
 _LINK: Final = "unit/link/test_receiver.py"
 _HTTP: Final = "acceptance/test_http.py"
 _UNIT_HTTP: Final = "unit/http/test_limits.py"
@@ -103,6 +107,9 @@ LIMITS: Final = {
         size(http_limits.TRANSACTION_PIECE_BYTES),
         "unit/http/test_large_transactions.py::test_others_have_their_turn_between_two_pieces",
     ),
+    "a body of settings, leases or a replay": Limit(
+        size(bodies.SMALL_BODY_BYTES_MAX), "unit/http/test_refusals.py::test_a_small_body_is_small"
+    ),
     "messages of a page": Limit(
         count(http_limits.MESSAGES_A_PAGE_MAX), f"{_HTTP}::test_numbers_of_a_page_have_limits"
     ),
@@ -110,10 +117,17 @@ LIMITS: Final = {
         size(http_limits.PAGE_BYTES_MAX),
         "integration/journal/test_queues.py::test_many_large_messages_come_in_pages_of_the_size_asked_for",
     ),
+    "text of a page": Limit(
+        size(http_limits.PAGE_TEXT_BYTES_MAX),
+        f"{_HTTP}::test_the_text_of_a_page_has_24_mib_at_most_whatever_it_escapes",
+    ),
     "connections": Limit(
         count(_ACCEPTOR.max_connections), f"{_HTTP}::test_more_than_max_connections_are_too_busy"
     ),
     "requests": Limit(count(_ACCEPTOR.max_requests), f"{_HTTP}::test_more_than_max_requests_are_too_busy"),
+    "bodies and pages on their way": Limit(
+        size(_ACCEPTOR.max_transit_size_bytes), f"{_HTTP}::test_bodies_on_their_way_have_one_limit"
+    ),
     "held sends": Limit(
         count(_ACCEPTOR.max_held_requests), f"{_HTTP}::test_no_more_than_max_held_requests_are_held"
     ),
@@ -174,6 +188,10 @@ LIMITS: Final = {
         f"{DeliveryLog().retention_time_ms // 86_400_000} d",
         "unit/delivery_log/test_lines_and_segments.py::test_files_are_deleted_by_age",
     ),
+    "lines of rejected duplicates in the log": Limit(
+        f"one in {logs.RATE_LIMIT_S:g} s",
+        "unit/runtime/test_logs.py::test_rejected_duplicates_are_logged_at_most_once_a_second_and_none_goes_uncounted",
+    ),
     "texts of libraries in the log": Limit(
         count(logs.LIBRARY_TEXTS),
         "unit/runtime/test_logs.py::test_only_so_many_texts_of_libraries_are_remembered",
@@ -182,9 +200,29 @@ LIMITS: Final = {
         f"{count(lines.MOST_CHARS)} characters",
         "unit/workers/test_lines.py::test_a_worker_cannot_fill_its_supervisors_memory",
     ),
+    "a text that a worker reports": Limit(
+        f"{count(channel.MOST_TEXT_CHARS)} characters",
+        "unit/workers/test_channel.py::test_the_longest_texts_there_are_fit_into_a_line",
+    ),
     "a worker's message": Limit(
         size(channel.MOST_LINE_BYTES),
         "unit/workers/test_channel.py::test_a_line_beyond_the_limit_breaks_the_channel",
+    ),
+    "a fetch from a Kafka broker": Limit(
+        size(_FETCH["fetch_max_bytes"]),
+        "unit/kafka/client/test_fetch_limits.py::test_each_partition_has_room_in_every_fetch",
+    ),
+    "a partition's part of a fetch": Limit(
+        size(_FETCH["max_partition_fetch_bytes"]),
+        "kafka/test_source_reading.py::test_no_partition_waits_for_more_than_a_fetch_of_the_others",
+    ),
+    "a transaction to Kafka": Limit(
+        size(delivery_queue.TRANSACTION_BYTES),
+        "unit/kafka/target/test_delivery_queue.py::test_a_transaction_takes_what_has_come_until_it_has_enough",
+    ),
+    "messages of a transaction to Kafka": Limit(
+        count(delivery_queue.TRANSACTION_MESSAGES),
+        "unit/kafka/target/test_delivery_queue.py::test_a_transaction_takes_what_has_come_until_it_has_enough",
     ),
     "letters of a Kafka target in memory": Limit(
         size(dead_letters.MOST_KEPT_BYTES),
@@ -220,7 +258,7 @@ def test_a_row_says_what_the_code_has_and_what_happens(name: str) -> None:
     assert then
     tables = (Acceptor, Bridge, DeliveryLog, AddressSettingsTable)
     known = {field.alias or key_of(key) for table in tables for key, field in table.model_fields.items()}
-    assert set(re.findall(r"`([a-z-]+)`", setting)) <= known
+    assert set(re.findall(r"`([a-z-]+)`", setting)) <= known | KAFKA_OPTIONS.keys()
     assert setting or limit == "the disk"
 
 

@@ -35,7 +35,7 @@ from bridge.journal.values.queue_cursor import Cursor
 from bridge.messages import positions as run_arithmetic
 from bridge.messages.batch import Batch
 from bridge.messages.block import Block, FreshBlock, encode_message
-from bridge.messages.message import Header
+from bridge.messages.message import MESSAGE_SLACK, Header
 from bridge.messages.positions import Runs
 from bridge.relay.planted_losses import lose
 from bridge.relay.ports import LETTERS, Receipt, StreamState
@@ -319,11 +319,15 @@ def _too_large(group: Group, name: str, batch: Batch, block: Block) -> tuple[int
     body_limit, address_limit = group.options.max_message_bytes, group.policy(name).max_size_bytes
     if block.largest <= min(body_limit, address_limit):
         return None
+    encoded_limit = body_limit + MESSAGE_SLACK
     for place, message in zip(run_arithmetic.positions(batch.runs), block.messages(), strict=True):
         size = len(message.body or b"")
         if size > body_limit:
             return place, f"MESSAGE_TOO_LARGE: the body has {size} bytes; the target takes {body_limit}"
         size = len(encode_message(message))
+        if size > encoded_limit:
+            rule = f"the target takes {encoded_limit} with key and headers"
+            return place, f"MESSAGE_TOO_LARGE: {size} bytes; {rule}"
         if size > address_limit:
             return place, f"MESSAGE_TOO_LARGE: {size} bytes; {name} holds at most {address_limit}"
     return None

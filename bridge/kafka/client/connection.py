@@ -19,6 +19,7 @@ import aiokafka
 import aiokafka.conn
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
+from aiokafka.conn import AIOKafkaConnection, CloseReason
 from aiokafka.errors import KafkaConnectionError
 from aiokafka.protocol.fetch import FetchRequest
 
@@ -34,6 +35,26 @@ REQUEST_TIMEOUT_MS: Final = 30_000
 TRANSACTION_TIMEOUT_MS: Final = 60_000
 
 aiokafka.conn.READER_LIMIT = READER_LIMIT
+
+
+class BrokerConnection(AIOKafkaConnection):
+    """aiokafka's connection to one broker, which leaves no socket behind.
+
+    TLS ends with an answer of the broker. aiokafka waits for it where a client is closed. A connection that
+    it gives up, because the broker refused the credentials or did not answer, would stay for as long as that
+    takes, or for good where the event loop ends before. Such a connection is cut.
+    """
+
+    def close(self, reason: CloseReason | None = None, exc: BaseException | None = None) -> Any:
+        """As aiokafka's: the future of the end, None before `connect`."""
+        writer = self._writer
+        closed = super().close(reason, exc)
+        if writer is not None and reason is not CloseReason.SHUTDOWN:
+            writer.transport.abort()
+        return closed
+
+
+aiokafka.conn.AIOKafkaConnection = BrokerConnection
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,11 +17,11 @@ from typing import Any, Final
 import aiokafka
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
-from aiokafka.conn import AIOKafkaConnection, collect_hosts
+from aiokafka.conn import collect_hosts
 from aiokafka.errors import KafkaConnectionError, KafkaError
 from aiokafka.protocol.metadata import MetadataRequest
 
-from bridge.kafka.client.connection import KafkaConnection
+from bridge.kafka.client.connection import BrokerConnection, KafkaConnection
 from bridge.kafka.client.errors import NoBroker, Unanswered
 
 #: Longest that brokers are asked why, each step of connecting.
@@ -92,7 +92,7 @@ async def _ask(host: str, port: int, security: Mapping[str, Any]) -> BaseExcepti
     options = {
         key: value for key, value in security.items() if key.startswith(("sasl_", "ssl_", "security_"))
     }
-    broker = AIOKafkaConnection(host, port, request_timeout_ms=ASKING_TIMEOUT_MS, **options)
+    broker = BrokerConnection(host, port, request_timeout_ms=ASKING_TIMEOUT_MS, **options)
     connected = False
     try:
         await broker.connect()

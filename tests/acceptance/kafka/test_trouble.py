@@ -17,8 +17,9 @@ from tests.acceptance.kafka.records import (
     values,
     with_id,
 )
+from tests.acceptance.nodes import eventually
 from tests.kafka.conftest import Clusters
-from tests.kafka.nodes import await_progress, bridge_table, connector_tables, kafka_bridge
+from tests.kafka.nodes import PATIENCE_S, await_progress, bridge_table, connector_tables, kafka_bridge
 from tests.kafka.reachable import SILENT
 
 KIB = 1024
@@ -99,6 +100,42 @@ def test_a_record_that_does_not_fit_is_refused_alone(
     send(clusters.a, topic, plain("4"))
     read(clusters.b, topic, 5)
     read(clusters.b, letters, 2)
+
+
+def test_a_bridge_into_a_node_goes_on_beyond_any_number_of_dead_letters(
+    clusters: Clusters, named: Named, make_node: MakeNode
+) -> None:
+    """Which positions have a letter fitted no answer of the hub from the 18th on, and nothing from 1,025."""
+    bridge, topic, number = named("in"), named("orders"), 1_100
+    clusters.a.create_topic(topic)
+    # The hub refuses each of the first ones by itself, which takes its time; the bridge refuses the others.
+    refused = [Record(b"x" * 2 * KIB)] * 20 + [with_id(b"without an ID", b"")] * (number - 20)
+    good = plain(*map(str, range(number)))
+    send(clusters.a, topic, [record for pair in zip(good, refused, strict=True) for record in pair])
+    hub = make_node("", "hub", acceptor='max-message-size = "1KiB"\n').start()
+    edge = make_node(
+        connector_tables({"eu": clusters.a})
+        + f'[connectors.hub]\nurl = "{hub.url}"\n'
+        + bridge_table(
+            bridge,
+            queue_name=topic,
+            source_connector="eu",
+            static_connectors=["hub"],
+            dead_letter_address="letters",
+        ),
+        "edge",
+    ).start()
+    stored = 'core_bridge_messages_stored_total{{address="{}"}}'
+
+    def all_are_there() -> bool:
+        assert edge.bridge_state(bridge) != "FAILED"
+        return hub.metrics().get(stored.format("letters")) == number
+
+    eventually(all_are_there, "dead letters", 2 * PATIENCE_S)
+    send(clusters.a, topic, plain("behind them"))
+    eventually(lambda: hub.metrics()[stored.format(topic)] == number + 1, "it goes on")
+    assert hub.metrics()[stored.format("letters")] == number
+    assert edge.metrics()[f'core_bridge_messages_refused_total{{bridge="{bridge}"}}'] == number
 
 
 def test_without_a_dead_letter_address_the_first_refused_record_stops_the_bridge(

@@ -13,7 +13,7 @@ from bridge.journal.journal import Journal
 from bridge.journal.values.options import AddressPolicy
 from bridge.messages.batch import Batch
 from bridge.messages.block import encode_message, pack
-from bridge.messages.message import Message
+from bridge.messages.message import MESSAGE_SLACK, Message
 from bridge.relay.ports import Receipt
 from tests.integration.journal.helpers import (
     BRIDGE,
@@ -228,6 +228,32 @@ async def test_a_new_link_opens_past_a_batch_that_the_old_one_left_waiting(tmp_p
         assert (await open_stream(newer)).next is None
         with pytest.raises(Fenced):
             await asyncio.wait_for(waiting, PATIENCE_S)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message(b"x", key=bytes(MESSAGE_SLACK + 2 * KIB)),
+        Message(b"x", headers=(("note", bytes(MESSAGE_SLACK + 2 * KIB)),)),
+        Message(b"x", headers=(("n", b"v"),) * MESSAGE_SLACK),
+    ],
+    ids=["key", "header", "headers"],
+)
+async def test_key_and_headers_of_a_message_count_as_its_body_does(tmp_path: Path, message: Message) -> None:
+    """A peer that does not look itself could bring as much of them as a frame holds."""
+    async with opened(options(tmp_path, max_message_bytes=KIB)) as journal:
+        end = target(journal)
+        await open_stream(end)
+        fits = Message(bytes(KIB), key=bytes(KIB), headers=(("note", bytes(MESSAGE_SLACK - 2 * KIB)),))
+        block = pack([encode_message(fits), encode_message(message)])
+        (receipt,) = await deliver(end, Batch(STREAM, 0, 2, ((0, 1),), block, block.checksum))
+        assert (verdicts([receipt]), receipt.position) == ([("refused", 0)], 1)
+        assert receipt.reason.startswith("MESSAGE_TOO_LARGE: ")
+        assert receipt.reason.endswith("bytes; the target takes 66560 with key and headers")
+        await open_stream(end)
+        alone = pack([encode_message(fits)])
+        (receipt,) = await deliver(end, Batch(STREAM, 0, 1, ((0, 0),), alone, alone.checksum))
+        assert verdicts([receipt]) == [("stored", 1)]
 
 
 @pytest.mark.parametrize(("limit", "rule"), [("body", "the body has"), ("address", "orders holds at most")])

@@ -18,6 +18,7 @@ from bridge.errors import (
     Stopping,
     TooBusy,
 )
+from bridge.http.bodies import SMALL_BODY_BYTES_MAX
 from bridge.http.limits import Limits
 from bridge.http.problems import MethodNotAllowed, problem
 from tests.fakes.http_client import Client
@@ -47,6 +48,14 @@ async def test_what_the_store_raises_is_the_answer(
     store.fails_with = error
     assert (await client.send("orders", b"x")).problem == expected
     assert (await client.commit({"address": "orders", "body": "x"})).problem == expected
+
+
+async def test_a_small_body_is_small(client: Client) -> None:
+    """Settings of a queue, and a lease: no more of it is read than such a call can need."""
+    fits = b"{}".ljust(SMALL_BODY_BYTES_MAX)
+    assert (await client.call("PUT", QUEUE, fits)).status == 201
+    for method, path in (("PUT", QUEUE), ("POST", f"{QUEUE}/release")):
+        assert (await client.call(method, path, fits + b" ")).problem == (413, "MESSAGE_TOO_LARGE")
 
 
 async def test_an_error_nobody_expected_is_logged_and_answered(client: Client, store: MemoryStore) -> None:
