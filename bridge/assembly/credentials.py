@@ -9,11 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
 from bridge.http.guard import User
-from bridge.link.socket import Endpoint
 from bridge.runtime import logs
 from bridge.runtime.tls import FileContext, Role, TlsFiles
 from bridge.settings import Settings, SettingsFile, SettingsInvalid
@@ -62,18 +60,12 @@ class Credentials:
         found = self._contexts.get(table)
         return None if found is None else found[0]
 
-    def endpoint(self, name: str) -> Endpoint:
-        """How to reach the node that the connector of this name leads to."""
-        connector = self._settings.connectors[name]
-        return Endpoint(
-            connector.url,
-            partial(self._token, name),
-            self.context(f"connectors.{name}"),
-            connector.server_name or None,
-            name,
-        )
+    def connector_context(self, name: str) -> FileContext | None:
+        """Of the connector of this name; None where it has no TLS, or makes its own of it."""
+        return self.context(f"connectors.{name}")
 
-    def _token(self, connector: str) -> str:
+    def token(self, connector: str) -> str:
+        """What the connector of this name shows."""
         return self._settings.connectors[connector].token
 
     @property

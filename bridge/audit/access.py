@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from bridge.client.node_client import Connection, NodeClient, Problem, Unreachable, address_path
+from bridge.ends import JOURNAL
 from bridge.errors import BridgeError, NotFound
 from bridge.kafka.client.connection import KafkaConnection
 from bridge.kafka.client.errors import explained
 from bridge.kafka.client.options import kafka_connection
 from bridge.link.asking import PATH as HELD_PATH
-from bridge.link.asking import Question
+from bridge.replay.node_presence import Question
 from bridge.settings import load
-from bridge.settings.connectors import JOURNAL
 from bridge.settings.model import Settings
 from dedup.reconcile.audit.errors import ReadFailed
 from dedup.reconcile.audit.plan import Access

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from bridge.audit.access import access, node_end
+from bridge.ends import JOURNAL
 from bridge.errors import Malformed, NotFound, SourceUnavailable, TargetUnavailable
 from bridge.kafka.client.connection import KafkaConnection
 from bridge.kafka.client.metadata import Topic
@@ -23,7 +24,6 @@ from bridge.messages.stream_names import planned_stream
 from bridge.runtime.clock import SystemClock
 from bridge.settings import kafka_names
 from bridge.settings.bridges import Bridge
-from bridge.settings.connectors import JOURNAL
 from bridge.settings.model import Settings
 from dedup.reconcile.audit.plan import Place, Plan, Stream
 

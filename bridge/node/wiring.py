@@ -9,15 +9,18 @@ from pathlib import Path
 from typing import Final
 
 from bridge.assembly.bridges import Assembly
+from bridge.assembly.context import node_context
 from bridge.assembly.credentials import Credentials
-from bridge.assembly.replays import held_here, replay_desk
+from bridge.assembly.replays import replay_desk
 from bridge.assembly.summary import BridgeSummary
 from bridge.delivery_log import GatheringWriter, SegmentLimits, SegmentWriter, WriteLines
+from bridge.ends import JOURNAL
 from bridge.http.acceptor import Acceptor
 from bridge.http.limits import Limits
 from bridge.http.links import LinkService
 from bridge.journal.dead_letters import LetterDesk, Route
 from bridge.journal.journal import Journal
+from bridge.journal.node_ends import held_here
 from bridge.journal.rules.owners import EVERY_RIGHT, Caller
 from bridge.journal.target import JournalTarget
 from bridge.journal.values.options import AddressPolicy, BridgeQueue, JournalOptions
@@ -29,7 +32,6 @@ from bridge.runtime import gc_tuning, hangup, logs
 from bridge.runtime.clock import Clock, SystemClock
 from bridge.settings import SettingsFile
 from bridge.settings.bridges import Bridge
-from bridge.settings.connectors import JOURNAL
 from bridge.settings.listeners import Acceptor as AcceptorSettings
 from bridge.settings.model import Settings
 from bridge.workers.process import Launcher
@@ -162,10 +164,10 @@ class _Parts(NodeParts):
 
     def replays(self, journal: Journal) -> ReplayDesk:
         """Where replay plans are sent again."""
-        return replay_desk(self.settings, journal, self._assembly(journal))
+        return replay_desk(self.settings, self._assembly(journal))
 
     def _assembly(self, journal: Journal) -> Assembly:
-        return Assembly(self.settings, self.clock, journal, self._write_lines, self.credentials)
+        return Assembly(node_context(self.settings, self.clock, journal, self._write_lines, self.credentials))
 
     def links(self, journal: Journal) -> LinkService:
         """The receiving end of node links."""

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, ValidationInfo
 
+from bridge.ends import JOURNAL
 from bridge.settings import kafka_names, selectors
-from bridge.settings.connectors import JOURNAL
 from bridge.settings.fields import (
     Attempts,
     AutoOrFlag,

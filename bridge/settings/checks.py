@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
+from bridge.ends import JOURNAL
 from bridge.settings import kafka_checks, names
 from bridge.settings.bridges import Bridge
 from bridge.settings.clusters import ClusterConnection
-from bridge.settings.connectors import JOURNAL, Connector
+from bridge.settings.connectors import Connector
 from bridge.settings.fields import Table
 from bridge.settings.listeners import Acceptor, Operations
 from bridge.settings.model import Settings

@@ -10,9 +10,6 @@ from bridge.settings import urls
 from bridge.settings.fields import Flag, OptionalPath, OptionalToken, PemFile, Table, setting
 from bridge.settings.urls import Endpoint
 
-#: What a bridge calls this node's own journal, in `source-connector` and `static-connectors`.
-JOURNAL: Final = "journal"
-
 #: Options of aiokafka that the bridge sets itself.
 OWN_KAFKA_OPTIONS: Final = frozenset(
     {
@@ -87,6 +84,11 @@ class Connector(Table):
         "kebab-case, except those that the bridge sets itself.",
         None,
     )
+
+    @property
+    def scheme(self) -> str:
+        """Of its URL: which kind of end it leads to (`bridge.ends`)."""
+        return self.url.partition("://")[0]
 
     @property
     def is_kafka(self) -> bool:

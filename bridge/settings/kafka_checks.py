@@ -6,11 +6,12 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
+from bridge.ends import JOURNAL
 from bridge.messages.addresses import NAME_LENGTH_MAX
 from bridge.runtime.secret_values import HIDDEN
 from bridge.settings import names, urls
 from bridge.settings.bridges import Bridge
-from bridge.settings.connectors import JOURNAL, OWN_KAFKA_OPTIONS, Connector, Kafka
+from bridge.settings.connectors import OWN_KAFKA_OPTIONS, Connector, Kafka
 from bridge.settings.fields import Table, key_of
 from bridge.settings.kafka_options import KAFKA_OPTIONS, UNUSABLE_KAFKA_OPTIONS
 from bridge.settings.model import Settings

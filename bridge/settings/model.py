@@ -9,10 +9,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
+from bridge import ends
+from bridge.ends import JOURNAL
 from bridge.settings.addresses import Address, AddressSettings, AddressSettingsTable, resolve
 from bridge.settings.bridges import Bridge
 from bridge.settings.clusters import ClusterConnection
-from bridge.settings.connectors import JOURNAL, Connector
+from bridge.settings.connectors import Connector
+from bridge.settings.end_rules import EndRules
 from bridge.settings.fields import (
     CountOrNone,
     DirectoryPath,
@@ -127,6 +130,11 @@ class Settings(Table):
     def is_kafka(self, connector: str) -> bool:
         """Whether what a bridge names as an end is a Kafka cluster, not a node or this node's journal."""
         return connector != JOURNAL and self.connectors[connector].is_kafka
+
+    def end_rules(self, connector: str) -> EndRules:
+        """The kind of what a bridge names as an end: a connector, or this node's journal."""
+        found: EndRules = ends.kind(JOURNAL if connector == JOURNAL else self.connectors[connector].scheme)
+        return found
 
     def for_address(self, name: str) -> AddressSettings:
         """What holds for one address, key by key: exact over '*' over '#'."""

@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 
-from bridge.assembly.replays import held_here
 from bridge.errors import Conflict, NotFound, TargetUnavailable
+from bridge.journal.node_ends import held_here
 from bridge.journal.plan_source import JournalPlanSource
 from bridge.journal.target import JournalTarget
 from bridge.journal.values.options import AddressPolicy
 from bridge.journal.values.store import Submission, Transaction
-from bridge.link.presence import NodePresence
 from bridge.messages import positions as run_arithmetic
 from bridge.messages.batch import Batch
 from bridge.messages.block import encode_message, pack
@@ -27,6 +26,7 @@ from bridge.messages.stream_names import plan_stream
 from bridge.relay import planted_losses
 from bridge.relay.lifecycle import Command
 from bridge.relay.ports import Stream
+from bridge.replay.node_presence import NodePresence
 from bridge.replay.plans import Ends, ReplayDesk
 from bridge.replay.sending import Resent, Wanted
 from dedup.ids import Stamp
