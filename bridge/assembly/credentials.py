@@ -15,7 +15,7 @@ from bridge.http.guard import User
 from bridge.runtime import logs
 from bridge.runtime.tls import FileContext, Role, TlsFiles
 from bridge.settings import Settings, SettingsFile, SettingsInvalid
-from bridge.settings.tls_checks import ACCEPTOR_KEYS, CONNECTOR_KEYS, acceptor_files, connector_files
+from bridge.settings.tls_checks import ACCEPTOR_KEYS, acceptor_files
 
 #: How often the files are looked at, in seconds.
 LOOK_S: Final = 1.0
@@ -49,7 +49,9 @@ class Credentials:
         if settings.acceptor is not None:
             self._keep("acceptor", acceptor_files(settings.acceptor), ACCEPTOR_KEYS)
         for name, connector in settings.connectors.items():
-            self._keep(f"connectors.{name}", connector_files(connector), CONNECTOR_KEYS)
+            for table in connector.end_rules.tls(connector):
+                if table.followed:
+                    self._keep(f"connectors.{name}", table.files, table.keys)
 
     def _keep(self, table: str, files: TlsFiles | None, keys: Mapping[Role, str]) -> None:
         if files is not None:

@@ -6,7 +6,9 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, ConfigDict
 
+from bridge import ends
 from bridge.settings import urls
+from bridge.settings.end_rules import EndRules
 from bridge.settings.fields import Flag, OptionalPath, OptionalToken, PemFile, Table, setting
 from bridge.settings.urls import Endpoint
 
@@ -33,10 +35,14 @@ OWN_KAFKA_OPTIONS: Final = frozenset(
 
 
 def _url(value: str) -> str:
-    if value.startswith(urls.KAFKA_SCHEME):
-        urls.brokers(value)
-    else:
-        urls.reaching(value)
+    scheme = urls.scheme_of(value)
+    try:
+        rules: EndRules = ends.kind(scheme)
+    except ends.EndUnusable as error:
+        raise ValueError(str(error)) from None
+    if rules.is_own:
+        raise ValueError(ends.url_rule())
+    rules.check_url(value)
     return value
 
 
@@ -88,7 +94,13 @@ class Connector(Table):
     @property
     def scheme(self) -> str:
         """Of its URL: which kind of end it leads to (`bridge.ends`)."""
-        return self.url.partition("://")[0]
+        return urls.scheme_of(self.url)
+
+    @property
+    def end_rules(self) -> EndRules:
+        """The kind of end that it leads to."""
+        found: EndRules = ends.kind(self.scheme)
+        return found
 
     @property
     def is_kafka(self) -> bool:

@@ -133,8 +133,10 @@ class Settings(Table):
 
     def end_rules(self, connector: str) -> EndRules:
         """The kind of what a bridge names as an end: a connector, or this node's journal."""
-        found: EndRules = ends.kind(JOURNAL if connector == JOURNAL else self.connectors[connector].scheme)
-        return found
+        if connector != JOURNAL:
+            return self.connectors[connector].end_rules
+        own: EndRules = ends.kind(JOURNAL)
+        return own
 
     def for_address(self, name: str) -> AddressSettings:
         """What holds for one address, key by key: exact over '*' over '#'."""
