@@ -6,14 +6,14 @@ asked for an end. `bridge.ends` names it by the scheme of its URLs; nobody else 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from bridge.settings.end_rules import EndRules
 
 if TYPE_CHECKING:
-    from bridge.delivery_log import WriteLines
+    from bridge.delivery_log import SegmentWriter, WriteLines
     from bridge.relay.dead_letters import Burier
     from bridge.relay.ownership import AskDivision, Ownership
     from bridge.relay.ports import Source, Target
@@ -23,8 +23,11 @@ if TYPE_CHECKING:
     from bridge.runtime.tls import FileContext
     from bridge.settings.bridges import Bridge
     from bridge.settings.model import Settings
+    from dedup.reconcile.audit.plan import Place, Stream
 
 Side = Literal["source", "target"]
+#: An address or topic, and the number of a partition; 0 where there are none.
+Part = tuple[str, int]
 
 
 def kind_of(settings: Settings, connector: str) -> EndKind:
@@ -150,6 +153,85 @@ class NodeEnds:
 EndsOf = Callable[[str], NodeEnds]
 
 
+# ---------------------------------------------------------------- audits and commands
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What an audit compares of a source."""
+
+    #: Whether an address or topic is part of it, and its name at the target.
+    selects: Callable[[str], bool]
+    forward: Callable[[str], str]
+    #: Those that must be there: a name that is written out and missing is a mistake.
+    names: tuple[str, ...] = ()
+
+
+class AuditSource(Protocol):
+    """A source as an audit plans to read it. Each call raises BridgeError: what the source says."""
+
+    async def streams(self, selection: Selection) -> list[Stream]:
+        """Every stream that is selected, and its ends now.
+
+        Raises: NotFound: one of the selection's names is not there.
+        """
+
+    async def starts(self, parts: Iterable[Part]) -> Mapping[Part, int]:
+        """Where these begin now."""
+
+    async def confirmed(
+        self, bridge: Bridge, streams: Sequence[Stream], store: str = ""
+    ) -> Mapping[str, int]:
+        """By stream, below which position the source has it that the target covers everything.
+
+        `store`: only what the target of this store identity has confirmed, to the node that it belongs to.
+        """
+
+
+class AuditTarget(Protocol):
+    """A target as an audit plans to read it. Each call raises BridgeError: what the target says."""
+
+    #: What its places are called.
+    what: str
+    #: Whether its places are partitions, which may be the source's (`preserve-partitions`).
+    has_partitions: bool
+
+    async def confirmed(self, bridge: Bridge, streams: list[Stream], source: AuditSource) -> list[Stream]:
+        """The streams with what the bridge has confirmed, and how far replay plans were sent."""
+
+    async def places(self, names: Iterable[str]) -> list[Place]:
+        """What there is of these topics or addresses, and its ends now."""
+
+    async def starts(self, places: Sequence[Place]) -> Mapping[Part, int]:
+        """Where these begin now."""
+
+
+class RecordedLanes(Protocol):
+    """The number of lanes of a bridge, where its target records it (`core-bridge lanes`)."""
+
+    #: Where at the target, for people.
+    place: str
+
+    async def now(self) -> int | None:
+        """As recorded; None: the bridge has never run. Raises: TargetUnavailable, TargetRefused."""
+
+    async def set(self, lanes: int) -> None:
+        """Record another number. Raises: TargetUnavailable: run it again; TargetRefused."""
+
+
+class LogCopier(Protocol):
+    """Copies the delivery log somewhere else."""
+
+    def start(self) -> None:
+        """From now on."""
+
+    async def stop(self) -> None:
+        """Once more, if that is quick, and no more."""
+
+
+# ---------------------------------------------------------------- the kind
+
+
 class EndKind(EndRules):
     """One kind of end, in every process and for all settings. What a kind does not say is as here."""
 
@@ -159,7 +241,34 @@ class EndKind(EndRules):
     has_transactions = False
     #: What readers of a target must set so that they see each message once; empty: nothing.
     readers = ""
+    #: Which of the audit's readers reads it (`dedup.reconcile.audit.plan.Access.kind`); None: none does.
+    audit_reader: Literal["kafka", "node"] | None = None
 
     def in_process(self, node: NodeContext, others: EndsOf) -> NodeEnds:
         """What makes its ends in this process; `others` are what makes the ends that a connector leads to."""
         raise NotImplementedError(f"{type(self).__name__} makes no ends")
+
+    def audited(self, settings: Settings, connector: str) -> object:
+        """What `audit_reader` reads it by, in a process of Spark's. Raises: BridgeError."""
+        raise NotImplementedError(f"{type(self).__name__} is not audited: {connector}")
+
+    def audit_source(self, settings: Settings, connector: str) -> AuditSource | None:
+        """It as the source of an audit; None: it cannot be one. Raises: BridgeError."""
+        del settings, connector
+        return None
+
+    def audit_target(self, settings: Settings, connector: str) -> AuditTarget | None:
+        """It as the target of an audit; None: it cannot be one. Raises: BridgeError."""
+        del settings, connector
+        return None
+
+    def recorded_lanes(self, settings: Settings, bridge: Bridge) -> RecordedLanes | None:
+        """Where a target of this kind records the bridge's lanes; None: nowhere."""
+        del settings, bridge
+        return None
+
+    def log_copier(
+        self, settings: Settings, connector: str, topic: str, segments: SegmentWriter
+    ) -> LogCopier:
+        """Copies the delivery log's files to a topic; asked where `takes_log`."""
+        raise NotImplementedError(f"{type(self).__name__} takes no log: {connector}, {topic}")

@@ -11,7 +11,6 @@ from functools import partial
 from bridge.assembly.relay_options import relay_options
 from bridge.assembly.summary import BridgeSummary
 from bridge.end_kind import EndKind, Lane, NodeContext, NodeEnds, Side, kind_of
-from bridge.ends import JOURNAL
 from bridge.relay.dead_letters import Burier, DeadLetters
 from bridge.relay.lanes import LanedRelay
 from bridge.relay.operated import Operated
@@ -108,12 +107,11 @@ class Assembly:
     def _relay(
         self, bridge: Bridge, lane: int = 0, confirmed: Callable[[], Awaitable[None]] | None = None
     ) -> Relay:
+        sources, targets = self._at(bridge, "source"), self._at(bridge, "target")
         from_own = kind_of(self._settings, bridge.source_connector).is_own
-        letters_here = self._dead_letters(bridge, self.ends_of(JOURNAL)) if from_own else None
+        letters_here = self._dead_letters(bridge, sources) if from_own else None
         part = Lane(bridge, lane, confirmed=confirmed, counts=Counts(), dead_letters=letters_here)
-        source = self._at(bridge, "source").source(part)
-        targets = self._at(bridge, "target")
-        target = targets.target(part)
+        source, target = sources.source(part), targets.target(part)
         dead_letters = letters_here
         if not from_own:
             dead_letters = target.burier or self._dead_letters(bridge, targets)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from bridge.end_kind import EndKind, EndsOf, NodeContext, NodeEnds
+from bridge.end_kind import AuditTarget, EndKind, EndsOf, NodeContext, NodeEnds
 from bridge.ends import JOURNAL
 from bridge.settings.bridges import Bridge
 from bridge.settings.model import Settings
@@ -18,10 +18,11 @@ class JournalKind(EndKind):
     """The journal of the node that runs the bridge."""
 
     is_own = True
+    audit_reader = "node"
 
     def check_bridge(self, path: KeyPath, bridge: Bridge, settings: Settings) -> Iterator[Finding]:  # noqa: ARG002
         """A journal that the bridge reads must not get back what was read."""
-        if bridge.source_connector != JOURNAL:
+        if not bridge.reads_journal:
             return
         if JOURNAL in bridge.static_connectors:
             yield from _not_to_itself(path, bridge)
@@ -35,6 +36,18 @@ class JournalKind(EndKind):
         from bridge.journal.node_ends import JournalEnds
 
         return JournalEnds(node)
+
+    def audited(self, settings: Settings, connector: str) -> object:  # noqa: ARG002 - there is but one
+        """The node. Raises: BridgeError: it does not listen."""
+        from bridge.journal.audited import own_node
+
+        return own_node(settings)
+
+    def audit_target(self, settings: Settings, connector: str) -> AuditTarget:  # noqa: ARG002 - there is but one
+        """Its addresses. Raises: BridgeError: it does not listen."""
+        from bridge.journal.audited import JournalAuditTarget, own_node
+
+        return JournalAuditTarget(own_node(settings))
 
 
 def _not_to_itself(path: KeyPath, bridge: Bridge) -> Iterator[Finding]:

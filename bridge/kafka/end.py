@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from bridge.end_kind import EndKind, EndsOf, NodeContext, NodeEnds
+from bridge import ends
+from bridge.delivery_log import SegmentWriter
+from bridge.end_kind import (
+    AuditSource,
+    AuditTarget,
+    EndKind,
+    EndsOf,
+    LogCopier,
+    NodeContext,
+    NodeEnds,
+    RecordedLanes,
+)
 from bridge.kafka import checks
 from bridge.runtime.tls import Role, TlsFiles
 from bridge.settings import urls
@@ -42,10 +53,12 @@ class KafkaKind(EndKind):
     """A cluster; aiokafka is loaded where an end is made."""
 
     has_lanes = True
+    takes_log = True
     stands_alone = True
     has_transactions = True
     #: Who reads uncommitted also reads what was aborted and sent again.
     readers = "isolation.level=read_committed"
+    audit_reader = "kafka"
 
     def used_keys(self, connector: Connector | None) -> UsedKeys:
         """All that begin with Kafka in the reference of the settings."""
@@ -54,6 +67,8 @@ class KafkaKind(EndKind):
 
     def check_url(self, url: str) -> None:
         """Raises: ValueError: the rule that it breaks."""
+        if not url.startswith(urls.KAFKA_SCHEME):
+            raise ValueError(ends.url_rule())
         urls.brokers(url)
 
     def check_connector(self, path: KeyPath, connector: Connector) -> Iterator[Finding]:
@@ -82,6 +97,41 @@ class KafkaKind(EndKind):
         from bridge.kafka.node_ends import KafkaEnds
 
         return KafkaEnds(node, others)
+
+    def audited(self, settings: Settings, connector: str) -> object:
+        """The cluster. Raises: SecurityUnusable: a certificate or key cannot be used."""
+        from bridge.kafka.audited import KafkaEnd
+        from bridge.kafka.client.options import kafka_connection
+
+        return KafkaEnd(kafka_connection(connector, settings.connectors[connector]))
+
+    def audit_source(self, settings: Settings, connector: str) -> AuditSource:
+        """Topics of the cluster. Raises: SecurityUnusable."""
+        from bridge.kafka.audited import KafkaAuditSource
+
+        return KafkaAuditSource(connector, settings.connectors[connector])
+
+    def audit_target(self, settings: Settings, connector: str) -> AuditTarget:
+        """Topics of the cluster. Raises: SecurityUnusable."""
+        from bridge.kafka.audited import KafkaAuditTarget
+
+        return KafkaAuditTarget(connector, settings.connectors[connector])
+
+    def recorded_lanes(self, settings: Settings, bridge: Bridge) -> RecordedLanes:
+        """In the bridge's journal topic."""
+        from bridge.kafka.recorded_lanes import JournalTopicLanes
+
+        return JournalTopicLanes(settings, bridge)
+
+    def log_copier(
+        self, settings: Settings, connector: str, topic: str, segments: SegmentWriter
+    ) -> LogCopier:
+        """Copies the delivery log's files to a topic."""
+        from bridge.kafka.client.options import kafka_connection
+        from bridge.kafka.log_copy import LogCopy
+
+        connection = kafka_connection(connector, settings.connectors[connector])
+        return LogCopy(connection, topic, segments, node=settings.node.name)
 
 
 KIND: Final = KafkaKind()

@@ -17,10 +17,9 @@ from bridge.link import limits
 from bridge.link.socket import Endpoint, post
 from bridge.messages.block import Origin
 from bridge.messages.origins import by_stream, overlaps
-from bridge.replay.node_presence import Held, Question
+from bridge.replay.node_presence import PATH, Held, Question
 
-#: Where a node answers, and how large a question may be, in bytes.
-PATH: Final = f"{limits.PATH}/held"
+#: How large a question may be, in bytes.
 QUESTION_MOST: Final = 4 * limits.MIB
 #: Messages of one question: a plan sends at most 10,000 positions at a time (`bridge.replay.plans`).
 ENTRIES_MOST: Final = 16 * limits.KIB

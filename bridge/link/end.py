@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from bridge.end_kind import EndKind, EndsOf, NodeContext, NodeEnds
+from bridge.end_kind import AuditTarget, EndKind, EndsOf, NodeContext, NodeEnds
 from bridge.ends import JOURNAL
 from bridge.runtime.tls import Role, TlsFiles
 from bridge.settings import urls
 from bridge.settings.connectors import Connector
 from bridge.settings.end_rules import TlsTable, UsedKeys
+from bridge.settings.model import Settings
 
 #: Keys of a connector that name the files of TLS.
 _TLS_FILES: Final[Mapping[Role, str]] = {"authorities": "ca", "certificate": "certificate", "key": "key"}
@@ -20,6 +21,7 @@ class LinkKind(EndKind):
     """A node at the other end of a link."""
 
     no_source = f'must be "{JOURNAL}" or a kafka:// connector; bridges of a node push'
+    audit_reader = "node"
 
     def used_keys(self, connector: Connector | None) -> UsedKeys:
         """The token, and what says how TLS is done."""
@@ -42,6 +44,18 @@ class LinkKind(EndKind):
         from bridge.link.node_ends import LinkEnds
 
         return LinkEnds(node)
+
+    def audited(self, settings: Settings, connector: str) -> object:
+        """The node."""
+        from bridge.link.audited import node_at
+
+        return node_at(connector, settings.connectors[connector])
+
+    def audit_target(self, settings: Settings, connector: str) -> AuditTarget:
+        """Its addresses."""
+        from bridge.link.audited import LinkAuditTarget, node_at
+
+        return LinkAuditTarget(node_at(connector, settings.connectors[connector]))
 
 
 def _has_tls(connector: Connector | None) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +14,7 @@ from bridge.assembly.credentials import Credentials
 from bridge.assembly.replays import replay_desk
 from bridge.assembly.summary import BridgeSummary
 from bridge.delivery_log import GatheringWriter, SegmentLimits, SegmentWriter, WriteLines
-from bridge.ends import JOURNAL
+from bridge.end_kind import LogCopier, kind_of
 from bridge.http.acceptor import Acceptor
 from bridge.http.limits import Limits
 from bridge.http.links import LinkService
@@ -25,13 +25,12 @@ from bridge.journal.rules.owners import EVERY_RIGHT, Caller
 from bridge.journal.target import JournalTarget
 from bridge.journal.values.options import AddressPolicy, BridgeQueue, JournalOptions
 from bridge.link.receiving import NodeIdentity
-from bridge.node.node import Copier, Node, NodeParts
+from bridge.node.node import Node, NodeParts
 from bridge.relay.operated import Operated
 from bridge.replay.plans import ReplayDesk
 from bridge.runtime import gc_tuning, hangup, logs
 from bridge.runtime.clock import Clock, SystemClock
 from bridge.settings import SettingsFile
-from bridge.settings.bridges import Bridge
 from bridge.settings.listeners import Acceptor as AcceptorSettings
 from bridge.settings.model import Settings
 from bridge.workers.process import Launcher
@@ -81,7 +80,7 @@ def journal_options(settings: Settings) -> JournalOptions:
         bridges=[
             BridgeQueue(bridge.name, bridge.plain_addresses, bridge.selects, bridge.previous_name)
             for bridge in settings.bridges
-            if bridge.source_connector == JOURNAL
+            if kind_of(settings, bridge.source_connector).is_own
         ],
         max_message_bytes=acceptor.max_message_size_bytes,
         # The other half of the slots is for sends that are not held.
@@ -127,17 +126,13 @@ class _Parts(NodeParts):
         """The delivery log's files; None where it is off."""
         return self._segments
 
-    def log_copy(self) -> Copier | None:
+    def log_copy(self) -> LogCopier | None:
         """Copies the delivery log to a topic; None where none is wanted."""
         name = self.settings.delivery_log.kafka_connector
         if not name or self._segments is None:
             return None
-        from bridge.kafka.client.options import kafka_connection
-        from bridge.kafka.log_copy import LogCopy
-
-        connection = kafka_connection(name, self.settings.connectors[name])
         topic = self.settings.delivery_log.kafka_topic
-        return LogCopy(connection, topic, self._segments, node=self.settings.node.name)
+        return kind_of(self.settings, name).log_copier(self.settings, name, topic, self._segments)
 
     def _make_segments(self) -> SegmentWriter | None:
         log = self.settings.delivery_log
@@ -160,7 +155,7 @@ class _Parts(NodeParts):
         """The dead letters that a bridge of this node, or one to it, has buried here."""
         bridges = self.settings.bridges
         addresses = [bridge.dead_letter_address for bridge in bridges if bridge.dead_letter_address]
-        return LetterDesk(journal, [DEAD_LETTERS, *addresses], _letter_routes(bridges))
+        return LetterDesk(journal, [DEAD_LETTERS, *addresses], _letter_routes(self.settings))
 
     def replays(self, journal: Journal) -> ReplayDesk:
         """Where replay plans are sent again."""
@@ -255,13 +250,13 @@ def _supervisor(
     )
 
 
-def _letter_routes(bridges: Sequence[Bridge]) -> dict[str, Route]:
+def _letter_routes(settings: Settings) -> dict[str, Route]:
     """Where the dead letters of each bridge are sent again, also those from before it was renamed."""
     routes: dict[str, Route] = {}
-    for bridge in bridges:
-        if bridge.source_connector == JOURNAL:
+    for bridge in settings.bridges:
+        if kind_of(settings, bridge.source_connector).is_own:
             route = Route(bridge.name)
-        elif bridge.static_connectors[0] == JOURNAL:
+        elif kind_of(settings, bridge.static_connectors[0]).is_own:
             route = Route(bridge.name, bridge.target_address)
         else:
             continue

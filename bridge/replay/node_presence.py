@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from itertools import chain
+from typing import Final
 
 import msgspec
 
@@ -49,6 +50,8 @@ class Held(msgspec.Struct, frozen=True):
     ids: tuple[int, ...] = ()
 
 
+#: Where a node answers over HTTP.
+PATH: Final = "/v1/link/held"
 #: Answers what a store holds.
 Asked = Callable[[Question], Awaitable[Held]]
 #: Where a message was first stored: stream and position.

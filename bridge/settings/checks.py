@@ -172,13 +172,13 @@ def _previous_names(settings: Settings) -> Iterator[Finding]:
 def _bridge(path: KeyPath, bridge: Bridge, settings: Settings) -> Iterator[Finding]:
     yield from _link_times(path, bridge)
     source = bridge.source_connector
-    if source != JOURNAL:
+    if not settings.has_end(source):
         yield from _reference((*path, "source-connector"), source, settings)
     rules = _rules(source, settings)
     if rules is not None and rules.no_source:
         yield Finding((*path, "source-connector"), rules.no_source)
     for index, target in enumerate(bridge.static_connectors):
-        if target != JOURNAL:
+        if not settings.has_end(target):
             yield from _reference((*path, "static-connectors", index), target, settings)
         rules = _rules(target, settings)
         if rules is not None and rules.no_target:
@@ -212,8 +212,7 @@ def _idle_keys(path: KeyPath, bridge: Bridge, settings: Settings) -> Iterator[Fi
 
 def _rules(connector: str, settings: Settings) -> EndRules | None:
     """Of the kind of end that a bridge names; None where there is no such connector."""
-    is_there = connector == JOURNAL or connector in settings.connectors
-    return settings.end_rules(connector) if is_there else None
+    return settings.end_rules(connector) if settings.has_end(connector) else None
 
 
 def _kinds(bridge: Bridge, settings: Settings) -> Iterable[EndRules]:

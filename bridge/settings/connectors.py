@@ -103,11 +103,6 @@ class Connector(Table):
         return found
 
     @property
-    def is_kafka(self) -> bool:
-        """Whether it leads to a Kafka cluster."""
-        return self.url.startswith(urls.KAFKA_SCHEME)
-
-    @property
     def endpoint(self) -> Endpoint:
         """Scheme, host and port of a ws:// or wss:// URL."""
         return urls.reaching(self.url)

@@ -127,9 +127,9 @@ class Settings(Table):
         """Where delivery logs are written."""
         return self.delivery_log.directory or self.node.data_directory / "delivery-log"
 
-    def is_kafka(self, connector: str) -> bool:
-        """Whether what a bridge names as an end is a Kafka cluster, not a node or this node's journal."""
-        return connector != JOURNAL and self.connectors[connector].is_kafka
+    def has_end(self, name: str) -> bool:
+        """Whether a bridge can name it as an end: a connector, or this node's journal."""
+        return name == JOURNAL or name in self.connectors
 
     def end_rules(self, connector: str) -> EndRules:
         """The kind of what a bridge names as an end: a connector, or this node's journal."""

@@ -17,9 +17,9 @@ import confluent_kafka
 import pytest
 from pyspark.sql import SparkSession
 
-from bridge.audit.access import KafkaEnd
 from bridge.audit.planning import Pair, Planner, of_bridge, of_names
 from bridge.cli import main
+from bridge.kafka.audited import KafkaEnd
 from bridge.kafka.client.connection import KafkaConnection
 from bridge.kafka.source.progress import Progress
 from bridge.node.offline import find_bridge, read_settings
@@ -396,7 +396,7 @@ def test_poison_that_is_covered_is_refused_with_its_dead_letter_and_lost_without
     produce_plain(clusters.a, topic, 1)
     poison(clusters.a, topic)  # at 4
     produce_plain(clusters.a, topic, 2)
-    made = planner(settings, lambda read_there: of_bridge(find_bridge(read_there, bridge)))
+    made = planner(settings, lambda read_there: of_bridge(read_there, find_bridge(read_there, bridge)))
     planned = asyncio.run(made.plan())
     identity = next(one.identity for one in planned.streams if one.partition == 0)
     told = {"bridge": bridge.encode(), "stream": identity.encode(), "position": b"2"}
