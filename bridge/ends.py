@@ -77,9 +77,7 @@ def kind(scheme: str) -> Any:
     """
     found = _loaded.get(scheme)
     if found is None:
-        registered = _registered.get(scheme)
-        point = _entry_point(scheme) if registered is None else _as_entry_point(scheme, registered)
-        found = _loaded[scheme] = _load(point)
+        found = _loaded[scheme] = _load(_point(scheme))
     return found
 
 
@@ -95,11 +93,11 @@ def _installed() -> Sequence[EntryPoint]:
     return sorted(entry_points(group=GROUP), key=lambda point: point.name)
 
 
-def _as_entry_point(scheme: str, registered: _Registered) -> EntryPoint:
-    return EntryPoint(scheme, registered.place, GROUP)
-
-
-def _entry_point(scheme: str) -> EntryPoint:
+def _point(scheme: str) -> EntryPoint:
+    """Where the kind of a scheme is. Raises: EndUnusable: nowhere, or in two packages."""
+    registered = _registered.get(scheme)
+    if registered is not None:
+        return EntryPoint(scheme, registered.place, GROUP)
     found = {point.value: point for point in _installed() if point.name == scheme}
     if not found:
         raise EndUnusable(url_rule(), key="url", found=scheme)

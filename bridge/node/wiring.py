@@ -49,12 +49,14 @@ def run_node(path: Path) -> int:
     file = SettingsFile(path, os.environ)
     settings = file.settings()
     logs.configure(settings.node.log_level, settings.node.log_format, settings.node.name)
-    node = Node(
-        _Parts(settings, path, Credentials(settings, file)),
-        shutdown_timeout_ms=settings.node.shutdown_timeout_ms,
-    )
+    node = made_node(settings, path, Credentials(settings, file))
     gc_tuning.tune()
     return node.run()
+
+
+def made_node(settings: Settings, path: Path, credentials: Credentials) -> Node:
+    """The node that the settings of the file at `path` describe, not started."""
+    return Node(_Parts(settings, path, credentials), shutdown_timeout_ms=settings.node.shutdown_timeout_ms)
 
 
 def journal_options(settings: Settings) -> JournalOptions:

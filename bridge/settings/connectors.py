@@ -37,9 +37,11 @@ OWN_KAFKA_OPTIONS: Final = frozenset(
 def _url(value: str) -> str:
     scheme = urls.scheme_of(value)
     try:
-        rules: EndRules = ends.kind(scheme)
+        rules = ends.kind(scheme)
     except ends.EndUnusable as error:
         raise ValueError(str(error)) from None
+    if not isinstance(rules, EndRules):
+        raise ValueError(f"the end for {scheme}:// is no EndKind, but a {type(rules).__name__}")
     if rules.is_own:
         raise ValueError(ends.url_rule())
     rules.check_url(value)
