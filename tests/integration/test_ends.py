@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import tomllib
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -18,10 +20,13 @@ from bridge.node.node import Node
 from bridge.node.operations import Control
 from bridge.node.wiring import made_node
 from bridge.replay.sending import Wanted
-from bridge.settings import load
+from bridge.settings import SettingsInvalid, load
 from tests.fakes.ends import FakeJournal, FakeStore
 from tests.fakes.memory_end import JOURNALS, LAG, STORES
 from tests.integration.test_relay import until
+from tests.lossy import install
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "ends.md"
 
 SETTINGS = """
 [node]
@@ -44,6 +49,21 @@ name = "in"
 source-connector = "there"
 queue-name = "invoices"
 static-connectors = ["journal"]
+"""
+
+
+KEEPING = """
+[node]
+name = "edge"
+data-directory = "data"
+
+[connectors.there]
+url = "keeping://anything"
+
+[[bridges]]
+name = "out"
+queue-name = "orders"
+static-connectors = ["there"]
 """
 
 
@@ -180,3 +200,39 @@ def test_commands_that_need_more_than_it_can_say_so(
     monkeypatch.chdir(file.parent)
     assert main([*arguments, "--settings", str(file)]) in (1, 2)
     assert told in capsys.readouterr().err
+
+
+async def test_the_example_of_the_documentation_is_an_end_of_an_installed_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocks = dict(re.findall(r"^```(toml|python)\n(.*?)^```", DOCUMENT.read_text(), re.DOTALL | re.MULTILINE))
+    package = tomllib.loads(blocks["toml"])["project"]
+    ((scheme, value),) = package["entry-points"][ends.GROUP].items()
+    site = install(
+        tmp_path / "site",
+        package["name"].replace("-", "_"),
+        f"Metadata-Version: 2.1\nName: {package['name']}\nVersion: {package['version']}\n",
+        f"[{ends.GROUP}]\n{scheme} = {value}\n",
+    )
+    (site / f"{value.partition(':')[0]}.py").write_text(blocks["python"])
+    monkeypatch.syspath_prepend(str(site))
+    file = tmp_path / "keeping.toml"
+    file.write_text(KEEPING)
+    try:
+        settings = load(file, {})
+        node = made_node(settings, file, Credentials(settings))
+        await node.start()
+        assert node.journal is not None
+        await node.journal.commit(Transaction([Submission("orders", Message(b"m%d" % n)) for n in range(5)]))
+
+        async def settled() -> bool:
+            (bridge,) = (await Control(node).status())["bridges"]
+            return (bridge["acknowledged"], bridge["store"]) == (5, "keeping:1")
+
+        await until(settled)
+        await node.stop()
+        file.write_text(KEEPING + 'source-connector = "there"\n')
+        with pytest.raises(SettingsInvalid, match="must be a connector to read from; keeping:// keeps"):
+            load(file, {})
+    finally:
+        ends.forget(scheme)
