@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from bridge.kafka.client.known_options import KAFKA_OPTIONS, UNUSABLE_KAFKA_OPTIONS
+from bridge.kafka.client.known_options import KAFKA_OPTIONS, OWN_KAFKA_OPTIONS, UNUSABLE_KAFKA_OPTIONS
 from bridge.messages.addresses import NAME_LENGTH_MAX
 from bridge.runtime.secret_values import HIDDEN
 from bridge.settings import names, urls
 from bridge.settings.bridges import Bridge
-from bridge.settings.connectors import OWN_KAFKA_OPTIONS, Connector, Kafka
+from bridge.settings.connectors import Connector, Kafka
 from bridge.settings.fields import key_of
 from bridge.settings.idle_keys import idle, missing
 from bridge.settings.model import Settings
@@ -21,8 +21,6 @@ from bridge.settings.selectors import ADDRESS_PLACE
 _TLS: Final = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_password", "ssl_check_hostname")
 _PASSWORD: Final = ("sasl_plain_username", "sasl_plain_password")
 _TOKEN: Final = ("sasl_oauth_token_file",)
-#: Of the URLs of clusters.
-SCHEME: Final = "kafka"
 
 
 # ---------------------------------------------------------------- connectors
@@ -203,4 +201,4 @@ def _target(bridge: Bridge, settings: Settings) -> Connector | None:
 def _kafka(name: str, settings: Settings) -> Connector | None:
     """The connector, if it is there and leads to a Kafka cluster."""
     connector = settings.connectors.get(name)
-    return connector if connector is not None and connector.scheme == SCHEME else None
+    return connector if connector is not None and connector.url.startswith(urls.KAFKA_SCHEME) else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, ConfigDict
 
@@ -11,27 +11,6 @@ from bridge.settings import urls
 from bridge.settings.end_rules import EndRules
 from bridge.settings.fields import Flag, OptionalPath, OptionalToken, PemFile, Table, setting
 from bridge.settings.urls import Endpoint
-
-#: Options of aiokafka that the bridge sets itself.
-OWN_KAFKA_OPTIONS: Final = frozenset(
-    {
-        "bootstrap-servers",
-        "ssl-context",
-        "sasl-oauth-token-provider",
-        "group-id",
-        "isolation-level",
-        "enable-auto-commit",
-        "auto-offset-reset",
-        "transactional-id",
-        "enable-idempotence",
-        "acks",
-        "partitioner",
-        "key-serializer",
-        "value-serializer",
-        "key-deserializer",
-        "value-deserializer",
-    }
-)
 
 
 def _url(value: str) -> str:
