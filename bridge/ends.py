@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
+from operator import attrgetter
 from typing import Any, Final
 
 from bridge.errors import BridgeError
@@ -77,49 +77,51 @@ def kind(scheme: str) -> Any:
     """
     found = _loaded.get(scheme)
     if found is None:
-        found = _loaded[scheme] = _load(_point(scheme))
+        found = _loaded[scheme] = _load(scheme, _place(scheme))
     return found
 
 
 def url_rule() -> str:
     """What the URL of a connector must be, as a rule of the settings. Loads no module of an end."""
     forms = [one.form for one in _registered.values() if one.form]
-    forms += [f"{point.name}://..." for point in _installed() if point.name not in _registered]
+    forms += [f"{scheme}://..." for scheme, _ in _installed() if scheme not in _registered]
     return f"must be {', '.join(forms[:-1])} or {forms[-1]}"
 
 
-def _installed() -> Sequence[EntryPoint]:
-    """Ends of installed packages, by name; looked up where a scheme is none of ours: that takes some ms."""
-    return sorted(entry_points(group=GROUP), key=lambda point: point.name)
+def _installed() -> Sequence[tuple[str, str]]:
+    """Scheme and place of the ends of installed packages, sorted.
+
+    Looked up where a scheme is none of ours: it takes some ms, and the library that reads packages' metadata
+    some MB.
+    """
+    from importlib.metadata import entry_points
+
+    return sorted({(point.name, point.value) for point in entry_points(group=GROUP)})
 
 
-def _point(scheme: str) -> EntryPoint:
+def _place(scheme: str) -> str:
     """Where the kind of a scheme is. Raises: EndUnusable: nowhere, or in two packages."""
     registered = _registered.get(scheme)
     if registered is not None:
-        return EntryPoint(scheme, registered.place, GROUP)
-    found = {point.value: point for point in _installed() if point.name == scheme}
+        return registered.place
+    found = [place for name, place in _installed() if name == scheme]
     if not found:
         raise EndUnusable(url_rule(), key="url", found=scheme)
     if len(found) > 1:
         raise EndUnusable(
             f"must be the scheme of one end; installed packages have {len(found)} for {scheme}://:"
-            f" {', '.join(sorted(found))}",
+            f" {', '.join(found)}",
             key="url",
             found=scheme,
         )
-    return next(iter(found.values()))
+    return found[0]
 
 
-def _load(point: EntryPoint) -> Any:
+def _load(scheme: str, place: str) -> Any:
+    module, _, attribute = place.partition(":")
     try:
-        found: Any = importlib.import_module(point.module)
-        for name in filter(None, point.attr.split(".")):
-            found = getattr(found, name)
+        return attrgetter(attribute)(importlib.import_module(module))
     except (ImportError, AttributeError) as error:
         raise EndUnusable(
-            f"the end for {point.name}:// cannot be loaded from {point.value}: {error}",
-            key="url",
-            found=point.name,
+            f"the end for {scheme}:// cannot be loaded from {place}: {error}", key="url", found=scheme
         ) from error
-    return found

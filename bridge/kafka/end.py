@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from bridge import ends
-from bridge.delivery_log import SegmentWriter
 from bridge.end_kind import (
     AuditSource,
     AuditTarget,
@@ -26,6 +25,9 @@ from bridge.settings.end_rules import TlsTable, UsedKeys
 from bridge.settings.model import Settings
 from bridge.settings.paths import KeyPath
 from bridge.settings.problems import Finding
+
+if TYPE_CHECKING:
+    from bridge.delivery_log import SegmentWriter
 
 _USED: Final = UsedKeys(
     connector=frozenset(("identity", "kafka")),

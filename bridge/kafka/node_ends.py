@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from bridge.delivery_log.line_writer import LineWriter
 from bridge.end_kind import EndsOf, Lane, NodeContext, NodeEnds, Side, SourceEnd, TargetEnd, kind_of
@@ -23,7 +24,6 @@ from bridge.kafka.journal_topic.origin import cluster_origin
 from bridge.kafka.lanes.groups import JournalTopicOwnership, SourceOwnership
 from bridge.kafka.lanes.lane_holders import LaneHolders
 from bridge.kafka.parts import KafkaParts
-from bridge.kafka.plan_ends import KafkaPlanEnds
 from bridge.kafka.records import identity
 from bridge.kafka.source.first_start import RECORDING_LANE
 from bridge.kafka.source.sent_log import SentLog
@@ -36,6 +36,9 @@ from bridge.runtime import logs
 from bridge.settings.bridges import Bridge
 from bridge.settings.listeners import Acceptor as AcceptorSettings
 
+if TYPE_CHECKING:
+    from bridge.kafka.plan_ends import KafkaPlanEnds
+
 
 class KafkaEnds(NodeEnds):
     """Makes sources and targets at clusters."""
@@ -43,7 +46,8 @@ class KafkaEnds(NodeEnds):
     def __init__(self, node: NodeContext, others: EndsOf) -> None:
         self._node = node
         self._parts = KafkaParts(node, others)
-        self._plans = KafkaPlanEnds(self._parts)
+        #: Made when a replay plan is sent; workers send none.
+        self._made_plans: KafkaPlanEnds | None = None
         self._duplicates: dict[str, logs.Tally] = {}
 
     # -- who relays what ---------------------------------------------------------------------------------
@@ -162,6 +166,14 @@ class KafkaEnds(NodeEnds):
         return tally
 
     # -- replay plans ------------------------------------------------------------------------------------
+
+    @property
+    def _plans(self) -> KafkaPlanEnds:
+        if self._made_plans is None:
+            from bridge.kafka.plan_ends import KafkaPlanEnds
+
+            self._made_plans = KafkaPlanEnds(self._parts)
+        return self._made_plans
 
     def plan_source(self, bridge: Bridge) -> PlanSource:
         """Records of the bridge's topics, by offset."""
