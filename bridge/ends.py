@@ -121,7 +121,8 @@ def _load(scheme: str, place: str) -> Any:
     module, _, attribute = place.partition(":")
     try:
         return attrgetter(attribute)(importlib.import_module(module))
-    except (ImportError, AttributeError) as error:
+    except Exception as error:  # whatever the module of another package raises
+        why = f"{type(error).__name__}: {error}"
         raise EndUnusable(
-            f"the end for {scheme}:// cannot be loaded from {place}: {error}", key="url", found=scheme
+            f"the end for {scheme}:// cannot be loaded from {place}: {why}", key="url", found=scheme
         ) from error

@@ -77,8 +77,11 @@ def test_a_package_cannot_take_the_place_of_an_end_of_the_product(site: Path) ->
 @pytest.mark.parametrize(
     ("value", "why"),
     [
-        ("no_such_package.end:END", "No module named 'no_such_package'"),
-        ("tests.fakes.memory_end:END", "module 'tests.fakes.memory_end' has no attribute 'END'"),
+        ("no_such_package.end:END", "ModuleNotFoundError: No module named 'no_such_package'"),
+        (
+            "tests.fakes.memory_end:END",
+            "AttributeError: module 'tests.fakes.memory_end' has no attribute 'END'",
+        ),
     ],
 )
 def test_an_end_that_cannot_be_loaded_is_a_problem_of_the_url(
@@ -89,6 +92,12 @@ def test_an_end_that_cannot_be_loaded_is_a_problem_of_the_url(
     assert told == (
         f'connectors.there.url: the end for odd:// cannot be loaded from {value}: {why}; found "odd://x"'
     )
+
+
+def test_a_module_that_fails_when_it_is_loaded_is_a_problem_of_the_url(site: Path, tmp_path: Path) -> None:
+    (site / "failing_end.py").write_text('raise ValueError("not here")')
+    package(site, "one", "failing_end:KIND")
+    assert "cannot be loaded from failing_end:KIND: ValueError: not here" in problem(tmp_path, "odd://x")
 
 
 def test_what_is_no_kind_of_end_is_a_problem_of_the_url(site: Path, tmp_path: Path) -> None:
