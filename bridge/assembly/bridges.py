@@ -1,61 +1,46 @@
 """The bridges of a node, each made of its ends as the settings say.
 
-Kafka's ends, and aiokafka with them, are loaded only where a bridge has one.
+Of what kind an end is, only the registry knows; what a kind needs is loaded where a bridge has such an end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
-from bridge.assembly.credentials import Credentials
 from bridge.assembly.relay_options import relay_options
 from bridge.assembly.summary import BridgeSummary
-from bridge.delivery_log import WriteLines
-from bridge.journal.journal import Journal
-from bridge.journal.source import JournalSource
-from bridge.journal.target import JournalTarget
-from bridge.link.frames import Hello
-from bridge.link.limits import VERSION
-from bridge.link.node_target import NodeTarget
-from bridge.link.socket import Endpoint
+from bridge.end_kind import EndKind, Lane, NodeContext, NodeEnds, Side, kind_of
 from bridge.relay.dead_letters import Burier, DeadLetters
+from bridge.relay.lanes import LanedRelay
 from bridge.relay.operated import Operated
+from bridge.relay.ownership import AllLanes, AskDivision, Ownership
 from bridge.relay.ports import Source, Target
+from bridge.relay.pump import Counts
 from bridge.relay.relay import Relay
-from bridge.runtime.clock import Clock
 from bridge.settings.bridges import Bridge
-from bridge.settings.connectors import JOURNAL
-from bridge.settings.model import Settings
 
-if TYPE_CHECKING:
-    from bridge.assembly.kafka import KafkaAssembly
-    from bridge.assembly.kafka_replays import KafkaReplays
-
-#: A Kafka target writes in transactions: who reads uncommitted also reads what was aborted and sent again.
-READERS: Final = "isolation.level=read_committed"
+_TARGET_FIRST: tuple[Side, Side] = ("target", "source")
 
 
 class Assembly:
-    """Makes bridges for one node."""
+    """Makes bridges for one process."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        clock: Clock,
-        journal: Journal,
-        write_lines: WriteLines | None = None,
-        credentials: Credentials | None = None,
-    ) -> None:
-        """`write_lines`: into the delivery log's files, what no outbox keeps: lines of Kafka's ends.
+    def __init__(self, node: NodeContext) -> None:
+        self._node = node
+        self._settings = node.settings
+        #: By kind: one for all bridges of the process.
+        self._ends: dict[EndKind, NodeEnds] = {}
 
-        `credentials`: of the connectors, as they are at each attempt to connect.
-        """
-        self._write_lines = write_lines
-        self._credentials = credentials or Credentials(settings)
-        self._settings = settings
-        self._clock = clock
-        self._journal = journal
+    def ends_of(self, connector: str) -> NodeEnds:
+        """What makes the ends that a connector, or ``journal``, leads to."""
+        kind = kind_of(self._settings, connector)
+        if kind not in self._ends:
+            self._ends[kind] = kind.in_process(self._node, self.ends_of)
+        return self._ends[kind]
+
+    def _at(self, bridge: Bridge, side: Side) -> NodeEnds:
+        return self.ends_of(bridge.static_connectors[0] if side == "target" else bridge.source_connector)
 
     def summary(self, bridge: Bridge) -> BridgeSummary:
         """What is known of it besides its life."""
@@ -67,130 +52,89 @@ class Assembly:
             guarantee=bridge.guarantee,
             check_producer_ids=bridge.checks_producer_ids,
             id_cache_size=min(sizes, default=settings.duplicate_detection.id_cache_size),
-            readers=READERS if self._settings.is_kafka(bridge.static_connectors[0]) else "",
-            division=self.kafka().division(bridge) if self._has_kafka(bridge) else None,
-            from_journal=bridge.source_connector == JOURNAL,
+            readers=kind_of(settings, bridge.static_connectors[0]).readers,
+            division=self._division(bridge),
+            from_journal=kind_of(settings, bridge.source_connector).is_own,
         )
 
     def operated(self, bridge: Bridge) -> Operated:
         """The bridge, stopped."""
-        if self._has_kafka(bridge):
-            return self.kafka().operated(bridge)
-        target = self.target(bridge)
-        return Relay(
+        if not kind_of(self._settings, bridge.source_connector).has_lanes:
+            return self._relay(bridge)
+        ownership = self._ownership(bridge)
+        return LanedRelay(
             relay_options(bridge),
-            self.source(bridge),
-            target,
-            clock=self._clock,
-            dead_letters=self.dead_letters(bridge),
+            ownership,
+            lambda lane: self._relay(bridge, lane, partial(ownership.confirmed, lane)),
         )
 
     def ends(self, bridge: Bridge) -> Sequence[tuple[Source, Target]]:
         """Source and target of each of its lanes, not open."""
-        if self._has_kafka(bridge):
-            from bridge.assembly.kafka import KafkaAssembly
+        has_lanes = kind_of(self._settings, bridge.source_connector).has_lanes
+        lanes = [Lane(bridge, lane) for lane in range(bridge.concurrency if has_lanes else 1)]
+        sources, targets = self._at(bridge, "source"), self._at(bridge, "target")
+        return [(sources.source(lane).source, targets.target(lane).target) for lane in lanes]
 
-            return KafkaAssembly(self._settings, self._clock, self, self._journal).ends(bridge)
-        return [(self.source(bridge), self.target(bridge))]
+    # -- who relays what ---------------------------------------------------------------------------------
 
-    def _has_kafka(self, bridge: Bridge) -> bool:
-        return any(map(self._settings.is_kafka, (bridge.source_connector, bridge.static_connectors[0])))
+    def _shares_lanes(self, bridge: Bridge) -> bool:
+        """Whether other processes may relay lanes of it: not those into a target that only we have."""
+        source, target = (
+            kind_of(self._settings, name) for name in (bridge.source_connector, bridge.static_connectors[0])
+        )
+        return source.has_lanes and not target.is_own
 
-    def kafka(self) -> KafkaAssembly:
-        """What makes the ends that are Kafka's."""
-        from bridge.assembly.kafka import KafkaAssembly
+    def _ownership(self, bridge: Bridge) -> Ownership:
+        """The target divides the lanes where it can; else the source; else they are all ours."""
+        if self._shares_lanes(bridge):
+            for side in _TARGET_FIRST:
+                found = self._at(bridge, side).ownership(bridge, side)
+                if found is not None:
+                    return found
+        return AllLanes(bridge.concurrency)
 
-        return KafkaAssembly(self._settings, self._clock, self, self._journal, self._write_lines)
+    def _division(self, bridge: Bridge) -> AskDivision | None:
+        """Asks who has which lane of the bridge; None where it shares lanes with no other process."""
+        if self._shares_lanes(bridge):
+            for side in _TARGET_FIRST:
+                found = self._at(bridge, side).division(bridge, side)
+                if found is not None:
+                    return found
+        return None
 
-    def kafka_replays(self) -> KafkaReplays:
-        """What makes Kafka's ends for replay plans."""
-        from bridge.assembly.kafka_replays import KafkaReplays
+    # -- relays ------------------------------------------------------------------------------------------
 
-        return KafkaReplays(self._settings, self._clock, self.kafka(), self._write_lines)
-
-    # -- ends that are not Kafka's ---------------------------------------------------------------------------
-
-    def source(self, bridge: Bridge) -> Source:
-        """This node's journal as the bridge's source."""
-        return JournalSource(
-            self._journal,
-            bridge.name,
-            selects=bridge.selects,
-            forward=bridge.target_address,
-            stamp=bridge.use_duplicate_detection,
-            batch_bytes=bridge.producer_window_size_bytes,
-            large_bytes=bridge.min_large_message_size_bytes,
-            target_name=bridge.static_connectors[0],
-            gap_policy=bridge.gap_policy,
-            max_hops=bridge.max_hops,
+    def _relay(
+        self, bridge: Bridge, lane: int = 0, confirmed: Callable[[], Awaitable[None]] | None = None
+    ) -> Relay:
+        sources, targets = self._at(bridge, "source"), self._at(bridge, "target")
+        from_own = kind_of(self._settings, bridge.source_connector).is_own
+        letters_here = self._dead_letters(bridge, sources) if from_own else None
+        part = Lane(bridge, lane, confirmed=confirmed, counts=Counts(), dead_letters=letters_here)
+        source, target = sources.source(part), targets.target(part)
+        dead_letters = letters_here
+        if not from_own:
+            dead_letters = target.burier or self._dead_letters(bridge, targets)
+        return Relay(
+            relay_options(bridge),
+            source.source,
+            target.target,
+            clock=self._node.clock,
+            dead_letters=dead_letters,
+            lag=source.lag,
+            parked=source.parked,
+            waits=source.waits,
+            counts=part.counts,
         )
 
-    def target(self, bridge: Bridge, within: str = "") -> Target:
-        """This node's journal, or another node, as the target of the bridge.
-
-        `within` is what its name is followed by where it delivers something of its own: its dead letters.
-        """
-        connector = bridge.static_connectors[0]
-        if connector == JOURNAL:
-            return self._journal_target(bridge, within, check_producer_ids=bridge.checks_producer_ids)
-        return self._node_target(bridge, within)
-
-    def _journal_target(self, bridge: Bridge, within: str, *, check_producer_ids: bool) -> JournalTarget:
-        return JournalTarget(
-            self._journal,
-            bridge.name + within,
-            check_producer_ids=check_producer_ids,
-            previous=_previous(bridge, within),
-        )
-
-    def dead_letters(self, bridge: Bridge) -> Burier | None:
-        """Where refused messages go: into this node's journal."""
+    def _dead_letters(self, bridge: Bridge, where: NodeEnds) -> Burier | None:
+        """Where refused messages go: to this node's journal where it is the source, else to the target."""
         if not bridge.dead_letter_address:
             return None
-        return DeadLetters(
-            bridge.name,
-            bridge.dead_letter_address,
-            lambda name: self._journal_target(bridge, _within(bridge, name), check_producer_ids=False),
-        )
-
-    def dead_letters_at_target(self, bridge: Bridge) -> Burier | None:
-        """The same, for a source that is not a node: to where the bridge delivers."""
-        if not bridge.dead_letter_address:
-            return None
+        # Letters are told apart by their own stream; the IDs that messages brought are not asked about.
         unchecked = bridge.model_copy(update={"check_producer_ids": False})
         return DeadLetters(
             bridge.name,
             bridge.dead_letter_address,
-            lambda name: self.target(unchecked, _within(bridge, name)),
+            lambda name: where.target(Lane(unchecked, within=name.removeprefix(bridge.name))).target,
         )
-
-    def _node_target(self, bridge: Bridge, within: str) -> NodeTarget:
-        journal = self._journal
-        hello = Hello(
-            version=VERSION,
-            node_id=journal.identity.node_id,
-            node_name=self._settings.node.name,
-            store=journal.store,
-            bridge=bridge.name + within,
-            previous=_previous(bridge, within),
-            check_producer_ids=bridge.checks_producer_ids,
-            use_duplicate_detection=bridge.use_duplicate_detection,
-            producer_window=bridge.producer_window_size_bytes,
-            check_period_ms=bridge.check_period_ms,
-            connection_ttl_ms=bridge.connection_ttl_ms,
-        )
-        endpoint = self.endpoint(bridge.static_connectors[0])
-        return NodeTarget(endpoint, hello, call_timeout_ms=bridge.call_timeout_ms, clock=self._clock)
-
-    def endpoint(self, name: str) -> Endpoint:
-        """How to reach the node that the connector of this name leads to."""
-        return self._credentials.endpoint(name)
-
-
-def _within(bridge: Bridge, name: str) -> str:
-    return name.removeprefix(bridge.name)
-
-
-def _previous(bridge: Bridge, within: str) -> str:
-    """What the bridge's target was told to call it before (`previous-name`); empty: nothing."""
-    return bridge.previous_name + within if bridge.previous_name else ""

@@ -9,15 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
 from bridge.http.guard import User
-from bridge.link.socket import Endpoint
 from bridge.runtime import logs
 from bridge.runtime.tls import FileContext, Role, TlsFiles
 from bridge.settings import Settings, SettingsFile, SettingsInvalid
-from bridge.settings.tls_checks import ACCEPTOR_KEYS, CONNECTOR_KEYS, acceptor_files, connector_files
+from bridge.settings.tls_checks import ACCEPTOR_KEYS, acceptor_files
 
 #: How often the files are looked at, in seconds.
 LOOK_S: Final = 1.0
@@ -51,7 +49,9 @@ class Credentials:
         if settings.acceptor is not None:
             self._keep("acceptor", acceptor_files(settings.acceptor), ACCEPTOR_KEYS)
         for name, connector in settings.connectors.items():
-            self._keep(f"connectors.{name}", connector_files(connector), CONNECTOR_KEYS)
+            for table in connector.end_rules.tls(connector):
+                if table.followed:
+                    self._keep(f"connectors.{name}", table.files, table.keys)
 
     def _keep(self, table: str, files: TlsFiles | None, keys: Mapping[Role, str]) -> None:
         if files is not None:
@@ -62,18 +62,12 @@ class Credentials:
         found = self._contexts.get(table)
         return None if found is None else found[0]
 
-    def endpoint(self, name: str) -> Endpoint:
-        """How to reach the node that the connector of this name leads to."""
-        connector = self._settings.connectors[name]
-        return Endpoint(
-            connector.url,
-            partial(self._token, name),
-            self.context(f"connectors.{name}"),
-            connector.server_name or None,
-            name,
-        )
+    def connector_context(self, name: str) -> FileContext | None:
+        """Of the connector of this name; None where it has no TLS, or makes its own of it."""
+        return self.context(f"connectors.{name}")
 
-    def _token(self, connector: str) -> str:
+    def token(self, connector: str) -> str:
+        """What the connector of this name shows."""
         return self._settings.connectors[connector].token
 
     @property

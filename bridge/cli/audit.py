@@ -124,7 +124,7 @@ def _planner(arguments: argparse.Namespace) -> Planner:
     path = settings_path(arguments)
     settings: Settings = read_settings(path)
     if arguments.bridge:
-        pair = of_bridge(find_bridge(settings, arguments.bridge))
+        pair = of_bridge(settings, find_bridge(settings, arguments.bridge))
     else:
         pair = of_names(settings, tuple(arguments.source), tuple(arguments.target))
     return Planner(settings, path, pair)

@@ -45,29 +45,28 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 async def _set(arguments: argparse.Namespace, decision: Decision) -> None:
-    from bridge.errors import Conflict  # late, all of it: none is for --help
-    from bridge.kafka.client.options import kafka_connection
-    from bridge.kafka.journal_topic.generations import present, set_lanes
+    from bridge.end_kind import kind_of  # late, all of it: none is for --help
+    from bridge.errors import Conflict
     from bridge.node.offline import find_bridge, read_settings
-    from bridge.settings.kafka_names import journal_topic
 
     settings = read_settings(settings_path(arguments))
     bridge = find_bridge(settings, arguments.bridge)
-    source, target = bridge.source_connector, bridge.static_connectors[0]
-    if not (settings.is_kafka(source) and settings.is_kafka(target)):
+    target, lanes = bridge.static_connectors[0], arguments.lanes
+    recorded = None
+    if kind_of(settings, bridge.source_connector).has_lanes:
+        recorded = kind_of(settings, target).recorded_lanes(settings, bridge)
+    if recorded is None:
         raise Conflict(
             f"{bridge.name} is not from Kafka to Kafka: nothing records its lanes, so just set concurrency",
             key="bridge",
             found=bridge.name,
         )
-    connection = kafka_connection(target, settings.connectors[target])
-    topic, lanes = bridge.journal_topic or journal_topic(bridge.name), arguments.lanes
-    now = await present(connection, topic)
-    found = "not recorded yet" if now is None else str(now.lanes)
-    lines = [f"{bridge.name}: lanes {found} -> {lanes}, in {topic} on {target}"]
+    now = await recorded.now()
+    found = "not recorded yet" if now is None else str(now)
+    lines = [f"{bridge.name}: lanes {found} -> {lanes}, in {recorded.place} on {target}"]
     if bridge.concurrency != lanes:
         lines.append(
             f"then set concurrency = {lanes} in the settings of every worker (now {bridge.concurrency})"
         )
     if decision.approve(lines):
-        await set_lanes(connection, bridge=bridge.name, topic=topic, lanes=lanes)
+        await recorded.set(lanes)

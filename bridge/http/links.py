@@ -14,16 +14,17 @@ from bridge.http.answers import Answer, answer
 from bridge.http.bodies import read_value, wants_msgpack
 from bridge.http.codec import Decoder
 from bridge.http.guard import Principal
-from bridge.link.asking import QUESTION_MOST, Held, Question
+from bridge.link.asking import QUESTION_MOST, BoundedQuestion
 from bridge.link.frames import Hello
 from bridge.link.machine import Ending
 from bridge.link.receiving import NodeIdentity
 from bridge.link.room import LinkRoom
 from bridge.link.socket import serve_link
 from bridge.relay.ports import Target
+from bridge.replay.node_presence import Held, Question
 from bridge.runtime.clock import Clock
 
-_QUESTION: Final = Decoder(Question)
+_QUESTION: Final = Decoder(BoundedQuestion)
 _log: Final = structlog.get_logger(__name__)
 
 

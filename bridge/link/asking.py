@@ -17,9 +17,9 @@ from bridge.link import limits
 from bridge.link.socket import Endpoint, post
 from bridge.messages.block import Origin
 from bridge.messages.origins import by_stream, overlaps
+from bridge.replay.node_presence import PATH, Held, Question
 
-#: Where a node answers, and how large a question may be, in bytes.
-PATH: Final = f"{limits.PATH}/held"
+#: How large a question may be, in bytes.
 QUESTION_MOST: Final = 4 * limits.MIB
 #: Messages of one question: a plan sends at most 10,000 positions at a time (`bridge.replay.plans`).
 ENTRIES_MOST: Final = 16 * limits.KIB
@@ -31,31 +31,14 @@ CONTENT_TYPE: Final = "application/msgpack"
 _NAME = Annotated[str, Meta(max_length=limits.NAME_MOST)]
 
 
-class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which of these messages has the address, and how far has the stream been covered?"""
+class BoundedQuestion(Question, frozen=True, forbid_unknown_fields=True):
+    """A question as it may come from another node."""
 
     bridge: _NAME
-    #: Identity of the stream that they will be sent as.
     stream: Annotated[str, Meta(max_length=limits.STREAM_MOST)]
-    #: Where they will be stored.
     address: Annotated[str, Meta(max_length=limits.ADDRESS_MOST)]
-    #: Where they were first stored.
     origins: Annotated[tuple[Origin, ...], Meta(max_length=ENTRIES_MOST)] = ()
-    #: Their producers' IDs.
     ids: Annotated[tuple[bytes, ...], Meta(max_length=ENTRIES_MOST)] = ()
-
-
-class Held(msgspec.Struct, frozen=True):
-    """The answer."""
-
-    #: Store identity of the node.
-    store: str
-    #: First position of the stream that is not covered; None: it was never seen.
-    next: int | None
-    #: Those of the question's that it has, or parts of them.
-    origins: tuple[Origin, ...] = ()
-    #: Indices of the IDs that it knows.
-    ids: tuple[int, ...] = ()
 
 
 _held = msgspec.msgpack.Decoder(Held)

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 from bridge.assembly.credentials import Credentials, CredentialsWatch, News
 from bridge.assembly.summary import BridgeSummary
 from bridge.delivery_log import SegmentWriter
+from bridge.end_kind import LogCopier
 from bridge.errors import BridgeError
 from bridge.http.acceptor import Acceptor
 from bridge.http.links import LinkService, OpenLink
@@ -37,16 +38,6 @@ from bridge.workers.supervisor import Supervisor
 _LOOK_S: Final = 0.5
 
 
-class Copier(Protocol):
-    """Copies the delivery log somewhere else."""
-
-    def start(self) -> None:
-        """From now on."""
-
-    async def stop(self) -> None:
-        """Once more, if that is quick, and no more."""
-
-
 class NodeParts(Protocol):
     """Makes what the node is made of; `bridge.node.wiring` does it from the settings."""
 
@@ -66,7 +57,7 @@ class NodeParts(Protocol):
     def segments(self) -> SegmentWriter | None:
         """The delivery log's files; None where it is off."""
 
-    def log_copy(self) -> Copier | None:
+    def log_copy(self) -> LogCopier | None:
         """Copies the delivery log elsewhere; None: nobody does."""
 
     def letters(self, journal: Journal) -> LetterDesk:
@@ -104,7 +95,7 @@ class Node:
         self._acceptor: Acceptor | None = None
         self._operations: Operations | None = None
         self._outbox: OutboxCopier | None = None
-        self._log_copy: Copier | None = None
+        self._log_copy: LogCopier | None = None
         self._links: LinkService | None = None
         self._watching: asyncio.Task[None] | None = None
         self._following: asyncio.Task[None] | None = None

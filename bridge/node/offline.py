@@ -13,6 +13,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 from bridge.assembly.bridges import Assembly
+from bridge.assembly.context import node_context
+from bridge.end_kind import NodeContext, kind_of
 from bridge.errors import Conflict, NotFound
 from bridge.journal.journal import Journal
 from bridge.journal.rules import branching
@@ -27,7 +29,6 @@ from bridge.runtime import logs
 from bridge.runtime.clock import SystemClock
 from bridge.settings import load
 from bridge.settings.bridges import Bridge
-from bridge.settings.connectors import JOURNAL
 from bridge.settings.model import Settings
 
 #: Asked what was planned; whether it is to be done.
@@ -74,13 +75,11 @@ async def decide_positions(
 async def _ends(
     stack: contextlib.AsyncExitStack, settings: Settings, bridge: Bridge
 ) -> Sequence[tuple[Source, Target]]:
-    connectors = (bridge.source_connector, bridge.static_connectors[0])
-    if all(map(settings.is_kafka, connectors)):
-        from bridge.assembly.kafka import KafkaAssembly
-
-        return KafkaAssembly(settings, SystemClock()).ends(bridge)
+    ends = (bridge.source_connector, bridge.static_connectors[0])
+    if all(kind_of(settings, connector).stands_alone for connector in ends):
+        return Assembly(NodeContext(settings, SystemClock(), process=settings.node.name)).ends(bridge)
     journal = await stack.enter_async_context(open_journal(journal_options(settings)))
-    return Assembly(settings, SystemClock(), journal).ends(bridge)
+    return Assembly(node_context(settings, SystemClock(), journal)).ends(bridge)
 
 
 @contextlib.asynccontextmanager
@@ -104,7 +103,7 @@ async def new_incarnation(path: Path, restored_at: int | None, approve: Approve)
         bridge is not there to ask for; what the ends raise.
     """
     settings = read_settings(path)
-    bridges = [bridge for bridge in settings.bridges if bridge.source_connector == JOURNAL]
+    bridges = [bridge for bridge in settings.bridges if kind_of(settings, bridge.source_connector).is_own]
     async with open_journal(journal_options(settings)) as journal:
         incarnation = uuid.uuid4().hex[:16]
         branches: list[Branch] = []
@@ -127,7 +126,7 @@ async def _branches(
 ) -> list[Branch]:
     """Where each stream of a bridge goes on, by the target's word on it as it is."""
     own = journal.identity
-    ((source, target),) = Assembly(settings, SystemClock(), journal).ends(bridge)
+    ((source, target),) = Assembly(node_context(settings, SystemClock(), journal)).ends(bridge)
     try:
         streams = await source.streams()
         opened = await target.open(streams)

@@ -4,32 +4,33 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from bridge.assembly.bridges import Assembly
+from bridge.assembly.context import node_context
 from bridge.assembly.credentials import Credentials
-from bridge.assembly.replays import held_here, replay_desk
+from bridge.assembly.replays import replay_desk
 from bridge.assembly.summary import BridgeSummary
 from bridge.delivery_log import GatheringWriter, SegmentLimits, SegmentWriter, WriteLines
+from bridge.end_kind import LogCopier, kind_of
 from bridge.http.acceptor import Acceptor
 from bridge.http.limits import Limits
 from bridge.http.links import LinkService
 from bridge.journal.dead_letters import LetterDesk, Route
 from bridge.journal.journal import Journal
+from bridge.journal.node_ends import held_here
 from bridge.journal.rules.owners import EVERY_RIGHT, Caller
 from bridge.journal.target import JournalTarget
 from bridge.journal.values.options import AddressPolicy, BridgeQueue, JournalOptions
 from bridge.link.receiving import NodeIdentity
-from bridge.node.node import Copier, Node, NodeParts
+from bridge.node.node import Node, NodeParts
 from bridge.relay.operated import Operated
 from bridge.replay.plans import ReplayDesk
 from bridge.runtime import gc_tuning, hangup, logs
 from bridge.runtime.clock import Clock, SystemClock
 from bridge.settings import SettingsFile
-from bridge.settings.bridges import Bridge
-from bridge.settings.connectors import JOURNAL
 from bridge.settings.listeners import Acceptor as AcceptorSettings
 from bridge.settings.model import Settings
 from bridge.workers.process import Launcher
@@ -48,12 +49,14 @@ def run_node(path: Path) -> int:
     file = SettingsFile(path, os.environ)
     settings = file.settings()
     logs.configure(settings.node.log_level, settings.node.log_format, settings.node.name)
-    node = Node(
-        _Parts(settings, path, Credentials(settings, file)),
-        shutdown_timeout_ms=settings.node.shutdown_timeout_ms,
-    )
+    node = made_node(settings, path, Credentials(settings, file))
     gc_tuning.tune()
     return node.run()
+
+
+def made_node(settings: Settings, path: Path, credentials: Credentials) -> Node:
+    """The node that the settings of the file at `path` describe, not started."""
+    return Node(_Parts(settings, path, credentials), shutdown_timeout_ms=settings.node.shutdown_timeout_ms)
 
 
 def journal_options(settings: Settings) -> JournalOptions:
@@ -79,7 +82,7 @@ def journal_options(settings: Settings) -> JournalOptions:
         bridges=[
             BridgeQueue(bridge.name, bridge.plain_addresses, bridge.selects, bridge.previous_name)
             for bridge in settings.bridges
-            if bridge.source_connector == JOURNAL
+            if kind_of(settings, bridge.source_connector).is_own
         ],
         max_message_bytes=acceptor.max_message_size_bytes,
         # The other half of the slots is for sends that are not held.
@@ -125,17 +128,13 @@ class _Parts(NodeParts):
         """The delivery log's files; None where it is off."""
         return self._segments
 
-    def log_copy(self) -> Copier | None:
+    def log_copy(self) -> LogCopier | None:
         """Copies the delivery log to a topic; None where none is wanted."""
         name = self.settings.delivery_log.kafka_connector
         if not name or self._segments is None:
             return None
-        from bridge.kafka.client.options import kafka_connection
-        from bridge.kafka.log_copy import LogCopy
-
-        connection = kafka_connection(name, self.settings.connectors[name])
         topic = self.settings.delivery_log.kafka_topic
-        return LogCopy(connection, topic, self._segments, node=self.settings.node.name)
+        return kind_of(self.settings, name).log_copier(self.settings, name, topic, self._segments)
 
     def _make_segments(self) -> SegmentWriter | None:
         log = self.settings.delivery_log
@@ -158,14 +157,14 @@ class _Parts(NodeParts):
         """The dead letters that a bridge of this node, or one to it, has buried here."""
         bridges = self.settings.bridges
         addresses = [bridge.dead_letter_address for bridge in bridges if bridge.dead_letter_address]
-        return LetterDesk(journal, [DEAD_LETTERS, *addresses], _letter_routes(bridges))
+        return LetterDesk(journal, [DEAD_LETTERS, *addresses], _letter_routes(self.settings))
 
     def replays(self, journal: Journal) -> ReplayDesk:
         """Where replay plans are sent again."""
-        return replay_desk(self.settings, journal, self._assembly(journal))
+        return replay_desk(self.settings, self._assembly(journal))
 
     def _assembly(self, journal: Journal) -> Assembly:
-        return Assembly(self.settings, self.clock, journal, self._write_lines, self.credentials)
+        return Assembly(node_context(self.settings, self.clock, journal, self._write_lines, self.credentials))
 
     def links(self, journal: Journal) -> LinkService:
         """The receiving end of node links."""
@@ -253,13 +252,13 @@ def _supervisor(
     )
 
 
-def _letter_routes(bridges: Sequence[Bridge]) -> dict[str, Route]:
+def _letter_routes(settings: Settings) -> dict[str, Route]:
     """Where the dead letters of each bridge are sent again, also those from before it was renamed."""
     routes: dict[str, Route] = {}
-    for bridge in bridges:
-        if bridge.source_connector == JOURNAL:
+    for bridge in settings.bridges:
+        if kind_of(settings, bridge.source_connector).is_own:
             route = Route(bridge.name)
-        elif bridge.static_connectors[0] == JOURNAL:
+        elif kind_of(settings, bridge.static_connectors[0]).is_own:
             route = Route(bridge.name, bridge.target_address)
         else:
             continue

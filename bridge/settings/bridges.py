@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, ValidationInfo
 
+from bridge.ends import JOURNAL
 from bridge.settings import kafka_names, selectors
-from bridge.settings.connectors import JOURNAL
 from bridge.settings.fields import (
     Attempts,
     AutoOrFlag,
@@ -143,13 +143,18 @@ class Bridge(Table):
     max_hops: HopCount = setting("Most bridges that one message may pass; guards against loops.", 8)
 
     @property
+    def reads_journal(self) -> bool:
+        """Whether its source is this node's journal."""
+        return self.source_connector == JOURNAL
+
+    @property
     def checks_producer_ids(self) -> bool:
         """`check_producer_ids` with auto decided: a journal source has checked them already.
 
         Without `use_duplicate_detection` nothing is checked: the setting turns off the ID check, too.
         """
         if self.check_producer_ids == "auto":
-            return self.use_duplicate_detection and self.source_connector != JOURNAL
+            return self.use_duplicate_detection and not self.reads_journal
         return self.use_duplicate_detection and self.check_producer_ids
 
     @property
@@ -183,7 +188,7 @@ class Bridge(Table):
 
     def selects(self, address: str) -> bool:
         """Whether the bridge reads this address."""
-        own = self.dead_letter_address if self.source_connector == JOURNAL else ""
+        own = self.dead_letter_address if self.reads_journal else ""
         return selectors.selects(self.queue_names, self.forwarding_address, address, dead_letter_address=own)
 
     def selects_topic(self, topic: str) -> bool:

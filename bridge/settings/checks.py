@@ -3,23 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Final
 
-from bridge.settings import kafka_checks, names
+from bridge.ends import JOURNAL
+from bridge.settings import names
 from bridge.settings.bridges import Bridge
 from bridge.settings.clusters import ClusterConnection
-from bridge.settings.connectors import JOURNAL, Connector
-from bridge.settings.fields import Table
+from bridge.settings.connectors import Connector
+from bridge.settings.end_rules import EndRules
+from bridge.settings.fields import Table, key_of
+from bridge.settings.idle_keys import idle, missing
 from bridge.settings.listeners import Acceptor, Operations
 from bridge.settings.model import Settings
 from bridge.settings.paths import KeyPath, render
 from bridge.settings.problems import Finding, nearest, show
-from bridge.settings.selectors import ADDRESS_PLACE
 from bridge.settings.units import NEVER
 
 _CLIENT_CA: Final = ("acceptor", "client-ca")
-#: Keys of a connector that say how TLS is done.
-_TLS_KEYS: Final = ("ca", "certificate", "key", "server-name")
+#: Keys that only some kinds of end make use of, by their attributes, and what they need.
+_OF_CONNECTORS: Final = {
+    "token": "needs a ws:// or wss:// URL",
+    "ca": "needs a wss:// URL",
+    "certificate": "needs a wss:// URL",
+    "key": "needs a wss:// URL",
+    "server_name": "needs a wss:// URL",
+    "identity": "needs a kafka:// URL",
+    "kafka": "needs a kafka:// URL",
+}
+_OF_SOURCES: Final = ("start_position", "group_id")
+_OF_TARGETS: Final = (
+    "preserve_partitions",
+    "create_topics",
+    "add_partitions",
+    "topic_replication_factor",
+    "journal_topic",
+    "journal_replication_factor",
+)
 
 
 def check(settings: Settings) -> Iterator[Finding]:
@@ -36,7 +56,8 @@ def check(settings: Settings) -> Iterator[Finding]:
         yield from _bridge(("bridges", index), bridge, settings)
     yield from _previous_names(settings)
     yield from _delivery_log(settings)
-    yield from kafka_checks.check_bridges(settings)
+    for rules in dict.fromkeys(rules for bridge in settings.bridges for rules in _kinds(bridge, settings)):
+        yield from rules.check_bridges(settings)
     clusters = settings.cluster_connections
     yield from _unique(("cluster-connections",), "name", [cluster.name for cluster in clusters])
     for index, cluster in enumerate(clusters):
@@ -114,15 +135,12 @@ def _connector(path: KeyPath, name: str, connector: Connector) -> Iterator[Findi
     if name == JOURNAL:
         yield Finding(path, "must have another name, because this one is the node's own", found=show(name))
     yield from _certificate_pair(path, connector)
-    if connector.is_kafka:
-        yield from _unused(path, connector, "needs a ws:// or wss:// URL", "token")
-        yield from _unused(path, connector, "needs a wss:// URL", *_TLS_KEYS)
-        if connector.kafka is not None:
-            yield from kafka_checks.check_kafka((*path, "kafka"), connector.kafka)
-        return
-    yield from _unused(path, connector, "needs a kafka:// URL", "identity", "kafka")
-    if connector.endpoint.scheme == "ws":
-        yield from _unused(path, connector, "needs a wss:// URL", *_TLS_KEYS)
+    rules = connector.end_rules
+    used = rules.used_keys(connector).connector
+    for attribute, rule in _OF_CONNECTORS.items():
+        if attribute not in used:
+            yield from _unused(path, connector, rule, key_of(attribute))
+    yield from rules.check_connector(path, connector)
 
 
 def _unused(path: KeyPath, table: Table, rule: str, *keys: str) -> Iterator[Finding]:
@@ -154,35 +172,53 @@ def _previous_names(settings: Settings) -> Iterator[Finding]:
 def _bridge(path: KeyPath, bridge: Bridge, settings: Settings) -> Iterator[Finding]:
     yield from _link_times(path, bridge)
     source = bridge.source_connector
-    if source != JOURNAL:
+    if not settings.has_end(source):
         yield from _reference((*path, "source-connector"), source, settings)
-        if source in settings.connectors and not settings.connectors[source].is_kafka:
-            yield Finding(
-                (*path, "source-connector"),
-                f'must be "{JOURNAL}" or a kafka:// connector; bridges of a node push',
-            )
+    rules = _rules(source, settings)
+    if rules is not None and rules.no_source:
+        yield Finding((*path, "source-connector"), rules.no_source)
     for index, target in enumerate(bridge.static_connectors):
-        if target != JOURNAL:
+        if not settings.has_end(target):
             yield from _reference((*path, "static-connectors", index), target, settings)
+        rules = _rules(target, settings)
+        if rules is not None and rules.no_target:
+            yield Finding((*path, "static-connectors", index), rules.no_target)
     yield from _unique((*path, "static-connectors"), None, bridge.static_connectors)
     if all(selector.startswith("!") for selector in bridge.queue_names):
         yield Finding((*path, "queue-name"), "must name something, not only exclude")
-    if source == JOURNAL and JOURNAL in bridge.static_connectors:
-        yield from _not_to_itself(path, bridge)
-    if source == JOURNAL and bridge.dead_letter_address in bridge.plain_addresses:
-        leans_on = ((*path, "queue-name"), (*path, "source-connector"))
-        rule = "must not be an address that the bridge reads"
-        yield Finding((*path, "dead-letter-address"), rule, leans_on=leans_on)
-    yield from kafka_checks.check_bridge(path, bridge, settings)
+    yield from _idle_keys(path, bridge, settings)
+    for rules in _kinds(bridge, settings):
+        yield from rules.check_bridge(path, bridge, settings)
 
 
-def _not_to_itself(path: KeyPath, bridge: Bridge) -> Iterator[Finding]:
-    """An address that feeds itself would never come to rest."""
-    unchanged = bridge.forwarding_address in ("", ADDRESS_PLACE)
-    if unchanged or any(bridge.target_address(name) == name for name in bridge.plain_addresses):
-        rule = "must name another address, because source and target are both this node's journal"
-        leans_on = tuple((*path, key) for key in ("source-connector", "static-connectors", "queue-name"))
-        yield Finding((*path, "forwarding-address"), rule, leans_on=leans_on)
+def _idle_keys(path: KeyPath, bridge: Bridge, settings: Settings) -> Iterator[Finding]:
+    """Keys of an end that the bridge does not have."""
+    source, target = bridge.source_connector, bridge.static_connectors[0]
+    rules = _rules(source, settings)
+    if rules is not None and not rules.no_source:  # one that is no source is wrong itself
+        used = rules.used_keys(settings.connectors.get(source)).source
+        unused = [attribute for attribute in _OF_SOURCES if attribute not in used]
+        yield from idle(path, bridge, unused, "needs a Kafka source", "source-connector")
+        if bridge.concurrency > 1 and not rules.has_lanes:
+            rule = "must be 1, because only Kafka sources have lanes"
+            yield missing(path, "concurrency", rule, "source-connector")
+    rules = _rules(target, settings)
+    if rules is not None:
+        used = rules.used_keys(settings.connectors.get(target)).target
+        unused = [attribute for attribute in _OF_TARGETS if attribute not in used]
+        for finding in idle(path, bridge, unused, "needs a Kafka target", "static-connectors"):
+            yield replace(finding, leans_on=(*finding.leans_on, ("connectors", target, "url")))
+
+
+def _rules(connector: str, settings: Settings) -> EndRules | None:
+    """Of the kind of end that a bridge names; None where there is no such connector."""
+    return settings.end_rules(connector) if settings.has_end(connector) else None
+
+
+def _kinds(bridge: Bridge, settings: Settings) -> Iterable[EndRules]:
+    """Of all its ends, each kind once."""
+    found = (_rules(name, settings) for name in (bridge.source_connector, *bridge.static_connectors))
+    return dict.fromkeys(rules for rules in found if rules is not None)
 
 
 def _cluster(path: KeyPath, cluster: ClusterConnection, settings: Settings) -> Iterator[Finding]:
@@ -202,7 +238,7 @@ def _delivery_log(settings: Settings) -> Iterator[Finding]:
     if not name:
         return
     yield from _reference(path, name, settings)
-    if name in settings.connectors and not settings.connectors[name].is_kafka:
+    if name in settings.connectors and not settings.connectors[name].end_rules.takes_log:
         yield Finding(path, "must be a kafka:// connector")
     if not settings.delivery_log.enabled:
         yield Finding(path, "needs enabled = true", leans_on=(("delivery-log", "enabled"),))

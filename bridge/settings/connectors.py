@@ -2,44 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, ConfigDict
 
+from bridge import ends
 from bridge.settings import urls
+from bridge.settings.end_rules import EndRules
 from bridge.settings.fields import Flag, OptionalPath, OptionalToken, PemFile, Table, setting
 from bridge.settings.urls import Endpoint
 
-#: What a bridge calls this node's own journal, in `source-connector` and `static-connectors`.
-JOURNAL: Final = "journal"
-
-#: Options of aiokafka that the bridge sets itself.
-OWN_KAFKA_OPTIONS: Final = frozenset(
-    {
-        "bootstrap-servers",
-        "ssl-context",
-        "sasl-oauth-token-provider",
-        "group-id",
-        "isolation-level",
-        "enable-auto-commit",
-        "auto-offset-reset",
-        "transactional-id",
-        "enable-idempotence",
-        "acks",
-        "partitioner",
-        "key-serializer",
-        "value-serializer",
-        "key-deserializer",
-        "value-deserializer",
-    }
-)
-
 
 def _url(value: str) -> str:
-    if value.startswith(urls.KAFKA_SCHEME):
-        urls.brokers(value)
-    else:
-        urls.reaching(value)
+    scheme = urls.scheme_of(value)
+    try:
+        rules = ends.kind(scheme)
+    except ends.EndUnusable as error:
+        raise ValueError(str(error)) from None
+    if not isinstance(rules, EndRules):
+        raise ValueError(f"the end for {scheme}:// is no EndKind, but a {type(rules).__name__}")
+    if rules.is_own:
+        raise ValueError(ends.url_rule())
+    rules.check_url(value)
     return value
 
 
@@ -89,9 +73,15 @@ class Connector(Table):
     )
 
     @property
-    def is_kafka(self) -> bool:
-        """Whether it leads to a Kafka cluster."""
-        return self.url.startswith(urls.KAFKA_SCHEME)
+    def scheme(self) -> str:
+        """Of its URL: which kind of end it leads to (`bridge.ends`)."""
+        return urls.scheme_of(self.url)
+
+    @property
+    def end_rules(self) -> EndRules:
+        """The kind of end that it leads to."""
+        found: EndRules = ends.kind(self.scheme)
+        return found
 
     @property
     def endpoint(self) -> Endpoint:

@@ -9,10 +9,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
+from bridge import ends
+from bridge.ends import JOURNAL
 from bridge.settings.addresses import Address, AddressSettings, AddressSettingsTable, resolve
 from bridge.settings.bridges import Bridge
 from bridge.settings.clusters import ClusterConnection
-from bridge.settings.connectors import JOURNAL, Connector
+from bridge.settings.connectors import Connector
+from bridge.settings.end_rules import EndRules
 from bridge.settings.fields import (
     CountOrNone,
     DirectoryPath,
@@ -124,9 +127,16 @@ class Settings(Table):
         """Where delivery logs are written."""
         return self.delivery_log.directory or self.node.data_directory / "delivery-log"
 
-    def is_kafka(self, connector: str) -> bool:
-        """Whether what a bridge names as an end is a Kafka cluster, not a node or this node's journal."""
-        return connector != JOURNAL and self.connectors[connector].is_kafka
+    def has_end(self, name: str) -> bool:
+        """Whether a bridge can name it as an end: a connector, or this node's journal."""
+        return name == JOURNAL or name in self.connectors
+
+    def end_rules(self, connector: str) -> EndRules:
+        """The kind of what a bridge names as an end: a connector, or this node's journal."""
+        if connector != JOURNAL:
+            return self.connectors[connector].end_rules
+        own: EndRules = ends.kind(JOURNAL)
+        return own
 
     def for_address(self, name: str) -> AddressSettings:
         """What holds for one address, key by key: exact over '*' over '#'."""

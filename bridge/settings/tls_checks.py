@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from bridge.runtime.tls import Role, TlsFiles, problems
-from bridge.settings.connectors import Connector, Kafka
 from bridge.settings.listeners import Acceptor
 from bridge.settings.model import Settings
 from bridge.settings.paths import KeyPath
@@ -17,12 +16,6 @@ ACCEPTOR_KEYS: Final[Mapping[Role, str]] = {
     "certificate": "certificate",
     "key": "key",
 }
-CONNECTOR_KEYS: Final[Mapping[Role, str]] = {**ACCEPTOR_KEYS, "authorities": "ca"}
-_KAFKA_KEYS: Final[Mapping[Role, str]] = {
-    "authorities": "ssl-cafile",
-    "certificate": "ssl-certfile",
-    "key": "ssl-keyfile",
-}
 
 
 def acceptor_files(acceptor: Acceptor) -> TlsFiles | None:
@@ -32,28 +25,13 @@ def acceptor_files(acceptor: Acceptor) -> TlsFiles | None:
     return TlsFiles(acceptor.certificate, acceptor.key, acceptor.client_ca, server=True)
 
 
-def connector_files(connector: Connector) -> TlsFiles | None:
-    """Of a connector to a node; None where it speaks no TLS."""
-    if connector.is_kafka or connector.endpoint.scheme != "wss":
-        return None
-    return TlsFiles(connector.certificate, connector.key, connector.ca)
-
-
 def check_tls_files(settings: Settings) -> Iterator[Finding]:
     """Every file that cannot serve for what its setting says."""
     if settings.acceptor is not None:
         yield from _findings(("acceptor",), acceptor_files(settings.acceptor), ACCEPTOR_KEYS)
     for name, connector in settings.connectors.items():
-        path: KeyPath = ("connectors", name)
-        yield from _findings(path, connector_files(connector), CONNECTOR_KEYS)
-        if connector.is_kafka and connector.kafka is not None:
-            yield from _findings((*path, "kafka"), _kafka_files(connector.kafka), _KAFKA_KEYS)
-
-
-def _kafka_files(kafka: Kafka) -> TlsFiles | None:
-    if not kafka.security_protocol.endswith("SSL"):
-        return None
-    return TlsFiles(kafka.ssl_certfile, kafka.ssl_keyfile, kafka.ssl_cafile, kafka.ssl_password)
+        for table in connector.end_rules.tls(connector):
+            yield from _findings(("connectors", name, *table.path), table.files, table.keys)
 
 
 def _findings(path: KeyPath, files: TlsFiles | None, keys: Mapping[Role, str]) -> Iterator[Finding]:

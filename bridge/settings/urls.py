@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
+from bridge import ends
+
 KAFKA_SCHEME: Final = "kafka://"
 _DEFAULT_PORTS: Final = {"ws": 80, "wss": 443}
 _HOST: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
@@ -32,6 +34,11 @@ class Endpoint:
             return self.host.lower() == "localhost"
 
 
+def scheme_of(url: str) -> str:
+    """What stands before ``://``, in lower case; all of a text that has no such."""
+    return url.partition("://")[0].lower()
+
+
 def listening(url: str, *schemes: str) -> Endpoint:
     """Where to listen; the port must be given, 0 takes a free one.
 
@@ -51,10 +58,12 @@ def reaching(url: str) -> Endpoint:
     Raises:
         ValueError: the rule that `url` breaks.
     """
-    rule = "must be ws://host:port, wss://host:port or kafka://host:port,host:port"
-    endpoint = _endpoint(url, rule)
+    try:
+        endpoint = _endpoint(url, "")
+    except ValueError:
+        raise ValueError(ends.url_rule()) from None
     if endpoint.scheme not in _DEFAULT_PORTS or endpoint.port == 0:
-        raise ValueError(rule)
+        raise ValueError(ends.url_rule())
     if endpoint.port > 0:
         return endpoint
     return Endpoint(endpoint.scheme, endpoint.host, _DEFAULT_PORTS[endpoint.scheme])

@@ -40,7 +40,8 @@ def main() -> int:
 
 
 def _bridges(path: Path, begin: Begin, lines: LinesOut) -> Mapping[str, Operated]:
-    from bridge.assembly.kafka import KafkaAssembly
+    from bridge.assembly.bridges import Assembly
+    from bridge.end_kind import NodeContext
     from bridge.runtime import logs
     from bridge.runtime.clock import SystemClock
     from bridge.settings import load
@@ -51,8 +52,14 @@ def _bridges(path: Path, begin: Begin, lines: LinesOut) -> Mapping[str, Operated
     node = settings.node
     logs.configure(node.log_level, node.log_format, node.name, worker=begin.worker)
     write = lines.write if settings.delivery_log.enabled else None
-    assembly = KafkaAssembly(
-        settings, SystemClock(), write_lines=write, node_id=begin.node_id, worker=begin.worker
+    assembly = Assembly(
+        NodeContext(
+            settings,
+            SystemClock(),
+            node_id=begin.node_id,
+            process=f"{node.name} worker {begin.worker}",
+            write_lines=write,
+        )
     )
     return {bridge.name: assembly.operated(bridge) for bridge in bridges_in_workers(settings)}
 

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
+from bridge.end_kind import kind_of
 from bridge.errors import BridgeError
 from bridge.settings.bridges import Bridge
 from bridge.settings.model import Settings
@@ -18,12 +19,13 @@ class SettingsChanged(BridgeError):
 
 
 def bridges_in_workers(settings: Settings) -> Sequence[Bridge]:
-    """The bridges from Kafka to Kafka: no other can do without this node's journal (design section 5)."""
-    return [
-        bridge
-        for bridge in settings.bridges
-        if all(map(settings.is_kafka, (bridge.source_connector, *bridge.static_connectors)))
-    ]
+    """Those that can do without this node's journal: from Kafka to Kafka (design section 5)."""
+
+    def stands_alone(bridge: Bridge) -> bool:
+        ends = (bridge.source_connector, *bridge.static_connectors)
+        return all(kind_of(settings, connector).stands_alone for connector in ends)
+
+    return [bridge for bridge in settings.bridges if stands_alone(bridge)]
 
 
 def settings_digest(path: Path) -> str:

@@ -13,9 +13,11 @@ import pytest
 from tests.acceptance.conftest import MakeNode
 from tests.acceptance.nodes import Ended, Node, bridge_to, command, eventually, start_together
 from tests.acceptance.reports import Report
+from tests.fakes.lossy_end import VARIABLE
+from tests.lossy import installed, lossy
 
 BRIDGE = "orders-to-hub"
-#: What the hub loses of the first ten messages.
+#: What is lost of the first ten messages.
 LOST = [[2, 3], [7, 7]]
 RETAINED = '[address-settings."#"]\nretain-time = "1h"\n'
 
@@ -38,10 +40,11 @@ def entry_of(edge: Node, positions: list[list[int]]) -> dict[str, Any]:
     }
 
 
-def losing(make_node: MakeNode, rest: str = RETAINED, **bridge: str) -> tuple[Node, Node]:
-    """An edge that has sent m0 to m9, and a hub that has lost three of them; neither loses more."""
-    hub = make_node("hub", variables={"CORE_BRIDGE_TEST_LOSE": "orders:2-3,7"})
-    edge = make_node("edge", rest=bridge_to(hub, **bridge) + rest)
+def losing(make_node: MakeNode, tmp_path: Path, rest: str = RETAINED, **bridge: str) -> tuple[Node, Node]:
+    """An edge that has sent m0 to m9, of which three were lost on the way to the hub."""
+    hub = make_node("hub")
+    variables = installed(tmp_path) | {VARIABLE: "orders:2-3,7"}
+    edge = make_node("edge", rest=lossy(bridge_to(hub, **bridge), "hub") + rest, variables=variables)
     start_together(hub, edge)
     for number in range(10):
         edge.api.send("orders", b"m%d" % number)
@@ -74,7 +77,7 @@ SENT = {"sent": 3, "known": 0, "earlier": 0, "gone": 0, "refused": 0, "unknown":
 def test_what_was_lost_is_sent_once_however_often_the_plan_is_given(
     make_node: MakeNode, tmp_path: Path
 ) -> None:
-    edge, hub = losing(make_node)
+    edge, hub = losing(make_node, tmp_path)
     plan = write_plan(tmp_path / "plan.json", entry_of(edge, LOST))
 
     looked = replay(edge, plan, "--dry-run")
@@ -102,7 +105,7 @@ def test_what_was_lost_is_sent_once_however_often_the_plan_is_given(
 
 
 def test_a_plan_of_another_node_store_or_hand_is_refused(make_node: MakeNode, tmp_path: Path) -> None:
-    edge, hub = losing(make_node)
+    edge, hub = losing(make_node, tmp_path)
     entry = entry_of(edge, LOST)
     elsewhere = {"another-bridge": {"bridge": "another"}, "has no stream": {"stream": "journal:0:orders:0"}}
     for number, (said, change) in enumerate(
@@ -127,7 +130,7 @@ def test_a_plan_of_another_node_store_or_hand_is_refused(make_node: MakeNode, tm
 def test_a_node_killed_while_it_replays_sends_each_message_once(
     make_node: MakeNode, tmp_path: Path, victim: str, point: str
 ) -> None:
-    edge, hub = losing(make_node)
+    edge, hub = losing(make_node, tmp_path)
     plan = write_plan(tmp_path / "plan.json", entry_of(edge, LOST))
     node = {"edge": edge, "hub": hub}[victim]
     node.kill()
@@ -144,13 +147,13 @@ def test_a_node_killed_while_it_replays_sends_each_message_once(
 @pytest.mark.spark_long
 def test_lost_found_replayed_and_clean(make_node: MakeNode, tmp_path: Path) -> None:
     """The whole way: a target loses, the logs say what, the plan mends it, and all is accounted for."""
-    edge, hub = losing(make_node)
+    edge, hub = losing(make_node, tmp_path)
     logs = [node.data / "delivery-log" for node in (edge, hub)]
     assert (edge.stop(), hub.stop()) == (0, 0)
     found = Report.of(tmp_path / "before", logs)
     assert (found.ended.code, found.summary["verdict"], found.total("lost", BRIDGE)) == (3, "lost", 3), found
 
-    hub.variables.clear()
+    del edge.variables[VARIABLE]
     start_together(hub, edge)
     mended = replay(edge, found.plan)
     assert (mended.code, counts(mended)) == (0, SENT), mended

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from bridge.assembly.bridges import Assembly
+from bridge.assembly.context import node_context
 from bridge.cli import main
 from bridge.errors import TargetRefused
 from bridge.journal.journal import Journal
@@ -233,9 +234,9 @@ def test_cut_short_the_bridge_refuses_and_positions_completes_it(
         assert node.command("journal", "new-incarnation") == 130
 
     async def refused(journal: Journal) -> str:
-        ((source, target),) = Assembly(load(node.path, os.environ), SystemClock(), journal).ends(
-            load(node.path, os.environ).bridges[0]
-        )
+        settings = load(node.path, os.environ)
+        assembly = Assembly(node_context(settings, SystemClock(), journal))
+        ((source, target),) = assembly.ends(settings.bridges[0])
         opened = await target.open(await source.streams())
         known = await source.remembered()
         (stream,) = await source.streams()

@@ -24,9 +24,10 @@ from bridge.messages.message import Message
 from bridge.relay.backoff import Backoff
 from bridge.relay.dead_letters import DeadLetters
 from bridge.relay.lifecycle import Command, State
-from bridge.relay.ports import Opened, Receipt, Stream, StreamState
+from bridge.relay.ports import Opened, Receipt, Stream, StreamState, Target
 from bridge.relay.relay import Relay, RelayOptions
 from bridge.runtime.clock import SystemClock
+from tests.fakes.lossy_end import LossyTarget, Lost
 
 #: At a real journal; a test that waits longer for something has failed.
 LONGEST_S = 5
@@ -36,7 +37,7 @@ MAX_MESSAGE = 10_000
 class Link:
     """A `JournalTarget` whose receipts can be lost on the way."""
 
-    def __init__(self, target: JournalTarget) -> None:
+    def __init__(self, target: Target) -> None:
         self.target = target
         self.loses = False
         self._cut = asyncio.Event()
@@ -71,6 +72,8 @@ class Nodes:
         self.stack = stack
         self.policies: dict[str, AddressPolicy] = {}
         self.bridges = ["first"]
+        #: Positions that relays made from now on lose, by address.
+        self.lost: Lost = {}
         self.edge: Journal
         self.hub: Journal
         self.links: dict[str, Link] = {}
@@ -116,7 +119,8 @@ class Nodes:
         self, name: str = "first", *, stamp: bool = True, batch_bytes: int = 1 << 20, **options: Any
     ) -> Relay:
         source = self.source(name, stamp=stamp, batch_bytes=batch_bytes)
-        link = self.links[name] = Link(JournalTarget(self.hub, name, check_producer_ids=False))
+        target = JournalTarget(self.hub, name, check_producer_ids=False)
+        link = self.links[name] = Link(LossyTarget(target, self.lost))
         edge = self.edge
         letters = DeadLetters(
             name, "dead", lambda named: JournalTarget(edge, named, check_producer_ids=False)

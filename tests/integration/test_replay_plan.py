@@ -11,22 +11,21 @@ from typing import Any
 
 import pytest
 
-from bridge.assembly.replays import held_here
 from bridge.errors import Conflict, NotFound, TargetUnavailable
+from bridge.journal.node_ends import held_here
 from bridge.journal.plan_source import JournalPlanSource
 from bridge.journal.target import JournalTarget
 from bridge.journal.values.options import AddressPolicy
 from bridge.journal.values.store import Submission, Transaction
-from bridge.link.presence import NodePresence
 from bridge.messages import positions as run_arithmetic
 from bridge.messages.batch import Batch
 from bridge.messages.block import encode_message, pack
 from bridge.messages.message import Message
 from bridge.messages.positions import Runs
 from bridge.messages.stream_names import plan_stream
-from bridge.relay import planted_losses
 from bridge.relay.lifecycle import Command
 from bridge.relay.ports import Stream
+from bridge.replay.node_presence import NodePresence
 from bridge.replay.plans import Ends, ReplayDesk
 from bridge.replay.sending import Resent, Wanted
 from dedup.ids import Stamp
@@ -51,8 +50,8 @@ async def nodes(tmp_path: Path) -> AsyncIterator[Nodes]:
 
 
 @pytest.fixture
-def losing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planted_losses, "_planted", {"orders": LOST})
+def losing(nodes: Nodes) -> None:
+    nodes.lost = {"orders": LOST}
 
 
 async def relayed(nodes: Nodes, count: int = 20, batch_bytes: int = 400) -> None:
@@ -237,13 +236,11 @@ async def brought(nodes: Nodes, bridge: str) -> None:
     await target.close()
 
 
-async def test_a_message_that_came_by_two_ways_is_counted(
-    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_message_that_came_by_two_ways_is_counted(nodes: Nodes) -> None:
     """0 to 2 came by one, 3 to 5 are the same by another: 2 and 3 are lost, 5 and 0 are not."""
     for bridge in ("by-land", "by-sea"):
         await brought(nodes, bridge)
-    monkeypatch.setattr(planted_losses, "_planted", {"orders": ((2, 3),)})
+    nodes.lost = {"orders": ((2, 3),)}
     relay = nodes.relay()
     await relay.command(Command.START)
     await nodes.idle()

@@ -382,7 +382,7 @@ def test_a_worker_loads_neither_the_journal_nor_http() -> None:
     program = (
         "import sys, bridge.workers.__main__, bridge.workers.worker, bridge.workers.shared\n"
         "import bridge.runtime.logs, bridge.settings\n"
-        "import bridge.assembly.kafka\n"
+        "import bridge.assembly.bridges, bridge.kafka.node_ends\n"
         "heavy = {'aiohttp', 'sqlite3', 'bridge.journal', 'bridge.http', 'bridge.node'}\n"
         "print(*sorted(heavy & set(sys.modules)))\n"
     )

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from bridge.assembly.bridges import Assembly
+from bridge.assembly.context import node_context
 from bridge.journal.journal import Journal
 from bridge.node.wiring import journal_options
 from bridge.relay.lanes import LanedRelay
@@ -33,7 +34,7 @@ async def started(
     settings = await asyncio.to_thread(_settings, path, name, source, target, more)
     journal = await Journal.open(journal_options(settings))
     try:
-        made = Assembly(settings, SystemClock(), journal).operated(settings.bridges[0])
+        made = Assembly(node_context(settings, SystemClock(), journal)).operated(settings.bridges[0])
         await made.command(Command.START)
         try:
             yield made

@@ -17,9 +17,9 @@ import confluent_kafka
 import pytest
 from pyspark.sql import SparkSession
 
-from bridge.audit.access import KafkaEnd
 from bridge.audit.planning import Pair, Planner, of_bridge, of_names
 from bridge.cli import main
+from bridge.kafka.audited import KafkaEnd
 from bridge.kafka.client.connection import KafkaConnection
 from bridge.kafka.source.progress import Progress
 from bridge.node.offline import find_bridge, read_settings
@@ -42,6 +42,7 @@ from tests.kafka.reachable import CALL_TIMEOUT_S, Reachable
 from tests.kafka.secured import PASSWORD, USER, allowed, secured_cluster
 from tests.kafka.source_rig import expire
 from tests.kafka.traffic import Traffic, produce
+from tests.lossy import installed, lossy
 from tests.reconcile.conftest import quick_session
 
 ID_HEADER: Final = "_AMQ_DUPL_ID"
@@ -179,7 +180,7 @@ def test_copies_of_an_id_that_records_share_are_counted(
     """Ten of one stamp, and in partition 1 a hundred of one producer's ID; of each, eight are lost."""
     bridge = unique("a-to-b")
     tables = kafka_bridge(clusters._asdict(), bridge, queue_name=topic, check_producer_ids=False)
-    node = make_node("node-1", tables)
+    node = make_node("node-1", lossy(tables, "b"), variables=installed(tmp_path))
     stamp = Stamp("journal:1:orders:0").text(7).encode()
     ids = [stamp if 5 <= at < 15 else None for at in range(25)] + [b"again"] * 100
     write(
@@ -190,9 +191,10 @@ def test_copies_of_an_id_that_records_share_are_counted(
             for at, one in enumerate(ids)
         ],
     )
-    node.start(CORE_BRIDGE_TEST_LOSE=f"{topic}:5-12")
+    node.start(LOSSY_END=f"{topic}:5-12")
     await_progress(clusters.a, bridge, topic)
     assert node.stop() == 0
+    node.file.write_text(tables)  # the audit is done where no such end is installed
     code, summary = audit(node.file, bridge, "--output", str(tmp_path / "audit"))
     assert (code, summary["verdict"]) == (3, "lost")
     counted = [(one["source"], one["arrived"], one["lost"]) for one in summary["streams"]]
@@ -396,7 +398,7 @@ def test_poison_that_is_covered_is_refused_with_its_dead_letter_and_lost_without
     produce_plain(clusters.a, topic, 1)
     poison(clusters.a, topic)  # at 4
     produce_plain(clusters.a, topic, 2)
-    made = planner(settings, lambda read_there: of_bridge(find_bridge(read_there, bridge)))
+    made = planner(settings, lambda read_there: of_bridge(read_there, find_bridge(read_there, bridge)))
     planned = asyncio.run(made.plan())
     identity = next(one.identity for one in planned.streams if one.partition == 0)
     told = {"bridge": bridge.encode(), "stream": identity.encode(), "position": b"2"}

@@ -16,6 +16,7 @@ import confluent_kafka
 import pytest
 
 from bridge.assembly.bridges import Assembly
+from bridge.assembly.context import node_context
 from bridge.demo.ports import free_ports
 from bridge.journal.journal import Journal
 from bridge.journal.values.store import Submission, Transaction
@@ -129,7 +130,7 @@ class Rig:
         settings = load(path, {})
         journal = await Journal.open(journal_options(settings))
         try:
-            bridge = Assembly(settings, SystemClock(), journal).operated(settings.bridges[0])
+            bridge = Assembly(node_context(settings, SystemClock(), journal)).operated(settings.bridges[0])
             await self.put(source, journal)
             await bridge.command(Command.START)
             try:

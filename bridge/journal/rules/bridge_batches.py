@@ -37,7 +37,6 @@ from bridge.messages.batch import Batch
 from bridge.messages.block import Block, FreshBlock, encode_message
 from bridge.messages.message import MESSAGE_SLACK, Header
 from bridge.messages.positions import Runs
-from bridge.relay.planted_losses import lose
 from bridge.relay.ports import LETTERS, Receipt, StreamState
 from dedup.coverage import Outcome, judge
 from dedup.verdict import Verdict
@@ -187,8 +186,7 @@ def deliver(group: Group, unit: DeliverUnit) -> None:
         group.log.replayed(unit, batch)
         unit.result = _receipt(group, batch, Verdict.DUPLICATE, judgement.next, duplicates=batch.count)
         return
-    whole = batch.after(judgement.start)
-    fresh = lose(unit.address, whole)
+    fresh = batch.after(judgement.start)
     refusal = _refusal(group, unit.address, fresh)
     if refusal is not None:
         place, reason = refusal
@@ -205,7 +203,7 @@ def deliver(group: Group, unit: DeliverUnit) -> None:
     if fresh.from_ < fresh.upto:
         group.log.received(unit, fresh, rejected)
     unit.rejected = len(rejected)
-    duplicates = batch.count - whole.count + len(rejected)
+    duplicates = batch.count - fresh.count + len(rejected)
     unit.result = _receipt(group, batch, Verdict.STORED, batch.upto, duplicates=duplicates)
 
 

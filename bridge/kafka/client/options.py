@@ -7,9 +7,9 @@ from typing import Any
 
 from bridge.kafka.client.connection import KafkaConnection
 from bridge.kafka.client.diagnosis import Connection
+from bridge.kafka.client.known_options import KAFKA_OPTIONS
 from bridge.kafka.client.security import security_options
 from bridge.settings.connectors import Connector, Kafka
-from bridge.settings.kafka_options import KAFKA_OPTIONS
 from bridge.settings.urls import KAFKA_SCHEME
 
 

@@ -36,7 +36,6 @@ from bridge.messages.batch import Batch
 from bridge.messages.block import Block, IndexedId
 from bridge.messages.message import Header, Message
 from bridge.messages.stream_names import is_replay
-from bridge.relay.planted_losses import lose
 from bridge.relay.ports import Receipt, Stream
 from dedup.coverage import Outcome, judge
 from dedup.verdict import Verdict
@@ -163,18 +162,17 @@ class Plan:
             )
         if judgement.outcome is Outcome.DUPLICATE:
             return Receipt(batch.stream, Verdict.DUPLICATE, judgement.next, duplicates=batch.count)
-        whole = batch.after(judgement.start)
+        fresh = batch.after(judgement.start)
         if stream.empty:
-            self._cover(opened, whole, ())
+            self._cover(opened, fresh, ())
             return Receipt(batch.stream, Verdict.STORED, batch.upto)
-        return self._taken(delivery, whole, next_position)
+        return self._taken(delivery, fresh, next_position)
 
-    def _taken(self, delivery: Delivery, whole: Batch, next_position: int | None) -> Receipt:
+    def _taken(self, delivery: Delivery, fresh: Batch, next_position: int | None) -> Receipt:
         """Store what was not covered before, or refuse it."""
         batch, opened = delivery.batch, delivery.opened
         stream = opened.stream
         rules = self._setting.topics[stream.target_address]
-        fresh = lose(stream.target_address, whole)
         columns = self._read(fresh, stream)
         delivery.refusals = {**self._refusals(fresh, columns, stream, rules), **delivery.too_large}
         if delivery.refusals:
@@ -187,7 +185,7 @@ class Plan:
             self._bury(fresh)
         self._cover(opened, fresh, rejected)
         repeated = len(rejected)
-        duplicates = batch.count - whole.count + repeated
+        duplicates = batch.count - fresh.count + repeated
         buried = tuple(sorted(delivery.buried))
         return Receipt(
             batch.stream, Verdict.STORED, batch.upto, duplicates=duplicates, repeated=repeated, buried=buried

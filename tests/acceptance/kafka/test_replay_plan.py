@@ -20,13 +20,19 @@ from tests.kafka.conftest import Clusters
 from tests.kafka.nodes import await_progress, bridge_table, connector_tables, kafka_bridge
 from tests.kafka.reachable import Reachable
 from tests.kafka.source_rig import expire
+from tests.lossy import installed, lossy
 
 RETAINED = '[address-settings."#"]\nretain-time = "1h"\n'
 BODIES = [f"m{number}" for number in range(10)]
-#: Positions that the target loses, and what is left.
+#: Positions that are lost on the way, and what is left.
 LOSE, LOST = "2-3,7", [[2, 3], [7, 7]]
 KEPT = [body for number, body in enumerate(BODIES) if number not in (2, 3, 7)]
 MENDED = [*KEPT, "m2", "m3", "m7"]
+
+
+def losing(make_node: MakeNode, directory: Path, tables: str, connector: str) -> AcceptedNode:
+    """A node whose end at one connector loses what `LOSSY_END` names."""
+    return make_node(lossy(tables, connector), variables=installed(directory))
 
 
 def bodies(cluster: Reachable, topic: str, count: int) -> list[str]:
@@ -53,8 +59,8 @@ def test_what_a_target_cluster_lost_is_read_at_the_source_cluster_again(
 ) -> None:
     bridge, topic = named("a-to-b"), named("orders")
     clusters.a.create_topic(topic)
-    node = make_node(kafka_bridge(clusters._asdict(), bridge, queue_name=topic))
-    node.start(CORE_BRIDGE_TEST_LOSE=f"{topic}:{LOSE}")
+    node = losing(make_node, tmp_path, kafka_bridge(clusters._asdict(), bridge, queue_name=topic), "b")
+    node.start(LOSSY_END=f"{topic}:{LOSE}")
     send(clusters.a, topic, plain(*BODIES))
     await_progress(clusters.a, bridge, topic)
     assert bodies(clusters.b, topic, 7) == KEPT
@@ -93,8 +99,8 @@ def test_of_ten_records_of_one_stamp_those_that_were_lost_are_sent(
     """A stream processor has copied the header to 5 to 14, of which 5 to 12 are lost; 14 equals 5."""
     bridge, topic = named("a-to-b"), named("orders")
     clusters.a.create_topic(topic)
-    node = make_node(kafka_bridge(clusters._asdict(), bridge, queue_name=topic))
-    node.start(CORE_BRIDGE_TEST_LOSE=f"{topic}:5-12")
+    node = losing(make_node, tmp_path, kafka_bridge(clusters._asdict(), bridge, queue_name=topic), "b")
+    node.start(LOSSY_END=f"{topic}:5-12")
     sent_bodies = [b"m5" if at == 14 else b"m%d" % at for at in range(25)]
     send(
         clusters.a,
@@ -138,8 +144,8 @@ def test_a_producers_id_that_is_not_checked_is_counted(
     bridge, topic = named("a-to-b"), named("orders")
     clusters.a.create_topic(topic, partitions=2)
     tables = kafka_bridge(clusters._asdict(), bridge, queue_name=topic, check_producer_ids=False)
-    node = make_node(tables)
-    node.start(CORE_BRIDGE_TEST_LOSE=f"{topic}:1")
+    node = losing(make_node, tmp_path, tables, "b")
+    node.start(LOSSY_END=f"{topic}:1")
     twice = with_id(b"m", b"again")
     send(clusters.a, topic, [twice, twice, with_id(b"other", b"again"), with_id(b"m", b"again", partition=1)])
     await_progress(clusters.a, bridge, topic)
@@ -161,8 +167,8 @@ def test_lost_found_replayed_and_clean_between_clusters(
     """The whole way: the logs of both sides say what was lost, the plan mends it, all is accounted for."""
     bridge, topic = named("a-to-b"), named("orders")
     clusters.a.create_topic(topic)
-    node = make_node(kafka_bridge(clusters._asdict(), bridge, queue_name=topic))
-    node.start(CORE_BRIDGE_TEST_LOSE=f"{topic}:{LOSE}")
+    node = losing(make_node, tmp_path, kafka_bridge(clusters._asdict(), bridge, queue_name=topic), "b")
+    node.start(LOSSY_END=f"{topic}:{LOSE}")
     send(clusters.a, topic, plain(*BODIES))
     await_progress(clusters.a, bridge, topic)
     assert node.stop() == 0
@@ -187,8 +193,8 @@ def test_what_a_cluster_lost_of_a_journal_is_sent_from_it_again(
     tables = connector_tables({"b": clusters.b}) + bridge_table(
         bridge, source_connector="journal", queue_name=topic, static_connectors=["b"]
     )
-    node = make_node(tables + RETAINED)
-    node.start(CORE_BRIDGE_TEST_LOSE=f"{topic}:{LOSE}")
+    node = losing(make_node, tmp_path, tables + RETAINED, "b")
+    node.start(LOSSY_END=f"{topic}:{LOSE}")
     for body in BODIES:
         node.api.send(topic, body.encode())
     eventually(lambda: node.lag(topic) == 0, "all is settled")
@@ -215,8 +221,8 @@ def test_what_a_node_lost_of_a_topic_is_read_there_again(
     tables = connector_tables({"a": clusters.a}) + bridge_table(
         bridge, source_connector="a", queue_name=topic, static_connectors=["journal"]
     )
-    node = make_node(tables)
-    node.start(CORE_BRIDGE_TEST_LOSE=f"{topic}:{LOSE}")
+    node = losing(make_node, tmp_path, tables, "a")
+    node.start(LOSSY_END=f"{topic}:{LOSE}")
     send(clusters.a, topic, plain(*BODIES))
     eventually(lambda: len(node.api.bodies(topic)) == 7, "what is not lost is there")
     # 20: beyond the log's end, as after a truncation.

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from bridge.kafka.checks import same_cluster
 from bridge.messages.addresses import is_own
 from bridge.settings import Settings, SettingsInvalid, kafka_names, load
 from bridge.settings.bridges import Bridge
-from bridge.settings.kafka_checks import same_cluster
 
 CONNECTORS = """
 [connectors.eu]

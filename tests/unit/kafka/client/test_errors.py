@@ -25,9 +25,9 @@ from bridge.kafka.client.errors import (
     explained,
     is_for_good,
 )
+from bridge.kafka.client.known_options import KAFKA_OPTIONS
 from bridge.settings.bridges import Bridge
 from bridge.settings.connectors import Kafka
-from bridge.settings.kafka_options import KAFKA_OPTIONS
 
 #: Codes that Kafka's own clients retry (`RetriableException` in Errors of Kafka 4.3).
 RETRIED_BY_KAFKA = [

@@ -17,10 +17,15 @@ from aiokafka.client import AIOKafkaClient
 from bridge.kafka.client import connection
 from bridge.kafka.client.connection import KafkaConnection
 from bridge.kafka.client.errors import TokenUnusable
+from bridge.kafka.client.known_options import (
+    COMMIT_TIMEOUT_MS,
+    KAFKA_OPTIONS,
+    OWN_KAFKA_OPTIONS,
+    UNUSABLE_KAFKA_OPTIONS,
+)
 from bridge.kafka.client.options import kafka_connection, split
 from bridge.kafka.client.security import MAX_TOKEN_BYTES, SecurityUnusable, TokenFile
-from bridge.settings.connectors import OWN_KAFKA_OPTIONS, Connector, Kafka
-from bridge.settings.kafka_options import COMMIT_TIMEOUT_MS, KAFKA_OPTIONS, UNUSABLE_KAFKA_OPTIONS
+from bridge.settings.connectors import Connector, Kafka
 
 #: Arguments that are no options: objects, and what a call gives.
 NO_OPTIONS = {"self", "topics", "loop", "partition-assignment-strategy"}

@@ -1,4 +1,4 @@
-"""Kafka's ends of replay plans, made as the settings say; the counterpart of `bridge.assembly.kafka`."""
+"""Kafka's ends of replay plans, made as the settings say."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import asyncio
 from dataclasses import replace
 from typing import Final
 
-from bridge.assembly.kafka import KafkaAssembly
-from bridge.delivery_log import WriteLines
 from bridge.kafka.client.errors import explaining
 from bridge.kafka.client.metadata import ClusterClient
 from bridge.kafka.journal_topic.journal_topic import JournalTopic
+from bridge.kafka.parts import KafkaParts
 from bridge.kafka.records import identity
 from bridge.kafka.records.decoding import Rules
 from bridge.kafka.replay.copy_count import CopyCount
@@ -21,27 +20,18 @@ from bridge.kafka.source.partitions import Partitions
 from bridge.kafka.target.target import KafkaTarget
 from bridge.relay.ports import Stream
 from bridge.replay.sending import Place, PlanSource
-from bridge.runtime.clock import Clock
-from bridge.settings import kafka_names
 from bridge.settings.bridges import Bridge
-from bridge.settings.connectors import JOURNAL
 from bridge.settings.listeners import Acceptor as AcceptorSettings
-from bridge.settings.model import Settings
 
 #: How long the IDs of a topic are kept for the next call of a plan.
 IDLE_S: Final = 300.0
 
 
-class KafkaReplays:
+class KafkaPlanEnds:
     """Makes the ends; keeps the IDs of the topic that was asked last, for plans of many calls."""
 
-    def __init__(
-        self, settings: Settings, clock: Clock, assembly: KafkaAssembly, write_lines: WriteLines | None
-    ) -> None:
-        self._settings = settings
-        self._clock = clock
-        self._assembly = assembly
-        self._write_lines = write_lines
+    def __init__(self, parts: KafkaParts) -> None:
+        self._parts = parts
         self._kept: tuple[tuple[str, str], TopicIds] | None = None
         #: The count that was begun last, of (bridge, topic, IDs).
         self._counting: tuple[tuple[str, str, frozenset[bytes]], CopyCount] | None = None
@@ -49,8 +39,8 @@ class KafkaReplays:
 
     def source(self, bridge: Bridge) -> KafkaPlanSource:
         """The topics that the bridge reads, all lanes of them."""
-        connection = self._assembly.connection(bridge.source_connector)
-        acceptor = self._settings.acceptor or AcceptorSettings()
+        connection = self._parts.connection(bridge.source_connector)
+        acceptor = self._parts.node.settings.acceptor or AcceptorSettings()
         partitions = Partitions(
             connection,
             selects=bridge.selects_topic,
@@ -82,8 +72,8 @@ class KafkaReplays:
     def target(self, bridge: Bridge, source: PlanSource, *, force: bool) -> tuple[KafkaTarget, KafkaPresence]:
         """Where the bridge delivers, with a journal topic and a producer of the replays' own; what it has."""
         name = bridge.static_connectors[0]
-        connection = self._assembly.connection(name)
-        journal = self._journal_topic(bridge)
+        connection = self._parts.connection(name)
+        journal = self._parts.replays_topic(bridge)
 
         async def place(planned: Stream) -> Place:
             with explaining(name, "Describe", "the cluster", side="target"):
@@ -101,19 +91,18 @@ class KafkaReplays:
             checks_ids=bridge.checks_producer_ids,
         )
         options = replace(
-            self._assembly.target_options(bridge),
+            self._parts.target_options(bridge),
             check_producer_ids=False,
             dead_letter_address="",
             held=lambda _batch: presence.known,
         )
-        target = KafkaTarget(
-            connection, journal, 0, options, clock=self._clock, write_lines=self._write_lines
-        )
+        node = self._parts.node
+        target = KafkaTarget(connection, journal, 0, options, clock=node.clock, write_lines=node.write_lines)
         return target, presence
 
     async def _nexts(self, bridge: Bridge, journal: JournalTopic) -> dict[str, int]:
         """By stream, the first position that the target does not cover; the greatest, if lanes disagree."""
-        owner = self._owner(bridge)
+        owner = self._parts.owner(bridge)
         nexts: dict[str, int] = {}
         for snapshot in await journal.look():
             for stream, record in snapshot.streams(owner).items():
@@ -123,37 +112,21 @@ class KafkaReplays:
     def _count(self, bridge: Bridge, topic: str, ids: frozenset[bytes]) -> CopyCount:
         key = (bridge.name, topic, ids)
         if self._counting is None or self._counting[0] != key or self._counting[1].is_done:
-            connection = self._assembly.connection(bridge.static_connectors[0])
+            connection = self._parts.connection(bridge.static_connectors[0])
             count = CopyCount(
                 ids,
                 TopicCopies(connection, topic, ids),
-                lambda: self._nexts(bridge, self._assembly.journal_topic(bridge)),
+                lambda: self._nexts(bridge, self._parts.journal_topic(bridge)),
                 stamp=bridge.use_duplicate_detection,
             )
             self._counting = (key, count)
         self._drop_later()
         return self._counting[1]
 
-    def _owner(self, bridge: Bridge) -> str:
-        return self._assembly.node_id if bridge.source_connector == JOURNAL else ""
-
-    def _journal_topic(self, bridge: Bridge) -> JournalTopic:
-        return JournalTopic(
-            self._assembly.connection(bridge.static_connectors[0]),
-            bridge=bridge.name,
-            topic=kafka_names.replays_topic(bridge.name),
-            lanes=1,
-            replication_factor=bridge.journal_replication_factor,
-            owner=self._owner(bridge),
-            id_cache_size=lambda _address: 0,
-            persist_ids=False,
-            origin=self._assembly.origin(bridge),
-        )
-
     def _ids_of(self, connector: str, topic: str) -> TopicIds:
         key = (connector, topic)
         if self._kept is None or self._kept[0] != key:
-            self._kept = (key, TopicIds(self._assembly.connection(connector), topic))
+            self._kept = (key, TopicIds(self._parts.connection(connector), topic))
         self._drop_later()
         return self._kept[1]
 

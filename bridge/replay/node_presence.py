@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from itertools import chain
+from typing import Final
 
-from bridge.link.asking import Held, Question
+import msgspec
+
 from bridge.messages import positions as run_arithmetic
 from bridge.messages.batch import Batch
 from bridge.messages.block import Origin
@@ -20,6 +22,36 @@ from bridge.relay.ports import Stream
 from bridge.replay.copies import ONCE, Due, Judged, Key, Keyed, Tally
 from bridge.replay.sending import Part, Place, PlanSource
 
+
+class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which of these messages has the address, and how far has the stream been covered?"""
+
+    bridge: str
+    #: Identity of the stream that they will be sent as.
+    stream: str
+    #: Where they will be stored.
+    address: str
+    #: Where they were first stored.
+    origins: tuple[Origin, ...] = ()
+    #: Their producers' IDs.
+    ids: tuple[bytes, ...] = ()
+
+
+class Held(msgspec.Struct, frozen=True):
+    """The answer."""
+
+    #: Store identity of the node.
+    store: str
+    #: First position of the stream that is not covered; None: it was never seen.
+    next: int | None
+    #: Those of the question's that it has, or parts of them.
+    origins: tuple[Origin, ...] = ()
+    #: Indices of the IDs that it knows.
+    ids: tuple[int, ...] = ()
+
+
+#: Where a node answers over HTTP.
+PATH: Final = "/v1/link/held"
 #: Answers what a store holds.
 Asked = Callable[[Question], Awaitable[Held]]
 #: Where a message was first stored: stream and position.

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
+from bridge.kafka.client.known_options import KAFKA_OPTIONS, OWN_KAFKA_OPTIONS, UNUSABLE_KAFKA_OPTIONS
 from bridge.messages.addresses import NAME_LENGTH_MAX
 from bridge.runtime.secret_values import HIDDEN
 from bridge.settings import names, urls
 from bridge.settings.bridges import Bridge
-from bridge.settings.connectors import JOURNAL, OWN_KAFKA_OPTIONS, Connector, Kafka
-from bridge.settings.fields import Table, key_of
-from bridge.settings.kafka_options import KAFKA_OPTIONS, UNUSABLE_KAFKA_OPTIONS
+from bridge.settings.connectors import Connector, Kafka
+from bridge.settings.fields import key_of
+from bridge.settings.idle_keys import idle, missing
 from bridge.settings.model import Settings
 from bridge.settings.paths import KeyPath, render
 from bridge.settings.problems import Finding, nearest, show
@@ -21,16 +21,6 @@ from bridge.settings.selectors import ADDRESS_PLACE
 _TLS: Final = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_password", "ssl_check_hostname")
 _PASSWORD: Final = ("sasl_plain_username", "sasl_plain_password")
 _TOKEN: Final = ("sasl_oauth_token_file",)
-#: Keys of a bridge that say something only of a Kafka source, only of a Kafka target.
-_OF_SOURCES: Final = ("start_position", "group_id")
-_OF_TARGETS: Final = (
-    "preserve_partitions",
-    "create_topics",
-    "add_partitions",
-    "topic_replication_factor",
-    "journal_topic",
-    "journal_replication_factor",
-)
 
 
 # ---------------------------------------------------------------- connectors
@@ -46,29 +36,29 @@ def check_kafka(path: KeyPath, kafka: Kafka) -> Iterator[Finding]:
 
 def _tls(path: KeyPath, kafka: Kafka) -> Iterator[Finding]:
     if not kafka.security_protocol.endswith("SSL"):
-        yield from _idle(path, kafka, _TLS, "needs security-protocol SSL or SASL_SSL", "security-protocol")
+        yield from idle(path, kafka, _TLS, "needs security-protocol SSL or SASL_SSL", "security-protocol")
         return
     if kafka.ssl_certfile is not None and kafka.ssl_keyfile is None:
-        yield _missing(path, "ssl-keyfile", "required with ssl-certfile", "ssl-certfile")
+        yield missing(path, "ssl-keyfile", "required with ssl-certfile", "ssl-certfile")
     if kafka.ssl_keyfile is not None and kafka.ssl_certfile is None:
-        yield _missing(path, "ssl-certfile", "required with ssl-keyfile", "ssl-keyfile")
+        yield missing(path, "ssl-certfile", "required with ssl-keyfile", "ssl-keyfile")
     if kafka.ssl_keyfile is None and kafka.ssl_certfile is None:
-        yield from _idle(path, kafka, ("ssl_password",), "needs ssl-keyfile", "ssl-keyfile")
+        yield from idle(path, kafka, ("ssl_password",), "needs ssl-keyfile", "ssl-keyfile")
 
 
 def _sasl(path: KeyPath, kafka: Kafka) -> Iterator[Finding]:
     if not kafka.security_protocol.startswith("SASL_"):
         rule = "needs security-protocol SASL_PLAINTEXT or SASL_SSL"
-        yield from _idle(path, kafka, ("sasl_mechanism", *_PASSWORD, *_TOKEN), rule, "security-protocol")
+        yield from idle(path, kafka, ("sasl_mechanism", *_PASSWORD, *_TOKEN), rule, "security-protocol")
         return
     by_token = kafka.sasl_mechanism == "OAUTHBEARER"
-    needed, idle = (_TOKEN, _PASSWORD) if by_token else (_PASSWORD, _TOKEN)
+    needed, useless = (_TOKEN, _PASSWORD) if by_token else (_PASSWORD, _TOKEN)
     for attribute in needed:
         if not getattr(kafka, attribute):
             rule = f"required with sasl-mechanism {kafka.sasl_mechanism}"
-            yield _missing(path, key_of(attribute), rule, "sasl-mechanism", "security-protocol")
+            yield missing(path, key_of(attribute), rule, "sasl-mechanism", "security-protocol")
     others = "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512" if by_token else "OAUTHBEARER"
-    yield from _idle(path, kafka, idle, f"needs sasl-mechanism {others}", "sasl-mechanism")
+    yield from idle(path, kafka, useless, f"needs sasl-mechanism {others}", "sasl-mechanism")
 
 
 def _option(path: KeyPath, key: str, value: object) -> Iterator[Finding]:
@@ -90,27 +80,12 @@ def _option(path: KeyPath, key: str, value: object) -> Iterator[Finding]:
             yield Finding(path, str(error))
 
 
-def _missing(path: KeyPath, key: str, rule: str, *because_of: str) -> Finding:
-    return Finding((*path, key), rule, leans_on=tuple((*path, other) for other in because_of))
-
-
-def _idle(
-    path: KeyPath, table: Table, attributes: tuple[str, ...], rule: str, *because_of: str
-) -> Iterator[Finding]:
-    """Keys that say something which nothing makes use of."""
-    for attribute in attributes:
-        default = type(table).model_fields[attribute].default
-        if (getattr(table, attribute) or "") != (default or ""):
-            yield _missing(path, key_of(attribute), rule, *because_of)
-
-
 # ---------------------------------------------------------------- one bridge
 
 
 def check_bridge(path: KeyPath, bridge: Bridge, settings: Settings) -> Iterator[Finding]:
     """What is wrong in a bridge, as far as it is about Kafka."""
     source, target = _source(bridge, settings), _target(bridge, settings)
-    yield from _idle_keys(path, bridge, settings)
     yield from _fail_overs(path, bridge, settings, target)
     if source is not None or (target is not None and not bridge.forwarding_address):
         yield from _topics((*path, "queue-name"), bridge.plain_addresses)
@@ -122,20 +97,6 @@ def check_bridge(path: KeyPath, bridge: Bridge, settings: Settings) -> Iterator[
         yield from _journal_topic(path, bridge)
     if source is not None and target is not None and same_cluster(source, target):
         yield from _not_to_itself(path, bridge)
-
-
-def _idle_keys(path: KeyPath, bridge: Bridge, settings: Settings) -> Iterator[Finding]:
-    """Keys of an end that the bridge does not have."""
-    if bridge.source_connector == JOURNAL:  # any other that is not Kafka is wrong itself
-        yield from _idle(path, bridge, _OF_SOURCES, "needs a Kafka source", "source-connector")
-        if bridge.concurrency > 1:
-            rule = "must be 1, because only Kafka sources have lanes"
-            yield _missing(path, "concurrency", rule, "source-connector")
-    target = bridge.static_connectors[0]
-    if target == JOURNAL or (target in settings.connectors and _kafka(target, settings) is None):
-        for finding in _idle(path, bridge, _OF_TARGETS, "needs a Kafka target", "static-connectors"):
-            leans_on = (*finding.leans_on, ("connectors", target, "url"))
-            yield dataclasses.replace(finding, leans_on=leans_on)
 
 
 def _fail_overs(
@@ -229,11 +190,6 @@ def same_cluster(one: Connector, other: Connector) -> bool:
     return not set(urls.brokers(one.url)).isdisjoint(urls.brokers(other.url))
 
 
-def has_kafka_end(bridge: Bridge, settings: Settings) -> bool:
-    """Whether the bridge reads from or writes to a Kafka cluster."""
-    return _source(bridge, settings) is not None or _target(bridge, settings) is not None
-
-
 def _source(bridge: Bridge, settings: Settings) -> Connector | None:
     return _kafka(bridge.source_connector, settings)
 
@@ -245,4 +201,4 @@ def _target(bridge: Bridge, settings: Settings) -> Connector | None:
 def _kafka(name: str, settings: Settings) -> Connector | None:
     """The connector, if it is there and leads to a Kafka cluster."""
     connector = settings.connectors.get(name)
-    return connector if connector is not None and connector.is_kafka else None
+    return connector if connector is not None and connector.url.startswith(urls.KAFKA_SCHEME) else None

@@ -98,6 +98,27 @@ KAFKA_OPTIONS: Final[Mapping[str, KafkaOption]] = {
     "transaction-timeout-ms": _producer(int, least=1_000),
 }
 
+#: Options of aiokafka that the bridge sets itself.
+OWN_KAFKA_OPTIONS: Final = frozenset(
+    {
+        "bootstrap-servers",
+        "ssl-context",
+        "sasl-oauth-token-provider",
+        "group-id",
+        "isolation-level",
+        "enable-auto-commit",
+        "auto-offset-reset",
+        "transactional-id",
+        "enable-idempotence",
+        "acks",
+        "partitioner",
+        "key-serializer",
+        "value-serializer",
+        "key-deserializer",
+        "value-deserializer",
+    }
+)
+
 #: Options that aiokafka has and no bridge can use, each with the reason.
 UNUSABLE_KAFKA_OPTIONS: Final[Mapping[str, str]] = {
     "api-version": "does nothing any more",

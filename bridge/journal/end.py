@@ -1,0 +1,62 @@
+"""This node's journal as a kind of end: what a bridge calls ``journal``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from bridge.end_kind import AuditTarget, EndKind, EndsOf, NodeContext, NodeEnds
+from bridge.ends import JOURNAL
+from bridge.settings.bridges import Bridge
+from bridge.settings.model import Settings
+from bridge.settings.paths import KeyPath
+from bridge.settings.problems import Finding
+from bridge.settings.selectors import ADDRESS_PLACE
+
+
+class JournalKind(EndKind):
+    """The journal of the node that runs the bridge."""
+
+    is_own = True
+    audit_reader = "node"
+
+    def check_bridge(self, path: KeyPath, bridge: Bridge, settings: Settings) -> Iterator[Finding]:  # noqa: ARG002
+        """A journal that the bridge reads must not get back what was read."""
+        if not bridge.reads_journal:
+            return
+        if JOURNAL in bridge.static_connectors:
+            yield from _not_to_itself(path, bridge)
+        if bridge.dead_letter_address in bridge.plain_addresses:
+            leans_on = ((*path, "queue-name"), (*path, "source-connector"))
+            rule = "must not be an address that the bridge reads"
+            yield Finding((*path, "dead-letter-address"), rule, leans_on=leans_on)
+
+    def in_process(self, node: NodeContext, others: EndsOf) -> NodeEnds:  # noqa: ARG002 - it needs no other
+        """Ends of the open journal."""
+        from bridge.journal.node_ends import JournalEnds
+
+        return JournalEnds(node)
+
+    def audited(self, settings: Settings, connector: str) -> object:  # noqa: ARG002 - there is but one
+        """The node. Raises: BridgeError: it does not listen."""
+        from bridge.journal.audited import own_node
+
+        return own_node(settings)
+
+    def audit_target(self, settings: Settings, connector: str) -> AuditTarget:  # noqa: ARG002 - there is but one
+        """Its addresses. Raises: BridgeError: it does not listen."""
+        from bridge.journal.audited import JournalAuditTarget, own_node
+
+        return JournalAuditTarget(own_node(settings))
+
+
+def _not_to_itself(path: KeyPath, bridge: Bridge) -> Iterator[Finding]:
+    """An address that feeds itself would never come to rest."""
+    unchanged = bridge.forwarding_address in ("", ADDRESS_PLACE)
+    if unchanged or any(bridge.target_address(name) == name for name in bridge.plain_addresses):
+        rule = "must name another address, because source and target are both this node's journal"
+        leans_on = tuple((*path, key) for key in ("source-connector", "static-connectors", "queue-name"))
+        yield Finding((*path, "forwarding-address"), rule, leans_on=leans_on)
+
+
+KIND: Final = JournalKind()

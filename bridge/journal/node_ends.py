@@ -1,0 +1,94 @@
+"""The journal's ends as a node's settings say."""
+
+from __future__ import annotations
+
+from bridge.end_kind import Lane, NodeContext, NodeEnds, SourceEnd, TargetEnd
+from bridge.journal.journal import Journal
+from bridge.journal.plan_source import JournalPlanSource
+from bridge.journal.source import JournalSource
+from bridge.journal.sqlite.known_messages import read_held, read_known_ids, read_next
+from bridge.journal.target import JournalTarget
+from bridge.relay.ports import Target
+from bridge.replay.node_presence import Asked, Held, NodePresence, Question
+from bridge.replay.sending import PlanSource, Presence
+from bridge.settings.bridges import Bridge
+
+
+class JournalEnds(NodeEnds):
+    """Makes ends of this node's journal."""
+
+    def __init__(self, node: NodeContext) -> None:
+        assert isinstance(node.journal, Journal), "the journal is open"
+        self._journal = node.journal
+
+    def source(self, lane: Lane) -> SourceEnd:
+        """The queues of the bridge."""
+        bridge = lane.bridge
+        return SourceEnd(
+            JournalSource(
+                self._journal,
+                bridge.name,
+                selects=bridge.selects,
+                forward=bridge.target_address,
+                stamp=bridge.use_duplicate_detection,
+                batch_bytes=bridge.producer_window_size_bytes,
+                large_bytes=bridge.min_large_message_size_bytes,
+                target_name=bridge.static_connectors[0],
+                gap_policy=bridge.gap_policy,
+                max_hops=bridge.max_hops,
+            )
+        )
+
+    def target(self, lane: Lane) -> TargetEnd:
+        """The journal's addresses."""
+        return TargetEnd(self._target(lane))
+
+    def _target(self, lane: Lane) -> JournalTarget:
+        return JournalTarget(
+            self._journal,
+            lane.name,
+            check_producer_ids=lane.bridge.checks_producer_ids,
+            previous=lane.previous_name,
+        )
+
+    def plan_source(self, bridge: Bridge) -> PlanSource:
+        """What the journal still has of the bridge's messages."""
+        return JournalPlanSource(
+            self._journal,
+            bridge.name,
+            selects=bridge.selects,
+            forward=bridge.target_address,
+            stamp=bridge.use_duplicate_detection,
+            batch_bytes=bridge.producer_window_size_bytes,
+            large_bytes=bridge.min_large_message_size_bytes,
+            max_hops=bridge.max_hops,
+        )
+
+    def plan_target(
+        self,
+        bridge: Bridge,
+        source: PlanSource,
+        *,
+        force: bool,  # noqa: ARG002 - asking costs nothing
+    ) -> tuple[Target, Presence]:
+        """The journal's addresses, and what they hold."""
+        presence = NodePresence(
+            bridge.name, held_here(self._journal), source, checks_ids=bridge.checks_producer_ids
+        )
+        return self._target(Lane(bridge)), presence
+
+
+def held_here(journal: Journal) -> Asked:
+    """What this node's journal says about messages that are to be sent again."""
+
+    async def answer(question: Question) -> Held:
+        """Raises: JournalUnavailable."""
+        address = question.address
+        return Held(
+            store=journal.store,
+            next=await journal.look(read_next, question.bridge, question.stream),
+            origins=tuple(await journal.look(read_held, address, question.origins)),
+            ids=tuple(await journal.look(read_known_ids, address, question.ids)),
+        )
+
+    return answer

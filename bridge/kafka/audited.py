@@ -1,0 +1,183 @@
+"""A cluster as an audit reads it: its streams, what a bridge has confirmed, where topics begin and end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from bridge.end_kind import AuditSource, Part, Selection, Side
+from bridge.errors import NotFound, SourceUnavailable, TargetUnavailable
+from bridge.kafka.client.connection import KafkaConnection
+from bridge.kafka.client.errors import explained
+from bridge.kafka.client.metadata import Topic
+from bridge.kafka.client.options import kafka_connection
+from bridge.kafka.records import identity
+from bridge.kafka.replay.survey import Survey
+from bridge.kafka.source.progress import Kind, Progress
+from bridge.messages.stream_names import planned_stream
+from bridge.runtime.clock import SystemClock
+from bridge.settings import kafka_names
+from bridge.settings.bridges import Bridge
+from bridge.settings.connectors import Connector
+from dedup.reconcile.audit.plan import Place, Stream
+
+#: Kafka's code for a topic that may not be described.
+_DENIED: Final = 29
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaEnd:
+    """A cluster, as `dedup.reconcile.audit.kafka_source` reads it."""
+
+    connection: KafkaConnection
+
+    @property
+    def name(self) -> str:
+        """The connector's name: what errors call it."""
+        return self.connection.name
+
+    def consumer(self, **own: Any) -> Any:
+        """As `KafkaConnection.consumer`."""
+        return self.connection.consumer(**own)
+
+    def told(self, error: Exception, topic: str) -> str:
+        """What an error at reading a topic means, and which right or setting mends it."""
+        resource = f"topic {topic}"
+        text = explained(error, side="source", connector=self.name, operation="Read", resource=resource)
+        return str(text).removeprefix(f"connector {self.name}: Read {resource}: ")
+
+
+class _Cluster:
+    """The cluster that a connector leads to."""
+
+    def __init__(self, name: str, connector: Connector, side: Side) -> None:
+        self._connection = kafka_connection(name, connector)
+        self._name = name
+        self._side: Side = side
+
+    @property
+    def _survey(self) -> Survey:
+        return Survey(self._connection, self._side)
+
+
+class KafkaAuditSource(_Cluster):
+    """Implements `bridge.end_kind.AuditSource`."""
+
+    def __init__(self, name: str, connector: Connector) -> None:
+        super().__init__(name, connector, "source")
+
+    async def streams(self, selection: Selection) -> list[Stream]:
+        """As `AuditSource.streams`: a partition each."""
+        cluster = await self._survey.cluster(selection.names or None)
+        missing = [name for name in selection.names if name not in cluster.topics]
+        if missing:
+            raise NotFound(f"connector {self._name}: no topic {missing[0]}", key="topic", found=missing[0])
+        topics = [topic for name, topic in sorted(cluster.topics.items()) if selection.selects(name)]
+        _check_described(self._name, topics, SourceUnavailable)
+        ids = {topic.name: topic.id for topic in topics}
+        asked = [(topic.name, number) for topic in topics for number in sorted(topic.partitions)]
+        bounds = await self._survey.bounds(asked, settle=False)
+        return [
+            Stream(
+                identity.stream_identity(self._connection.identity or cluster.id, ids[topic], partition),
+                topic,
+                partition,
+                bound.start,
+                bound.end,
+                selection.forward(topic),
+                compacted=bound.compacted,
+            )
+            for (topic, partition), bound in bounds.items()
+        ]
+
+    async def starts(self, parts: Iterable[Part]) -> Mapping[Part, int]:
+        """First offsets."""
+        return await self._survey.starts(parts)
+
+    async def confirmed(self, bridge: Bridge, streams: Sequence[Stream], store: str = "") -> dict[str, int]:
+        """As `AuditSource.confirmed`: what the bridge's progress group has.
+
+        Each node that the bridge runs in commits under its own name, and what another incarnation of its
+        journal had settled is not believed.
+        """
+        if store:
+            group = identity.progress_group(bridge.own_group, store.partition(":")[0])
+            offsets = await self._settled(group, store)
+        else:
+            offsets = await self._survey.progress(identity.progress_group(bridge.own_group))
+        return {
+            one.identity: offsets[key]
+            for one in streams
+            if (key := (one.identity.split(":")[-2], one.partition)) in offsets
+        }
+
+    async def _settled(self, group: str, store: str) -> dict[tuple[str, int], int]:
+        progress = Progress(self._connection, group, SystemClock())
+        try:
+            marks = await progress.marks()
+        finally:
+            await progress.close()
+        return {
+            (mark.topic_id, tp.partition): mark.offset
+            for tp, mark in marks.items()
+            if mark.kind is Kind.SETTLED and mark.store == store
+        }
+
+
+class KafkaAuditTarget(_Cluster):
+    """Implements `bridge.end_kind.AuditTarget`."""
+
+    what = "topic"
+    has_partitions = True
+
+    def __init__(self, name: str, connector: Connector) -> None:
+        super().__init__(name, connector, "target")
+
+    async def confirmed(self, bridge: Bridge, streams: list[Stream], source: AuditSource) -> list[Stream]:  # noqa: ARG002
+        """As `AuditTarget.confirmed`: what the journal topics of the bridge and of its replays have."""
+        nexts: Mapping[str, int] = await self._survey.nexts(bridge.own_topic)
+        streams = _with_replays(streams, await self._survey.nexts(kafka_names.replays_topic(bridge.name)))
+        return [replace(one, confirmed=nexts.get(one.identity)) for one in streams]
+
+    async def places(self, names: Iterable[str]) -> list[Place]:
+        """As `AuditTarget.places`: a partition each."""
+        survey = self._survey
+        cluster = await survey.cluster(sorted(names))
+        _check_described(self._name, cluster.topics.values(), TargetUnavailable)
+        asked = [(name, number) for name, topic in cluster.topics.items() for number in topic.partitions]
+        bounds = await survey.bounds(sorted(asked), settle=True)
+        return [
+            Place(topic, partition, one.start, one.stable, one.end, compacted=one.compacted)
+            for (topic, partition), one in bounds.items()
+        ]
+
+    async def starts(self, places: Sequence[Place]) -> Mapping[Part, int]:
+        """First offsets."""
+        return await self._survey.starts((one.topic, one.partition) for one in places)
+
+
+def _with_replays(streams: Iterable[Stream], nexts: Mapping[str, int]) -> list[Stream]:
+    """The streams with how far plans have been sent, by the plans' own streams."""
+    replayed: dict[str | None, int] = {}
+    for planned, upto in nexts.items():
+        one = planned_stream(planned)
+        replayed[one] = max(replayed.get(one, 0), upto)
+    return [replace(one, replayed=replayed.get(one.identity, 0)) for one in streams]
+
+
+def _check_described(
+    connector: str, topics: Iterable[Topic], kind: type[SourceUnavailable | TargetUnavailable]
+) -> None:
+    """See that Kafka tells what these have: one that may not be described seems to have no partitions.
+
+    Raises: `kind`.
+    """
+    for topic in topics:
+        if topic.error:
+            said = "TOPIC_AUTHORIZATION_FAILED (29)" if topic.error == _DENIED else f"error {topic.error}"
+            raise kind(
+                f"connector {connector}: Describe topic {topic.name}: {said}; it needs the right Describe",
+                key=f"topic {topic.name}",
+                found=topic.error,
+            )

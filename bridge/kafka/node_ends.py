@@ -1,0 +1,184 @@
+"""Kafka's ends as the settings say, and who has which lane of a bridge.
+
+==================  ==========================  ======================================================
+bridge              lanes belong to             journal topic
+==================  ==========================  ======================================================
+Kafka to Kafka      a group on the journal      one partition a lane
+                    topic, at the target
+Kafka to node       a group on the source       none: the node remembers
+Kafka to journal    this node: every node has   none: the journal remembers
+                    a copy of its own
+journal to Kafka    its node: one relay         one partition, each node with records of its own
+==================  ==========================  ======================================================
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from bridge.delivery_log.line_writer import LineWriter
+from bridge.end_kind import EndsOf, Lane, NodeContext, NodeEnds, Side, SourceEnd, TargetEnd, kind_of
+from bridge.kafka.journal_topic.origin import cluster_origin
+from bridge.kafka.lanes.groups import JournalTopicOwnership, SourceOwnership
+from bridge.kafka.lanes.lane_holders import LaneHolders
+from bridge.kafka.parts import KafkaParts
+from bridge.kafka.records import identity
+from bridge.kafka.source.first_start import RECORDING_LANE
+from bridge.kafka.source.sent_log import SentLog
+from bridge.kafka.source.source import KafkaSource
+from bridge.kafka.target.target import KafkaTarget
+from bridge.relay.ownership import AskDivision, Ownership
+from bridge.relay.ports import Target
+from bridge.replay.sending import PlanSource, Presence
+from bridge.runtime import logs
+from bridge.settings.bridges import Bridge
+from bridge.settings.listeners import Acceptor as AcceptorSettings
+
+if TYPE_CHECKING:
+    from bridge.kafka.plan_ends import KafkaPlanEnds
+
+
+class KafkaEnds(NodeEnds):
+    """Makes sources and targets at clusters."""
+
+    def __init__(self, node: NodeContext, others: EndsOf) -> None:
+        self._node = node
+        self._parts = KafkaParts(node, others)
+        #: Made when a replay plan is sent; workers send none.
+        self._made_plans: KafkaPlanEnds | None = None
+        self._duplicates: dict[str, logs.Tally] = {}
+
+    # -- who relays what ---------------------------------------------------------------------------------
+
+    def ownership(self, bridge: Bridge, side: Side) -> Ownership:
+        """By a group, whose members are the processes that relay the bridge."""
+        if side == "target":
+            return JournalTopicOwnership(
+                self._parts.connection(bridge.static_connectors[0]),
+                group=bridge.own_group,
+                topic=bridge.own_topic,
+                lanes=bridge.concurrency,
+                name=self._node.process,
+                prepare=self._parts.journal_topic(bridge).prepare,
+            )
+        return SourceOwnership(
+            self._parts.connection(bridge.source_connector),
+            group=bridge.own_group,
+            lanes=bridge.concurrency,
+            bridge=bridge.name,
+            name=self._node.process,
+        )
+
+    def division(self, bridge: Bridge, side: Side) -> AskDivision:
+        """By the same group."""
+        return LaneHolders(
+            self._parts.connection(
+                bridge.static_connectors[0] if side == "target" else bridge.source_connector
+            ),
+            group=bridge.own_group,
+            lanes=bridge.concurrency,
+            side=side,
+            clock=self._node.clock,
+        ).ask
+
+    # -- sources -----------------------------------------------------------------------------------------
+
+    def source(self, lane: Lane) -> SourceEnd:
+        """The lane's partitions of the topics that the bridge reads."""
+        source = self._source(lane.bridge, lane.number)
+        return SourceEnd(
+            source, lag=lambda: source.lag, parked=lambda: source.parked, waits=lambda: source.waits
+        )
+
+    def _source(self, bridge: Bridge, lane: int) -> KafkaSource:
+        target = kind_of(self._node.settings, bridge.static_connectors[0])
+        acceptor = self._node.settings.acceptor or AcceptorSettings()
+        return KafkaSource(
+            self._parts.connection(bridge.source_connector),
+            bridge=bridge.name,
+            group=identity.progress_group(bridge.own_group, self._node.node_id if target.is_own else ""),
+            selects=bridge.selects_topic,
+            names=bridge.plain_addresses,
+            names_only=bridge.names_only,
+            forward=bridge.target_address,
+            lane=lane,
+            lanes=bridge.concurrency,
+            stamp=bridge.use_duplicate_detection,
+            start_position=bridge.start_position,
+            gap_policy=bridge.gap_policy,
+            batch_bytes=bridge.producer_window_size_bytes,
+            large_bytes=bridge.min_large_message_size_bytes,
+            max_hops=bridge.max_hops,
+            max_id_bytes=acceptor.max_duplicate_id_size_bytes,
+            clock=self._node.clock,
+            sent_log=self._sent_log(bridge, lane),
+            lingers=target.has_transactions,
+            records_start=lane == RECORDING_LANE,
+            open_transaction_warn_after_ms=bridge.open_transaction_warn_after_ms,
+        )
+
+    def _sent_log(self, bridge: Bridge, lane: int) -> SentLog | None:
+        if self._node.write_lines is None:
+            return None
+        writer = LineWriter(
+            node=self._node.settings.node.name,
+            node_id=self._node.node_id,
+            bridge=bridge.name,
+            lane=lane,
+            target=bridge.static_connectors[0],
+        )
+        return SentLog(self._node.write_lines, writer)
+
+    async def origin(self, connector: str) -> str:
+        """The cluster's identity."""
+        return await cluster_origin(self._parts.connection(connector))()
+
+    # -- targets -----------------------------------------------------------------------------------------
+
+    def target(self, lane: Lane) -> TargetEnd:
+        """The lane's producer, and what its journal topic remembers."""
+        bridge = lane.bridge
+        target = KafkaTarget(
+            self._parts.connection(bridge.static_connectors[0]),
+            self._parts.journal_topic(bridge),
+            lane.number,
+            replace(self._parts.target_options(bridge), buries=bool(bridge.dead_letter_address)),
+            clock=self._node.clock,
+            confirmed=lane.confirmed,
+            write_lines=self._node.write_lines,
+            on_duplicates=self._duplicates_of(bridge.name).add,
+            counts=lane.counts,
+            dead_letters=lane.dead_letters,
+        )
+        return TargetEnd(target, burier=target if bridge.dead_letter_address else None)
+
+    def _duplicates_of(self, bridge: str) -> logs.Tally:
+        """Of all its lanes together: at most one line a second for a bridge."""
+        tally = self._duplicates.get(bridge)
+        if tally is None:
+            tally = self._duplicates[bridge] = logs.rate_limited(
+                "duplicate-rejected",
+                bridge=bridge,
+                later=lambda delay_s, tell: asyncio.get_running_loop().call_later(delay_s, tell),
+            )
+        return tally
+
+    # -- replay plans ------------------------------------------------------------------------------------
+
+    @property
+    def _plans(self) -> KafkaPlanEnds:
+        if self._made_plans is None:
+            from bridge.kafka.plan_ends import KafkaPlanEnds
+
+            self._made_plans = KafkaPlanEnds(self._parts)
+        return self._made_plans
+
+    def plan_source(self, bridge: Bridge) -> PlanSource:
+        """Records of the bridge's topics, by offset."""
+        return self._plans.source(bridge)
+
+    def plan_target(self, bridge: Bridge, source: PlanSource, *, force: bool) -> tuple[Target, Presence]:
+        """A producer and a journal topic of the replays' own, and what the topic has."""
+        return self._plans.target(bridge, source, force=force)

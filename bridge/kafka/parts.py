@@ -1,0 +1,87 @@
+"""What sources, targets and replays of one process are made of alike: connections and journal topics."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from bridge.end_kind import EndsOf, NodeContext, kind_of
+from bridge.kafka.client.connection import KafkaConnection
+from bridge.kafka.client.options import kafka_connection
+from bridge.kafka.journal_topic.journal_topic import JournalTopic
+from bridge.kafka.journal_topic.origin import Origin, journal_origin
+from bridge.kafka.target.target import KafkaTargetOptions
+from bridge.settings import kafka_names
+from bridge.settings.bridges import Bridge
+
+
+class KafkaParts:
+    """Makes them as the settings say."""
+
+    def __init__(self, node: NodeContext, others: EndsOf) -> None:
+        self.node = node
+        self._others = others
+        #: What the log has been told of journal topics: once for all lanes.
+        self._warned: set[str] = set()
+
+    def connection(self, name: str) -> KafkaConnection:
+        """How to reach the cluster that a connector names."""
+        return kafka_connection(name, self.node.settings.connectors[name])
+
+    def target_options(self, bridge: Bridge) -> KafkaTargetOptions:
+        """The bridge's settings, as far as its target is concerned."""
+        return KafkaTargetOptions(
+            stamp=bridge.use_duplicate_detection,
+            check_producer_ids=bridge.checks_producer_ids,
+            preserve_partitions=bridge.preserve_partitions,
+            create_topics=bridge.create_topics,
+            add_partitions=bridge.add_partitions,
+            topic_replication_factor=bridge.topic_replication_factor,
+            dead_letter_address=bridge.dead_letter_address,
+            bridge=bridge.name,
+            node=self.node.settings.node.name,
+            node_id=self.node.node_id,
+            target_name=bridge.static_connectors[0],
+        )
+
+    def journal_topic(self, bridge: Bridge) -> JournalTopic:
+        """Where a bridge to Kafka keeps what its target covers."""
+        settings = self.node.settings
+        has_lanes = kind_of(settings, bridge.source_connector).has_lanes
+        return JournalTopic(
+            self.connection(bridge.static_connectors[0]),
+            bridge=bridge.name,
+            topic=bridge.own_topic,
+            lanes=bridge.concurrency if has_lanes else 1,
+            replication_factor=bridge.journal_replication_factor,
+            owner=self.owner(bridge),
+            id_cache_size=lambda address: settings.for_address(address).id_cache_size,
+            persist_ids=settings.duplicate_detection.persist_id_cache,
+            previous_topic=kafka_names.journal_topic(bridge.previous_name) if bridge.previous_name else "",
+            origin=self._origin(bridge),
+            warned=self._warned,
+        )
+
+    def replays_topic(self, bridge: Bridge) -> JournalTopic:
+        """Where it keeps what replay plans have covered."""
+        return JournalTopic(
+            self.connection(bridge.static_connectors[0]),
+            bridge=bridge.name,
+            topic=kafka_names.replays_topic(bridge.name),
+            lanes=1,
+            replication_factor=bridge.journal_replication_factor,
+            owner=self.owner(bridge),
+            id_cache_size=lambda _address: 0,
+            persist_ids=False,
+            origin=self._origin(bridge),
+        )
+
+    def owner(self, bridge: Bridge) -> str:
+        """Whose records those are where each node has its own: of a source that is the node itself."""
+        is_own = kind_of(self.node.settings, bridge.source_connector).is_own
+        return self.node.node_id if is_own else ""
+
+    def _origin(self, bridge: Bridge) -> Origin:
+        """Tells where the bridge's messages come from."""
+        if kind_of(self.node.settings, bridge.source_connector).is_own:
+            return journal_origin
+        return partial(self._others(bridge.source_connector).origin, bridge.source_connector)

@@ -1,0 +1,73 @@
+"""The link's ends as a node's settings say."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from bridge.end_kind import Lane, NodeContext, NodeEnds, TargetEnd
+from bridge.link import asking
+from bridge.link.frames import Hello
+from bridge.link.limits import VERSION
+from bridge.link.node_target import NodeTarget
+from bridge.link.socket import Endpoint
+from bridge.relay.ports import Target
+from bridge.replay.node_presence import NodePresence
+from bridge.replay.sending import PlanSource, Presence
+from bridge.settings.bridges import Bridge
+
+
+class LinkEnds(NodeEnds):
+    """Makes targets at other nodes."""
+
+    def __init__(self, node: NodeContext) -> None:
+        self._node = node
+
+    def target(self, lane: Lane) -> TargetEnd:
+        """The node that the bridge's connector leads to."""
+        return TargetEnd(self._target(lane))
+
+    def _target(self, lane: Lane) -> NodeTarget:
+        bridge = lane.bridge
+        hello = Hello(
+            version=VERSION,
+            node_id=self._node.node_id,
+            node_name=self._node.settings.node.name,
+            store=self._node.store,
+            bridge=lane.name,
+            previous=lane.previous_name,
+            check_producer_ids=bridge.checks_producer_ids,
+            use_duplicate_detection=bridge.use_duplicate_detection,
+            producer_window=bridge.producer_window_size_bytes,
+            check_period_ms=bridge.check_period_ms,
+            connection_ttl_ms=bridge.connection_ttl_ms,
+        )
+        endpoint = self._endpoint(bridge.static_connectors[0])
+        return NodeTarget(endpoint, hello, call_timeout_ms=bridge.call_timeout_ms, clock=self._node.clock)
+
+    def _endpoint(self, name: str) -> Endpoint:
+        """How to reach the node that the connector of this name leads to."""
+        connector = self._node.settings.connectors[name]
+        return Endpoint(
+            connector.url,
+            partial(self._node.token, name),
+            self._node.tls(name),
+            connector.server_name or None,
+            name,
+        )
+
+    def plan_target(
+        self,
+        bridge: Bridge,
+        source: PlanSource,
+        *,
+        force: bool,  # noqa: ARG002 - asking costs little
+    ) -> tuple[Target, Presence]:
+        """The node's addresses, and what it says that they hold."""
+        endpoint = self._endpoint(bridge.static_connectors[0])
+        presence = NodePresence(
+            bridge.name,
+            lambda question: asking.ask(endpoint, question, bridge.call_timeout_ms),
+            source,
+            checks_ids=bridge.checks_producer_ids,
+        )
+        return self._target(Lane(bridge)), presence
