@@ -503,6 +503,36 @@ def test_an_id_of_two_partitions_proves_nothing_of_how_far_either_has_come(
     assert said(summary, "lost") == []
 
 
+def test_a_copy_of_what_the_source_has_no_more_makes_nothing_lost_that_may_be_on_its_way(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Partition 1 had the ID of 0@9, and has expired: its copy is there. Only its own stamp proves 0@3."""
+    made = plan([stream(0, end=10), stream(1, start=5, end=5, confirmed=5)], [place()])
+    source: dict[int, Records] = {0: {**plain(range(9)), 9: b"again"}}
+    summary = ends_of(spark, tmp_path, made, source, {0: {0: b"again", **stamps(0, [3], first=1)}})
+    assert (said(summary, "lost"), said(summary, "unknown")) == ([(0, 0, 2)], [(0, 4, 8)])
+    assert {one.detail for one in summary.findings if one.kind == "unknown"} == {missing.BY_PROOF}
+
+
+@pytest.mark.parametrize("preserves", [True, False])
+def test_a_copy_of_another_partition_says_nothing_of_what_the_target_has_deleted(
+    spark: SparkSession, tmp_path: Path, *, preserves: bool
+) -> None:
+    """0 to 9 have come and 0 to 6 have been deleted; then the stamp of 0@2 came from 1, which has expired."""
+    made = plan(
+        [stream(0, end=10, confirmed=10), stream(1, start=5, end=5, confirmed=5)],
+        [place(start=7)],
+        preserves_partitions=preserves,
+    )
+    source: dict[int, Records] = {0: {**plain(range(10)), 2: CARRIED}}
+    target = {7: CARRIED, **stamps(0, range(7, 10), first=8)}
+    summary = ends_of(spark, tmp_path, made, source, {0: target})
+    # Where partitions are preserved, all that is at place 0 is of partition 0.
+    lost = [(0, 3, 6)] if preserves else []
+    assert said(summary, "lost") == lost
+    assert (sum(one.count for one in summary.findings)) == 6
+
+
 def test_what_the_source_has_no_more_may_have_brought_what_is_there_too_often(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -119,7 +119,10 @@ def judged(spark: SparkSession, worlds: Sequence[World], output: Path) -> Summar
     streams = tuple(one for world in worlds for one in streams_of(world))
     places = tuple(one for world in worlds for one in places_of(world))
     kind = Access("nowhere:nothing", "settings.toml", "a", "kafka" if shape.is_kafka_target else "node")
-    plan = Plan("bridge", kind, kind, streams, places, preserves_partitions=True, checks_ids=shape.checks_ids)
+    plan = Plan(
+        "bridge", kind, kind, streams, places,
+        preserves_partitions=shape.is_kafka_target, checks_ids=shape.checks_ids,
+    )  # fmt: skip
     pieces = {(one.topic, one.partition): one for one in source_ranges(plan)}
     there = {(one.topic, one.partition): one for one in target_ranges(plan)}
     source, target = (
@@ -167,6 +170,9 @@ class OfId:
     #: Of what the source still has, and of what it no longer has.
     here: list[Truth] = field(default_factory=list)
     gone: list[Truth] = field(default_factory=list)
+    #: Of the former: how many the audit is told are covered and not refused, and how many it is not.
+    due: int = 0
+    waiting: int = 0
 
     @property
     def present(self) -> int:
@@ -200,22 +206,29 @@ class OfId:
         return max(self.present - len(self.here) - len(self.gone), 0)
 
     @property
-    def is_mixed(self) -> bool:
-        """Which messages its copies are of is open: some are due, and some are on their way or refused."""
-        due = any(one.fate in (Fate.STORED, Fate.LOST) for one in self.here)
-        waits = any(one.fate in (Fate.OPEN, Fate.REFUSED) for one in self.here)
-        return not self.is_once and due and waits and self.present > 0
+    def unknown_at_most(self) -> int:
+        """Of a whole history: some are due, some are on their way or refused: whose the copies are is open.
+
+        By what the audit is told. A position that is covered in truth is not known to be where the receipt
+        was lost, or where the target's memory was set back: then a copy too many of a message that is due
+        looks like the only one of a message that waits, and the other way round.
+        """
+        return self.waiting if not self.is_once and self.due and self.present else 0
 
 
 def truths_of(world: World) -> list[OfId]:
     """By ID; only IDs of what the bridge reads now."""
-    truths = world.truths()
+    truths, letters = world.truths(), world.dead_letters()
+    told = {one.identity: one.confirmed or 0 for one in streams_of(world)}
     by_id: dict[bytes, OfId] = {}
     for stream in _current(world):
         for position, message in stream.messages.items():
             is_once = world.shape.checks_ids and message.id is not None and not message.is_stamp
             one = by_id.setdefault(message.carried, OfId(is_once))
             (one.gone if message.is_gone else one.here).append(truths[stream.identity, position])
+            waits = position >= told[stream.identity] or (stream.identity, position) in letters
+            one.waiting += waits and not message.is_gone
+            one.due += not waits and not message.is_gone
     return list(by_id.values())
 
 
@@ -241,10 +254,11 @@ def complaints(world: World, said: Collection[StreamCounts]) -> Iterator[str]:
         yield f"better than the truth: {doubled} doubled and {unknown} unknown of {doubled_least}"
     if doubled > doubled_most:
         yield f"worse than the truth: {doubled} doubled of {doubled_most}"
-    if is_whole and not any(one.is_mixed for one in truths):
-        if unknown:
-            yield f"{unknown} unknown, and nothing leaves them open"
-        if (lost, doubled) != (lost_least, doubled_least):
+    if is_whole:
+        unknown_most = sum(one.unknown_at_most for one in truths)
+        if unknown > unknown_most:
+            yield f"{unknown} unknown, and nothing leaves more than {unknown_most} open"
+        if not unknown_most and (lost, doubled) != (lost_least, doubled_least):
             yield f"not exact: {lost} lost of {lost_least}, {doubled} doubled of {doubled_least}"
     if sum(one.foreign for one in said):
         yield "foreign records, of which there are none"
@@ -287,9 +301,10 @@ def check(spark: SparkSession, rng: random.Random, count: int, output: Path) -> 
     assert min(verdicts[name] for name in ("clean", "unknown", "lost")) > count // 50
 
 
-def test_an_audit_says_nothing_better_or_worse_than_the_truth(spark: SparkSession, tmp_path: Path) -> None:
-    """Always the same histories; others are the long run's."""
-    check(spark, random.Random(2), HISTORIES, tmp_path / "audit")
+def test_an_audit_says_nothing_better_or_worse_than_the_truth(
+    spark: SparkSession, rng: random.Random, tmp_path: Path
+) -> None:
+    check(spark, rng, HISTORIES, tmp_path / "audit")
 
 
 @pytest.mark.spark_long

@@ -9,6 +9,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from dedup.ids import Stamp
+from dedup.reconcile.audit.missing import is_checked
 from dedup.reconcile.audit.plan import Plan
 
 #: Above every position (2^50).
@@ -86,31 +87,45 @@ def tables(spark: SparkSession, plan: Plan) -> tuple[DataFrame, DataFrame]:
     )
 
 
-def reach(records: DataFrame, streams: DataFrame, places: DataFrame) -> DataFrame:
+def reach(records: DataFrame, streams: DataFrame, places: DataFrame, plan: Plan) -> DataFrame:
     """For each stream and place, the first source position that arrived there, and how far `settled` proves.
 
-    `proved` is one beyond the last source position that was at the place before the ends of all places were
+    `shown` is one beyond the last source position that was at the place before the ends of all places were
     looked at for the second time: a bridge covers in order, so all below it had been covered by then. What
     arrived is known by IDs of one stream only; of those that several records share, `first_there` takes the
-    last one, and `proved` the first one. What replay plans may have brought says nothing of `first_there`: an
-    ID must be of positions beyond them alone, those that the source no longer has included.
+    last one, and `shown` the first one. `proved` is the same by IDs that no other record can have had: where
+    the source has had records that it no longer has, what is there may be theirs. What replay plans may have
+    brought says nothing of `first_there`: an ID must be of positions beyond them alone, those that the source
+    no longer has included. Nor does an ID, unless it is accepted once, that a record of another partition may
+    have brought to the same place. What the source no longer has of this one came before all that it has.
     """
     stream = F.col("source_first.place")
     is_of_one = (F.col("source_copies") > 0) & (stream == F.col("source_last.place"))
     arrived = records.where(~F.col("is_source") & is_of_one).join(
         F.broadcast(places.select("place", "settled")), "place"
     )
-    gone = streams.groupBy("address").agg(F.bool_or(_has_gone()).alias("gone"))
-    known = F.broadcast(streams.join(gone, "address").select("stream", "replayed", "prefix", "gone"))
-    arrived = arrived.withColumn("stream", stream).join(known, "stream")
+    gone = streams.groupBy("address").agg(F.count_if(_has_gone()).alias("all_gone"))
+    others_gone = F.col("all_gone") > _has_gone().cast("int")
+    known = streams.join(gone, "address").select(
+        "stream",
+        "replayed",
+        "prefix",
+        (F.col("all_gone") > 0).alias("gone"),
+        (others_gone & ~F.lit(plan.preserves_partitions)).alias("mingled"),
+    )
+    arrived = arrived.withColumn("stream", stream).join(F.broadcast(known), "stream")
     first, last = F.col("source_first.position"), F.col("source_last.position")
     is_own = F.coalesce((F.col("stamp") == F.col("prefix")) & (F.col("stamped") == first), F.lit(False))
-    is_beyond = (first >= F.col("replayed")) & (is_own | ~F.col("gone"))
-    in_order = (F.col("replayed") == 0) | is_beyond
+    is_of_none_else = is_own | ~F.col("gone")
+    is_of_stream = is_checked(checks_ids=plan.checks_ids) | ~F.col("mingled")
+    is_sent_once = (F.col("replayed") == 0) & is_of_stream
+    in_order = is_sent_once | ((first >= F.col("replayed")) & is_of_none_else)
+    was_there = F.col("position") < F.col("settled")
     return arrived.groupBy("stream", "place").agg(
         # By their order at the place: what came again stands behind what came in order.
         F.min_by(F.when(in_order, last), F.when(in_order, F.col("position"))).alias("first_there"),
-        F.max(F.when(F.col("position") < F.col("settled"), first + 1)).alias("proved"),
+        F.max(F.when(was_there, first + 1)).alias("shown"),
+        F.max(F.when(was_there & is_of_none_else, first + 1)).alias("proved"),
     )
 
 
@@ -122,15 +137,17 @@ def _has_gone() -> Column:
 def bounds(streams: DataFrame, places: DataFrame, reached: DataFrame, plan: Plan) -> DataFrame:
     """For each stream, below which position what is missing is `open`, and what is `unknown` for `reason`.
 
-    Adds `covered` (null: nothing is known to be covered), `doubtful` (positions below it) and `reason`. And,
-    of the stream's address, `gone`: the source has had records that it no longer has; `earlier`: one of
-    those, or one that came by another way, may have been at the target and be gone.
+    Adds `covered` (null: nothing is known to be covered), `surely` (up to there it is certain), `doubtful`
+    (positions below it) and `reason`. And, of the stream's address, `gone`: the source has had records that
+    it no longer has; `earlier`: one of those, or one that came by another way, may have been at the target
+    and be gone.
     """
     here = F.col("target_partition") == F.col("source_partition")
     candidate = here if plan.preserves_partitions else F.lit(True)
     first = F.coalesce("first_there", F.lit(BEYOND))
     pairs = streams.join(F.broadcast(places), "address", "left").join(reached, ["stream", "place"], "left")
     per_stream = pairs.groupBy("stream").agg(
+        F.max("shown").alias("shown"),
         F.max("proved").alias("proved"),
         F.max(F.when(F.col("begun_late") & candidate, first)).alias("deleted_below"),
         F.min("first_there").alias("began"),
@@ -150,7 +167,7 @@ def bounds(streams: DataFrame, places: DataFrame, reached: DataFrame, plan: Plan
         .otherwise(BY_START)
     )
     known = per_stream.select(
-        "stream", "forgetful", "proved", doubtful.alias("doubtful"), reason.alias("reason")
+        "stream", "forgetful", "shown", "proved", doubtful.alias("doubtful"), reason.alias("reason")
     )
     of_address = streams.groupBy("address").agg(F.bool_or(_has_gone()).alias("gone"))
     # A node's cache knows what clients and other bridges have sent to the address, too.
@@ -158,6 +175,7 @@ def bounds(streams: DataFrame, places: DataFrame, reached: DataFrame, plan: Plan
     return (
         streams.join(known, "stream")
         .join(of_address, "address")
-        .withColumn("covered", F.coalesce("confirmed", "proved"))
+        .withColumn("covered", F.coalesce("confirmed", "shown"))
+        .withColumn("surely", F.coalesce("confirmed", "proved", F.lit(0)))
         .withColumn("earlier", F.col("forgetful") & others)
     )

@@ -46,7 +46,7 @@ def judge(
     """Judge what `compare.beside` has put together; as `audit`."""
     streams, places = bounds.tables(spark, plan)
     # A row a stream: computed once, and small from here on.
-    bounded = bounds.bounds(streams, places, bounds.reach(records, streams, places), plan)
+    bounded = bounds.bounds(streams, places, bounds.reach(records, streams, places, plan), plan)
     known = bounded.toArrow()
     bounded = spark.createDataFrame(known)
     kinds = (

@@ -16,6 +16,10 @@ from pyspark.sql import functions as F
 UNCONFIRMED: Final = "how far the target has come is not known"
 #: Why the copy of a checked ID may have been there, although nothing that the source still has brought it.
 BY_EARLIER: Final = "the target may have had an earlier record with this ID: it no longer has its beginning"
+#: Why what is not there may still come, although something that stands behind it in the source is there.
+BY_PROOF: Final = (
+    "what shows how far the target has come may be copies of records that the source no longer has"
+)
 #: Why copies cannot be counted while some of the records that share an ID are not known to be covered.
 BY_OTHERS: Final = "records with this ID are covered and others are not: whose copies are there is not known"
 _ID: Final = ("address", "id")
@@ -64,15 +68,20 @@ def _kind() -> Column:
     return (
         F.when(F.col("refused").isNotNull(), "refused")
         .when(F.col("covered").isNull() | (position >= F.col("covered")), "open")
-        .when((position < F.col("doubtful")) | may_be_earlier, "unknown")
+        .when((position < F.col("doubtful")) | (position >= F.col("surely")) | may_be_earlier, "unknown")
         .otherwise("lost")
     )
 
 
 def _detail() -> Column:
-    is_doubtful = F.col("position") < F.col("doubtful")
+    position = F.col("position")
+    why_unknown = (
+        F.when(position < F.col("doubtful"), F.col("reason"))
+        .when(position >= F.col("surely"), BY_PROOF)
+        .otherwise(BY_EARLIER)
+    )
     return (
-        F.when(F.col("kind") == "unknown", F.when(is_doubtful, F.col("reason")).otherwise(BY_EARLIER))
+        F.when(F.col("kind") == "unknown", why_unknown)
         .when((F.col("kind") == "open") & F.col("covered").isNull(), UNCONFIRMED)
         .otherwise("")
     )
