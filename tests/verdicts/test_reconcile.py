@@ -105,9 +105,10 @@ class Judge:
         for place in sorted(self._sent() - doubt.keys() - said["lost"].keys() - said["open"].keys()):
             if self.truths[place].fate is Fate.LOST:
                 yield f"better than the truth: {place} is lost"
-        stored = self._stored(self.present)
-        for place, times in stored.items():
-            if times > 1 and place not in doubt.keys() | said["doubled"].keys():
+        # Lines of plans alone are no flow (docs/reconcile.md).
+        flows = {line.stream for line in self.lines}
+        for place, times in self._stored(self.present).items():
+            if times > 1 and place[0] in flows and place not in doubt.keys() | said["doubled"].keys():
                 yield f"better than the truth: {place} is doubled"
         twice = [places for places in self._accepted(self.present).values() if len(set(places)) > 1]
         if twice and not self.said.repeated and not doubt:
