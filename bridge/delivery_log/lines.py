@@ -23,7 +23,7 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """An opening of a node's journal, as the received lines of that opening name it.
+    """An opening of a node's journal, as the lines of that opening name it.
 
     A journal that is restored from a backup goes on from an earlier line than its lost copy did. So a reader
     of both logs can tell which lines speak of one and the same journal.
@@ -114,7 +114,7 @@ def line(
         known: positions in `runs` that were left out because the target knew them; the key is not written
             where there are none.
         unchecked: True where the target did not look up `ids`; else the key is not written.
-        session: of the journal that received, or None: another store, and the keys are not written.
+        session: of the journal that writes, or None: another store, and the keys are not written.
         number: of the line in that journal; with `session`.
         verdict: ``duplicate`` for what was rejected as a whole; else None, and the key is not written.
     """

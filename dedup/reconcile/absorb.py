@@ -18,8 +18,8 @@ from dedup.reconcile.events import events as events_of
 from dedup.reconcile.files import OPEN, LogFile
 from dedup.reconcile.flows import flows as flows_of
 from dedup.reconcile.flows import without_plans
-from dedup.reconcile.ids import ids as ids_of
 from dedup.reconcile.lines import Read
+from dedup.reconcile.lives import ids_of
 from dedup.reconcile.local import table
 from dedup.reconcile.tables import INPUTS
 
@@ -180,7 +180,7 @@ class _Work:
         self.kept += [old, *found.kept]
         names = events.select("flow", "bridge", "stream").distinct()
         findings = found.repeated.join(names, "flow").select(
-            F.lit("repeated-id").alias("kind"), "bridge", "stream", "store", "address",
+            "kind", "bridge", "stream", "store", "address",
             F.col("position").alias("first"), F.col("position").alias("last"),
             F.lit(1).cast("long").alias("count"), "id", "detail",
         )  # fmt: skip

@@ -35,6 +35,8 @@ def _conditions() -> dict[str, Column]:
     sent, received = F.col("sent") > 0, F.col("received") > 0
     in_sent_log, in_received_log = F.col("sent_covered") > 0, F.col("received_covered") > 0
     first = F.col("first")
+    stored = F.col("received") - F.col("known")
+    stored_at_least = stored - F.col("may_be_known")
     mended = sent & (F.col("mended") > 0)
     missing = sent & ~received & ~mended & (F.col("refused") == 0)
     # Clients' sends have one side: nothing is to be compared.
@@ -48,12 +50,13 @@ def _conditions() -> dict[str, Column]:
         two_sided & received & ~in_sent_log & (F.col("sent_upto").isNull() | (first < F.col("sent_upto"))),
         not_received_log & (first >= F.col("received_first")) & below_received,
         ~in_sent_log & (first >= F.col("sent_first")) & (first < F.col("sent_upto")),
+        (stored > 1) & (stored_at_least <= 1),
     )
     return {
         "sent": sent,
         "received": received | mended,
         "lost": two_sided & missing & below_received & in_received_log,
-        "doubled": F.col("received") > 1,
+        "doubled": stored_at_least > 1,
         "unsent": two_sided & received & in_sent_log & ~sent,
         "out_of_order": F.col("out_of_order") > 0,
         "late": (sent & received & (F.col("late") > 0)) | (is_open & (F.col("old") > 0)),

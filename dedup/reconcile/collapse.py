@@ -66,6 +66,8 @@ def _merged(lines: DataFrame) -> DataFrame:
         "address",
         "target",
         "replays",
+        "session",
+        F.col("known").isNull().alias("unclear"),
         F.col("clock_offset").isNull().alias("measured"),
         _hour().alias("hour"),
     )
@@ -90,7 +92,10 @@ def _merged(lines: DataFrame) -> DataFrame:
         *(F.first(name).alias(name) for name in _SHARED),
         F.min("from").alias("from"),
         F.max("upto").alias("upto"),
-        F.flatten(F.collect_list("refused")).alias("refused"),
+        *(F.flatten(F.collect_list(name)).alias(name) for name in ("refused", "known")),
+        F.first("known").isNull().alias("unclear"),
+        *(F.first(name).alias(name) for name in ("session", "after")),
+        F.max("number").alias("number"),
         *(F.sum(name).alias(name) for name in ("count", "duplicates")),
         F.max("committed").alias("committed"),
         F.max("recovered").alias("recovered"),
@@ -107,6 +112,8 @@ def _merged(lines: DataFrame) -> DataFrame:
         "duplicates", "committed", "recovered", "clock_offset", "events",
         F.lit(None).cast("string").alias("ids"), F.lit(None).cast("string").alias("verdict"),
         *(F.col(f"place.{name}") for name in _PLACE),
+        F.when(~F.col("unclear"), F.col("known")).alias("known"), F.lit(False).alias("unchecked"),
+        "session", "number", "after",
         F.lit(True).alias("is_merged"),
     )  # fmt: skip
 
@@ -161,6 +168,9 @@ def _verdicts(old: DataFrame) -> DataFrame:
             F.lit(None).cast("string").alias("ids"), F.lit(False).alias("recovered"),
             F.lit(None).cast("long").alias("clock_offset"),
             *(F.col(f"place.{name}") for name in _PLACE), F.lit(True).alias("is_merged"),
+            F.array().cast("array<array<long>>").alias("known"), F.lit(False).alias("unchecked"),
+            F.lit(None).cast("string").alias("session"), F.lit(None).cast("long").alias("number"),
+            F.lit(None).cast("array<string>").alias("after"),
         )
     )  # fmt: skip
 

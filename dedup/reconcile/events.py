@@ -54,6 +54,7 @@ def is_sent() -> Column:
 def _content() -> Column:
     said = F.xxhash64(
         "node_id", "lane", "address", "committed", "duplicates", "recovered", "events", "verdict",
+        "session", "number",
         F.when(F.col("verdict").isNotNull(), F.col("ids")),
     )  # fmt: skip
     return F.xxhash64("side", "runs", "refused", F.when(F.col("side") == "received", said))

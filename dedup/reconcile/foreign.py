@@ -60,6 +60,14 @@ def _is_integers(value: object) -> bool:
     return isinstance(value, list) and all(map(_is_integer, value))
 
 
+def _is_run(value: Any) -> bool:
+    return _is_integers(value) and len(value) == 2
+
+
+def _is_place(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and _is_text(value[0]) and _is_integer(value[1])
+
+
 def _is_within(value: Any, least: int, most: int) -> bool:
     return _is_integer(value) and least <= value <= most
 
@@ -93,6 +101,11 @@ _RULES: Final[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
     "recovered": ("true or false", lambda value: isinstance(value, bool)),
     "verdict": _TEXT,
     "clock-offset": _INTEGER,
+    "known": ("a list of runs", lambda value: _is_list(value, ("a run", _is_run))),
+    "unchecked": ("true or false", lambda value: isinstance(value, bool)),
+    "session": _TEXT,
+    "number": _INTEGER,
+    "after": ("a session and a number", _is_place),
     "replays": _TEXT,
 }
 #: Keys without which a line says nothing; the others have a neutral value where they are missing.

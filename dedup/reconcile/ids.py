@@ -29,8 +29,8 @@ class Ids:
 
     #: `tables.ID_CACHES`.
     caches: DataFrame
-    #: `flow`, `store`, `address`, `id` (`id_text.shown`), `position`, `detail`: every place but the first at
-    #: which an ID was accepted; each place once.
+    #: `flow`, `store`, `address`, `id` (`id_text.shown`), `position`, `kind`, `detail`: every place but the
+    #: first at which an ID was accepted; each place once. `kind`: of the finding.
     repeated: DataFrame
     #: What is kept in Spark.
     kept: tuple[DataFrame, ...]
@@ -63,17 +63,18 @@ def ids(events: DataFrame) -> Ids:
 
 def none(spark: SparkSession) -> Ids:
     """What is known where no line names an ID; runs nothing."""
-    repeated = "flow long, store string, address string, id string, position long, detail string"
+    repeated = "flow long, store string, address string, id string, position long, kind string, detail string"
     return Ids(local.table(spark, ID_CACHES, ()), local.table(spark, repeated, ()), ())
 
 
 def is_checked() -> Column:
     """Whether a line's IDs are checked: those of clients' sends and of Kafka's streams (design rule 4).
 
-    Not those that a replay plan brings: it has asked the target for them.
+    Not those that a replay plan brings: it has asked the target for them; nor those of which the line says
+    that the target did not look them up.
     """
     of_kafka = F.col("stream").startswith("kafka:") & F.col("replays").isNull()
-    return F.col("bridge").isNull() | of_kafka
+    return (F.col("bridge").isNull() | of_kafka) & ~F.col("unchecked")
 
 
 def entries(ids: Column) -> Column:
@@ -126,5 +127,5 @@ def _repeated(seen: DataFrame) -> DataFrame:
         .withColumn("detail", F.concat(F.lit("accepted before at "), F.first(place).over(by_rank)))
         .withColumn("place", F.row_number().over(by_rank))
         .where("place > 1")
-        .select("flow", *_ID, "position", "detail")
+        .select("flow", *_ID, "position", F.lit("repeated-id").alias("kind"), "detail")
     )

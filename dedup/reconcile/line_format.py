@@ -44,6 +44,12 @@ SCHEMA: Final = StructType(
         StructField("recovered", BooleanType()),
         StructField("verdict", StringType()),
         StructField("clock-offset", LongType()),
+        StructField("known", ArrayType(ArrayType(LongType()))),
+        StructField("unchecked", BooleanType()),
+        StructField("session", StringType()),
+        StructField("number", LongType()),
+        # A session and a number.
+        StructField("after", ArrayType(StringType())),
         StructField("replays", StringType()),
     ]
 )
@@ -66,6 +72,7 @@ def fields(parsed: str) -> list[Column]:
         "committed": F.lit(0),
         "duplicates": F.lit(0),
         "recovered": F.lit(False),
+        "unchecked": F.lit(False),
         "node": F.lit(""),
         "node-id": F.lit(""),
         "target": F.lit(""),
@@ -78,6 +85,10 @@ def fields(parsed: str) -> list[Column]:
             column = _usable(column)
         if name in neutral:
             column = F.coalesce(column, neutral[name])
+        if name == "known":
+            # Null says that some were known and not which ones.
+            none = F.array().cast("array<array<long>>")
+            column = F.when(F.coalesce(F.col(f"{parsed}.duplicates"), F.lit(0)) == 0, none).otherwise(column)
         if name == "events":
             column = F.transform(column, lambda time: F.coalesce(_usable(time), F.lit(0)))
         if name == "ids":
@@ -117,6 +128,7 @@ def is_ours(parsed: str) -> Column:
     def within(column: Column, least: int, most: int) -> Column:
         return F.coalesce(column.between(least, most), F.lit(True))
 
+    number = F.get(of("after"), F.lit(1)).try_cast("long")
     conditions = [of(_CORRUPT).isNull(), *(of(name).isNotNull() for name in foreign.REQUIRED)]
     conditions += [
         of("v") == foreign.VERSION,
@@ -133,6 +145,8 @@ def is_ours(parsed: str) -> Column:
             F.forall(of("refused"), lambda position: position.between(0, foreign.MOST_UPTO)), F.lit(True)
         ),
         F.coalesce(F.size(of("events")), F.lit(2)) == 2,
+        F.coalesce(F.forall(of("known"), lambda run: F.size(run) == 2), F.lit(True)),
+        of("after").isNull() | ((F.size(of("after")) == 2) & number.isNotNull()),
         *(within(of(name), 0, foreign.MOST_UPTO) for name in ("count", "duplicates")),
     ]
     return F.coalesce(reduce(and_, conditions), F.lit(False))

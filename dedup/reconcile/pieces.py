@@ -31,6 +31,10 @@ class Of(IntEnum):
     OUT_OF_ORDER = 7
     #: Received by a replay plan, on a stream of its own.
     MENDED = 8
+    #: Received and left out, because the target knew it; received in a line that says that some were left out
+    #: and not which.
+    KNOWN = 9
+    MAY_BE_KNOWN = 10
 
 
 #: What a piece is in Spark.
@@ -56,6 +60,13 @@ def of_lines(events: DataFrame, flows: DataFrame, *, late_after_ms: int, now_ms:
         _of_runs(F.col("runs"), F.when(sent, Of.SENT).otherwise(Of.RECEIVED)),
         _of_runs(late_runs, F.when(sent, Of.OLD).otherwise(Of.LATE)),
         F.transform("refused", lambda position: _piece(F.lit(int(Of.REFUSED)), position, position + 1)),
+        F.when(
+            ~sent,
+            F.coalesce(
+                _of_runs(F.col("known"), F.lit(int(Of.KNOWN))),
+                _of_runs(F.col("runs"), F.lit(int(Of.MAY_BE_KNOWN))),
+            ),
+        ),
     ]
     return own.select("flow", _inline(*parts))
 

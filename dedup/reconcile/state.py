@@ -23,7 +23,7 @@ from dedup.reconcile.tables import Tables
 from dedup.reconcile.versions import Versions
 
 #: Version of what is in the directory.
-VERSION: Final = 1
+VERSION: Final = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,23 @@ def history(seed: str, number: int) -> World:
     return run.world
 
 
+def forgetful(seed: str, number: int) -> World:
+    """A history of few IDs, which its target remembers for two messages: several are accepted twice."""
+    rng = random.Random(f"{seed}:forgetful:{number}")
+    shape = Shape(
+        number=number, is_kafka_source=True, is_kafka_target=rng.random() < 0.5, checks_ids=True, cache=2,
+        partitions=1,
+    )  # fmt: skip
+    world = World(shape)
+    few = rng.sample(IDS, rng.randint(2, 5))
+    for _ in range(rng.randint(1, 3)):
+        count = rng.randint(2, 6)
+        for _ in range(count):
+            world.produce(0, rng.choice([None, *few]))
+        world.relay(0, count)
+    return world
+
+
 class _Run:
     """Draws the steps of one history."""
 

@@ -36,13 +36,19 @@ def text(shape: Shape, line: Line) -> bytes:
     """The line as the product writes it."""
     node = shape.sender if line.side == "sent" else shape.receiver
     at = BEGAN_MS + line.order
+    session = delivery_log.Session(f"{shape.number}{line.session}", _after(shape, line))
     return delivery_log.line(
         side=line.side, node=node, node_id=f"id-of-{node}", bridge=line.bridge, lane=0, stream=line.stream,
         address=shape.address, target="hub", store=shape.store, from_=line.from_, upto=line.upto,
         runs=run_arithmetic.join((p, p) for p in line.messages), refused=line.refused, ids=line.ids,
         events=(at, at) if line.messages else (0, 0), committed=at + 5, duplicates=line.duplicates,
-        recovered=line.recovered, verdict=line.verdict,
+        recovered=line.recovered, verdict=line.verdict, known=run_arithmetic.join((p, p) for p in line.known),
+        unchecked=line.unchecked, number=line.number, session=session if line.session else None,
     )  # fmt: skip
+
+
+def _after(shape: Shape, line: Line) -> tuple[str, int] | None:
+    return None if line.after is None else (f"{shape.number}{line.after[0]}", line.after[1])
 
 
 def write(

@@ -156,6 +156,8 @@ class Line:
     duplicates: int = 0
     verdict: str | None = None
     recovered: bool = False
+    #: Of `messages`, those that were left out because the target knew them.
+    known: tuple[int, ...] = ()
     #: IDs are listed although the target did not look them up.
     unchecked: bool = False
     #: Of a node's journal: which opening wrote it, its number, and which line the opening went on from.

@@ -40,6 +40,8 @@ class Target:
     session: str = "s0"
     number: int = 0
     after: tuple[str, int] | None = None
+    #: The received lines of its log, by `Line.order`.
+    log: list[int] = field(default_factory=list)
 
 
 class World:
@@ -181,7 +183,7 @@ class World:
         """At an opening the target's word confirms more than the source's log says."""
         stream, upto = self.current(partition), self.next(self.current(partition))
         if stream.confirmed < upto:
-            sent = [m for p, m in sorted(stream.messages.items()) if stream.confirmed <= p < upto]
+            sent = self._readable(stream, stream.confirmed, upto)
             self._sent(stream, stream.confirmed, upto, sent, recovered=True)
             stream.confirmed = upto
 
@@ -196,7 +198,7 @@ class World:
     def _cover(self, stream: Stream, from_: int, upto: int, lost: Collection[int]) -> None:
         target = self.target
         accepted: list[tuple[int | None, bytes]] = []
-        known: list[bytes] = []
+        known: list[Message] = []
         carried, refused = [], []
         for position in range(from_, upto):
             message = stream.messages.get(position)
@@ -214,8 +216,7 @@ class World:
             elif position not in lost:
                 carried.append(position)
                 if self._is_known(message):
-                    assert message.id is not None
-                    known.append(message.id)
+                    known.append(message)
                     target.rejected.add(key)
                     continue
                 self._store(stream, message)
@@ -244,14 +245,15 @@ class World:
 
     def _received(
         self, stream: Stream, span: tuple[int, int], carried: Sequence[int], refused: Sequence[int],
-        accepted: Sequence[tuple[int | None, bytes]], known: Sequence[bytes],
+        accepted: Sequence[tuple[int | None, bytes]], known: Sequence[Message],
     ) -> None:  # fmt: skip
         self._write(
             "received", stream.identity, *span, carried, refused=refused, ids=accepted, duplicates=len(known),
             unchecked=bool(accepted) and not self.shape.checks_ids,
+            known=[message.position for message in known],
         )  # fmt: skip
         if known:
-            named = [(None, each) for each in known]
+            named = [(None, message.id or b"") for message in known]
             if self.shape.is_kafka_target:
                 self._write(
                     "received", stream.identity, *span, ids=named, duplicates=len(known), verdict="duplicate"
@@ -354,17 +356,20 @@ class World:
         self, side: str, stream: str, from_: int, upto: int, messages: Sequence[int] = (), *,
         refused: Sequence[int] = (), ids: Sequence[tuple[int | None, bytes]] = (), duplicates: int = 0,
         verdict: str | None = None, recovered: bool = False, unchecked: bool = False, bridge: str | None = "",
+        known: Sequence[int] = (),
     ) -> None:  # fmt: skip
         line = Line(
             order=len(self.lines), life=len(self.former), side=side,
             bridge=self.shape.bridge if bridge == "" else bridge, stream=stream, from_=from_, upto=upto,
             messages=tuple(messages), refused=tuple(refused), ids=tuple(ids), duplicates=duplicates,
-            verdict=verdict, recovered=recovered, unchecked=unchecked,
+            verdict=verdict, recovered=recovered, unchecked=unchecked, known=tuple(known),
         )  # fmt: skip
         if side == "received" and not self.shape.is_kafka_target:
             target = self.target
             target.number += 1
             line = replace(line, session=target.session, number=target.number, after=target.after)
+        if side == "received":
+            self.target.log.append(line.order)
         self.lines.append(line)
 
     # -- the truth -------------------------------------------------------------------------------------------

@@ -150,7 +150,7 @@ class Logbook:
                 address=address, target=target, store=store, from_=batch.from_, upto=batch.upto,
                 runs=batch.runs, refused=batch.refused, ids=ids, events=batch.events, committed=committed,
                 duplicates=duplicates, recovered=recovered, clock_offset=clock_offset, known=known,
-                unchecked=unchecked and bool(ids), session=self.session if side == "received" else None,
+                unchecked=unchecked and bool(ids), session=self.session,
                 number=self._number, verdict=verdict,
             )
         )  # fmt: skip
