@@ -102,6 +102,7 @@ def test_a_record_that_does_not_fit_is_refused_alone(
     read(clusters.b, letters, 2)
 
 
+@pytest.mark.kafka_long
 def test_a_bridge_into_a_node_goes_on_beyond_any_number_of_dead_letters(
     clusters: Clusters, named: Named, make_node: MakeNode
 ) -> None:
