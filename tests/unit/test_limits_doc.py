@@ -14,6 +14,7 @@ from bridge.http import limits as http_limits
 from bridge.journal.rules import owners
 from bridge.journal.values import options
 from bridge.kafka.client import fetch_limits
+from bridge.kafka.client.known_options import KAFKA_OPTIONS
 from bridge.kafka.replay import topic_ids
 from bridge.kafka.source import sent_log
 from bridge.kafka.target import dead_letters, delivery_queue
@@ -23,7 +24,6 @@ from bridge.runtime import logs
 from bridge.settings.addresses import AddressSettingsTable
 from bridge.settings.bridges import Bridge
 from bridge.settings.fields import key_of
-from bridge.settings.kafka_options import KAFKA_OPTIONS
 from bridge.settings.listeners import Acceptor
 from bridge.settings.model import DeliveryLog
 from bridge.workers import channel, lines
