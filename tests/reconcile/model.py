@@ -186,6 +186,15 @@ class _Side:
     def messages_where(self, condition: Callable[[dict[str, Any]], bool]) -> set[int]:
         return {p for line in self.lines if condition(line) for p in _positions(line)}
 
+    def known(self) -> Counter[int]:
+        """Left out, because the target knew them."""
+        return Counter(p for line in self.lines for p in _in(line.get("known", [])))
+
+    def may_be_known(self) -> Counter[int]:
+        """In lines that say how many were left out, and not which."""
+        unclear = [line for line in self.lines if line["duplicates"] and "known" not in line]
+        return Counter(p for line in unclear for p in _positions(line))
+
     def refused(self) -> set[int]:
         return {p for line in self.lines for p in line["refused"]}
 
@@ -197,7 +206,11 @@ class _Side:
 
 
 def _positions(line: dict[str, Any]) -> Iterator[int]:
-    for first, last in line["runs"]:
+    yield from _in(line["runs"])
+
+
+def _in(runs: Iterable[list[int]]) -> Iterator[int]:
+    for first, last in runs:
         yield from range(first, last + 1)
 
 
@@ -207,12 +220,16 @@ def _compare(flow: Flow, events: list[Event], late: _Late) -> FlowTruth:
     receiver = _Side([e.line for e in accepted])
     found = FlowTruth(sent=set(sender.messages()), received=receiver.messages())
     found.refused = sender.refused() | receiver.refused()
-    found.doubled = {p for p, times in found.received.items() if times > 1}
+    stored = Counter({p: times for p, times in found.received.items() if times > 1})
+    stored -= receiver.known()
+    unclear = receiver.may_be_known()
+    found.doubled = {p for p, times in stored.items() if times - unclear[p] > 1}
+    may_be_doubled = {p for p, times in stored.items() if times > 1} - found.doubled
     found.out_of_order = _out_of_order(accepted)
     found.rejected = sum(e.line["duplicates"] for e in events if _counts_rejected(e.line))
     found.sent_upto = sender.upto() if sender.lines else None
     found.received_upto = receiver.upto() if receiver.lines else None
-    found.unknown = _gaps(sender) | _gaps(receiver)
+    found.unknown = _gaps(sender) | _gaps(receiver) | may_be_doubled
     if flow.bridge is not None:
         _compare_sides(found, sender, receiver)
         found.late = found.sent & receiver.messages_where(late.is_delivered_late)

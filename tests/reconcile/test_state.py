@@ -215,7 +215,7 @@ def test_two_runs_at_a_time_cannot_both_save(spark: SparkSession, tmp_path: Path
 @pytest.mark.parametrize(
     ("note", "rule"),
     [
-        ('{"v":2}', r"reads states of version 1; found 2"),
+        ('{"v":1}', r"reads states of version 2; found 1"),
         ("[]", r"note\.json: must hold a JSON object; found '\[\]'"),
     ],
 )
