@@ -68,7 +68,7 @@ lint: $(DEV) ## style, types and layers
 	$(BIN)/lint-imports --no-logo
 
 quick: $(DEV) ## the tests that need no Java, brokers or processes, with fewer random examples (less than a minute)
-	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-quick} $(BIN)/pytest -q -n $(JOBS) --dist loadfile -m "not processes" \
+	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-quick} $(BIN)/pytest -q -n auto --dist loadfile -m "not processes" \
 		tests/contracts tests/integration tests/property tests/unit $(ARGS)
 
 unit: $(DEV) needs ## the tests, with branch coverage and its floor
