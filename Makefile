@@ -21,6 +21,8 @@ JAVA := $(shell command -v $${JAVA_HOME:+$$JAVA_HOME/bin/}java)
 UV ?= uv
 # Tests wait for other processes some of the time: a few more of them at a time than there are cores.
 JOBS ?= 3
+# Tests start hundreds of processes: each finds the modules compiled, even where the environment wants no such files.
+unit quick: export PYTHONDONTWRITEBYTECODE =
 COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --python-version 3.11
 
 # Installs what is not there where that is possible, else names it: $(call needed,PROGRAM,PACKAGE,NAME).
@@ -32,7 +34,7 @@ define needed
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run report wheel serve test lint unit needs needs-kafka test-crash test-hostile test-kafka-long test-spark-long kafka-up kafka-down demo-kafka bench bench-reconcile format lock clean
+.PHONY: help setup run report wheel serve test lint quick unit needs needs-kafka test-crash test-hostile test-kafka-long test-spark-long kafka-up kafka-down demo-kafka bench bench-reconcile format lock clean
 
 help: ## says what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 17
@@ -64,6 +66,10 @@ lint: $(DEV) ## style, types and layers
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+
+quick: $(DEV) ## the tests that need no Java, brokers or processes, with fewer random examples (less than a minute)
+	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-quick} $(BIN)/pytest -q -n auto --dist loadfile -m "not processes" \
+		tests/contracts tests/integration tests/property tests/unit $(ARGS)
 
 unit: $(DEV) needs ## the tests, with branch coverage and its floor
 	@$(BIN)/python -m tests.kafka.distribution fetch

@@ -6,6 +6,7 @@ import logging
 import os
 import random
 import signal
+import subprocess
 from collections.abc import Generator, Iterator
 
 import pytest
@@ -18,6 +19,8 @@ settings.register_profile(
     "ci", derandomize=True, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("local", deadline=None, print_blob=True, verbosity=Verbosity.normal)
+#: For `make quick`.
+settings.register_profile("quick", parent=settings.get_profile("local"), max_examples=20)
 #: For a long look at the property tests: HYPOTHESIS_PROFILE=long make unit ARGS=tests/property
 settings.register_profile("long", parent=settings.get_profile("local"), max_examples=5_000)
 
@@ -56,6 +59,25 @@ def pytest_report_header() -> str:
 def rng(request: pytest.FixtureRequest) -> random.Random:
     """Chance for one test: the run's seed and the test's name, whatever else was run."""
     return random.Random(f"{_SEED}:{request.node.nodeid}")
+
+
+#: What `make quick` runs: tests that start no process, but for those that are marked so.
+_QUICK = tuple(f"tests/{room}/" for room in ("contracts", "integration", "property", "unit"))
+
+
+@pytest.fixture(autouse=True)
+def _no_process_unmarked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test of `_QUICK` that starts a process and is not marked `processes` fails."""
+    if not request.node.nodeid.startswith(_QUICK) or request.node.get_closest_marker("processes"):
+        return
+
+    def refuse(*_arguments: object, **_options: object) -> None:
+        pytest.fail(
+            "starts a process: mark it with pytest.mark.processes, so that `make quick` leaves it out"
+        )
+
+    monkeypatch.setattr(subprocess.Popen, "__init__", refuse)
+    monkeypatch.setattr(os, "fork", refuse)
 
 
 @pytest.fixture(autouse=True)

@@ -31,9 +31,18 @@ _WAITING: Final = ("tests/acceptance/kafka/", "tests/kafka/", "tests/acceptance/
 _BETWEEN: Final = 2 / 3
 
 
-#: Nodes of these tests are not measured: other tests run the same code, SIGKILL leaves no result of most of
-#: them, and measuring takes a third of their time.
-_UNMEASURED: Final = ("tests/kafka/exactly_once/", "tests/acceptance/kafka/", "tests/fault/")
+#: Nodes and commands of these tests are not measured: other tests run the same code, SIGKILL leaves no result
+#: of most of them, and measuring takes a third of a node's time and half of a command's.
+_UNMEASURED: Final = (
+    *("tests/kafka/exactly_once/", "tests/acceptance/kafka/", "tests/fault/"),
+    *(
+        f"tests/acceptance/test_{name}.py"
+        for name in (
+            *("link", "link_rights", "logs", "loops", "operations", "package", "readme", "replay_plan"),
+            *("settings", "waiting", "which_node", "who_did_what"),
+        )
+    ),
+)
 #: But for what nobody else runs.
 _MEASURED: Final = ("tests/acceptance/kafka/test_replay_plan.py",)
 
@@ -52,6 +61,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if worker is not None:
         ports.share_out(int(worker["workerid"].removeprefix("gw")) + 1, worker["workercount"] + 1)
         return
+    # Each process that imports aiohttp reads the system's authorities, 50 ms of computing; no test needs one.
+    os.environ |= {"SSL_CERT_FILE": os.devnull, "SSL_CERT_DIR": os.devnull}
     if not config.getoption("numprocesses") or RUNNING in os.environ:
         return
     clusters = contextlib.ExitStack()

@@ -29,10 +29,10 @@ def uncollected(make_lasting_node: MakeNode) -> Iterator[Node]:
 
 
 @LEAVING
-def test_300_clients_that_leave_in_mid_body_leave_nothing(
+def test_100_clients_that_leave_in_mid_body_leave_nothing(
     uncollected: Node, leave: Callable[[int], None]
 ) -> None:
-    assert growth(uncollected, leave, 300) < GROWTH_MOST
+    assert growth(uncollected, leave, 100) < GROWTH_MOST
 
 
 @pytest.mark.hostile

@@ -282,6 +282,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("point", ["journal.before-commit", "journal.after-commit"])
 async def test_killed_while_it_sends_again_it_has_sent_all_or_nothing(tmp_path: Path, point: str) -> None:
     queue = BridgeQueue("first", ["orders"], lambda address: address == "orders")

@@ -24,6 +24,8 @@ from bridge.workers.supervisor import Supervisor
 from tests.acceptance.nodes import Node, eventually
 from tests.fakes.worker_process import BRIDGE, SHUTDOWN_TIMEOUT_MS, supervisor
 
+pytestmark = pytest.mark.processes
+
 #: Longest wait for anything that has no time of its own, in seconds: an interpreter starts slowly here.
 PATIENCE_S = 20.0
 MESSAGES = 50

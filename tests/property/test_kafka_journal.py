@@ -377,4 +377,4 @@ class JournalMachine(RuleBasedStateMachine):
 
 
 TestJournal = JournalMachine.TestCase
-TestJournal.settings = settings(max_examples=100, stateful_step_count=40)
+TestJournal.settings = settings(stateful_step_count=40)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
+from hypothesis import settings
 
 from bridge.errors import BridgeError, TargetUnavailable
 from bridge.messages.batch import Batch
@@ -26,8 +27,8 @@ from tests.fakes.virtual_time import VirtualClock, run
 
 BRIDGE = "orders-to-hub"
 ADDRESSES = ("orders", "invoices", "returns")
-#: Runs of the simulation in one test run, and acts of trouble in each.
-SEEDS = 200
+#: Runs of the simulation in one test run, 200 unless the profile says otherwise; acts of trouble in each.
+SEEDS = 2 * settings().max_examples
 ACTS = 40
 TROUBLES = ("put", "put", "put", "cut", "down", "full", "home-full", "restart", "zombie", "pause")
 #: Of virtual time: until then everything must have arrived once the trouble is over.

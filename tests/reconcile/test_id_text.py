@@ -18,7 +18,7 @@ from dedup.reconcile.local import table
 from tests.reconcile import specs
 
 #: Lines of a run.
-LINES = 1_000
+LINES = 300
 #: What the text of a line is made of: an ID of these may look like a part of it.
 _PIECES = ("]", ",", "[", '"', "\\", "17", "null", "x", " ", '{"base64":', "}", "é", "\n", "\0")
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+
+pytestmark = pytest.mark.processes
 
 CONFTEST = Path(__file__).parents[1] / "conftest.py"
 
@@ -19,12 +23,17 @@ SKIPS = {
 }
 
 
-def run_pytest(directory: Path, source: str, ci: str) -> subprocess.CompletedProcess[str]:
+EXPECTED_FAILURE = "import pytest\n@pytest.mark.xfail\ndef test_it() -> None:\n    assert False\n"
+
+
+def run_pytest(directory: Path, sources: Mapping[str, str], ci: str) -> subprocess.CompletedProcess[str]:
     (directory / "conftest.py").write_text(CONFTEST.read_text())
-    (directory / "test_sample.py").write_text(source)
+    for name, source in sources.items():
+        (directory / f"test_{name}.py").write_text(source)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
+    options = ("-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", ".", "--import-mode=importlib")
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", ".", "."],
+        [sys.executable, "-m", "pytest", *options, "--continue-on-collection-errors", "-ra", "."],
         cwd=directory,
         env=environment | {"CI": ci, "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
@@ -34,17 +43,18 @@ def run_pytest(directory: Path, source: str, ci: str) -> subprocess.CompletedPro
     )
 
 
-@pytest.mark.parametrize("kind", SKIPS)
-def test_a_skip_fails_the_run_in_ci_and_says_why(kind: str, tmp_path: Path) -> None:
-    result = run_pytest(tmp_path, SKIPS[kind], ci="true")
+def test_a_skip_of_each_kind_fails_the_run_in_ci_and_says_why_and_an_expected_failure_is_none(
+    tmp_path: Path,
+) -> None:
+    result = run_pytest(tmp_path, SKIPS | {"expected": EXPECTED_FAILURE}, ci="true")
     assert result.returncode not in {0, pytest.ExitCode.NO_TESTS_COLLECTED}, result.stdout
-    assert "skipped, which is a failure in CI" in result.stdout
-    assert ("no broker" in result.stdout) == (kind != "an_import")
+    for kind in SKIPS:
+        (told,) = re.findall(rf"^(?:FAILED|ERROR) test_{kind}\.py.* - (.*)", result.stdout, re.MULTILINE)
+        assert "skipped, which is a failure in CI" in told
+        assert ("no broker" in told) == (kind != "an_import")
+    assert "1 failed, 1 xfailed, 3 errors" in result.stdout
 
 
-def test_a_skip_stays_a_skip_elsewhere_and_an_expected_failure_is_none(tmp_path: Path) -> None:
-    skipped = run_pytest(tmp_path, SKIPS["a_mark"], ci="")
-    assert (skipped.returncode, "1 skipped" in skipped.stdout) == (0, True)
-    expected = "import pytest\n@pytest.mark.xfail\ndef test_it() -> None:\n    assert False\n"
-    result = run_pytest(tmp_path, expected, ci="true")
-    assert (result.returncode, "1 xfailed" in result.stdout) == (0, True)
+def test_a_skip_of_each_kind_stays_a_skip_elsewhere(tmp_path: Path) -> None:
+    skipped = run_pytest(tmp_path, SKIPS, ci="")
+    assert (skipped.returncode, "4 skipped" in skipped.stdout) == (0, True), skipped.stdout

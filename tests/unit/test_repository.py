@@ -145,6 +145,7 @@ def test_every_target_of_the_makefile_is_explained_and_ci_tests_only_through_mak
     assert not any(word in line for line in commands for word in ("pytest", "ruff", "mypy", "coverage"))
 
 
+@pytest.mark.processes
 def test_make_run_shows_the_proof_before_it_installs_what_the_report_needs(tmp_path: Path) -> None:
     """On a fresh machine with Java, as far as make says what it would do."""
     ran = subprocess.run(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -67,6 +68,7 @@ def rows(text: str) -> Iterator[Row]:
         yield Row(case, about, status, note, tuple(named))
 
 
+@cache
 def shown() -> dict[str, list[tuple[str, str]]]:
     """By case, the tests whose docstrings name it: those nearest to a user first."""
     found: dict[str, list[tuple[str, str]]] = {}

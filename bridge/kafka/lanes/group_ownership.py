@@ -31,6 +31,9 @@ from bridge.kafka.lanes.group_member import Given, GroupMember, GroupTimes
 
 #: Between two tries to join.
 RETRY_BACKOFF_MS: Final = 100
+#: A join may take this long, however short the sessions are: the refusal of a session that is too short has
+#: to arrive too.
+LEAST_JOIN_MS: Final = 10_000
 #: Leaving is a courtesy: without it the others wait for the session to expire.
 LEAVE_TIMEOUT_MS: Final = 2_000
 
@@ -58,7 +61,7 @@ class GroupOwnership:
         """
         times = GroupTimes.of(connection.consumer_options)
         self._session_s, self._interval_s = times.session_ms / 1000, times.heartbeat_ms / 1000
-        self._join_s = (times.session_ms + times.rebalance_ms) / 1000
+        self._join_s = max(times.session_ms + times.rebalance_ms, LEAST_JOIN_MS) / 1000
         self._connection = connection
         self._lanes = lanes
         self._protocol = protocol_name(lanes, topic or bridge)

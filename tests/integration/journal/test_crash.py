@@ -50,6 +50,7 @@ async def run_driver(directory: Path, crash_at: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in output.splitlines()]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("point", POINTS)
 async def test_a_kill_loses_nothing_that_was_answered_and_doubles_nothing(tmp_path: Path, point: str) -> None:
     """D24, D42, R27: twice in a row, and everything is sent again in between."""

@@ -198,6 +198,7 @@ async def open_in_another_process(directory: Path, *arguments: str) -> list[str]
     return answer
 
 
+@pytest.mark.processes
 async def test_a_second_process_is_told_who_has_the_directory(tmp_path: Path) -> None:
     async with opened(tmp_path):
         detail, found = await open_in_another_process(tmp_path)
@@ -231,6 +232,7 @@ def hand_over(*paths: Path) -> None:
             os.chown(path, NOBODY, NOBODY)
 
 
+@pytest.mark.processes
 async def test_a_directory_that_cannot_be_written_is_named(public_directory: Path) -> None:
     hand_over(public_directory)
     assert await open_in_another_process(public_directory, str(NOBODY)) == ["opened", ""]
@@ -240,6 +242,7 @@ async def test_a_directory_that_cannot_be_written_is_named(public_directory: Pat
     assert found == str(public_directory)
 
 
+@pytest.mark.processes
 async def test_a_journal_file_that_cannot_be_written_is_named(public_directory: Path) -> None:
     path = await filled(public_directory)
     hand_over(public_directory, path, public_directory / LOCK_NAME)

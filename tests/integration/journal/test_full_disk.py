@@ -72,6 +72,7 @@ async def run_driver(command: list[str], directory: Path, limit: int) -> dict[st
 KINDS = ["file-size-limit", *(["small-disk"] if can_mount() else [])]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_full_disk_is_said_survived_and_left_by_itself(tmp_path: Path, kind: str) -> None:
     if kind == "small-disk":

@@ -184,6 +184,7 @@ def test_a_file_that_is_no_pem_is_wrong_usage_in_one_line(
     assert said.err.count("\n") == 1
 
 
+@pytest.mark.processes
 def test_whoever_closes_the_pipe_gets_no_complaint() -> None:
     script = (
         "import sys; from bridge.cli import main, status\n"
@@ -201,6 +202,7 @@ def test_whoever_closes_the_pipe_gets_no_complaint() -> None:
         assert process.wait(10) == 141
 
 
+@pytest.mark.processes
 def test_the_parser_of_run_imports_no_client() -> None:
     script = (
         "import sys; from bridge.cli import build_parser\n"

@@ -38,6 +38,7 @@ def test_ids_aimed_at_one_slot_do_not_meet() -> None:
     assert len({hash(key) for key in compact_keys(aimed)}) > 990
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc to measure memory")
 @pytest.mark.parametrize(("id_bytes", "most"), [(16, 100), (36, 125)])
 def test_a_million_ids_take_no_more_memory_than_the_issue_allows(id_bytes: int, most: int) -> None:

@@ -726,6 +726,7 @@ log.close()
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "place", [name for name in fault_injection.NAMES if name.startswith("delivery-log.")]
 )

@@ -22,6 +22,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.processes
 def test_a_killed_process_leaves_no_lock(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     command = [sys.executable, "-c", HOLD, str(path)]

@@ -245,6 +245,7 @@ def test_a_stream_that_is_gone_costs_the_line_and_not_the_caller() -> None:
     logs.get().info("lost too")
 
 
+@pytest.mark.processes
 def test_logs_go_to_stderr_and_never_to_stdout() -> None:
     program = (
         "from bridge.runtime import logs; logs.configure('info', 'auto', 'n');"

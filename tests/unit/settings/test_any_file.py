@@ -67,7 +67,7 @@ def refusal(path: Path, **environ: str) -> SettingsInvalid | None:
     return None
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.sampled_from(PLACES), VALUES), min_size=1, max_size=4), st.data())
 def test_a_file_with_anything_anywhere_is_answered(
     tmp_path: Path, changes: list[tuple[tuple[Any, ...], Any]], data: st.DataObject

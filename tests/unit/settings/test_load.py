@@ -94,6 +94,7 @@ def test_settings_cannot_be_changed(settings_file: Path) -> None:
         found.node.name = "other"
 
 
+@pytest.mark.processes
 def test_mutual_tls_protects_an_open_listener(settings_file: Path) -> None:
     assert list(make_certificates(Path.cwd(), "server"))
     text = """

@@ -105,6 +105,7 @@ def test_every_key_is_described_in_a_sentence() -> None:
     )
 
 
+@pytest.mark.processes
 def test_the_page_comes_out_of_the_command_line() -> None:
     command = [sys.executable, "-W", "error", "-m", "bridge.settings.describe"]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=True)
