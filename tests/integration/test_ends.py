@@ -180,6 +180,7 @@ async def test_what_it_cannot_do_is_said(node: Node) -> None:
         await node.replays.send(Wanted("p", "in", "s", "memory:1", ((0, 0),)))
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

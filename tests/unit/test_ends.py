@@ -116,6 +116,7 @@ def test_two_packages_with_one_scheme_are_both_named(site: Path, tmp_path: Path)
     )
 
 
+@pytest.mark.processes
 def test_a_wrapping_end_is_held_to_the_rules_of_the_end_behind_it(tmp_path: Path) -> None:
     program = f"""
 import sys
@@ -156,6 +157,7 @@ print("aiokafka" in sys.modules)
     ]
 
 
+@pytest.mark.processes
 def test_a_node_without_kafka_loads_no_part_of_it(tmp_path: Path) -> None:
     program = f"""
 import asyncio, sys
