@@ -84,7 +84,7 @@ class Cutter:
                     yield StoredBlock(low + start, stored.stored_ms, block.part(start, stop))
 
     def _divisions(self, block: Block) -> Iterator[tuple[int, int]]:
-        """Where to divide a block, as index ranges ``[start, stop)``."""
+        """The parts into which to divide a block, as index ranges ``[start, stop)``."""
         start = size = 0
         beside = _beside(block)
         for index, encoded in enumerate(block.encoded()):

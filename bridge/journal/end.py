@@ -21,7 +21,7 @@ class JournalKind(EndKind):
     audit_reader = "node"
 
     def check_bridge(self, path: KeyPath, bridge: Bridge, settings: Settings) -> Iterator[Finding]:  # noqa: ARG002
-        """A bridge that reads the journal must not deliver its messages to the address that it reads."""
+        """Check that a bridge that reads this journal does not get its own messages back."""
         if not bridge.reads_journal:
             return
         if JOURNAL in bridge.static_connectors:

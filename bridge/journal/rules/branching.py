@@ -1,7 +1,7 @@
 """A new incarnation of a journal that was restored or copied: where each bridge's streams branch off.
 
-Up to the branch the target has what this journal has; behind it the target has what another copy sent. Under
-the new incarnation every stream has a new identity, and begins where the old one's common part ends or the
+Up to the branch the target has this journal's messages; behind it the target has another copy's. Under the
+new incarnation every stream has a new identity, and begins where the old one's common part ends or the
 target's word ended before that: so nothing is sent again, and nothing that came since is taken for delivered.
 """
 

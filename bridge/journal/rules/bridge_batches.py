@@ -45,9 +45,7 @@ _elements = msgspec.msgpack.Decoder(list[msgspec.Raw])
 
 
 class _Readable(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A message as every reader can decode it, but for its body: copying bodies is most of what decoding
-    takes.
-    """
+    """A message as every reader can decode it, but for its body: copying bodies takes most of the time."""
 
     body: msgspec.Raw
     key: bytes | None = None
@@ -81,8 +79,7 @@ def open_stream(group: Group, unit: OpenUnit) -> None:
     if position.moved_to:
         raise _adopted_by_another(unit.bridge, position.moved_to, unit.stream)
     position.epoch += 1
-    # Where nothing has been written yet, or an older version wrote it, the owner is the first caller that
-    # comes.
+    # Nothing has been written yet, or an older version wrote it: the owner is the first caller that comes.
     if position.next is None or not position.owner.principal:
         position.owner = unit.owner
     group.changed_positions[key] = position
@@ -91,16 +88,13 @@ def open_stream(group: Group, unit: OpenUnit) -> None:
 
 
 def _has_run(group: Group, unit: OpenUnit) -> bool:
-    """Whether this bridge, by this name or its previous one, has brought anything from the stream's
-    source.
-    """
+    """Whether this bridge, by either of its names, has brought anything from the stream's source."""
     source = source_of(unit.stream)
     return any((name, source) in group.state.brought for name in (unit.bridge, unit.previous))
 
 
 def _adopted(group: Group, unit: OpenUnit, own: PositionState | None) -> PositionState | None:
-    """The position of the bridge's previous name, taken over as its own; `own` where there is nothing to
-    adopt.
+    """Adopt the position of the bridge's previous name; answers `own` where there is nothing to adopt.
 
     The old name's row stays and says who has it: should that bridge come back, it is refused, for it would
     deliver again what its successor has delivered. Its open links are fenced.
@@ -137,9 +131,7 @@ def _adopted_by_another(bridge: str, successor: str, stream: str) -> TargetRefus
 
 
 def _check_room_for_stream(group: Group, stream: str, owner: Owner) -> None:
-    """Limit the streams that a user opens, because each is kept for good. Raises: TargetRefused: too many
-    streams.
-    """
+    """Limit a user's streams, each of which is kept for good. Raises: TargetRefused: too many streams."""
     if owner.principal in (EVERY_RIGHT, THIS_NODE):
         return
     ending, most = (LETTERS, LETTER_STREAMS_MOST) if stream.endswith(LETTERS) else ("", STREAMS_MOST)
@@ -216,8 +208,7 @@ def deliver(group: Group, unit: DeliverUnit) -> None:
 
 
 def _check_readable(block: Block) -> None:
-    """Check that the body agrees with its fields: once stored, a damaged one would block every batch behind
-    it.
+    """Check that the body agrees with its fields: a damaged one, once stored, would block all behind it.
 
     Takes 0.2 to 0.3 µs a message. It is done here and not where frames arrive, so that it costs the event
     loop nothing. A block that this process has encoded itself is not checked.
@@ -270,8 +261,7 @@ def _current(group: Group, unit: DeliverUnit) -> PositionState:
 
 
 def _take(group: Group, unit: DeliverUnit, fresh: Batch) -> Set[int]:
-    """Store the batch's messages; answers the indices of those left out because their IDs were known, or as
-    `held`.
+    """Store the batch's messages; answers the indices of those left out, by known IDs or as `held`.
 
     Raises: AddressNotFound, AddressFull, Held.
     """
@@ -378,8 +368,7 @@ def settle(group: Group, unit: SettleUnit) -> None:
 
 
 def begin(group: Group, unit: BeginUnit) -> None:
-    """Move a bridge's queue to the position that the operator gives, and remember the target that it
-    continues with.
+    """Move a bridge's queue to the operator's position, and remember the target that it continues with.
 
     Raises:
         SourceGap: the bridge reads no such stream, or `at` is beyond its end.

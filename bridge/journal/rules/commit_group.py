@@ -212,8 +212,9 @@ class Group:
         return overlay
 
     def cache_capacity(self, name: str) -> int:
-        """The most IDs that the address holds, or would hold; 0: no ID is checked. Raises:
-        AddressNotFound.
+        """The most IDs that the address holds, or would hold; 0: no ID is checked.
+
+        Raises: AddressNotFound.
         """
         address = self.state.addresses.get(name)
         return address.cache.capacity if address is not None else self.policy(name).id_cache_size

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from bridge.errors import BridgeError, TargetRefused
 
-#: Callers that may do everything: any token of the acceptor, and any caller where the acceptor has no tokens.
+#: Callers that may do everything: any token of the acceptor, and any caller where no credential is asked for.
 EVERY_RIGHT: Final = "every-right"
 #: This node's own bridges.
 THIS_NODE: Final = "this-node"
@@ -72,7 +72,7 @@ class Caller:
 def check_owner(bridge: str, stream: str, recorded: Owner, caller: Owner) -> None:
     """Check that `caller` may open a stream whose positions are `recorded`'s.
 
-    Callers with every right, and the node itself, act for every user; no other node's callers act for a node.
+    Callers with every right, and the node itself, act for every user; no caller acts for another node.
 
     Raises:
         TargetRefused: it may not.

@@ -176,8 +176,8 @@ class State:
         self.last_queue_id = max(self.last_queue_id, queue.queue_id)
 
     def carrying(self, before: State, *, ids: bool) -> State:
-        """This state, loaded again, with what no row holds: the streams that are blocked, and with `ids` the
-        IDs.
+        """This state, loaded again, with the parts that no row holds: the streams that are blocked, and with
+        `ids` the IDs.
 
         A cache's ring changes after COMMIT only (`Overlay.commit`): a failed group has left nothing in it.
         """

@@ -61,7 +61,7 @@ def classify(error: BaseException | None, *, at_commit: bool = False) -> Trouble
 
 
 class CannotGrow(JournalFailed):
-    """The journal cannot be opened: its disk has no room for what an opening writes."""
+    """The journal cannot be opened: its disk has no room for the writes of an opening."""
 
 
 class DirectoryLock:

@@ -32,7 +32,7 @@ class Shares(NamedTuple):
 
     #: For the growth of the file when the log is copied.
     reserve: int
-    #: For the log.
+    #: For the write-ahead log.
     log: int
     #: Bytes of messages after which the log is copied.
     checkpoint: int

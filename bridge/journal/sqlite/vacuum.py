@@ -38,8 +38,9 @@ class Space:
         let_readers_end: Callable[[], bool],
     ) -> None:
         """Args:
-        shares: the parts of the disk kept for the log and for copying it. let_readers_end: waits, for a
-        limited time, for the read transactions under way; answers whether they ended.
+        shares: the parts of the disk kept for the log and for copying it.
+        let_readers_end: waits, for a limited time, for the read transactions under way; answers whether they
+            ended.
         """
         self._connection = connection
         self._shares = shares

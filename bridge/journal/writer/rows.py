@@ -114,7 +114,7 @@ def _write_arrivals(group: Group, connection: sqlite3.Connection, arrivals: Arri
         address.bytes += size
         address.messages += block.count
     if address.policy.retain_time_ms and not address.retains:
-        state.to_trim.add(address.address_id)  # retained messages are trimmed first
+        state.to_trim.add(address.address_id)  # retained messages give way
     connection.executemany(_INSERT_BLOCK, rows)
     state.sequence = address.next = position
     if from_clients:

@@ -1,7 +1,7 @@
 """Trims blocks that no queue needs any more, in bounded steps, within the next commit.
 
-With `retain-time` they stay for a while, so that messages that a target lost can be sent again (`core-bridge
-replay`).
+With `retain-time` they stay for a while, so that `core-bridge replay` can send messages again that a target
+lost.
 """
 
 from __future__ import annotations
