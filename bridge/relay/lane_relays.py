@@ -45,7 +45,7 @@ class LaneRelays:
         self._orders: dict[int, asyncio.Task[None]] = {}
         self._log = structlog.get_logger().bind(bridge=bridge)
 
-    # -- what is seen ----------------------------------------------------------------------------------
+    # -- state -------------------------------------------------------------------------------------------
 
     @property
     def lanes(self) -> Mapping[int, Relay]:
@@ -119,7 +119,7 @@ class LaneRelays:
     def _all(self) -> Iterable[Relay]:
         return (*self._lanes.values(), *self._leaving)
 
-    # -- what is done ----------------------------------------------------------------------------------
+    # -- commands ----------------------------------------------------------------------------------------
 
     def own(self, owned: frozenset[int], *, start: bool) -> None:
         """Have a relay for each of these lanes and no other. Begun here; `settled` waits until it is done.

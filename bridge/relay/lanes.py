@@ -59,7 +59,7 @@ class LanedRelay:
         self._last_lag: tuple[int, int | None] = (0, None)
         self._log = structlog.get_logger().bind(bridge=options.name)
 
-    # -- what is seen ----------------------------------------------------------------------------------
+    # -- state -------------------------------------------------------------------------------------------
 
     @property
     def lanes(self) -> Mapping[int, Relay]:
@@ -73,9 +73,7 @@ class LanedRelay:
 
     @property
     def state(self) -> State:
-        """RUNNING where every lane of this process is, and also where it owns none and knows that others
-        do.
-        """
+        """RUNNING where every lane of this process is; also where it owns none and the ownership is known."""
         if self._asked is not State.STARTING:
             return self._asked
         return self._relays.state if self._reached is State.RUNNING else self._reached

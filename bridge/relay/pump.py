@@ -2,8 +2,7 @@
 
 A pump runs one session: from the moment both ends are open until a failure or a command ends it. Messages
 that were sent and not confirmed then stay at the source; the target's word at the next opening decides about
-it. A stream of which a batch was not taken is opened again by itself, at once or after a while; the others go
-on.
+them. A stream of which a batch was not taken is opened again alone, at once or later; the others go on.
 """
 
 from __future__ import annotations
@@ -40,8 +39,7 @@ class Counts:
     refused: int = 0
     #: Messages that the target dropped: covered before, or with a producer's ID that it knows.
     replayed: int = 0
-    #: Those with a producer's ID that the target knows, where the target is not a node, which counts them
-    #: itself.
+    #: Those with a producer's ID that the target knows, unless it is a node, which counts them itself.
     repeated: int = 0
     #: Messages that were sent in vain: their batch was not taken, or an opening after the session that sent
     #: them found that the target does not have them; or the target itself had to write them again.
@@ -63,8 +61,8 @@ class Counts:
 class Memory:
     """The state that outlives a session, by stream identity."""
 
-    #: Streams that the target knows nothing of. Their first batch decides what came before it, so
-    #: nothing may be sent behind it until it is answered (`dedup.coverage.judge`).
+    #: Streams that the target knows nothing of. The target takes the start of their first batch as the
+    #: stream's start, so no batch may be sent behind it until it is answered (`dedup.coverage.judge`).
     unseen: set[str] = field(default_factory=set)
     #: Positions that were refused and have a dead letter, until the target covers them.
     refused: dict[str, set[int]] = field(default_factory=dict)
@@ -73,9 +71,7 @@ class Memory:
     unconfirmed: dict[str, list[Runs]] = field(default_factory=dict)
 
     def count_unconfirmed(self, stream: str, next_: int | None, counts: Counts) -> None:
-        """Count the messages that were in flight by the target's word: it has those below `next_`; None:
-        none.
-        """
+        """Count the messages that were in flight: the target has those below `next_`; None: it has none."""
         for sent in self.unconfirmed.pop(stream, ()):
             confirmed = run_arithmetic.count(run_arithmetic.below(sent, next_ or 0))
             counts.acknowledged += confirmed
@@ -159,8 +155,7 @@ class Pump:
                 _raise_error(losing)
         finally:
             await _cancel(settling, sending, stopping, losing, *self._let_go(), self._covering)
-            # An error refers to this frame, and its task to the error: they must not keep each other, and
-            # batches, alive.
+            # An error refers to this frame, and its task to the error: neither may keep the other or batches.
             del settling, sending, stopping, losing
 
     def _let_go(self) -> Sequence[asyncio.Task[Sequence[Receipt]]]:
@@ -206,9 +201,7 @@ class Pump:
             del reading  # it refers to the task, and that by its cancellation to this frame: see `run`
 
     async def _pass_on(self, read: Batch) -> None:
-        """Send the batch, or hold it where it is coverage alone; batches of streams that are backed off are
-        read again later.
-        """
+        """Send the batch, or hold coverage alone; batches of streams that back off are read again later."""
         if not read.refusals and not self.memory.refused.get(read.stream):
             await self._pass_on_part(read)
             return
@@ -254,9 +247,7 @@ class Pump:
         self._changed.set()
 
     async def _bury_refusals(self, batch: Batch) -> None:
-        """Make dead letters of the messages that the sending side refuses, as if the target had refused
-        them.
-        """
+        """Make dead letters of messages that the sending side refuses, as if the target had refused them."""
         refused = self.memory.refused.setdefault(batch.stream, set())
         for position, reason in batch.refusals:
             if position not in refused:
@@ -359,9 +350,7 @@ class Pump:
     # -- streams that wait -----------------------------------------------------------------------------
 
     def _put_off_now(self, stream: str) -> None:
-        """Send no more of the stream until it is opened again, which is done once all of its batches are
-        answered.
-        """
+        """Send no more of the stream until it is opened again, once all of its batches are answered."""
         behind = sum(entry.batch.stream == stream for entry in self._in_flight)
         self._put_off.add(stream, behind, _now_s())
         self._held.pop(stream, None)  # its positions will be read again

@@ -43,7 +43,7 @@ class PutOff:
     #: The reasons, from the first wait on until the stream moves; the streams that have waited longest come
     #: first.
     _reasons: dict[str, str] = field(default_factory=dict)
-    #: Backed-off streams of which the source has not been told yet.
+    #: Backed-off streams that the source still reads: it has not been told of them yet.
     _untold: set[str] = field(default_factory=set)
 
     def __contains__(self, stream: str) -> bool:
