@@ -1,9 +1,8 @@
-"""The duplicate query: which messages a node holds before they are sent again; beside the link, `POST
-/v1/link/held`.
+"""The duplicate query, `POST /v1/link/held`: which messages a node holds before they are sent again.
 
-Used by `core-bridge replay --dry-run`; changes nothing. The messages that are then sent are checked by the
-target itself, when it stores them. It is a call of its own and no frame: on a link a stream is opened by
-asking about it, and that changes what the target remembers.
+A call beside the link, used by `core-bridge replay --dry-run`; changes nothing. The messages that are then
+sent are checked by the target itself, when it stores them. It is no frame: on a link a stream is opened by
+asking about it, and that changes the target's record of it.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ async def ask(endpoint: Endpoint, question: Question, timeout_ms: int) -> Held:
 
 
 def beside(question: Question, answer: Held) -> str:
-    """How the answer does not fit the question; empty: it fits. Expands nothing of the answer."""
+    """The reason why the answer does not fit the question; empty: it fits. Expands nothing of the answer."""
     for known in answer.ids:
         if known not in range(len(question.ids)):
             return f"it knows ID {known}, and was asked for {len(question.ids)}"

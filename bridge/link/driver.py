@@ -83,7 +83,7 @@ class Driver:
             writer.cancel()
             await asyncio.gather(reader, writer, return_exceptions=True)
             self._on_change()
-            self._on_change = _nothing  # it belongs to what holds this driver
+            self._on_change = _nothing  # it belongs to this driver's holder
             if not drained:
                 # Unsent frames would keep the connection open for as long as the other end is stuck.
                 self._socket.cut()
@@ -105,7 +105,7 @@ class Driver:
             await work
         except ConnectionError as error:
             self._machine.lost(str(error) or type(error).__name__)
-        except Exception as error:  # noqa: BLE001 - a fault of ours: callers that wait must not hang
+        except Exception as error:  # noqa: BLE001 - a fault of this node: callers that wait must not hang
             _log.error("link-failed", exc_info=error)
             self._machine.lost(f"{type(error).__name__}; see this node's log")
         self.wake()
