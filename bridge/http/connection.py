@@ -1,4 +1,4 @@
-"""aiohttp's side of a connection, with our errors, our limits and polls that end with it."""
+"""aiohttp's side of a connection, with the node's errors and limits, and polls that end with it."""
 
 from __future__ import annotations
 

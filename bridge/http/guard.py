@@ -193,7 +193,7 @@ class Guard:
         self._tokens[digest] = (raw, principal)
 
     def renew_certificates(self, users: Iterable[User]) -> None:
-        """Revoke callers that came with a certificate: its authority may not be trusted any more."""
+        """Revoke callers that came with a certificate: its authority is perhaps no longer trusted."""
         for principal in (*self._certificates.values(), self._anybody):
             principal.revoked.set()
         self._anybody = every_right("anybody")
