@@ -36,11 +36,11 @@ class TlsTable:
 class UsedKeys:
     """Keys that one kind of end uses and other kinds do not, by their attributes."""
 
-    #: Of a connector, `url` aside.
+    #: Keys of a connector, `url` aside.
     connector: frozenset[str] = field(default_factory=frozenset)
-    #: Of a bridge that reads there.
+    #: Keys of a bridge that reads there.
     source: frozenset[str] = field(default_factory=frozenset)
-    #: Of a bridge that delivers there.
+    #: Keys of a bridge that delivers there.
     target: frozenset[str] = field(default_factory=frozenset)
 
 

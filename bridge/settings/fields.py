@@ -1,4 +1,4 @@
-"""The types that settings are made of, each with its rule; what they share as pydantic models.
+"""The types that settings are made of, each with its rule; and their common pydantic model.
 
 A rule is a function that returns the value or raises ValueError with the requirement; `load` adds the key and
 the value found.
