@@ -96,8 +96,8 @@ def chosen(runs: Hops, indices: Sequence[int]) -> Hops:
 def taken(runs: Hops, count: int, own: bytes, max_hops: int) -> tuple[Hops, list[tuple[int, int, str]]]:
     """The hops of `count` messages after they take the hop `own`.
 
-    Returns them extended, and the messages that may not take it: ``(first index, one beyond the last, CODE:
-    detail)``.
+    Returns them extended, and the runs of messages that may not take it:
+    ``(first index, one beyond the last, CODE: detail)``.
     """
     if not runs:
         return ((count, own),), []
