@@ -144,7 +144,7 @@ class FileContext(ssl.SSLContext):
         signature = self._files.signature()
         if signature == self._seen:
             return False
-        self._seen = signature  # of before the reading: what is written meanwhile is read at the next look
+        self._seen = signature  # taken before the reading: later writes are read at the next look
         self.problems = dict(problems(self._files))
         if self.problems:
             return False
