@@ -47,7 +47,7 @@ class GatheringWriter:
                 error: Exception | None = None
                 try:
                     await asyncio.to_thread(self._segments.write, data)
-                except Exception as failed:  # noqa: BLE001 - whatever it is, whoever waits raises it
+                except Exception as failed:  # noqa: BLE001 - whatever it is, the callers that wait raise it
                     error = failed
                 for _, done in waiting:
                     if done.done():
