@@ -58,7 +58,7 @@ class RemoteBridge:
         #: Set, and replaced, when a worker has reported or is gone.
         self._heard = asyncio.Event()
 
-    # -- what operations and metrics read --------------------------------------------------------------
+    # -- state, for operations and metrics ---------------------------------------------------------------
 
     @property
     def state(self) -> State:

@@ -15,9 +15,7 @@ from bridge.settings.model import Settings
 
 
 class SettingsChanged(BridgeError):
-    """The settings file is not the one that the node runs by: workers with other settings would relay
-    otherwise.
-    """
+    """The settings file is not the one that the node runs by: one node must not relay by two settings."""
 
     code = "SETTINGS_CHANGED"
 
