@@ -75,7 +75,7 @@ class Assembly:
         sources, targets = self._at(bridge, "source"), self._at(bridge, "target")
         return [(sources.source(lane).source, targets.target(lane).target) for lane in lanes]
 
-    # -- who relays what ---------------------------------------------------------------------------------
+    # -- ownership of lanes ------------------------------------------------------------------------------
 
     def _shares_lanes(self, bridge: Bridge) -> bool:
         """Whether other processes may relay lanes of it: not those into a target that only this process
