@@ -1,1 +1,1 @@
-"""Bridges, replays and credentials, made of their ends as the settings say."""
+"""Bridges, replays and credentials, made of their ends by the settings."""

@@ -1,6 +1,6 @@
-"""The bridges of a node, each made of its ends as the settings say.
+"""The bridges of a node, each made of its ends by the settings.
 
-Of what kind an end is, only the registry knows; what a kind needs is loaded where a bridge has such an end.
+Only the registry knows the kind of an end; a kind's modules are loaded where a bridge has such an end.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class Assembly:
     def __init__(self, node: NodeContext) -> None:
         self._node = node
         self._settings = node.settings
-        #: By kind: one for all bridges of the process.
+        #: By kind: the ends' factory for all bridges of the process.
         self._ends: dict[EndKind, NodeEnds] = {}
 
     def ends_of(self, connector: str) -> NodeEnds:
-        """What makes the ends that a connector, or ``journal``, leads to."""
+        """The factory of the ends that a connector, or ``journal``, leads to."""
         kind = kind_of(self._settings, connector)
         if kind not in self._ends:
             self._ends[kind] = kind.in_process(self._node, self.ends_of)
@@ -43,7 +43,7 @@ class Assembly:
         return self.ends_of(bridge.static_connectors[0] if side == "target" else bridge.source_connector)
 
     def summary(self, bridge: Bridge) -> BridgeSummary:
-        """What is known of it besides its life."""
+        """The facts about a bridge that do not change while it runs."""
         settings = self._settings
         sizes = [settings.for_address(address).id_cache_size for address in bridge.plain_addresses]
         return BridgeSummary(
@@ -58,7 +58,7 @@ class Assembly:
         )
 
     def operated(self, bridge: Bridge) -> Operated:
-        """The bridge, stopped."""
+        """The bridge's relay, stopped."""
         if not kind_of(self._settings, bridge.source_connector).has_lanes:
             return self._relay(bridge)
         ownership = self._ownership(bridge)
@@ -75,17 +75,21 @@ class Assembly:
         sources, targets = self._at(bridge, "source"), self._at(bridge, "target")
         return [(sources.source(lane).source, targets.target(lane).target) for lane in lanes]
 
-    # -- who relays what ---------------------------------------------------------------------------------
+    # -- ownership of lanes ------------------------------------------------------------------------------
 
     def _shares_lanes(self, bridge: Bridge) -> bool:
-        """Whether other processes may relay lanes of it: not those into a target that only we have."""
+        """Whether other processes may relay lanes of it: not those into a target that only this process
+        has.
+        """
         source, target = (
             kind_of(self._settings, name) for name in (bridge.source_connector, bridge.static_connectors[0])
         )
         return source.has_lanes and not target.is_own
 
     def _ownership(self, bridge: Bridge) -> Ownership:
-        """The target divides the lanes where it can; else the source; else they are all ours."""
+        """The ownership of its lanes: the target divides them where it can; else the source; else all are
+        this process's.
+        """
         if self._shares_lanes(bridge):
             for side in _TARGET_FIRST:
                 found = self._at(bridge, side).ownership(bridge, side)
@@ -94,7 +98,7 @@ class Assembly:
         return AllLanes(bridge.concurrency)
 
     def _division(self, bridge: Bridge) -> AskDivision | None:
-        """Asks who has which lane of the bridge; None where it shares lanes with no other process."""
+        """Asks for the owner of each lane; None where the bridge shares lanes with no other process."""
         if self._shares_lanes(bridge):
             for side in _TARGET_FIRST:
                 found = self._at(bridge, side).division(bridge, side)
@@ -128,10 +132,10 @@ class Assembly:
         )
 
     def _dead_letters(self, bridge: Bridge, where: NodeEnds) -> Burier | None:
-        """Where refused messages go: to this node's journal where it is the source, else to the target."""
+        """The sink of refused messages: this node's journal where it is the source, otherwise the target."""
         if not bridge.dead_letter_address:
             return None
-        # Letters are told apart by their own stream; the IDs that messages brought are not asked about.
+        # Dead letters are identified by their own stream; the IDs that the messages brought are not checked.
         unchecked = bridge.model_copy(update={"check_producer_ids": False})
         return DeadLetters(
             bridge.name,

@@ -1,4 +1,4 @@
-"""What the ends of a node's bridges are made with."""
+"""The context with which the ends of a node's bridges are made."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ def node_context(
     write_lines: WriteLines | None = None,
     credentials: Credentials | None = None,
 ) -> NodeContext:
-    """Of a process that has its node's journal open.
+    """The context of a process that has its node's journal open.
 
     Args:
         settings: the node's.
         clock: of everything that is made.
         journal: open.
-        write_lines: into the delivery log's files, what no outbox keeps.
-        credentials: of the connectors, as they are at each attempt to connect; None: as `settings` has them.
+        write_lines: writes lines that no outbox keeps into the delivery log's files.
+        credentials: of the connectors, by their present values at each attempt to connect; None: those of
+            `settings`.
     """
     credentials = credentials or Credentials(settings)
     return NodeContext(

@@ -1,7 +1,7 @@
 """Tokens and TLS contexts of a node's settings, which follow the files that the settings name.
 
-The settings file itself is read once. The files of its ``${file:}`` places and of its certificates are
-looked at again by `Credentials.look`, so that tokens and certificates can be rotated while the node runs.
+The settings file itself is read once. The files of its ``${file:}`` places and of its certificates are read
+again by `Credentials.look`, so that tokens and certificates can be rotated while the node runs.
 """
 
 from __future__ import annotations
@@ -17,27 +17,29 @@ from bridge.runtime.tls import FileContext, Role, TlsFiles
 from bridge.settings import Settings, SettingsFile, SettingsInvalid
 from bridge.settings.tls_checks import ACCEPTOR_KEYS, acceptor_files
 
-#: How often the files are looked at, in seconds.
+#: How often the files are checked, in seconds.
 LOOK_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What one look has found."""
+    """The result of one look."""
 
     #: Settings whose files have changed and took effect.
     changed: tuple[str, ...] = ()
-    #: Of them, whether a file of `[acceptor]`'s TLS is one.
+    #: Whether a file of `[acceptor]`'s TLS is among them.
     acceptor_tls: bool = False
-    #: Files that cannot be used, each as a problem of its setting; what was read before holds on.
+    #: Files that cannot be used, each as a problem of its setting; the content read before stays in effect.
     problems: tuple[str, ...] = ()
 
 
 class Credentials:
-    """What a node shows to others, and what it takes from them, as the files are now."""
+    """The credentials that a node shows to others, and those that it accepts, by the files' present
+    content.
+    """
 
     def __init__(self, settings: Settings, file: SettingsFile | None = None) -> None:
-        """`file`: where `settings` are from; None: tokens are not read again.
+        """`file`: the source of `settings`; None: tokens are not read again.
 
         Raises:
             OSError: a certificate or key cannot be used; the settings' own checks have said so before.
@@ -58,26 +60,26 @@ class Credentials:
             self._contexts[table] = FileContext(files), keys
 
     def context(self, table: str) -> FileContext | None:
-        """Of ``acceptor`` or ``connectors.NAME``; None where it has no TLS."""
+        """The TLS context of ``acceptor`` or ``connectors.NAME``; None where it has no TLS."""
         found = self._contexts.get(table)
         return None if found is None else found[0]
 
     def connector_context(self, name: str) -> FileContext | None:
-        """Of the connector of this name; None where it has no TLS, or makes its own of it."""
+        """The TLS context of the connector of this name; None where it has no TLS, or makes its own of it."""
         return self.context(f"connectors.{name}")
 
     def token(self, connector: str) -> str:
-        """What the connector of this name shows."""
+        """The token that the connector of this name shows."""
         return self._settings.connectors[connector].token
 
     @property
     def tokens(self) -> tuple[str, ...]:
-        """Of `[acceptor]`."""
+        """The tokens of `[acceptor]`."""
         return self._settings.acceptor.tokens if self._settings.acceptor is not None else ()
 
     @property
     def users(self) -> tuple[User, ...]:
-        """Of `[acceptor]`."""
+        """The users of `[acceptor]`."""
         acceptor = self._settings.acceptor
         return tuple(
             User(
@@ -94,11 +96,11 @@ class Credentials:
 
     @property
     def operations_tokens(self) -> tuple[str, ...]:
-        """Of `[operations]`."""
+        """The tokens of `[operations]`."""
         return self._settings.operations.tokens if self._settings.operations is not None else ()
 
     def look(self) -> News:
-        """Look at the files and take what has changed. It may wait for the disk: call it in a thread."""
+        """Read the files and apply their changes. It may wait for the disk: call it in a thread."""
         renewed = [table for table, (context, _) in self._contexts.items() if context.look()]
         problems = [
             f"{table}.{keys[role]}: {rule}"
@@ -158,25 +160,27 @@ def _with_tokens(settings: Settings, newer: Settings) -> Settings:
 
 
 class CredentialsWatch:
-    """Looks at the files of `Credentials` again and again; logs what took effect and what cannot."""
+    """Checks the files of `Credentials` at intervals; logs changes that took effect and files that cannot be
+    used.
+    """
 
     def __init__(self, credentials: Credentials, on_news: Callable[[News], None]) -> None:
         """`on_news` is called after each look that changed something."""
         self._credentials = credentials
         self._on_news = on_news
         self._log = logs.get()
-        #: Found at the last look; a pair of files that is being written is wrong for a moment only.
+        #: Problems found at the last look; a pair of files that is being written is wrong for a moment only.
         self._seen: tuple[str, ...] = ()
         self._told: tuple[str, ...] = ()
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Check the files until it is cancelled."""
         while True:
             await asyncio.sleep(LOOK_S)
             self.take(await asyncio.to_thread(self._credentials.look))
 
     def take(self, news: News) -> None:
-        """Hand on what changed, and log it; log a problem once, when it was there at two looks."""
+        """Pass changes on, and log them; log a problem once, when it was found at two looks."""
         if news.changed:
             self._on_news(news)
             self._log.info("credentials-reloaded", settings=list(news.changed))

@@ -1,4 +1,4 @@
-"""What a bridge's life takes from its settings."""
+"""Takes the options of a bridge's life from its settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ends by which a node sends again what a replay plan names, each made as the settings say."""
+"""The ends by which a node sends a replay plan's messages again, each made by the settings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bridge.settings.model import Settings
 
 
 def replay_desk(settings: Settings, assembly: Assembly) -> ReplayDesk:
-    """The desk of a node, for all its bridges."""
+    """The replay service of a node, for all its bridges."""
     return ReplayDesk({bridge.name: partial(_ends, assembly, bridge) for bridge in settings.bridges})
 
 

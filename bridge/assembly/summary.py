@@ -1,4 +1,4 @@
-"""What is known of a bridge besides its life: what logs and status say of it."""
+"""The facts about a bridge that logs and status show and that do not change while it runs."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from bridge.relay.ownership import AskDivision
 
 @dataclass(frozen=True, slots=True)
 class BridgeSummary:
-    """What is known of a bridge besides its life: what the log says when it starts, and whom to ask."""
+    """The facts about a bridge that the log shows when it starts, and the call that asks for its lanes."""
 
     source: str
     target: str
     guarantee: str
     check_producer_ids: bool
     id_cache_size: int
-    #: What readers of the target must set for the guarantee to hold; empty: nothing.
+    #: The setting that readers of the target need for the guarantee to hold; empty: none.
     readers: str = ""
-    #: Asks who has which of its lanes; None: it shares lanes with no other process.
+    #: Asks for the owner of each of its lanes; None: it shares lanes with no other process.
     division: AskDivision | None = None
     #: Whether it reads this node's journal, and settles there.
     from_journal: bool = False

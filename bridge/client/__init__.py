@@ -1,1 +1,1 @@
-"""How commands and the demo reach a node over HTTP and the terminal they run in."""
+"""The HTTP client of commands and the demo, and their terminal."""

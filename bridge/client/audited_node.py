@@ -1,4 +1,4 @@
-"""A node as an audit reads it: over HTTP, as any client; what it holds, and how far it has come."""
+"""A node as an audit reads it, over HTTP like any client: its messages, and its positions."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from dedup.reconcile.audit.records import Record
 class NodeEnd:
     """A node, as `dedup.reconcile.audit.node_source` reads it."""
 
-    #: The connector's name: what errors call it.
+    #: The connector's name, for errors.
     name: str
     connection: Connection
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[OpenNode]:
-        """Connect."""
+        """Connect to the node."""
         async with NodeClient(self.connection) as client:
             yield OpenNode(self.name, client)
 
 
 class OpenNode:
-    """A node that can be asked."""
+    """A node to which the client is connected."""
 
     def __init__(self, name: str, client: NodeClient) -> None:
         self._name = name
@@ -40,7 +40,7 @@ class OpenNode:
     async def store(self, bridge: str) -> str:
         """Store identity of the node: its UUID and its incarnation.
 
-        Asks what the node has of nothing at all: who answers is all that counts.
+        Sends a question about no messages: only the identity in the answer counts.
 
         Raises:
             Problem: among others, the token may open no link. Unreachable.
@@ -63,7 +63,7 @@ class OpenNode:
         return [_record(message) for message in answer.body["messages"]]
 
     async def bounds(self, address: str) -> tuple[int, int] | None:
-        """First position that is there, and the end of an address; None: there is no such address.
+        """The first stored position and the end of an address; None: there is no such address.
 
         Raises:
             Problem, Unreachable.
@@ -78,7 +78,7 @@ class OpenNode:
 
 
 class NodeAddresses:
-    """The places of an audit's target that is a node: an address each."""
+    """The places of an audit's target that is a node: one for each address."""
 
     what = "address"
     has_partitions = False
@@ -87,7 +87,7 @@ class NodeAddresses:
         self._node = node
 
     async def places(self, names: Iterable[str]) -> list[Place]:
-        """What there is of these addresses."""
+        """The places of these addresses, as far as they exist."""
         found: list[Place] = []
         async with self._node.open() as node:
             firsts = {name: await node.bounds(name) for name in sorted(names)}
@@ -98,7 +98,7 @@ class NodeAddresses:
         return found
 
     async def starts(self, places: Sequence[Place]) -> Mapping[tuple[str, int], int]:
-        """Where places begin now; one that has gone begins at its end."""
+        """The present beginning of each place; one that has gone begins at its end."""
         now = {(one.topic, 0): one.start for one in await self.places(one.topic for one in places)}
         return {(one.topic, 0): now.get((one.topic, 0), one.end) for one in places}
 

@@ -9,15 +9,15 @@ PROGRAM: Final = "core-bridge"
 
 
 class Exit(IntEnum):
-    """Exit codes."""
+    """Exit codes of the commands."""
 
     OK = 0
     FAILED = 1
-    #: Wrong usage, or settings that do not hold.
+    #: Wrong usage, or invalid settings.
     USAGE = 2
-    #: Ctrl-C: 128 + SIGINT, as shells say it.
+    #: Ctrl-C: 128 + SIGINT, as in shells.
     INTERRUPTED = 130
-    #: Nobody reads the output any more: 128 + SIGPIPE.
+    #: The output's reader is gone: 128 + SIGPIPE.
     BROKEN_PIPE = 141
 
 

@@ -15,10 +15,10 @@ from typing import Final
 
 from bridge.errors import BridgeError
 
-#: Bytes asked of the input at a time, and how many such chunks may wait to be sent.
+#: Bytes read from the input at a time, and how many such chunks may wait to be sent.
 CHUNK_BYTES: Final = 256 * 1024
 CHUNKS_AHEAD: Final = 4
-#: Longest line: what a node takes as one message by default.
+#: Longest line: the largest message that a node takes by default.
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 #: A batch is sent before it is full when the input has been silent this long, in seconds.
 IDLE_S: Final = 0.2
@@ -32,17 +32,17 @@ class LineTooLong(BridgeError):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line."""
+    """One line of the input."""
 
-    #: In the input, from 1, empty lines counted.
+    #: Its number in the input, from 1, empty lines counted.
     number: int
-    #: Without its newline.
+    #: The line without its newline.
     body: bytes
 
 
 @dataclass(slots=True)
 class LineSplitter:
-    """Chunks in, lines out. Pure."""
+    """Splits chunks of bytes into lines. Pure."""
 
     keep_empty: bool = False
     max_bytes: int = MAX_LINE_BYTES
@@ -93,8 +93,8 @@ async def batches(
 ) -> AsyncIterator[list[Line]]:
     """Lines in batches of at most `most` lines and, beyond the first line, `most_bytes` bytes.
 
-    A batch that is not full goes when the input has been silent for `idle_s` seconds, so that what comes
-    from ``tail -f`` does not wait for the next 499 lines. Reads ahead while a batch is being sent.
+    A batch that is not full is sent when the input has been silent for `idle_s` seconds, so that lines from
+    ``tail -f`` do not wait for the next 499. Reads ahead while a batch is being sent.
     """
     chunks = _ChunkReader(descriptor)
     batch: list[Line] = []
@@ -130,7 +130,7 @@ class _ChunkReader:
         self._loop = asyncio.get_running_loop()
         self._chunks: asyncio.Queue[bytes | OSError] = asyncio.Queue()
         self._room = threading.Semaphore(CHUNKS_AHEAD)
-        # A daemon, because nothing can end a read of a terminal: Ctrl-C must not wait for the next line.
+        # A daemon, because a read of a terminal cannot be ended: Ctrl-C must not wait for the next line.
         threading.Thread(target=self._read, name="input", daemon=True).start()
 
     async def next(self) -> bytes:
@@ -151,5 +151,5 @@ class _ChunkReader:
                 chunk = error
             try:
                 self._loop.call_soon_threadsafe(self._chunks.put_nowait, chunk)
-            except RuntimeError:  # the loop is closed: nobody wants the rest
+            except RuntimeError:  # the loop is closed: the rest is not wanted
                 return

@@ -1,8 +1,8 @@
-"""The HTTP client of the commands: one node, its token and certificates, and what its answers mean.
+"""The HTTP client of the commands: one node, its token and certificates, and the meaning of its answers.
 
 Works on the acceptor and on operations alike; ``ws`` and ``wss`` URLs of a settings file are taken as
-``http`` and ``https``. A call either returns an answer or raises one of two errors: `Problem`, the node's
-own word, or `Unreachable`, after which nobody knows whether the call took effect.
+``http`` and ``https``. A call either returns an answer or raises one of two errors: `Problem`, the node's own
+error, or `Unreachable`, after which it is unknown whether the call took effect.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from bridge.errors import BridgeError
 
 #: Most simultaneous connections of one client.
 MAX_CONNECTIONS: Final = 64
-#: How long a connection may take to be made, and an answer may keep us waiting, in seconds.
+#: Longest time to make a connection, and longest wait for an answer, in seconds.
 CONNECT_TIMEOUT_S: Final = 10.0
 ANSWER_TIMEOUT_S: Final = 90.0
 
@@ -38,7 +38,7 @@ _SCHEMES: Final = {"ws": "http", "wss": "https", "http": "http", "https": "https
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """How to reach a node."""
+    """The address and credentials of a node."""
 
     #: ``http``, ``https``, ``ws`` or ``wss``, host and port.
     url: str
@@ -48,8 +48,8 @@ class Connection:
     ca: str = ""
     certificate: str = ""
     key: str = ""
-    #: PEM path of the node's certificate, where it is known: with no `ca`, the only one that is trusted, and
-    #: under whatever name. Empty: not known.
+    #: PEM path of the node's certificate, where it is known: with no `ca`, the only one that is trusted,
+    #: whatever the node's name. Empty: not known.
     own_certificate: str = ""
 
     @property
@@ -59,7 +59,7 @@ class Connection:
         Raises:
             ClientError: it is not the URL of a node.
         """
-        with contextlib.suppress(ValueError):  # a port that is none, or half a bracket
+        with contextlib.suppress(ValueError):  # an invalid port, or half a bracket
             parts = urlsplit(self.url)
             if parts.scheme in _SCHEMES and parts.hostname and parts.port != 0:
                 return f"{_SCHEMES[parts.scheme]}://{parts.netloc}{parts.path}".rstrip("/")
@@ -96,7 +96,8 @@ class Connection:
 def _trusting_only(path: Path) -> ssl.SSLContext:
     """Trusts the first certificate of a file, the node's own, and no authority: not even its issuers.
 
-    The node shows that it has the key to it, so that its name, which may be another machine's, says nothing.
+    The node proves that it has the key of the certificate, so its name, which may be another machine's, is
+    not checked.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -125,7 +126,7 @@ class Problem(BridgeError):
         super().__init__(detail)
         self.status = status
         self.code = title
-        #: Seconds that the node asks us to wait; None where it says nothing.
+        #: Seconds that the node asks the client to wait; None where it does not.
         self.retry_after_s = retry_after_s
 
 
@@ -178,7 +179,7 @@ class NodeClient:
         params: Mapping[str, str | int] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
-        """One request. `packed` goes as msgpack and asks for msgpack back; `body` goes as it is.
+        """Make one request. `packed` goes as msgpack and asks for msgpack back; `body` goes unchanged.
 
         Raises:
             Problem: the node answered with an error.
@@ -193,7 +194,7 @@ class NodeClient:
             sent.setdefault("Accept", MSGPACK)
         url = URL(self._base + path, encoded=True)
         try:
-            # No redirect is followed: messages go to the node that was named, and to no other.
+            # No redirect is followed: messages go to the node that was named, and to no other node.
             async with self._session.request(
                 method, url, data=body, params=params, headers=sent, allow_redirects=False
             ) as response:
@@ -207,7 +208,7 @@ class NodeClient:
 
 
 def address_path(address: str, *rest: str) -> str:
-    """``/v1/addresses/{address}/...``, quoted."""
+    """The path ``/v1/addresses/{address}/...``, quoted."""
     return "/v1/addresses/" + "/".join(quote(part, safe="") for part in (address, *rest))
 
 
@@ -217,7 +218,7 @@ async def _tell_lost_answers(
     """Keep aiohttp from making a GET again by itself when its connection breaks.
 
     A GET that leases messages is idempotent by its name only: the lost answer's page would stay leased, and
-    the reader would be given what follows it.
+    the reader would be given the messages behind it.
     """
     try:
         return await handler(request)
@@ -226,7 +227,7 @@ async def _tell_lost_answers(
 
 
 def _reason(error: BaseException) -> str:
-    """What went wrong on the way, without the library's decoration."""
+    """The error of a failed call, without the library's decoration."""
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return f"the node's certificate is not trusted: {error.certificate_error}"
     if isinstance(error, aiohttp.ClientConnectorError):

@@ -1,4 +1,4 @@
-"""A line on a terminal's stderr that says how far we are; silent where stderr is no terminal."""
+"""A line on a terminal's stderr that shows a command's progress; silent where stderr is no terminal."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Progress:
             self._write(f"{_CLEAR}{text}\n{self._line}")
 
     def clear(self) -> None:
-        """Take the moving line away, so that what follows starts on a clean one."""
+        """Remove the moving line, so that further output starts on a clean line."""
         self._line = ""
         if self.shown:
             self._write(_CLEAR)
@@ -46,7 +46,7 @@ class Progress:
 
 
 def warn(text: str, progress: Progress | None = None) -> None:
-    """Say something on stderr, terminal or not, without spoiling the moving line."""
+    """Write `text` to stderr, terminal or not, without breaking the moving line."""
     if progress is not None:
         progress.clear()
     print(text, file=sys.stderr, flush=True)

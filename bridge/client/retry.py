@@ -1,4 +1,4 @@
-"""Calls that are made again until the node has an answer to them: only for what is safe to repeat."""
+"""Calls that are repeated until the node answers them: only for calls that are safe to repeat."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_aft
 from bridge.client.node_client import Problem, Unreachable
 from bridge.errors import BridgeError
 
-#: How long a call is tried again before the command gives up, and the pauses in between, in seconds.
+#: Time for which a call is tried again before the command gives up, and the pauses in between, in seconds.
 RETRY_FOR_S: Final = 30.0
 FIRST_RETRY_S: Final = 0.1
 MAX_RETRY_S: Final = 2.0
@@ -26,16 +26,16 @@ async def persistently(
     give_up_after_s: float = RETRY_FOR_S,
     longest_pause_s: float = MAX_RETRY_S,
 ) -> _T:
-    """Make a call until the node has an answer to it: again after a lost answer and after a 503.
+    """Repeat a call until the node answers it: again after a lost answer and after a 503.
 
     The call must be safe to repeat. Pauses double from `FIRST_RETRY_S` up, or are as long as the node's
     ``Retry-After`` asks, and are never longer than `longest_pause_s`.
 
     Raises:
-        Problem, Unreachable: the last error, once `give_up_after_s` have passed; others at once.
+        Problem, Unreachable: the last error, once `give_up_after_s` have passed; other errors at once.
     """
 
-    async def attempt() -> _T:  # tenacity awaits coroutine functions only, not what returns an awaitable
+    async def attempt() -> _T:  # tenacity awaits coroutine functions only, no other callable
         return await call()
 
     def note(state: RetryCallState) -> None:
@@ -55,7 +55,7 @@ async def persistently(
 
 
 def is_worth_another_try(error: BaseException) -> bool:
-    """A lost answer, or the node's "not now" (503)."""
+    """Whether a call that failed may succeed later: a lost answer, or the node's "not now" (503)."""
     return isinstance(error, Unreachable) or (isinstance(error, Problem) and error.status == 503)
 
 

@@ -1,8 +1,8 @@
 """The delivery log: one JSON line a batch, and the files that hold the lines (design section 7).
 
-`line` makes a line in the transaction it speaks of, which keeps it (the journal's outbox). Later
-`SegmentWriter.write` brings it to disk, and only then the outbox forgets it. A crash in between writes
-it again: equal lines are one event, so nothing is harmed.
+`line` makes a line in the transaction that it describes, which stores it (the journal's outbox). Later
+`SegmentWriter.write` brings it to disk, and only then the outbox deletes it. A crash in between writes it
+again: equal lines are one event, so this does no harm.
 """
 
 from bridge.delivery_log.gathering import GatheringWriter, WriteLines

@@ -1,4 +1,6 @@
-"""Many who write lines, one who syncs: what comes while a write runs goes into the next, with one fsync."""
+"""Writes the lines of many callers together: those that come while a write runs go into the next, with one
+fsync.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ WriteLines = Callable[[Sequence[str]], Awaitable[None]]
 class GatheringWriter:
     """`write` is a `WriteLines` over a node's segments, for lines that no outbox keeps: those of Kafka lanes.
 
-    What waits is bounded by who writes: a lane has one write under way at each of its sides, and goes on
-    when it has returned.
+    The lines that wait are bounded by their writers: a lane has one write under way at each of its sides, and
+    goes on when it has returned.
     """
 
     def __init__(self, segments: SegmentWriter) -> None:
@@ -45,7 +47,7 @@ class GatheringWriter:
                 error: Exception | None = None
                 try:
                     await asyncio.to_thread(self._segments.write, data)
-                except Exception as failed:  # noqa: BLE001 - whatever it is, whoever waits raises it
+                except Exception as failed:  # noqa: BLE001 - whatever it is, the callers that wait raise it
                     error = failed
                 for _, done in waiting:
                     if done.done():

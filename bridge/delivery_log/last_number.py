@@ -18,14 +18,14 @@ class LastNumber:
         self._known: int | None = None
 
     def read(self) -> int:
-        """The number; 0 where none was written, or something else than a number was. Raises: OSError."""
+        """The number; 0 where none was written, or the file holds no number. Raises: OSError."""
         self._known = 0
         with suppress(FileNotFoundError, ValueError):
             self._known = int(self._path.read_bytes())
         return self._known
 
     def write(self, number: int) -> None:
-        """On return it is on disk. Raises: OSError: the old one or the new one is."""
+        """Replace the number; on return it is on disk. Raises: OSError: the old one or the new one is."""
         if number == self._known:
             return
         self._known = None

@@ -1,4 +1,4 @@
-"""Who writes a line of the delivery log: the node, and the lane of a bridge to one target. Pure."""
+"""The writer of a line of the delivery log: the node, and the lane of a bridge to one target. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineWriter:
-    """Who writes, of which lane to which target."""
+    """The node that writes, and the lane and target of its lines."""
 
     node: str
     node_id: str

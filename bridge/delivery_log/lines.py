@@ -1,4 +1,6 @@
-"""One line of the delivery log: what was sent or received of a stream, as the contract writes it."""
+"""One line of the delivery log: positions of a stream that were sent or received, in the format of the
+contract.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from bridge.messages.stream_names import planned_stream
 
 #: Version of the line's format.
 VERSION: Final = 1
-#: What every line begins with, whatever its version.
+#: The first bytes of every line, of any version.
 START: Final = b'{"v":'
 
 _encode = msgspec.json.Encoder().encode
@@ -26,7 +28,7 @@ class Session:
     """An opening of a node's journal, as the lines of that opening name it.
 
     A journal that is restored from a backup goes on from an earlier line than its lost copy did. So a reader
-    of both logs can tell which lines speak of one and the same journal.
+    of both logs can tell which lines are of one and the same journal.
     """
 
     #: New at each opening.
@@ -36,7 +38,7 @@ class Session:
 
 
 class _Line(msgspec.Struct):
-    """What every line has, whatever its version; all of the text is looked at."""
+    """The field that every line of any version has; decoding it checks all of the text."""
 
     v: int
 
@@ -45,7 +47,7 @@ _decode = msgspec.json.Decoder(_Line).decode
 
 
 def is_whole(text: bytes) -> bool:
-    """Whether a file's line, with its newline, is one as it was written: no end and no page of it is missing.
+    """Whether a file's line, with its newline, is complete: no end and no page of it is missing.
 
     Some 1 us for a line of 400 bytes.
     """
@@ -87,16 +89,16 @@ def line(
 ) -> bytes:
     """One line as the contract writes it, without the newline.
 
-    A line of what a replay plan sent again names the stream that it stands for, ``replays``; its positions
-    are that stream's.
+    A line of a replay plan's messages names the original stream, ``replays``; its positions are that
+    stream's.
 
     Args:
         side: ``sent`` or ``received``.
-        node: name of the node that writes.
+        node: name of the writing node.
         node_id: its UUID.
-        bridge: None for what clients sent.
+        bridge: None for clients' messages.
         lane: of the bridge; 0 where it has one.
-        stream: identity of the stream; for what clients sent the address's own.
+        stream: identity of the stream; for clients' messages the address's own.
         address: name at the side that writes.
         target: name of the target.
         store: its store identity.
@@ -108,7 +110,7 @@ def line(
         events: when the first and the last message were stored at the source, ms since the epoch.
         committed: when the target committed, ms since the epoch by its clock; 0 where it is not known.
         duplicates: messages of the batch that the target knew already.
-        recovered: True where the target's word at an opening says what no line says.
+        recovered: True where the target's word at an opening reports what no line reports.
         clock_offset: on sent lines, the target's clock less this node's in ms, where it was measured; else
             None, and the key is not written.
         known: positions in `runs` that were left out because the target knew them; the key is not written
@@ -116,7 +118,8 @@ def line(
         unchecked: True where the target did not look up `ids`; else the key is not written.
         session: of the journal that writes, or None: another store, and the keys are not written.
         number: of the line in that journal; with `session`.
-        verdict: ``duplicate`` for what was rejected as a whole; else None, and the key is not written.
+        verdict: ``duplicate`` for a transaction that was rejected as a whole; else None, and the key is not
+            written.
     """
     fields: dict[str, Any] = {
         "v": VERSION,

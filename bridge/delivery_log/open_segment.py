@@ -1,4 +1,4 @@
-"""The file of the delivery log that is being written, and what a crash leaves of one."""
+"""The open file of the delivery log, and the repair of one that a crash left."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bridge.runtime.private_files import mode_in
 
 
 class OpenSegment:
-    """The open file. `end` is where its last durable line ends; nothing behind it counts."""
+    """The open file. `end` is the end of its last durable line; bytes behind it do not count."""
 
     def __init__(self, path: Path, number: int, opened_ms: int) -> None:
         self.path = path
@@ -41,7 +41,7 @@ class OpenSegment:
         self._torn = False
 
     def cut(self) -> None:
-        """Take away what a failed write left behind `end`."""
+        """Cut off the bytes that a failed write left behind `end`."""
         if self._torn:
             os.ftruncate(self._file, self.end)
             os.fsync(self._file)
@@ -59,17 +59,18 @@ class OpenSegment:
 
     def _write(self, data: bytes) -> None:
         rest, place = memoryview(data), self.end
-        while rest:  # a full disk takes a part before it says no
+        while rest:  # a full disk takes a part before it refuses
             written = os.pwrite(self._file, rest, place)
             rest, place = rest[written:], place + written
 
 
 def cut_torn_end(path: Path) -> int:
-    """Cut a file that a crash left behind its last good line; returns its size then.
+    """Cut off everything behind the last good line of a file that a crash left; returns its size then.
 
     Only the last write can be torn, and its lines are still in the outbox, in the journal topic, or behind a
     group's commit. After a loss of power its pages may have reached the disk in any order: everything from
-    the first bad line on goes. A line is good that is a whole JSON object and begins as ours do.
+    the first bad line on is cut off. A line is good that is a whole JSON object and begins as this node's
+    lines do.
     """
     end = 0
     with path.open("r+b") as file:

@@ -24,10 +24,10 @@ from bridge.runtime.fault_injection import crash_point
 from bridge.runtime.file_lock import FileLock, LockHeld
 from bridge.runtime.private_files import make_directory
 
-#: Ending of a file that is complete, and of the one that is being written.
+#: Ending of a complete file, and of the one that is being written.
 CLOSED: Final = ".jsonl"
 OPEN: Final = ".jsonl.open"
-#: For the limits of a writer: none.
+#: The value of a limit that is turned off.
 UNLIMITED: Final = -1
 #: Most files that one `tick` deletes because they are old: a clock may be wrong.
 AGED_PER_TICK: Final = 10
@@ -35,7 +35,7 @@ AGED_PER_TICK: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class SegmentLimits:
-    """When files are completed and deleted; `UNLIMITED` turns a limit off."""
+    """The limits by which files are completed and deleted; `UNLIMITED` turns a limit off."""
 
     #: An open file is completed when it is this old, ms.
     roll_interval_ms: int = UNLIMITED
@@ -49,13 +49,13 @@ class SegmentLimits:
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """A file of the log, as far as it is on disk."""
+    """A file of the log, up to its last line that is on disk."""
 
     number: int
     path: Path
-    #: Where its last durable line ends, bytes.
+    #: The end of its last durable line, bytes.
     end: int
-    #: Of the last write, by the clock of then, ms since the epoch; 0: it is being written.
+    #: Time of the last write, by the clock of then, ms since the epoch; 0: it is being written.
     written_ms: int = 0
 
     @property
@@ -72,9 +72,9 @@ class LogFile:
 class SegmentWriter:
     """Appends lines to files ``<node>-<yyyymmddThhmmss UTC>-<6 digits>.jsonl``, one open at a time.
 
-    All calls block on the disk: make them from threads that may wait. They take turns, because a caller
-    that is cancelled does not stop the thread it waits for. Numbers ascend by one and are never used again
-    for other lines, whatever is deleted: readers take them for the order of the log.
+    All calls block on the disk: make them from threads that may wait. They take turns, because a caller that
+    is cancelled does not stop the thread it waits for. Numbers ascend by one and are never used again for
+    other lines, whatever is deleted: readers rely on them for the order of the log.
     """
 
     def __init__(
@@ -90,11 +90,11 @@ class SegmentWriter:
 
         Args:
             directory: made if it is missing; may be shared with nodes of other names.
-            node: this node's name; what a file name cannot hold is percent-encoded.
+            node: this node's name; characters that a file name cannot hold are percent-encoded.
             limits: when files are completed and deleted.
             last_number: the file that remembers the newest file's number; outside `directory`, so that it is
                 still there when that has been cleared.
-            clock: the machine's, unless a test has its own.
+            clock: the machine's, unless a test passes its own.
         """
         self._directory = directory
         self._node = quote(node, safe="")
@@ -112,12 +112,12 @@ class SegmentWriter:
 
     @property
     def directory(self) -> Path:
-        """Where the files are."""
+        """The directory of the files."""
         return self._directory
 
     @property
     def label(self) -> str:
-        """What their names begin with."""
+        """The prefix of their names."""
         return self._node
 
     @property
@@ -140,7 +140,7 @@ class SegmentWriter:
             return LogFile(segment.number, segment.path, segment.end)
 
     def open(self) -> None:
-        """Take over what is there: complete a file that a crash left open, and apply retention.
+        """Take over the existing files: complete one that a crash left open, and apply retention.
 
         Raises:
             DeliveryLogFailed: another process writes this node's log there, or the directory cannot be made,
@@ -169,8 +169,8 @@ class SegmentWriter:
         """Append `lines` (without newlines); on return they are on disk, in a file that is there.
 
         Raises:
-            OSError: none of the lines counts as written. What reached the file of them is cut off before
-                anything else is written, so the same call can simply be made again.
+            OSError: none of the lines counts as written. Bytes of them that reached the file are cut off
+                before anything else is written, so the same call can simply be made again.
         """
         if not lines:
             return
@@ -200,7 +200,7 @@ class SegmentWriter:
             self._retire()
 
     def close(self) -> None:
-        """Complete the open file, so that a clean stop leaves none, and let another process in.
+        """Complete the open file, so that a clean stop leaves none, and release the lock for another process.
 
         `write` may be called again.
 
@@ -213,7 +213,7 @@ class SegmentWriter:
             self._lock.release()
 
     def _own(self) -> None:
-        """Be the only process that writes these files: at first, and when the lock's file was taken away.
+        """Become the only process that writes these files: at first, and when the lock's file was removed.
 
         Raises:
             LockHeld, OSError
@@ -227,7 +227,7 @@ class SegmentWriter:
         try:
             self._take_over()
         except BaseException:
-            self._lock.release()  # what is there is not known: look again before any write
+            self._lock.release()  # the files are not known: read the directory again before any write
             raise
 
     def _take_over(self) -> None:
@@ -239,7 +239,7 @@ class SegmentWriter:
         )
         self._number = max([self._last_number.read(), *(number for number, _ in found)])
         self._closed.clear()
-        # From the newest on: one without a line gives its number back, and so may the one before it.
+        # From the newest on: a file without a line gives its number back, and so may the one before it.
         for number, path in reversed(found):
             if path.name.endswith(OPEN):
                 self._complete(number, path, cut_torn_end(path))
@@ -247,7 +247,7 @@ class SegmentWriter:
                 self._remember(number, path)
         self._closed.reverse()
         sync_directory(self._directory)
-        with suppress(OSError):  # the next file that is begun cannot do without
+        with suppress(OSError):  # the next file that is begun needs it
             self._last_number.write(self._number)
         wall_ms = self._clock.wall_ms()
         known_ms = [file.written_ms for file in self._closed if file.written_ms <= wall_ms]
@@ -292,7 +292,7 @@ class SegmentWriter:
         sync_directory(self._directory)
 
     def _drop(self) -> None:
-        """Let go of an open file that was deleted or moved away by hand, with its lines, and say so."""
+        """Release an open file that was deleted or moved away by hand, with its lines, and log it."""
         segment = self._segment
         assert segment is not None
         self._segment = None
@@ -300,7 +300,7 @@ class SegmentWriter:
         self._log.warning("delivery-log-removed", file=str(segment.path), bytes=segment.end)
 
     def _complete(self, number: int, path: Path, size: int) -> None:
-        """Give an open file its final name. One that holds nothing goes, and its number is used again."""
+        """Give an open file its final name. An empty one is deleted, and its number is used again."""
         if size:
             complete = path.with_name(path.name.removesuffix(OPEN) + CLOSED)
             crash_point("delivery-log.before-rename")
@@ -336,5 +336,7 @@ class SegmentWriter:
             total -= first.end
 
     def _first_ms(self, wall_ms: int) -> int:
-        """When the oldest file was written; where the clock was ahead then, it is as old as the next one."""
+        """The time at which the oldest file was written; where the clock was ahead then, that of the next
+        one.
+        """
         return next((file.written_ms for file in self._closed if file.written_ms <= wall_ms), wall_ms)

@@ -16,26 +16,28 @@ READ_BYTES: Final = 256 * 1024
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Everything before this has been copied."""
+    """A position in the log: everything before it has been copied."""
 
-    #: The file's, in its name; 0: nothing was copied yet.
+    #: The number in the file's name; 0: nothing was copied yet.
     number: int = 0
-    #: In the file, in bytes.
+    #: The offset in the file, in bytes.
     offset: int = 0
     #: The file's name without its ending, where a part of it was copied: the number leads to another file
-    #: where the log was cleared together with what remembers its numbers.
+    #: where the log was cleared together with the file that remembers its numbers.
     name: str = ""
 
 
 class Tail:
     """The lines of one node, in order. All calls block on the disk: make them from threads that may wait.
 
-    What waits is in the files: memory holds one reading of them. A line is read once it is durable. What was
-    deleted before it was read is passed over, and told.
+    Lines that wait are in the files: memory holds one reading of them. A line is read once it is durable.
+    Files that were deleted before they were read are passed over, and reported.
     """
 
     def __init__(self, segments: SegmentWriter, passed_over: Callable[[str], None]) -> None:
-        """`passed_over` is told, in the thread that reads, which files are gone that were not copied."""
+        """`passed_over` is called, in the thread that reads, with the files that are gone and were not
+        copied.
+        """
         self._segments = segments
         self._passed_over = passed_over
         self._memory = segments.directory / f".{segments.label}.copied"
@@ -55,7 +57,7 @@ class Tail:
             try:
                 lines = _lines(file.path, self._copied.offset, file.end)
             except FileNotFoundError:
-                if self._segments.following(file.number) == file:  # else it has got its final name meanwhile
+                if self._segments.following(file.number) == file:  # otherwise it was completed meanwhile
                     self._skip_to(file.number + 1)
                 continue
             if lines:
@@ -64,12 +66,14 @@ class Tail:
                 return lines
             if file.is_open:
                 break
-            # Kept, for once the file is deleted it cannot be known that all of it was copied.
+            # Kept, because once the file is deleted it cannot be known that all of it was copied.
             self._keep(Place(file.number + 1))
         return []
 
     def advance(self) -> None:
-        """What was read last has been copied. Raises: OSError: it will be read again after a restart."""
+        """Record that the lines read last have been copied. Raises: OSError: they will be read again after a
+        restart.
+        """
         self._keep(self._read)
 
     def _next(self) -> LogFile | None:
@@ -96,7 +100,9 @@ class Tail:
         return place.offset > file.end or place.name not in ("", file.name)
 
     def _skip_to(self, number: int) -> None:
-        """Go on with this file, and tell which ones are gone since the place; before the first none is."""
+        """Go on with this file, and report the files that are gone since the place; before the first there
+        are none.
+        """
         place, self._copied = self._copied, Place(number)
         rest = f"; of file {place.number} all before byte {place.offset} was" if place.offset else ""
         if 0 < place.number == number - 1:
@@ -116,7 +122,7 @@ class Tail:
         try:
             return msgspec.json.decode(self._memory.read_bytes(), type=Place)
         except (FileNotFoundError, msgspec.DecodeError):
-            return Place()  # from the first file there is: lines may be copied twice
+            return Place()  # from the first file on: lines may be copied twice
 
 
 def _lines(path: Path, start: int, end: int) -> list[bytes]:

@@ -1,4 +1,4 @@
-"""The acceptor: where clients send and read, and where other nodes open their links."""
+"""The acceptor: the listener on which clients send and read, and other nodes open their links."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Link = Callable[[web.Request, Principal], Awaitable[web.StreamResponse]]
 
 
 class Acceptor:
-    """``[acceptor]`` of the settings, over a store that is open."""
+    """The listener of ``[acceptor]`` of the settings, over a store that is open."""
 
     def __init__(  # noqa: PLR0913  # the keys of [acceptor], each by its name
         self,
@@ -44,8 +44,8 @@ class Acceptor:
         bridge_state: BridgeState = lambda _: ("STOPPED", 0),
         meter: HttpMeter | None = None,
     ) -> None:
-        """`call_timeout_ms` bounds how long a request's body may take to arrive; how long a POST
-        is held by BLOCK is the store's. `bridge_state` knows the bridges that read an address.
+        """`call_timeout_ms` bounds the time in which a request's body has to arrive; the store bounds how
+        long BLOCK holds a POST. `bridge_state` knows the bridges that read an address.
         """
         limits = limits or Limits()
         guard = Guard(
@@ -70,20 +70,20 @@ class Acceptor:
         self._listener = Listener(url, router, guard, limits, ssl_context, meter)
 
     def renew_tokens(self, tokens: Iterable[str], users: Iterable[User]) -> None:
-        """Know these tokens and no others; links that were opened with one of the others end."""
+        """Accept these tokens and no others; links that were opened with any other token end."""
         self._guard.renew_tokens(tokens, users)
 
     def renew_certificates(self, users: Iterable[User]) -> None:
-        """End links that were opened with a client certificate: the authorities may be others now."""
+        """End links that were opened with a client certificate: the authorities may have changed."""
         self._guard.renew_certificates(users)
 
     async def start(self) -> Bound:
-        """Listen. Raises: OSError: the address cannot be had."""
+        """Listen. Raises: OSError: the address cannot be used."""
         return await self._listener.start()
 
     async def stop(self, timeout_ms: int = 5_000) -> None:
-        """Refuse new work with STOPPING, let requests under way end, for at most `timeout_ms`
-        and about a second. Links should have been closed by their owner: what is left is cut.
+        """Refuse new work with STOPPING, let requests under way end, for at most `timeout_ms` and about a
+        second. Links should have been closed by their owner: those that are left are cut.
         """
         await self._listener.stop(timeout_ms / 1000)
 

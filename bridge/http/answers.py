@@ -33,7 +33,7 @@ encode_msgpack = msgspec.msgpack.Encoder().encode
 
 
 class Answer(web.StreamResponse):
-    """A whole answer whose bytes are known. Not for HEAD or for streaming."""
+    """A whole answer whose bytes are known; not for HEAD or for streaming."""
 
     def __init__(
         self, body: bytes = b"", *, status: int = 200, content_type: str = JSON, extra: bytes = b""
@@ -51,7 +51,7 @@ class Answer(web.StreamResponse):
         return self._payload
 
     def add_header(self, line: bytes) -> None:
-        """One more header line, without its line end."""
+        """Add a header line, without its line end."""
         self._extra += line + b"\r\n"
 
     async def prepare(self, request: BaseRequest) -> AbstractStreamWriter | None:
@@ -62,7 +62,7 @@ class Answer(web.StreamResponse):
         return None
 
     async def write_eof(self, data: bytes = b"") -> None:
-        """Write it. Raises ConnectionResetError when the client is gone, which aiohttp expects."""
+        """Write the answer. Raises ConnectionResetError when the client is gone, which aiohttp expects."""
         assert not data
         assert self._request is not None
         body, writer = self._payload, self._request.writer
@@ -72,7 +72,8 @@ class Answer(web.StreamResponse):
         elif self._request.version < (1, 1):
             connection = _KEEP_ALIVE
         head = self._head(connection)
-        # Aiohttp keeps an answer until the connection's next request is answered: without its bytes.
+        # Aiohttp keeps an answer until the connection's next request is answered: it is kept without its
+        # bytes.
         self._payload = b""
         if self._request.method == hdrs.METH_HEAD or not body:
             await writer.write_eof(head)
@@ -96,7 +97,8 @@ async def _write_large(writer: AbstractStreamWriter, head: bytes, body: bytes) -
         await writer.write(head)
         await writer.write_eof(body)
     except ConnectionError as error:
-        # What waits for the connection knows the error, and by its frames the error would know the bytes.
+        # A task that waits for the connection refers to the error, and by its frames the error would refer to
+        # the bytes.
         raise ConnectionResetError("the client has left") from error.with_traceback(None)
 
 
@@ -135,5 +137,5 @@ def answer(value: object, *, msgpack: bool = False, status: int = 200) -> Answer
 
 
 def no_content() -> Answer:
-    """Done, and nothing to say."""
+    """The answer 204: done, without a body."""
     return Answer(status=HTTPStatus.NO_CONTENT)

@@ -28,8 +28,8 @@ async def read_body(request: web.Request, limit_bytes: int, timeout_s: float) ->
 
     Raises:
         TooBusy: `max-transit-size` bytes are on their way.
-        MessageTooLarge: above `limit_bytes`; known from Content-Length before anything is read.
-        Malformed: it did not arrive within `timeout_s`. Stopping: nor before the node went down.
+        MessageTooLarge: above `limit_bytes`; decided by Content-Length before anything is read.
+        Malformed: it did not arrive within `timeout_s`. Stopping: it had not arrived when the node went down.
     """
     content = request.content
     if content.is_eof():
@@ -71,8 +71,8 @@ async def _read_parts(request: web.Request, limit_bytes: int) -> bytes:
                 raise _too_large(limit_bytes, size)
         return b"".join(parts)
     except (web.RequestPayloadError, ConnectionError) as error:
-        # Aiohttp keeps the error with the body, and by its frames it would keep the body: what is raised from
-        # here on is another.
+        # Aiohttp keeps the error with the body, and by its frames it would keep the body: so another error is
+        # raised from here on.
         raise web.RequestPayloadError(str(error)) from error.with_traceback(None)
     finally:
         parts.clear()
@@ -99,7 +99,7 @@ def encoded(encoding: str) -> UnsupportedMediaType:
 async def read_value(
     request: web.Request, decoder: Decoder, limit_bytes: int, timeout_s: float, *, default: bytes = b""
 ) -> Any:
-    """The body decoded by its Content-Type: JSON, also where none is named, or msgpack.
+    """The body decoded by its Content-Type: JSON, also where it has none, or msgpack.
 
     `default` is decoded (as JSON) where the body is empty, whatever its Content-Type.
 
@@ -143,9 +143,10 @@ def page(request: web.Request, value: object) -> Answer:
 def messages_page(
     request: web.Request, messages: Sequence[Delivered], **beside: object
 ) -> tuple[Answer, Sequence[Delivered]]:
-    """Messages in the form that the client asked for, after what stands `beside` them; and which they are.
+    """An answer with messages in the form that the client asked for, after the keys `beside` them; and these
+    messages.
 
-    Only the first ones that come to `PAGE_TEXT_BYTES_MAX` as they are written, one at least.
+    Only the first messages that fit `PAGE_TEXT_BYTES_MAX` as they are written, one at least.
     """
     msgpack = wants_msgpack(request)
     text = msgpack_messages(messages) if msgpack else json_messages(messages)
@@ -157,7 +158,7 @@ def messages_page(
 
 
 def _fitting(text: Sequence[object], encode: Callable[[object], bytes]) -> int:
-    """How many of these fit a page."""
+    """The number of these messages that fit a page."""
     sizes = accumulate(len(encode(one)) for one in text)
     return max(1, sum(1 for _ in takewhile(PAGE_TEXT_BYTES_MAX.__ge__, sizes)))
 

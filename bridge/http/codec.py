@@ -1,8 +1,8 @@
-"""Message bodies of the HTTP calls: what JSON and msgpack hold, to and from `bridge.messages.message`.
+"""The codec of bodies of the HTTP calls: JSON and msgpack to and from `bridge.messages.message`.
 
-JSON carries text; bytes that are not UTF-8 become ``"body-base64"`` or ``{"base64": "..."}``.
-msgpack has the same keys with `bin` values, and takes text too. Decoders and encoders are typed
-and made once: nothing is checked twice, and nothing is looked up by name per message.
+JSON carries text; bytes that are not UTF-8 become ``"body-base64"`` or ``{"base64": "..."}``. msgpack has the
+same keys with `bin` values, and takes text too. Decoders and encoders are typed and made once: nothing is
+checked twice, and nothing is looked up by name per message.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bridge.errors import BridgeError, InvalidDuplicateId, Malformed
 from bridge.journal.values.store import Delivered
 from bridge.messages.message import Header
 
-#: Milliseconds since the epoch; the upper bound is what a signed 64-bit column holds.
+#: Milliseconds since the epoch; the upper bound is that of a signed 64-bit column.
 Timestamp = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Position = Annotated[int, Meta(ge=0, le=2**50)]
 T = TypeVar("T")
@@ -47,7 +47,9 @@ class JsonMessage(Struct, forbid_unknown_fields=True, rename="kebab"):
 
 
 class MsgpackMessage(Struct, forbid_unknown_fields=True, rename="kebab"):
-    """The same in msgpack. `Any` is bin, or str for UTF-8: msgspec takes no union of the two."""
+    """A message of a transaction, in msgpack. `Any` is bin, or str for UTF-8: msgspec takes no union of the
+    two.
+    """
 
     address: str
     body: Any = UNSET
@@ -68,7 +70,7 @@ class AcknowledgeEntry(Struct, forbid_unknown_fields=True):
 
 
 class JsonTransaction(Struct, forbid_unknown_fields=True, rename="kebab"):
-    """``POST /v1/transactions``."""
+    """The body of ``POST /v1/transactions``, in JSON."""
 
     messages: list[JsonMessage] = []
     duplicate_id: Text = None
@@ -77,7 +79,7 @@ class JsonTransaction(Struct, forbid_unknown_fields=True, rename="kebab"):
 
 
 class MsgpackTransaction(Struct, forbid_unknown_fields=True, rename="kebab"):
-    """The same in msgpack."""
+    """The body of ``POST /v1/transactions``, in msgpack."""
 
     messages: list[MsgpackMessage] = []
     duplicate_id: Any = None
@@ -95,7 +97,7 @@ class JsonParts(Struct, forbid_unknown_fields=True, rename="kebab"):
 
 
 class MsgpackParts(Struct, forbid_unknown_fields=True, rename="kebab"):
-    """The same in msgpack, as `MsgpackMessage`."""
+    """A transaction in msgpack whose messages are still to be decoded, as `MsgpackMessage`."""
 
     messages: list[msgspec.Raw] = []
     duplicate_id: Any = None
@@ -104,27 +106,27 @@ class MsgpackParts(Struct, forbid_unknown_fields=True, rename="kebab"):
 
 
 class QueueRequest(Struct, forbid_unknown_fields=True, rename={"start": "from"}):
-    """``PUT .../queues/{q}``."""
+    """The body of ``PUT .../queues/{q}``."""
 
     start: Literal["earliest", "latest"] | Position = "earliest"
     filter: str = ""
 
 
 class LeaseRequest(Struct, forbid_unknown_fields=True):
-    """``POST .../acknowledge`` and ``/release``."""
+    """The body of ``POST .../acknowledge`` and ``/release``."""
 
     lease: str
     upto: Position | None = None
 
 
 class SizeRequest(Struct, forbid_unknown_fields=True):
-    """``PUT .../id-cache``."""
+    """The body of ``PUT .../id-cache``."""
 
     size: Annotated[int, Meta(ge=0, le=2**31 - 1)]
 
 
 class ReplayRequest(Struct, forbid_unknown_fields=True):
-    """``POST /v1/dead-letters/replay``."""
+    """The body of ``POST /v1/dead-letters/replay``."""
 
     positions: list[Position] | Literal["all"]
 
@@ -144,7 +146,7 @@ class Decoder:
 
         Raises:
             Malformed: with the place as key, ``messages[3].address``.
-            InvalidDuplicateId: what stands there cannot be an ID, a number for example.
+            InvalidDuplicateId: the value cannot be an ID, a number for example.
         """
         try:
             return self._msgpack.decode(body) if msgpack else self._json.decode(body)
@@ -178,7 +180,7 @@ def to_bytes(value: object, key: str) -> bytes | None:
 
 
 def to_headers(values: dict[str, Any], key: str) -> tuple[Header, ...]:
-    """Headers as pairs; a list is one that occurs several times. Raises: Malformed."""
+    """Headers as pairs; a list stands for a header that occurs several times. Raises: Malformed."""
     headers: list[Header] = []
     for name, value in values.items():
         if not name:
@@ -260,7 +262,7 @@ def msgpack_messages(messages: Iterable[Delivered]) -> list[TextOut]:
 
 
 def _by_name(headers: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Headers by name; one that occurs several times becomes a list."""
+    """Headers by name; a header that occurs several times becomes a list."""
     by_name = dict(headers)
     if len(by_name) == len(headers):
         return by_name

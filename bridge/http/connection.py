@@ -1,4 +1,4 @@
-"""aiohttp's side of a connection, with our errors, our limits and polls that end with it."""
+"""aiohttp's side of a connection, with the node's errors and limits, and polls that end with it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bridge.http.limits import HEADER_FIELDS_MAX, KEEP_ALIVE_S, LINGER_S
 from bridge.http.problems import HeadersTooLarge, problem
 from bridge.http.transit import Transit
 
-#: What is read ahead of a handler that has not asked for more yet: a transaction of 500 x 1 KiB is one step.
+#: Most bytes that are read ahead of a handler: a transaction of 500 x 1 KiB is one step.
 READ_BUFFER_BYTES: Final = 524_288
 
 
@@ -33,17 +33,17 @@ class Connection(web.RequestHandler):
         super().__init__(manager, **how)
         #: The long poll that this connection waits in; it ends with the connection.
         self.poll: asyncio.Future[Any] | None = None
-        #: How long its request's body may still take to arrive; None: nobody waits for one.
+        #: The timer of the request's body, which still arrives; None: no handler waits for one.
         self.arriving: asyncio.Timeout | None = None
-        #: The user that its request is from; empty: nobody's, or a caller's with every right.
+        #: The user that its request is from; empty: no user's, or a caller's with every right.
         self._user = ""
         self._transit = manager.transit
         #: Bytes of its request's body and answer, until the answer is written.
         self._in_transit = 0
 
     def begin(self, user: str) -> None:
-        """A request of this user; empty: it has no share of what is on its way to keep to."""
-        self._let_go()  # nothing is left of the one before, or it would be another's
+        """Begin a request of this user; empty: no user's share of the bytes under way limits it."""
+        self._let_go()  # no bytes of the request before it stay, or they would count for another user
         self._user = user
 
     def take(self, size: int) -> None:
@@ -52,7 +52,7 @@ class Connection(web.RequestHandler):
         self._in_transit += size
 
     def log_access(self, request: BaseRequest, response: web.StreamResponse, time: float | None) -> None:  # noqa: ARG002
-        """Called by aiohttp once the answer is written: nothing of this request is on its way any more."""
+        """Called by aiohttp once the answer is written: no bytes of this request are under way any more."""
         self._let_go()
 
     def _let_go(self) -> None:
@@ -61,7 +61,7 @@ class Connection(web.RequestHandler):
             self._in_transit = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Refuse what is above `max-connections`, with an answer."""
+        """Refuse a connection above `max-connections`, with an answer."""
         assert isinstance(self._manager, ConnectionServer)
         if self._manager.is_full():
             # Not `isinstance`: uvloop's transports are asyncio's by their methods only.
@@ -70,17 +70,17 @@ class Connection(web.RequestHandler):
         super().connection_made(transport)
 
     def _refuse(self, transport: asyncio.Transport, refusal: bytes) -> None:
-        """Answer and close, but not before the client's request has come: a socket that is closed with
-        something unread resets the connection, and the client sees that instead of the answer.
+        """Answer and close, but not before the client's request has come: a socket that is closed with unread
+        bytes resets the connection, and the client sees that instead of the answer.
         """
-        self.close()  # what arrives from now on is dropped
+        self.close()  # bytes that arrive from now on are dropped
         transport.write(refusal)
         if transport.can_write_eof():
             transport.write_eof()
         asyncio.get_running_loop().call_later(LINGER_S, transport.close)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Let the poll go as well."""
+        """End the connection and its long poll."""
         self.cancel_poll()
         self._let_go()
         super().connection_lost(exc)
@@ -91,7 +91,7 @@ class Connection(web.RequestHandler):
             self.poll.cancel()
 
     def give_up_body(self) -> None:
-        """Wait no longer for what has not arrived."""
+        """Stop waiting for the rest of the request's body."""
         if self.arriving is not None:
             self.arriving.reschedule(asyncio.get_running_loop().time())
 
@@ -108,7 +108,9 @@ class Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """What aiohttp could not read as HTTP, or an error that no handler turned into an answer."""
+        """Answer a request that aiohttp could not read as HTTP, or an error that no handler turned into an
+        answer.
+        """
         if status >= 500:
             _log.error("request-failed", method=request.method, path=request.path, exc_info=exc)
         answer = problem(_as_error(self._manager, status, exc, message))
@@ -117,7 +119,7 @@ class Connection(web.RequestHandler):
 
 
 def take(request: web.Request, size: int) -> None:
-    """Count bytes that are on their way because of this request, until its answer is written.
+    """Count bytes that are under way because of this request, until its answer is written.
 
     Raises: TooBusy: `max-transit-size` would be exceeded.
     """
@@ -125,7 +127,7 @@ def take(request: web.Request, size: int) -> None:
 
 
 def connection_of(request: web.Request) -> Connection:
-    """The one that the request came by."""
+    """The connection that the request came by."""
     connection = request.protocol
     assert isinstance(connection, Connection)
     return connection
@@ -184,11 +186,11 @@ class ConnectionServer(web.Server):
         return Connection(self, **self._how)
 
     def is_full(self) -> bool:
-        """Whether `max-connections` are there."""
+        """Whether there are `max-connections` already."""
         return len(self.connections) >= self._connections_max
 
     def refusal(self) -> bytes:
-        """A whole answer for a client that came too late."""
+        """The bytes of an answer for a client above `max-connections`."""
         answer = problem(
             TooBusy(
                 "max-connections are open", "max-connections", self._connections_max, self._connections_max
@@ -203,7 +205,7 @@ class ConnectionServer(web.Server):
             connection.cancel_poll()
 
     def give_up_bodies(self) -> None:
-        """Wait no longer for bodies that still arrive: their requests are answered with STOPPING."""
+        """Stop waiting for bodies that still arrive: their requests are answered with STOPPING."""
         self.gives_up_bodies = True
         for connection in self.connections:
             assert isinstance(connection, Connection)

@@ -26,7 +26,7 @@ class Addresses:
         self._bridge_state = bridge_state
 
     async def every(self, request: web.Request, principal: Principal) -> Answer:
-        """``GET /v1/addresses``: those that the caller may send to or read from."""
+        """Handles ``GET /v1/addresses``: those that the caller may send to or read from."""
         Query(request)
         shown = [
             describe(status, self._bridge_state)
@@ -36,7 +36,7 @@ class Addresses:
         return page(request, {"addresses": shown})
 
     async def one(self, request: web.Request, principal: Principal, address: str) -> Answer:
-        """``GET /v1/addresses/{a}``."""
+        """Handles ``GET /v1/addresses/{a}``."""
         check_readable(address)
         Query(request)
         if not _may_see(principal, address):

@@ -1,4 +1,4 @@
-"""Who may call, and what: origins and hosts, tokens, client certificates, users' rights."""
+"""Authentication and rights of callers: origins and hosts, tokens, client certificates, users' rights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aiohttp import hdrs, web
 from bridge.http.problems import Forbidden, OriginRefused, Unauthenticated
 from bridge.messages.addresses import matches
 
-#: What a loopback listener is called by. Any other Host is a web page's trick (DNS rebinding).
+#: Names by which a loopback listener is called. Any other Host is a web page's attempt at DNS rebinding.
 LOOPBACK_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 #: In ``allowed-origins``: every page may call.
 ANY_ORIGIN: Final = "*"
@@ -32,8 +32,8 @@ class User:
     token: str = ""
     #: Common or alternative name of a client certificate; empty: none.
     certificate_name: str = ""
-    #: Wildcards of addresses (`bridge.messages.addresses.matches`).
-    #: None: none, but for a link, which delivers to every address.
+    #: Wildcards of addresses (`bridge.messages.addresses.matches`). None: no address, but every one over a
+    #: link.
     send: Sequence[str] | None = None
     receive: Sequence[str] = ()
     #: May open a node link.
@@ -55,13 +55,13 @@ class Principal:
         delete_queues: Sequence[str] = (),
         user: bool = True,
     ) -> None:
-        """`send`: None: none, and over links every address.
+        """`send`: None: no address, and over links every address.
 
-        `user`: it is a user of the settings; the others have every right.
+        `user`: it is a user of the settings; other callers have every right.
         """
         self.name = name
         self.is_user = user
-        #: Set once the credential that it came with is one no longer: what lasts ends.
+        #: Set once the credential that it came with is not valid any more: its links end.
         self.revoked = asyncio.Event()
         self.may_link = link
         self._send = _Right(send or ())
@@ -78,33 +78,33 @@ class Principal:
         return self._receive.covers(address)
 
     def check_send(self, address: str, key: str = "address") -> None:
-        """Raises: Forbidden."""
+        """Check that it may send to the address. Raises: Forbidden."""
         if not self._send.covers(address):
             raise Forbidden(f"{self.name} may not send to {address}", key, found=address)
 
     def check_deliver(self, address: str) -> None:
-        """Whether a link of the caller may deliver there. Raises: Forbidden."""
+        """Check that a link of the caller may deliver to the address. Raises: Forbidden."""
         if not self._deliver.covers(address):
             raise Forbidden(f"{self.name} may not send to {address}", "address", found=address)
 
     def check_receive(self, address: str, key: str = "address") -> None:
-        """Raises: Forbidden."""
+        """Check that it may read from the address. Raises: Forbidden."""
         if not self._receive.covers(address):
             raise Forbidden(f"{self.name} may not receive from {address}", key, found=address)
 
     def check_delete_queue(self, address: str) -> None:
-        """Raises: Forbidden."""
+        """Check that it may delete queues of the address. Raises: Forbidden."""
         if not self._delete_queues.covers(address):
             raise Forbidden(f"{self.name} may not delete queues of {address}", "address", found=address)
 
     def check_link(self) -> None:
-        """Raises: Forbidden."""
+        """Check that it may open a node link. Raises: Forbidden."""
         if not self.may_link:
             raise Forbidden(f"{self.name} may not open a node link", "link")
 
 
 class _Right:
-    """Wildcards, and what they said of addresses so far: asked for every message."""
+    """Wildcards, and their answers for addresses so far: asked for every message."""
 
     def __init__(self, patterns: Sequence[str]) -> None:
         self._patterns = tuple(patterns)
@@ -130,11 +130,10 @@ def every_right(name: str) -> Principal:
 
 
 class Guard:
-    """Lets a request in, or says why not.
+    """Authenticates requests, or says why one is refused.
 
-    On loopback nothing is asked for as long as neither token nor user is configured. As soon as
-    there is one, and always off loopback, every request needs a token, a user's token or a
-    client certificate.
+    On loopback no credential is needed as long as neither token nor user is configured. As soon as there is
+    one, and always off loopback, every request needs a token, a user's token or a client certificate.
     """
 
     def __init__(
@@ -146,7 +145,7 @@ class Guard:
         allowed_origins: Iterable[str] = (),
         client_certificates: bool = False,
     ) -> None:
-        """`client_certificates`: the listener verifies them, so one that is there is genuine."""
+        """`client_certificates`: the listener verifies them, so one that is present is genuine."""
         self.loopback = is_loopback(host)
         self._hosts = LOOPBACK_HOSTS | {f"[{host}]" if ":" in host else host.lower()}
         self._origins = frozenset(allowed_origins)
@@ -159,7 +158,7 @@ class Guard:
         self._open = self.loopback and not (self._tokens or self._certificates or client_certificates)
 
     def renew_tokens(self, tokens: Iterable[str], users: Iterable[User] = ()) -> None:
-        """Know these tokens and no others; who came with one of the others is `Principal.revoked`."""
+        """Accept these tokens and no others; callers that came with any other are `Principal.revoked`."""
         before, self._tokens = self._tokens, {}
         for index, token in enumerate(tokens):
             self._know_token(token, before, every_right(f"tokens[{index}]"))
@@ -179,7 +178,7 @@ class Guard:
     def _know_token(
         self, token: str, before: Mapping[bytes, tuple[bytes, Principal]], principal: Principal
     ) -> None:
-        """One that was known stays who it was, unless it has become another's."""
+        """Add a token; a known one keeps its principal, unless it belongs to another caller now."""
         raw = token.encode("utf-8", "surrogateescape")
         digest = hashlib.sha256(raw).digest()
         known = before.get(digest)
@@ -194,7 +193,7 @@ class Guard:
         self._tokens[digest] = (raw, principal)
 
     def renew_certificates(self, users: Iterable[User]) -> None:
-        """Revoke who came with a certificate: whom it is from may be trusted no longer."""
+        """Revoke callers that came with a certificate: its authority is perhaps no longer trusted."""
         for principal in (*self._certificates.values(), self._anybody):
             principal.revoked.set()
         self._anybody = every_right("anybody")
@@ -203,7 +202,7 @@ class Guard:
         }
 
     def check_origin(self, request: web.Request) -> None:
-        """Refuse web pages that were not allowed, whatever they bring with them.
+        """Refuse web pages whose origin is not allowed, whatever credentials they have.
 
         Raises: OriginRefused.
         """
@@ -224,7 +223,7 @@ class Guard:
         return origin in self._origins or ANY_ORIGIN in self._origins
 
     def authenticate(self, request: web.Request) -> Principal:
-        """Who calls. Raises: Unauthenticated."""
+        """The caller of the request. Raises: Unauthenticated."""
         if self._open:
             return self._anybody
         given = request.headers.get(hdrs.AUTHORIZATION)
@@ -249,7 +248,9 @@ class Guard:
         return principal if known and hmac.compare_digest(known, raw) else None
 
     def _by_certificate(self, request: web.Request) -> Principal | None:
-        """A user by certificate; with no user named by one, any certificate has every right."""
+        """The user that the certificate names; where no user has a certificate name, any certificate has
+        every right.
+        """
         certificate = request.get_extra_info("peercert")
         if not certificate:
             return None

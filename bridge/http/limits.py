@@ -1,4 +1,4 @@
-"""Every limit of the HTTP faces, with its unit and its default."""
+"""Every limit of the HTTP listeners, with its unit and its default."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ TRANSACTION_MESSAGES_MAX: Final = 10_000
 TRANSACTION_ACKNOWLEDGEMENTS_MAX: Final = 10_000
 #: A transaction's request body, in multiples of `max-message-size`: room for base64 and for many messages.
 TRANSACTION_SIZE_FACTOR: Final = 4
-#: A transaction is decoded in pieces of about so many bytes, and between two of them others have their turn.
+#: A transaction is decoded in pieces of about this many bytes, and other tasks run between two of them.
 TRANSACTION_PIECE_BYTES: Final = 256 * KIB
 #: Messages of one page, and its bytes; a page has at least one message however large.
 MESSAGES_A_PAGE_DEFAULT: Final = 100
 MESSAGES_A_PAGE_MAX: Final = 1000
 PAGE_BYTES_MAX: Final = 16 * MIB
-#: The page as it is written. Base64 takes a third more than its bytes, which fits; escapes take up to six
-#: times as much: then the page has fewer messages.
+#: Most bytes of a page as it is written. Base64 takes a third more than its bytes, which fits; escapes take
+#: up to six times as much: then the page has fewer messages.
 PAGE_TEXT_BYTES_MAX: Final = 24 * MIB
 #: How long a reader may wait for the first message of a page, in ms.
 WAIT_MS_MAX: Final = 60_000
@@ -33,8 +33,8 @@ POSITION_MAX: Final = 2**50
 HEADER_FIELDS_MAX: Final = 128
 #: A connection without a request is closed after this long, in seconds.
 KEEP_ALIVE_S: Final = 120.0
-#: What is still coming of a refused body is read and dropped for this long, so that its sender sees the
-#: answer rather than a reset connection, in seconds.
+#: The rest of a refused body is read and dropped for this long, so that its sender sees the answer rather
+#: than a reset connection, in seconds.
 LINGER_S: Final = 1.0
 
 
@@ -47,7 +47,7 @@ class Limits:
     max_duplicate_id_size: int = 1 * KIB
     max_requests: int = 512
     max_connections: int = 1000
-    #: Of bodies on their way in and answers on their way out, over all connections.
+    #: Bytes of bodies on their way in and answers on their way out, over all connections.
     max_transit_size: int = 256 * MIB
 
     @property

@@ -33,7 +33,7 @@ class OpenLink:
     """A bridge of another node that is connected to this one."""
 
     bridge: str
-    #: Its node's name, as the node says.
+    #: The name of its node, by its HELLO.
     node: str
     #: Name of the caller.
     user: str
@@ -58,7 +58,8 @@ class LinkService:
     ) -> None:
         """`make_target` makes the local target of the bridge that HELLO names, for the caller.
 
-        `answer` says what is here. `max_link_bytes`: what batches of all links may take (`max-link-size`).
+        `answer` says which messages are here. `max_link_bytes`: memory that batches of all links may take
+        (`max-link-size`).
         """
         self._make_target = make_target
         self._identity = identity
@@ -73,7 +74,7 @@ class LinkService:
         self.opened = 0
 
     async def serve(self, request: web.Request, principal: Principal) -> web.StreamResponse:
-        """One link, from the upgrade to its end. Credentials have been checked."""
+        """Serve one link, from the upgrade to its end. Credentials have been checked."""
         peer = request.remote or ""
         link: OpenLink | None = None
 
@@ -116,7 +117,7 @@ class LinkService:
         )
 
     async def held(self, request: web.Request, principal: Principal) -> Answer:
-        """``POST /v1/link/held``: what this node has of messages that are to be sent again.
+        """Handles ``POST /v1/link/held``: which of the messages that are to be sent again this node holds.
 
         Raises: UnsupportedMediaType, MessageTooLarge, Malformed, Forbidden, JournalUnavailable.
         """

@@ -29,10 +29,10 @@ from bridge.http.problems import HeadersTooLarge, UnsupportedTransferEncoding, p
 from bridge.http.router import Kind, Router
 
 _PORTS: Final = {"ws": 80, "http": 80, "wss": 443, "https": 443}
-#: Whose URL it is: [acceptor] has ws and wss, [operations] http.
+#: The setting that holds the URL, by scheme: [acceptor] has ws and wss, [operations] http.
 _KEYS: Final = {"ws": "acceptor.url", "wss": "acceptor.url", "http": "operations.url"}
 _BACKLOG: Final = 512
-#: How long connections that are still in use are given once the drain is over, in seconds.
+#: Time for connections that are still in use once the drain is over, in seconds.
 _CUT_AFTER_S: Final = 0.5
 _NOBODY: Final = every_right("nobody")
 _PREFLIGHT_HEADERS: Final = (
@@ -45,11 +45,11 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Where a listener listens."""
+    """The address at which a listener listens."""
 
     scheme: str
     host: str
-    #: The real one, where the URL said 0.
+    #: The actual port, where the URL has 0.
     port: int
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ class Bound:
 
 
 class Listener:
-    """Accepts, checks, dispatches. What the routes do is not its business."""
+    """Accepts connections, checks requests and dispatches them to the routes' handlers."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Listener:
         ssl_context: ssl.SSLContext | None = None,
         meter: HttpMeter | None = None,
     ) -> None:
-        """`url`: where to listen; a port of 0 takes a free one."""
+        """`url`: the address to listen at; a port of 0 takes a free one."""
         parts = urlsplit(url)
         self._scheme = parts.scheme
         self._host = parts.hostname or "127.0.0.1"
@@ -89,7 +89,9 @@ class Listener:
         self._idle = asyncio.Event()
 
     async def start(self) -> Bound:
-        """Listen. Raises: OSError: the address cannot be had; it names the key, the rule and the address."""
+        """Listen. Raises: OSError: the address cannot be used; the error names the key, the rule and the
+        address.
+        """
         transit = self._limits.max_transit_size
         self._server = ConnectionServer(
             self._answer,
@@ -114,8 +116,8 @@ class Listener:
     async def stop(self, timeout_s: float) -> None:
         """Take no new connections, answer new requests with STOPPING, let those under way end.
 
-        After `timeout_s` requests whose body still arrives are answered with STOPPING, and what is left is
-        cut. Safe to call twice, and before `start`.
+        After `timeout_s` requests whose body still arrives are answered with STOPPING, and those that are
+        left are cut. Safe to call twice, and before `start`.
         """
         self._stopping = True
         if self._runner is None or self._server is None or self._site is None:
@@ -147,7 +149,7 @@ class Listener:
             response = problem(error)
             self._meter.refuse(request, error)
         except (web.RequestPayloadError, ConnectionError) as error:
-            # The body is broken off or badly chunked; the client may not be there to read this.
+            # The body is broken off or badly chunked; the client may not be there to read this answer.
             response = problem(Malformed(f"the body cannot be read: {error}", "body"))
             response.force_close()
         except Exception:  # noqa: BLE001  # the last place where it can become an answer
@@ -181,7 +183,7 @@ class Listener:
     async def _routed(self, request: web.Request) -> web.StreamResponse:
         method = request.method
         if method == hdrs.METH_OPTIONS and hdrs.ORIGIN in request.headers:
-            # A browser asks before it calls, without a token; its Origin has been checked.
+            # A browser sends this request before the call, without a token; its Origin has been checked.
             return Answer(status=HTTPStatus.NO_CONTENT, extra=_PREFLIGHT_HEADERS)
         route, captured = self._router.find(method, request.rel_url.raw_path)
         if route.public:
@@ -204,7 +206,7 @@ class Listener:
             self._meter.durations[kind].observe(perf_counter() - began)
 
     async def _lasting(self, handling: Awaitable[web.StreamResponse]) -> web.StreamResponse:
-        """A link holds a connection, not a request."""
+        """Handle a link, which holds a connection and no request slot."""
         self._requests -= 1
         try:
             return await handling
@@ -213,7 +215,7 @@ class Listener:
 
 
 def _broken_rule(error: OSError) -> str:
-    """What an address to listen on must be, and what the system says instead."""
+    """The rule that an address to listen on breaks, and the system's reason."""
     unknown = isinstance(error, socket.gaierror)
     reason = str(error.strerror) if unknown else os.strerror(error.errno or 0)
     if error.errno == errno.EADDRINUSE:

@@ -26,9 +26,9 @@ from bridge.messages.message import Message
 from bridge.runtime.fault_injection import crash_point
 
 _DUPLICATE: Final = b'{"verdict":"duplicate"}'
-#: A stored content-type that can stand in a header: it came from a client, control characters and all.
+#: A stored content-type that is safe in a header: it came from a client, control characters and all.
 _SAFE_CONTENT_TYPE: Final = re.compile(rb"[\x21-\x7e]+/[\x20-\x7e]+")
-#: A raw body is somebody else's: a browser must neither guess its type nor run it.
+#: A raw body comes from another client: a browser must neither guess its type nor run it.
 _RAW_HEADERS: Final = (
     b"X-Content-Type-Options: nosniff\r\nContent-Security-Policy: sandbox; default-src 'none'\r\n"
 )
@@ -43,7 +43,7 @@ class Messages:
         self._body_timeout_s = body_timeout_s
 
     async def send(self, request: web.Request, principal: Principal, address: str) -> Answer:
-        """``POST``: one message, its body byte for byte. The path that has to cost little."""
+        """Handles ``POST``: one message, its body byte for byte. The call whose cost matters most."""
         check_name(address)
         principal.check_send(address)
         sent = SendHeaders(request.raw_headers)
@@ -63,7 +63,7 @@ class Messages:
         )
 
     async def browse(self, request: web.Request, principal: Principal, address: str) -> Answer:
-        """``GET``: messages after a position; changes nothing."""
+        """Handles ``GET``: messages after a position; changes nothing."""
         check_readable(address)
         principal.check_receive(address)
         query = Query(request, "after", "max")
@@ -78,7 +78,7 @@ class Messages:
         return made
 
     async def raw(self, request: web.Request, principal: Principal, address: str, position: str) -> Answer:
-        """``GET .../{position}``: the body alone, with the type it came with; 204 for a tombstone."""
+        """Handles ``GET .../{position}``: the body alone, with the type it came with; 204 for a tombstone."""
         check_readable(address)
         principal.check_receive(address)
         Query(request)

@@ -1,4 +1,4 @@
-"""What one listener counts of its requests."""
+"""Counts of one listener's requests."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from bridge.http.router import Kind
 from bridge.runtime import logs
 from bridge.runtime.metrics import Histogram
 
-#: Why a caller is turned away before it does anything.
+#: Codes for which a caller is refused before it does anything.
 REFUSED: Final = ("FORBIDDEN", "ORIGIN_REFUSED", "UNAUTHENTICATED")
 
 
 class HttpMeter:
-    """Of one listener. Refusals are logged at most once a second for each code, with the last caller."""
+    """The counts of one listener. Refusals are logged at most once a second for each code, with the last
+    caller.
+    """
 
     def __init__(self, listener: str, *kinds: Kind) -> None:
-        """`listener` is its table in the settings; `kinds` are those of its requests."""
+        """`listener` is its table in the settings; `kinds` are the kinds of its requests."""
         self.listener = listener
         #: Requests refused, by code.
         self.refused = dict.fromkeys(REFUSED, 0)
@@ -41,6 +43,6 @@ class HttpMeter:
         tally.add(listener=self.listener, code=code, peer=request.remote, reason=error.detail)
 
     def flush(self) -> None:
-        """Log what is not logged yet."""
+        """Log the refusals that are not logged yet."""
         for tally in self._tallies.values():
             tally.flush()

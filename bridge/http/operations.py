@@ -1,4 +1,4 @@
-"""The operations listener: alive, ready, metrics, and what an operator may do to a running node.
+"""The operations listener: alive, ready, metrics, and the operator's calls to a running node.
 
 It opens first and closes last, so that /ping answers as long as the process does.
 """
@@ -35,13 +35,13 @@ _BODY_TIMEOUT_S: Final = 10.0
 _log: Final = structlog.get_logger(__name__)
 _SIZE: Final = codec.Decoder(codec.SizeRequest)
 _REPLAY: Final = codec.Decoder(codec.ReplayRequest)
-#: Dead letters of one page; the most that one may ask for.
+#: Dead letters of one page; and the most that a call may ask for.
 _LETTERS: Final = 100
 _LETTERS_MOST: Final = 1000
 
 
 class NodeControl(Protocol):
-    """What the node lets an operator see and do."""
+    """The node's interface for the operator's calls."""
 
     @property
     def store(self) -> Store | None:
@@ -55,12 +55,12 @@ class NodeControl(Protocol):
 
     @property
     def replays(self) -> ReplayDesk | None:
-        """Where replay plans are sent again; None until the journal is open."""
+        """The service that sends replay plans again; None until the journal is open."""
         ...
 
     @property
     def id_cache_persisted(self) -> bool:
-        """``persist-id-cache``."""
+        """Whether ID caches are stored: ``persist-id-cache``."""
         ...
 
     def ready(self) -> tuple[bool, Sequence[str], Mapping[str, str]]:
@@ -68,11 +68,11 @@ class NodeControl(Protocol):
         ...
 
     async def status(self) -> Mapping[str, Any]:
-        """``GET /v1/status``."""
+        """The answer of ``GET /v1/status``."""
         ...
 
     async def metrics_text(self) -> bytes:
-        """Prometheus's text format."""
+        """The metrics in Prometheus's text format."""
         ...
 
     async def start(self, bridge: str) -> str:
@@ -93,7 +93,7 @@ class NodeControl(Protocol):
 
 
 class Operations:
-    """``[operations]`` of the settings."""
+    """The listener of ``[operations]`` of the settings."""
 
     def __init__(
         self, control: NodeControl, *, url: str, tokens: Iterable[str] = (), meter: HttpMeter | None = None
@@ -107,7 +107,7 @@ class Operations:
         self._listener = Listener(url, router, guard, _LIMITS, meter=meter)
 
     async def start(self) -> Bound:
-        """Listen. Raises: OSError: the address cannot be had."""
+        """Listen. Raises: OSError: the address cannot be used."""
         return await self._listener.start()
 
     async def stop(self, timeout_ms: int = 1_000) -> None:
@@ -134,7 +134,7 @@ def _add_management(router: Router, management: _Management) -> None:
 
 
 def _logged(handler: Handler) -> Handler:
-    """The handler of what changes something: who did it, and what came of it, is logged."""
+    """Wrap the handler of a call that changes something: its caller and its outcome are logged."""
 
     async def handle(request: web.Request, principal: Principal, *captured: str) -> web.StreamResponse:
         outcome = "FAILED"
@@ -158,7 +158,7 @@ def _logged(handler: Handler) -> Handler:
 
 
 class _Probes:
-    """What needs no token and always answers."""
+    """Handlers of calls that need no token and always answer."""
 
     def __init__(self, control: NodeControl) -> None:
         self._control = control
@@ -176,7 +176,7 @@ class _Probes:
 
 
 class _Management:
-    """What needs the operator's token off loopback."""
+    """Handlers of calls that need the operator's token off loopback."""
 
     def __init__(self, control: NodeControl) -> None:
         self._control = control

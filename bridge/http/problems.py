@@ -9,19 +9,19 @@ from bridge.errors import BridgeError, DuplicateIdRejected, Malformed
 from bridge.http.answers import PROBLEM, Answer, encode_json
 from bridge.http.codec import text_or_base64
 
-#: What a client should wait before it tries again, in seconds, by code.
+#: Time that a client should wait before it tries again, in seconds, by code.
 RETRY_AFTER_S: Final = {"ADDRESS_FULL": 1, "DISK_FULL": 5, "STOPPING": 5, "TOO_BUSY": 1}
 _RETRY_AFTER_DEFAULT_S: Final = 1
 
 
 class Unauthenticated(BridgeError):
-    """No token, user or client certificate that is known here."""
+    """The request has no token, user or client certificate that is known here."""
 
     code, status = "UNAUTHENTICATED", 401
 
 
 class Forbidden(BridgeError):
-    """Known, and without the right."""
+    """The caller is known, and does not have the right."""
 
     code, status = "FORBIDDEN", 403
 
@@ -33,7 +33,7 @@ class OriginRefused(BridgeError):
 
 
 class MethodNotAllowed(BridgeError):
-    """The place exists; `found` is the method, `limit` the ones it has."""
+    """The path exists, without this method; `found` is the method, `limit` the ones it has."""
 
     code, status = "METHOD_NOT_ALLOWED", 405
 
@@ -45,7 +45,7 @@ class UnsupportedMediaType(BridgeError):
 
 
 class HeadersTooLarge(BridgeError):
-    """Above `max-headers-size`."""
+    """The headers are above `max-headers-size`."""
 
     code, status = "HEADERS_TOO_LARGE", 431
 

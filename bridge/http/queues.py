@@ -41,7 +41,7 @@ class Queues:
         self._body_timeout_s = body_timeout_s
 
     async def create(self, request: web.Request, principal: Principal, address: str, queue: str) -> Answer:
-        """``PUT``: 201 new, 200 there already. Without a body: from the earliest message on."""
+        """Handles ``PUT``: 201 new, 200 there already. Without a body: from the earliest message on."""
         _check(principal, address, queue)
         wanted: codec.QueueRequest = await self._read(request, _QUEUE, default=b"{}")
         if wanted.filter:
@@ -53,7 +53,7 @@ class Queues:
         return answer(value, msgpack=wants_msgpack(request), status=201 if created else 200)
 
     async def delete(self, request: web.Request, principal: Principal, address: str, queue: str) -> Answer:
-        """``DELETE``: 204, for callers with a right of its own."""
+        """Handles ``DELETE``: 204, for callers with a right of its own."""
         check_name(address)
         check_name(queue, "queue")
         principal.check_delete_queue(address)
@@ -63,7 +63,7 @@ class Queues:
         return no_content()
 
     async def lease(self, request: web.Request, principal: Principal, address: str, queue: str) -> Answer:
-        """``GET .../messages``: the next messages nobody has leased."""
+        """Handles ``GET .../messages``: the next messages that no reader has leased."""
         _check(principal, address, queue)
         query = Query(request, "max", "wait", "lease")
         most = query.number("max", MESSAGES_A_PAGE_DEFAULT, 1, MESSAGES_A_PAGE_MAX)
@@ -81,7 +81,7 @@ class Queues:
             made, fitting = messages_page(request, leased.messages, lease=leased.lease)
             if len(fitting) == len(leased.messages):
                 break
-            # What is not shown must not be leased: a lease of fewer takes its place.
+            # Messages that are not shown must not be leased: a lease of fewer takes its place.
             await self._return(address, queue, leased.lease)
             most, wait_ms = len(fitting), 0
         try:
@@ -92,7 +92,7 @@ class Queues:
         return made
 
     async def _return(self, address: str, queue: str, lease: str | None) -> None:
-        """The lease's messages are next again, where it has not ended by itself."""
+        """Release the lease, so that its messages are next again, where it has not ended by itself."""
         if lease is not None:
             with contextlib.suppress(StaleLease):
                 await self._store.release(Acknowledgement(address, queue, lease))
@@ -100,13 +100,13 @@ class Queues:
     async def acknowledge(
         self, request: web.Request, principal: Principal, address: str, queue: str
     ) -> Answer:
-        """``POST .../acknowledge``: settled; the rest of the lease returns."""
+        """Handles ``POST .../acknowledge``: settles messages; the rest of the lease returns."""
         _check(principal, address, queue)
         await self._store.acknowledge(await self._read_lease(request, address, queue))
         return no_content()
 
     async def release(self, request: web.Request, principal: Principal, address: str, queue: str) -> Answer:
-        """``POST .../release``: returned unsettled."""
+        """Handles ``POST .../release``: returns the messages unsettled."""
         _check(principal, address, queue)
         await self._store.release(await self._read_lease(request, address, queue))
         return no_content()
@@ -128,8 +128,8 @@ def _check(principal: Principal, address: str, queue: str) -> None:
 async def _until_gone(request: web.Request, pending: Awaitable[Page]) -> Page:
     """The page, or nothing as soon as the client leaves or the node stops.
 
-    A reader that gives up and asks again must not leave polls behind: each would hold one of
-    `max-requests` and could lease messages that nobody gets to see.
+    A reader that gives up and asks again must not leave polls behind: each would hold one of `max-requests`
+    and could lease messages that no reader gets.
     """
     poll = asyncio.ensure_future(pending)
     connection = connection_of(request)

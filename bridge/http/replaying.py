@@ -1,4 +1,4 @@
-"""``POST /v1/replays``: some of what a replay plan names of one stream, sent again or looked at."""
+"""``POST /v1/replays``: some positions of a replay plan's stream, sent again or looked up."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bridge.messages.positions import Runs
 from bridge.replay.plans import POSITIONS_AT_ONCE, ReplayDesk
 from bridge.replay.sending import Resent, Wanted
 
-#: Bytes of a request: `POSITIONS_AT_ONCE` positions, none beside another, with room to spare.
+#: Bytes of a request: `POSITIONS_AT_ONCE` positions, no two of them adjacent, with room to spare.
 BODY_MOST: Final = 1024 * 1024
 _BODY_TIMEOUT_S: Final = 10.0
 
@@ -38,9 +38,9 @@ _REQUEST: Final = Decoder(PlanRequest)
 
 
 async def replay_plan(desk: ReplayDesk | None, request: web.Request, _principal: Principal) -> Answer:
-    """The handler.
+    """Handle the call.
 
-    Raises: Malformed, MessageTooLarge, UnsupportedMediaType, JournalUnavailable, what `ReplayDesk` raises.
+    Raises: Malformed, MessageTooLarge, UnsupportedMediaType, JournalUnavailable, the errors of `ReplayDesk`.
     """
     Query(request)
     asked: PlanRequest = await read_value(request, _REQUEST, BODY_MOST, _BODY_TIMEOUT_S)
@@ -54,7 +54,7 @@ async def replay_plan(desk: ReplayDesk | None, request: web.Request, _principal:
 
 
 def _checked(positions: list[tuple[int, int]]) -> Runs:
-    """Raises: Malformed: none, too many, or not ascending."""
+    """Check the positions. Raises: Malformed: none, too many, or not ascending."""
     end = -1
     for index, (first, last) in enumerate(positions):
         if not end < first <= last:

@@ -1,4 +1,4 @@
-"""Which handler a method and a path belong to: a tree of path segments, walked once a request."""
+"""Finds the handler of a method and a path: a tree of path segments, walked once a request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aiohttp import web
 from bridge.errors import NotFound
 from bridge.http.problems import MethodNotAllowed
 
-#: What a request does: it may be held, it may wait for messages, or it is quickly done.
+#: The kind of a request: it may be held, it may wait for messages, or it is quickly done.
 Kind = Literal["sends", "reads", "settlements"]
 #: ``handler(request, principal, *captured path segments)``.
 Handler = Callable[..., Awaitable[web.StreamResponse]]
@@ -25,9 +25,9 @@ class Route:
     handler: Handler
     #: Answered without token, while stopping, and above `max-requests`: /ping, /ready, /metrics.
     public: bool = False
-    #: Requests of a kind have slots of their own: none waits for those of another.
+    #: Requests of a kind have slots of their own: none waits for those of another kind.
     kind: Kind = "settlements"
-    #: Lives as long as its connection, so that it does not count as a request: the node link.
+    #: Lasts as long as its connection, so that it does not count as a request: the node link.
     lasting: bool = False
 
 

@@ -1,6 +1,6 @@
-"""What the headers of a POST say about its message: its ID, key, time, and the headers it keeps.
+"""Reads the headers of a POST: the message's ID, key, time, and the headers that it keeps.
 
-One pass over the header lines as they came, so that IDs and values stay what they were, byte for byte.
+One pass over the header lines as they came, so that IDs and values stay unchanged, byte for byte.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from bridge.http.answers import MSGPACK
 from bridge.http.bodies import encoded
 from bridge.messages.message import Header
 
-#: Every usual header that says nothing about the message, so that few reach the tests of prefixes.
+#: Every usual header that says nothing about the message, so that few are tested for prefixes.
 _IGNORED: Final = frozenset(
     {
         b"accept-encoding",
@@ -31,7 +31,7 @@ _IGNORED: Final = frozenset(
 _HEADER_PREFIX: Final = b"message-header-"
 _EVENT_PREFIX: Final = b"ce-"
 _MSGPACK: Final = MSGPACK.encode("ascii")
-#: Digits of a time in ms: 18 of them fit a signed 64-bit column whatever they are.
+#: Digits of a time in ms: any 18 of them fit a signed 64-bit column.
 _TIMESTAMP_DIGITS_MAX: Final = 18
 #: A structured-field string (RFC 8941, section 3.3.3), of which bytes beyond ASCII are let through.
 _QUOTED: Final = re.compile(rb'"((?:[^"\\\x00-\x1f\x7f]|\\["\\])*)"')
@@ -44,13 +44,13 @@ class SendHeaders:
     __slots__ = ("_event_id", "_event_source", "_ids", "headers", "key", "msgpack", "timestamp")
 
     def __init__(self, raw_headers: Sequence[tuple[bytes, bytes]]) -> None:
-        """Raises: Malformed, InvalidDuplicateId, UnsupportedMediaType."""
-        #: What the message keeps, in the order it came in.
+        """Read the header lines. Raises: Malformed, InvalidDuplicateId, UnsupportedMediaType."""
+        #: The headers that the message keeps, in the order in which they came.
         self.headers: list[Header] = []
         self.key: bytes | None = None
         #: Milliseconds since the epoch; -1: none.
         self.timestamp = -1
-        #: Whether the answer is to be msgpack.
+        #: Whether the answer has to be msgpack.
         self.msgpack = False
         self._ids: set[bytes] = set()
         self._event_id: bytes | None = None
@@ -161,7 +161,7 @@ def _header_name(name: bytes) -> str:
 
 
 def _event_identity(source: bytes, event_id: bytes) -> bytes:
-    """Two CloudEvents are one where source and id are the same (CloudEvents 1.0, section "id")."""
+    """The ID of a CloudEvent: two are the same where source and id are (CloudEvents 1.0, section "id")."""
     if not source or not event_id:
         raise InvalidDuplicateId("ce-source and ce-id are not empty", "ce-id" if source else "ce-source")
     return source + b" " + event_id

@@ -39,13 +39,13 @@ from bridge.runtime.fault_injection import crash_point
 
 _Given = JsonTransaction | MsgpackTransaction | JsonParts | MsgpackParts
 _DECODER: Final = Decoder(JsonTransaction, MsgpackTransaction)
-#: Of a large one, whose messages are decoded piece by piece.
+#: The decoder of a large transaction, whose messages are decoded piece by piece.
 _PARTS: Final = Decoder(JsonParts, MsgpackParts)
 _MESSAGE: Final = Decoder(JsonMessage, MsgpackMessage)
 
 
 class Transactions:
-    """The handler."""
+    """The handler of transactions."""
 
     def __init__(self, store: Store, limits: Limits, body_timeout_s: float) -> None:
         self._store = store
@@ -53,7 +53,7 @@ class Transactions:
         self._body_timeout_s = body_timeout_s
 
     async def commit(self, request: web.Request, principal: Principal) -> Answer:
-        """``POST``."""
+        """Handles ``POST``."""
         body, msgpack = await read_content(request, self._limits.transaction_size, self._body_timeout_s)
         if len(body) <= TRANSACTION_PIECE_BYTES:
             given: JsonTransaction | MsgpackTransaction = _DECODER.decode(body, msgpack=msgpack)
@@ -75,7 +75,9 @@ class Transactions:
         return answer(value, msgpack=msgpack)
 
     async def _in_pieces(self, body: bytes, principal: Principal, *, msgpack: bool) -> Transaction:
-        """A large transaction: decoding 64 MiB at once took up to 6 s, in which nothing else was served."""
+        """Decode a large transaction in pieces: decoding 64 MiB at once took up to 6 s, in which nothing else
+        was served.
+        """
         given: JsonParts | MsgpackParts = _PARTS.decode(body, msgpack=msgpack)
         _check_counts(given)
         submissions: list[Submission] = []
@@ -107,7 +109,7 @@ class Transactions:
     ) -> list[Submission]:
         """The messages, of which `first` is the number of the first one.
 
-        Everything that need not be asked again for each one is kept outside.
+        Values that are the same for each message are computed once, outside the loop.
         """
         size_max = self._limits.max_message_size
         submissions: list[Submission] = []
@@ -144,7 +146,7 @@ class Transactions:
         return submissions
 
     def _check_key_and_headers(self, index: int, key: bytes | None, headers: Sequence[Header]) -> None:
-        """What a POST cannot bring, no transaction brings. Raises: MessageTooLarge."""
+        """Refuse a key and headers that a POST could not have, either. Raises: MessageTooLarge."""
         size, limit = headers_size(key, headers), self._limits.max_headers_size
         if size > limit:
             raise MessageTooLarge(
@@ -164,7 +166,7 @@ class Transactions:
 
 
 def _only_body(entry: JsonMessage | MsgpackMessage, index: int) -> bytes:
-    """The body-base64, where it is all there is."""
+    """The body-base64, where the entry has no other body."""
     key = f"messages[{index}].body"
     if entry.body_base64 is UNSET:
         raise Malformed("a message has a body or a body-base64; null for a tombstone", key)

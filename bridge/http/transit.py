@@ -6,10 +6,10 @@ from bridge.errors import TooBusy
 
 
 class Transit:
-    """How many bytes are on their way now, and how many of them one user's."""
+    """Counts the bytes that are under way now, and each user's part of them."""
 
     def __init__(self, limit_bytes: int, share_bytes: int) -> None:
-        """`share_bytes`: what one user may have of them, so that others find room."""
+        """`share_bytes`: the part of them that one user may have, so that others find room."""
         self.limit_bytes = limit_bytes
         self.share_bytes = share_bytes
         self.bytes = 0
@@ -18,7 +18,7 @@ class Transit:
     def take(self, size: int, own: int, user: str) -> None:
         """Count `size` bytes more for a request that has `own` already. `user`: empty: no user's, no share.
 
-        What is alone on its way is always taken, and of a user what is its only one while there is room: no
+        A request that is alone under way is always taken, and so is a user's only one while there is room: no
         limit makes a message that is small enough impossible.
 
         Raises: TooBusy: with them there would be too many.
@@ -34,7 +34,7 @@ class Transit:
         self.bytes = after
 
     def release(self, size: int, user: str) -> None:
-        """These have arrived, or will not."""
+        """Release bytes that have arrived, or will not."""
         self.bytes -= size
         if user:
             self._of_users[user] -= size

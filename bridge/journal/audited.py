@@ -30,7 +30,7 @@ class JournalAuditTarget(NodeAddresses):
         self._own = node
 
     async def confirmed(self, bridge: Bridge, streams: list[Stream], source: AuditSource) -> list[Stream]:
-        """As `AuditTarget.confirmed`: what the source has settled for this journal, as it is now."""
+        """Implements `AuditTarget.confirmed`: what the source has settled for this journal, as it is now."""
         async with self._own.open() as node:
             store = await node.store(bridge.name)
         settled = await source.confirmed(bridge, streams, store)

@@ -19,15 +19,15 @@ from bridge.messages.positions import Runs
 
 #: Most messages of a batch, and so entries of each of its lists: what a link takes (`bridge.link.limits`).
 MESSAGES_MOST: Final = 2**17
-#: What an entry of a list takes in a frame beside a text: its head, and two numbers of nine bytes.
+#: Bytes that an entry of a list takes in a frame beside its text: its head, and two numbers of nine bytes.
 ENTRY_BYTES: Final = 24
-#: And one of hops: its head, a number, and the hop that it is going to take.
+#: The same of an entry of hops: its head, a number, and the hop that the message is going to take.
 _HOPS_BYTES: Final = 8 + hops.HOP_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class Cutter:
-    """How a bridge wants its batches."""
+    """The limits and marks by which a bridge cuts its batches."""
 
     #: Largest batch in bytes of its frame (`producer-window-size`); one message may be larger.
     batch_bytes: int
@@ -84,7 +84,7 @@ class Cutter:
                     yield StoredBlock(low + start, stored.stored_ms, block.part(start, stop))
 
     def _divisions(self, block: Block) -> Iterator[tuple[int, int]]:
-        """Where to divide a block, as index ranges ``[start, stop)``."""
+        """The parts into which to divide a block, as index ranges ``[start, stop)``."""
         start = size = 0
         beside = _beside(block)
         for index, encoded in enumerate(block.encoded()):
@@ -119,18 +119,18 @@ class Cutter:
 
 
 def _refusals(runs: Runs, refused: Sequence[tuple[int, int, str]]) -> tuple[tuple[int, str], ...]:
-    """What `hops.taken` refused, by position."""
+    """The messages that `hops.taken` refused, by position, each with the reason."""
     found = [(index, reason) for first, end, reason in refused for index in range(first, end)]
     places = run_arithmetic.at(runs, (index for index, _ in found))
     return tuple((place, reason) for place, (_, reason) in zip(places, found, strict=True))
 
 
 def _weight(piece: StoredBlock, before: StoredBlock | None) -> int:
-    """What a block takes of a batch, in bytes of its frame, behind `before`, which `merge` joins it to.
+    """The bytes that a block takes in a batch's frame, behind `before`, which `merge` joins it to.
 
-    Most of small messages that came by turns are not their bodies: each may have its own run, ID, place of
-    origin and hops. What every batch has at least once is not counted, or a block of a batch's size would be
-    divided for it.
+    Where small messages of several producers alternate, most of these bytes are not their bodies: each
+    message may have its own run, ID, place of origin and hops. The entries that every batch has at least once
+    are not counted, or a block of a batch's size would be divided for them.
     """
     block = piece.block
     follows = before is None or before.end == piece.first
@@ -145,7 +145,7 @@ def _weight(piece: StoredBlock, before: StoredBlock | None) -> int:
 
 
 def _beside(block: Block) -> dict[int, int]:
-    """The same of each message but the first, by its index, and but for its encoding."""
+    """As `_weight`, of each message but the first, by its index; the message's encoding is not counted."""
     found: dict[int, int] = {}
     for index, value in block.ids:
         found[index] = ENTRY_BYTES + len(value)

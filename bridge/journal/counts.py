@@ -1,4 +1,4 @@
-"""What came to each address since the node started, counted as it is answered."""
+"""Messages that came to each address since the node started, counted as they are answered."""
 
 from __future__ import annotations
 
@@ -29,11 +29,12 @@ class Counts:
     """Every address's counts."""
 
     of_address: defaultdict[str, AddressCounts] = field(default_factory=lambda: defaultdict(AddressCounts))
-    #: Told how many messages were rejected as duplicates, and by which bridge (None: clients) they came.
+    #: Called with the number of messages rejected as duplicates, and the bridge (None: clients) that brought
+    #: them.
     on_duplicates: Callable[[str | None, int], None] = lambda _bridge, _count: None
 
     def forget(self, address: str) -> None:
-        """The address is gone."""
+        """Drop the counts of an address that was deleted."""
         self.of_address.pop(address, None)
 
     def duplicates(self) -> dict[str, int]:
@@ -41,7 +42,7 @@ class Counts:
         return {name: of.repeated + of.replayed for name, of in list(self.of_address.items())}
 
     def count(self, unit: Unit) -> None:
-        """A unit that is about to be answered."""
+        """Count a unit that is about to be answered."""
         if isinstance(unit, CommitUnit):
             self._count_commit(unit)
         elif isinstance(unit, DeliverUnit) and isinstance(unit.result, Receipt):

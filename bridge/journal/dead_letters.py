@@ -30,7 +30,7 @@ _POSITION: Final = re.compile(r"[0-9]{1,16}")
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where a bridge's dead letters are sent again."""
+    """The destination to which a bridge's dead letters are sent again."""
 
     #: The bridge's name now.
     bridge: str
@@ -59,7 +59,7 @@ class Letter:
 
 @dataclass(slots=True)
 class Replayed:
-    """What became of letters that were to be sent again."""
+    """The outcome of sending dead letters again."""
 
     replayed: list[int] = field(default_factory=list)
     #: (position, why not).
@@ -70,7 +70,9 @@ class LetterDesk:
     """The dead letters in one node's journal."""
 
     def __init__(self, journal: Journal, addresses: Sequence[str], routes: Mapping[str, Route]) -> None:
-        """Where letters are kept, and by the name that a letter has for its bridge, where it goes."""
+        """Takes the addresses that hold dead letters, and the route of each bridge by the name that a letter
+        has for it.
+        """
         self._journal = journal
         self._addresses = sorted(set(addresses))
         self._routes = routes
@@ -96,11 +98,11 @@ class LetterDesk:
         return sorted(found, key=lambda entry: entry.position)[:most]
 
     async def replay(self, positions: Sequence[int] | None) -> Replayed:
-        """Send these letters again, or all there are now. Each is sent once, however often it is asked.
+        """Send these letters again, or all there are now. Each is sent once, however often this is called.
 
-        A letter goes back to the bridge that it died on: to an address that only that bridge reads, or,
-        where it came to this node from Kafka, to where the bridge would have stored it here. Its ID is not
-        checked. It is no dead letter any more from the commit on that stores it there.
+        A letter goes back to the bridge that it died on: to an address that only that bridge reads, or, where
+        it came to this node from Kafka, to where the bridge would have stored it here. Its ID is not checked.
+        It is no dead letter any more from the commit on that stores it there.
 
         Raises: AddressFull, DiskFull, JournalUnavailable; what was sent before that stays sent.
         """
@@ -130,7 +132,7 @@ class LetterDesk:
             after = -1
             while page := await self._found(after, _STEP):
                 for entry in page:
-                    if entry.position < upto:  # a letter that dies again meanwhile is another one
+                    if entry.position < upto:  # one that is refused again meanwhile is a new letter
                         yield entry
                 after = page[-1].position
             return
@@ -176,7 +178,7 @@ class LetterDesk:
 
 
 def is_letter(entry: dead_letters.Found) -> bool:
-    """Whether a bridge buried it; clients may send to the address, too, whatever headers they set."""
+    """Whether a bridge stored it here; clients may send to the address, too, whatever headers they set."""
     if entry.came not in (Came.BURIED_HERE, Came.BURIED):
         return False
     message = entry.message
@@ -186,7 +188,7 @@ def is_letter(entry: dead_letters.Found) -> bool:
 
 
 def described(entry: dead_letters.Found) -> Letter:
-    """What a person sees of a letter."""
+    """The letter as the operator sees it."""
     message = entry.message
     return Letter(
         position=entry.position,

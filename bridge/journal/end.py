@@ -1,4 +1,4 @@
-"""This node's journal as a kind of end: what a bridge calls ``journal``."""
+"""This node's journal as a kind of end: the connector that settings call ``journal``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class JournalKind(EndKind):
     audit_reader = "node"
 
     def check_bridge(self, path: KeyPath, bridge: Bridge, settings: Settings) -> Iterator[Finding]:  # noqa: ARG002
-        """A journal that the bridge reads must not get back what was read."""
+        """Check that a bridge that reads this journal does not get its own messages back."""
         if not bridge.reads_journal:
             return
         if JOURNAL in bridge.static_connectors:
@@ -51,7 +51,9 @@ class JournalKind(EndKind):
 
 
 def _not_to_itself(path: KeyPath, bridge: Bridge) -> Iterator[Finding]:
-    """An address that feeds itself would never come to rest."""
+    """Refuse a bridge that delivers to an address that it reads: the address would feed itself without
+    end.
+    """
     unchanged = bridge.forwarding_address in ("", ADDRESS_PLACE)
     if unchanged or any(bridge.target_address(name) == name for name in bridge.plain_addresses):
         rule = "must name another address, because source and target are both this node's journal"

@@ -1,7 +1,7 @@
 """The journal: a node's embedded store, as the event loop sees it.
 
-Everything that changes goes as a unit to the writer's thread and comes back after COMMIT; everything
-that reads runs in a reader's thread. Implements `bridge.journal.values.store.Store`.
+Every change goes as a unit to the writer's thread and is answered after COMMIT; every read runs in a reader's
+thread. Implements `bridge.journal.values.store.Store`.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ class Journal:
         self.options = options
         self.clock = clock
         self.notices = Notices()
-        #: Who this journal is; set by `open`.
+        #: The identity of this journal; set by `open`.
         self.identity: Identity
-        #: What came to each address since the node started.
+        #: Messages that came to each address since the node started.
         self.counts = Counts()
         self._lock = lock
         self._loop = asyncio.get_running_loop()
@@ -100,7 +100,9 @@ class Journal:
         return journal
 
     def _prepare(self) -> None:
-        """What reads the file before work is taken; in a thread: a million IDs take a second."""
+        """Read the file before the journal takes work; runs in a thread, because a million IDs take a
+        second.
+        """
         path = self.options.directory / FILE_NAME
         room = Room(path, self.clock)
         try:
@@ -113,11 +115,11 @@ class Journal:
         self._writer = Writer(prepared, self.options, self.clock, room, self._readers.let_end, self._tell)
 
     def let_go(self) -> None:
-        """The node is going down: clients whose transactions are held for want of room are answered now."""
+        """Answer the clients whose transactions are held for want of room now: the node is going down."""
         self._writer.let_go()
 
     async def close(self) -> None:
-        """Commit what waits, answer what is held with STOPPING, and let the files go."""
+        """Commit the units that wait, answer those that are held with STOPPING, and release the files."""
         if self._closed:
             return
         self._closed = True
@@ -139,12 +141,12 @@ class Journal:
 
     @property
     def broken(self) -> str:
-        """Why nothing can be stored now; empty: it can."""
+        """The reason why nothing can be stored now; empty: the journal can store."""
         return self._writer.broken
 
     @property
     def standstill(self) -> str:
-        """Why not even what brings no messages can be stored now; empty: it can."""
+        """The reason why not even units without messages can be stored now; empty: they can."""
         full = self._writer.standstill
         return "" if full is None else described(full)
 
@@ -164,7 +166,7 @@ class Journal:
         if self._closed:
             raise Stopping("the node is stopping")
         unit = make(future=self._loop.create_future(), **fields)
-        if isinstance(unit, CommitUnit):  # what bridges bring is bounded by their links' credit
+        if isinstance(unit, CommitUnit):  # a bridge's messages are bounded by its link's credit
             self._waiting_bytes += unit.size
         self._writer.submit(unit)
         return unit
@@ -188,7 +190,9 @@ class Journal:
         self.notices.tell(told)
 
     def _take_back(self, unit: Unit) -> None:
-        """Whoever asked has gone: a lease that nobody knows of must not hold messages until it ends."""
+        """Release a lease whose caller has gone: a lease that no caller knows of must not hold messages until
+        it ends.
+        """
         if isinstance(unit, LeaseUnit) and isinstance(unit.result, Grant) and not self._closed:
             self._release(unit.address, unit.queue, unit.result.lease)
 
@@ -199,7 +203,7 @@ class Journal:
         returned.future.add_done_callback(lambda future: future.cancelled() or future.exception())
 
     def deadline_ms(self) -> int:
-        """Until when a unit that begins now may be held."""
+        """The time until which a unit that begins now may be held, monotonic ms."""
         return self.clock.monotonic_ms() + self.options.call_timeout_ms
 
     # -- bridge.journal.values.store.Store ---------------------------------------------------------
@@ -211,7 +215,7 @@ class Journal:
         waiting = self._waiting_bytes - self._writer.held_bytes
         if waiting > 0 and waiting + size > INBOX_BYTES:
             raise TooBusy(f"{waiting} bytes wait for a commit", limit=INBOX_BYTES, found=waiting + size)
-        # By no name: an error knows this frame, and the unit and its future know the error.
+        # Bound to no name: an error refers to this frame, and the unit and its future refer to the error.
         committed: Committed = await self.submit(
             CommitUnit, transaction=transaction, encoded=encoded, size=size, deadline_ms=self.deadline_ms()
         )
@@ -232,7 +236,7 @@ class Journal:
     async def lease(
         self, address: str, queue: str, *, most: int, wait_ms: int, lease_ms: int, most_bytes: int
     ) -> Page:
-        """The next messages nobody has leased (see `bridge.journal.values.store.Store.lease`)."""
+        """The next messages that no reader has leased (see `bridge.journal.values.store.Store.lease`)."""
         until_ms = self.clock.monotonic_ms() + wait_ms
         while True:
             changed = self.notices.changed(address)
@@ -260,7 +264,7 @@ class Journal:
         try:
             row = await self._row(address)
             messages = await self._readers.page(row.address_id, grant.intervals, most)
-            if len(messages) != grant.count:  # what is not shown must not be acknowledged
+            if len(messages) != grant.count:  # messages that are not shown must not be acknowledged
                 raise JournalUnavailable(
                     f"{address} gave {len(messages)} messages for a lease of {grant.count}",
                     limit=grant.count,
@@ -336,12 +340,12 @@ class Journal:
             del self._last_used_ms[key]
 
     async def clear_id_cache(self, address: str) -> int:
-        """How many IDs were removed."""
+        """Returns the number of IDs that were removed."""
         removed: int = await self.submit(CacheUnit, address=address)
         return removed
 
     async def resize_id_cache(self, address: str, size: int) -> int:
-        """How many IDs were dropped."""
+        """Returns the number of IDs that were dropped."""
         dropped: int = await self.submit(CacheUnit, address=address, capacity=size)
         return dropped
 
@@ -350,7 +354,7 @@ class Journal:
     async def look(
         self, function: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """`read` for clients, who are told what is the matter with a damaged file."""
+        """`read` for clients, who get an error that says what is wrong with a damaged file."""
         with readable():
             return await self.read(function, *args, **kwargs)
 
@@ -369,7 +373,7 @@ class Journal:
         await self.submit(OutboxUnit, upto=upto)
 
     async def bridge_lags(self) -> Sequence[reader.BridgeLag]:
-        """What waits for each bridge on each address."""
+        """The messages that wait for each bridge on each address."""
         return await self.look(reader.bridge_lags)
 
     async def id_caches(self) -> Sequence[measures.IdCacheStatus]:
@@ -382,7 +386,7 @@ class Journal:
         return measures.full_addresses(self._writer.state)
 
     def sizes(self) -> measures.Sizes:
-        """Of its files and their disk."""
+        """The sizes of the journal's files and of their disk."""
         return measures.sizes(self.options.directory)
 
     async def orphans(self) -> Sequence[reader.Orphan]:

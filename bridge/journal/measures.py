@@ -1,4 +1,4 @@
-"""What an operator measures of a journal: its ID caches, the addresses that are full, and its disk."""
+"""Measures of a journal for an operator: its ID caches, the addresses that are full, and its disk."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class IdCacheStatus(NamedTuple):
 
 
 class FullAddress(NamedTuple):
-    """An address at its limit, and who keeps it there."""
+    """An address at its limit, and the queue that keeps it there."""
 
     bytes: int
     max_bytes: int
@@ -32,7 +32,7 @@ class FullAddress(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """Of a journal's files, and of their disk, in bytes."""
+    """Sizes of a journal's files, and of their disk, in bytes."""
 
     file: int
     write_ahead_log: int
@@ -41,7 +41,7 @@ class Sizes(NamedTuple):
 
 
 def id_caches(state: State, oldest_ms: Mapping[str, int | None], now_ms: int) -> list[IdCacheStatus]:
-    """Every address's; `oldest_ms` says when its oldest row was stored (wall clock)."""
+    """The ID cache of every address; `oldest_ms` says when its oldest row was stored (wall clock)."""
     return [
         IdCacheStatus(
             address.name,
@@ -67,7 +67,7 @@ def full_addresses(state: State) -> dict[str, FullAddress]:
 
 
 def sizes(directory: Path) -> Sizes:
-    """Of the journal in `directory`."""
+    """The sizes of the journal in `directory`."""
     path = directory / FILE_NAME
     log = path.with_name(f"{FILE_NAME}-wal")
     log_bytes = log.stat().st_size if log.exists() else 0

@@ -52,7 +52,7 @@ class JournalEnds(NodeEnds):
         )
 
     def plan_source(self, bridge: Bridge) -> PlanSource:
-        """What the journal still has of the bridge's messages."""
+        """The messages of the bridge that the journal still has."""
         return JournalPlanSource(
             self._journal,
             bridge.name,
@@ -71,7 +71,7 @@ class JournalEnds(NodeEnds):
         *,
         force: bool,  # noqa: ARG002 - asking costs nothing
     ) -> tuple[Target, Presence]:
-        """The journal's addresses, and what they hold."""
+        """The journal's addresses, and the answer to which messages they hold."""
         presence = NodePresence(
             bridge.name, held_here(self._journal), source, checks_ids=bridge.checks_producer_ids
         )
@@ -79,7 +79,7 @@ class JournalEnds(NodeEnds):
 
 
 def held_here(journal: Journal) -> Asked:
-    """What this node's journal says about messages that are to be sent again."""
+    """Returns the function that says which messages this node's journal holds, before they are sent again."""
 
     async def answer(question: Question) -> Held:
         """Raises: JournalUnavailable."""

@@ -1,4 +1,4 @@
-"""Who waits for what in the journal: futures that a commit wakes."""
+"""Futures that a commit wakes: for new messages, new addresses and new delivery-log lines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Notices:
     """Lives in the event loop; `tell` is called after each commit."""
 
     def __init__(self) -> None:
-        #: Kept for as long as somebody waits, so that asking for names that do not exist leaves nothing.
+        #: Kept for as long as a caller waits, so that asking for names that do not exist leaves nothing.
         self._changed: WeakValueDictionary[str, asyncio.Future[None]] = WeakValueDictionary()
         self._anything: asyncio.Future[None] | None = None
         self._lines: asyncio.Future[None] | None = None
@@ -39,7 +39,7 @@ class Notices:
         return self._lines
 
     def tell(self, told: Told) -> None:
-        """Wake who waits for what was committed."""
+        """Wake the callers that wait for what was committed."""
         for address in told.touched:
             _wake(self._changed.pop(address, None))
         self.made += len(told.made)
@@ -49,7 +49,7 @@ class Notices:
             _wake(self._lines)
 
     def close(self) -> None:
-        """Wake everybody: the journal is closing."""
+        """Wake every caller: the journal is closing."""
         for future in [*self._changed.values(), self._anything, self._lines]:
             _wake(future)
 

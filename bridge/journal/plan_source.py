@@ -1,6 +1,6 @@
 """Messages of this journal read again by position, as a replay plan asks for them.
 
-What every queue has passed is there only where another queue, or `retain-time`, keeps it.
+A message that the bridge's queue has passed is there only where another queue, or `retain-time`, keeps it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bridge.messages.stream_names import source_address
 from bridge.relay.ports import Stream
 from bridge.replay.sending import Part, Sibling
 
-#: Batches' bytes that are read in one transaction.
+#: Batches' worth of bytes that are read in one transaction.
 BATCHES_AT_ONCE: Final = 4
 
 
@@ -40,14 +40,14 @@ class JournalPlanSource:
         large_bytes: int,
         max_hops: int,
     ) -> None:
-        """As `bridge.journal.source.JournalSource`."""
+        """Takes the arguments of `bridge.journal.source.JournalSource`."""
         self._journal = journal
         self._bridge = bridge
         self._selects = selects
         self._forward = forward
         own_hop = hops.hop(bridge, journal.store)
         self._cutter = Cutter(batch_bytes, large_bytes, stamp, own_hop, max_hops)
-        #: Of the streams that were asked for.
+        #: By identity, the address IDs of the streams that were asked for.
         self._address_ids: dict[str, int] = {}
 
     async def stream(self, identity: str) -> Stream | None:
@@ -56,7 +56,7 @@ class JournalPlanSource:
         return next((stream for stream, _ in own if stream.identity == identity), None)
 
     async def siblings(self, stream: Stream) -> Sequence[Sibling]:
-        """As `PlanSource.siblings`. Raises: JournalUnavailable."""
+        """Implements `PlanSource.siblings`. Raises: JournalUnavailable."""
         rows = await self._journal.look(reader.bridge_queues, self._bridge)
         return [
             Sibling(
@@ -81,18 +81,18 @@ class JournalPlanSource:
                 yield Stream(identity, address, self._forward(address), own.run), row
 
     async def copies(self, stream: Stream, origins: Sequence[Origin]) -> Sequence[tuple[Origin, int]]:
-        """As `PlanSource.copies`. Raises: JournalUnavailable."""
+        """Implements `PlanSource.copies`. Raises: JournalUnavailable."""
         return await self._journal.look(read_copies, self._address_ids[stream.identity], origins)
 
     async def read(self, stream: Stream, wanted: Runs) -> Part:
-        """As `PlanSource.read`; some batches at a time."""
+        """Implements `PlanSource.read`; reads some batches at a time."""
         most_bytes = self._cutter.batch_bytes * BATCHES_AT_ONCE
         address_id = self._address_ids[stream.identity]
         blocks, upto = await self._journal.look(read_wanted, address_id, wanted, most_bytes)
         return Part(self._cutter.cut(stream.identity, blocks, blocks[0].first) if blocks else (), upto)
 
     async def close(self) -> None:
-        """The journal is the node's."""
+        """Does nothing: the journal belongs to the node."""
 
 
 def read_wanted(
@@ -100,7 +100,7 @@ def read_wanted(
 ) -> tuple[list[StoredBlock], int]:
     """The parts of blocks that hold the first of these positions, up to `most_bytes` but at least one.
 
-    Answers with them up to where it has looked.
+    Returns them, and the position up to which it has looked.
     """
     found: list[StoredBlock] = []
     block: StoredBlock | None = None

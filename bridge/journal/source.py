@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 #: Settlements on their way to the journal before the next one waits.
 SETTLEMENTS: Final = 64
-#: How long to wait for settlements that are on their way when opening and closing, seconds: a full disk
+#: How long to wait, when opening and closing, for settlements that are on their way, seconds: a full disk
 #: holds them. Those that come late are harmless, for the target's word settles the same again.
 SETTLING_S: Final = 5.0
 #: Streams that are read in advance at a time, one batch's bytes of each.
@@ -38,25 +38,25 @@ READ_AT_ONCE: Final = 8
 
 #: Stands for the receipts that never came.
 _NO_RECEIPT: Final = Receipt("", Verdict.STORED, 0)
-#: SQLite's codes for a file that no retry mends.
+#: SQLite's codes for a file that no retry repairs.
 _DAMAGED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 @dataclass(slots=True)
 class _Place:
-    """Where one stream is read."""
+    """The read position in one stream."""
 
     stream: Stream
-    #: Where it is read. The stream's address may be another: where replays came from.
+    #: The address that is read. The stream's address may be another: the one that replays came from.
     address: str
     address_id: int
     #: Next position to read.
     at: int
     #: From here on the bridge's own queue keeps the messages; below, they may be trimmed at any time.
     kept_from: int
-    #: What was read in advance, already cut into batches.
+    #: Batches that were read in advance.
     ready: deque[Batch] = field(default_factory=deque)
-    #: Where the end has been reached: done when more has come.
+    #: Set where the end has been reached: done when more has come.
     more: asyncio.Future[None] | None = None
     #: Nothing is read until it is opened again.
     put_off: bool = False
@@ -79,11 +79,11 @@ class JournalSource:
         gap_policy: Literal["stop", "continue"] = "stop",
         max_hops: int = 8,
     ) -> None:
-        """Where and how to read.
+        """Takes the journal, the bridge's selection, and the limits of batches.
 
         Args:
             journal: this node's.
-            bridge: whose queues are read.
+            bridge: the bridge whose queues are read.
             selects: whether the bridge reads an address.
             forward: the address at the target for an address here.
             stamp: name the origin of messages that have none (`use-duplicate-detection`).
@@ -101,7 +101,7 @@ class JournalSource:
         self._cutter = Cutter(batch_bytes, large_bytes, stamp, own_hop, max_hops)
         self._target_name = target_name
         self._passes_gaps = gap_policy == "continue"
-        #: What was passed over.
+        #: Positions that were passed over because their messages are gone.
         self.gaps = Gaps(bridge)
         self._store = ""
         #: How many addresses had been made when the streams were last looked at.
@@ -126,12 +126,14 @@ class JournalSource:
         return found
 
     async def remembered(self) -> Mapping[str, Remembered]:
-        """By stream identity, what was confirmed before."""
+        """The confirmed position and the target's store, by stream identity."""
         rows = await self._read(reader.read_settled, self._bridge)
         return {stream: Remembered(upto, store) for stream, (upto, store) in rows.items()}
 
     async def bounds(self) -> Mapping[str, Bounds]:
-        """By stream identity, what this journal has of it, whoever keeps it here."""
+        """The bounds that this journal has of each stream, by identity, whichever queue keeps its
+        messages.
+        """
         return {
             stream.identity: Bounds(min(row.trimmed, row.end), row.end)
             for stream, row in await self._find_streams()
@@ -183,7 +185,7 @@ class JournalSource:
         self._made = made if found.keys() <= self._places.keys() else -1
 
     async def _check_there(self, stream: Stream, row: reader.BridgeQueueRow, state: StreamState) -> None:
-        """That this journal sent what the target covers, and has what comes next."""
+        """Check that this journal sent what the target covers, and has what comes next."""
         identity = stream.identity
         if state.next is not None:
             past = await self._read(read_past, self._bridge, identity, row, state, stream.run)
@@ -206,7 +208,7 @@ class JournalSource:
         self.gaps.passed(identity, start, trimmed)
 
     async def _recover(self, stream: Stream, row: reader.BridgeQueueRow, upto: int, checksum: int) -> None:
-        """The receipts were lost, not the messages: settle what the target says it has."""
+        """Settle what the target says it covers: the receipts were lost, not the messages."""
         at = row.queue_next
         while at < upto:
             blocks = await self._read(reader.read_blocks, row.address_id, at, upto, self._cutter.batch_bytes)
@@ -220,7 +222,9 @@ class JournalSource:
     # -- reading ---------------------------------------------------------------------------------------
 
     async def read(self) -> Sequence[Batch]:
-        """The next batches, at most one a stream; waits until there is one. Empty: there are new streams."""
+        """Returns the next batches, at most one a stream; waits until there is one. Empty: there are new
+        streams.
+        """
         while True:
             arrival = self._journal.notices.anything()
             if await self._has_new_streams():
@@ -232,7 +236,7 @@ class JournalSource:
             batches = [place.ready.popleft() for place in self._places.values() if place.ready]
             if batches:
                 return batches
-            await asyncio.wait((arrival,))  # others wait for it too: it must not be cancelled with us
+            await asyncio.wait((arrival,))  # other callers wait for it, too: not to be cancelled with this
 
     async def _has_new_streams(self) -> bool:
         made = self._journal.notices.made
@@ -243,7 +247,7 @@ class JournalSource:
         return found
 
     def _to_read(self) -> list[_Place]:
-        """Where nothing is left and something may have come; those that were read last come last."""
+        """Streams that have no batch ready and may have new messages; those that were read last come last."""
         return [
             place
             for place in self._places.values()
@@ -269,10 +273,10 @@ class JournalSource:
             if blocks:
                 place.more = None
             identity = place.stream.identity
-            self._places[identity] = self._places.pop(identity)  # the others come first the next time
+            self._places[identity] = self._places.pop(identity)  # the others come first next time
 
     def put_off(self, streams: Collection[str]) -> None:
-        """Read no more of these until they are opened again."""
+        """Read no more of these streams until they are opened again."""
         for identity in streams:
             place = self._places.get(identity)
             if place is not None:
@@ -321,7 +325,9 @@ class JournalSource:
         self._settling.append(unit.future)
 
     async def _settlements_end(self) -> None:
-        """Wait, but not for ever, until nothing is on its way; what failed is the next opening's matter."""
+        """Wait, for `SETTLING_S` at most, until no settlement is on its way; the next opening repeats a
+        failed one.
+        """
         if not self._settling:
             return
         done, _ = await asyncio.wait(self._settling, timeout=SETTLING_S)
@@ -329,7 +335,7 @@ class JournalSource:
         await asyncio.gather(*done, return_exceptions=True)
 
     async def close(self) -> None:
-        """What was read and is not settled stays in the queue, in order."""
+        """Close; batches that were read and are not settled stay in the queue, in order."""
         await self._settlements_end()
         self._places.clear()
 
@@ -337,7 +343,9 @@ class JournalSource:
 def _read_places(
     connection: sqlite3.Connection, places: Sequence[_Place], most_bytes: int
 ) -> list[tuple[int, list[StoredBlock]]]:
-    """What comes next at each place, and below where its messages are gone; 0: they are kept for it."""
+    """The next blocks at each place, and the position below which its messages are gone; 0: they are kept for
+    it.
+    """
     found: list[tuple[int, list[StoredBlock]]] = []
     for place in places:
         trimmed = 0
@@ -359,6 +367,6 @@ def _trimmed(identity: str, start: int, trimmed: int) -> SourceGap:
 
 
 async def _answer(future: asyncio.Future[Any]) -> None:
-    """Wait for a settlement without taking it back when the one who waits is cancelled."""
+    """Wait for a settlement without cancelling it when the caller is cancelled."""
     await asyncio.wait((future,))
     future.result()

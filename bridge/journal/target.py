@@ -1,4 +1,4 @@
-"""The journal as a target: where the receiving side of a bridge stores."""
+"""The journal as a target: the receiving side of a bridge stores here."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from bridge.messages.origins import disjoint, positions_of
 from bridge.messages.stream_names import is_forced, is_replay, planned_stream
 from bridge.relay.ports import LETTERS, Opened, Receipt, Stream, StreamState
 
-#: Longest that a batch is held until there is room (BLOCK, full disk); less where `call-timeout` is less.
-#: Receipts are in order over all streams of a link: a full address must not hold up the others for long.
+#: Longest time for which a batch is held until there is room (BLOCK, full disk); less where `call-timeout` is
+#: less. Receipts are in order over all streams of a link: a full address must not delay the others for long.
 HOLD_MS: Final = 1_000
 
 
@@ -30,7 +30,7 @@ HOLD_MS: Final = 1_000
 class _Open:
     stream: Stream
     state: StreamState
-    #: It is a replay plan's, and messages that are here already are not to be stored again.
+    #: It is a replay plan's, and messages that are here already must not be stored again.
     asks: bool
 
 
@@ -50,7 +50,7 @@ class JournalTarget:
     ) -> None:
         """`previous`: the name that the bridge had before (`previous-name`); empty: none.
 
-        `caller`: who delivers; None: this node.
+        `caller`: the caller that delivers; None: this node.
         """
         self._journal = journal
         self._caller = caller or Caller(node=journal.identity.node_id)
@@ -112,7 +112,7 @@ class JournalTarget:
         return receipts
 
     async def lost(self) -> None:
-        """Nothing lies between this target and its journal: only `close` loses it.
+        """Wait until `close`: no connection lies between this target and its journal.
 
         Raises:
             TargetUnavailable: it was closed, or never opened.
@@ -127,8 +127,9 @@ class JournalTarget:
     async def _held(self, batch: Batch) -> set[int]:
         """Positions of a plan's messages that the address has by where they were first stored.
 
-        Looked up before the batch is handed to the writer. So what comes by another route in between is not
-        seen; and batches of plans, of which a sender has one on its way at a time, may be overtaken.
+        Looked up before the batch is handed to the writer. So a message that comes by another route in
+        between is not seen; and batches of plans, of which a sender has one on its way at a time, may be
+        overtaken.
         """
         assert batch.block is not None
         origins, address = batch.block.origins, self._open[batch.stream].stream.target_address
@@ -155,7 +156,7 @@ class JournalTarget:
         )
 
     def _came(self, identity: str) -> Came:
-        """Whether what comes are dead letters: a slash is in no bridge's name
+        """The kind of the stream's blocks: a slash is in no bridge's name, so with one they are dead letters
         (`bridge.relay.dead_letters`).
         """
         if "/" not in self._bridge or not identity.endswith(LETTERS):
@@ -163,7 +164,7 @@ class JournalTarget:
         return Came.BURIED_HERE if self._caller.principal == THIS_NODE else Came.BURIED
 
     async def _answers(self, units: Sequence[Unit]) -> list[Any]:
-        """What the journal says to all of them, or the first error."""
+        """The journal's answers to all of the units, or the first error."""
         futures = [unit.future for unit in units]
         del units
         self._waiting.update(futures)
@@ -178,11 +179,12 @@ class JournalTarget:
         try:
             raise error
         finally:
-            # The error knows this frame, and the units know the error: they are not to keep each other.
+            # The error refers to this frame, and the units refer to the error: they must not keep each other
+            # alive.
             del error, answers
 
     async def close(self) -> None:
-        """Let what waits go; what the journal has been given it stores or not."""
+        """Fail the deliveries that wait; the journal stores the units that it has been given, or not."""
         self._open.clear()
         self._closed.set()
         for future in self._waiting:
@@ -191,13 +193,15 @@ class JournalTarget:
 
 
 def _is_checked(identity: str) -> bool:
-    """Whether producers' IDs count: not where somebody sends again on purpose what has one (rule 4)."""
+    """Whether producers' IDs are checked: not in replays and forced streams, which send known IDs on purpose
+    (rule 4).
+    """
     return not is_replay(identity) and not is_forced(identity)
 
 
 @contextlib.contextmanager
 def _unavailable() -> Iterator[None]:
-    """A journal that fails or stops is, to a bridge, a target that went away."""
+    """Report a journal that fails or stops as a target that is not available."""
     try:
         yield
     except (JournalUnavailable, Stopping) as error:

@@ -1,8 +1,8 @@
-"""What a node has of messages before they are sent again: a question beside the link, `POST /v1/link/held`.
+"""The duplicate query, `POST /v1/link/held`: which messages a node holds before they are sent again.
 
-Asked by `core-bridge replay --dry-run`; changes nothing. What is then sent is checked by the target itself,
-when it stores it. A call of its own and no frame: on a link a stream is opened by asking about it, and that
-changes what the target remembers.
+A call beside the link, used by `core-bridge replay --dry-run`; changes nothing. The messages that are then
+sent are checked by the target itself, when it stores them. It is no frame: on a link a stream is opened by
+asking about it, and that changes the target's record of it.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from bridge.messages.block import Origin
 from bridge.messages.origins import by_stream, overlaps
 from bridge.replay.node_presence import PATH, Held, Question
 
-#: How large a question may be, in bytes.
+#: Largest size of a question, in bytes.
 QUESTION_MOST: Final = 4 * limits.MIB
 #: Messages of one question: a plan sends at most 10,000 positions at a time (`bridge.replay.plans`).
 ENTRIES_MOST: Final = 16 * limits.KIB
 #: Messages of an answer; an address may hold one several times.
 HELD_MOST: Final = 1024 * limits.KIB
-#: What question and answer are.
+#: Content type of question and answer.
 CONTENT_TYPE: Final = "application/msgpack"
 
 _NAME = Annotated[str, Meta(max_length=limits.NAME_MOST)]
@@ -48,7 +48,7 @@ async def ask(endpoint: Endpoint, question: Question, timeout_ms: int) -> Held:
     """The node's answer; one attempt, of `timeout_ms` at most (-1: no limit).
 
     Raises:
-        TargetUnavailable: no answer, or one that is none. TargetRefused: the credentials were refused.
+        TargetUnavailable: no answer, or one that cannot be read. TargetRefused: the credentials were refused.
     """
     body = await post(endpoint, PATH, msgspec.msgpack.encode(question), CONTENT_TYPE, timeout_ms)
     try:
@@ -61,7 +61,7 @@ async def ask(endpoint: Endpoint, question: Question, timeout_ms: int) -> Held:
 
 
 def beside(question: Question, answer: Held) -> str:
-    """How the answer does not fit the question; empty: it does. Expands nothing of it."""
+    """The reason why the answer does not fit the question; empty: it fits. Expands nothing of the answer."""
     for known in answer.ids:
         if known not in range(len(question.ids)):
             return f"it knows ID {known}, and was asked for {len(question.ids)}"

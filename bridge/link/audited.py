@@ -22,6 +22,6 @@ class LinkAuditTarget(NodeAddresses):
     """Implements `bridge.end_kind.AuditTarget`."""
 
     async def confirmed(self, bridge: Bridge, streams: list[Stream], source: AuditSource) -> list[Stream]:
-        """As `AuditTarget.confirmed`: what the source has settled."""
+        """Implements `AuditTarget.confirmed`: the positions that the source has settled."""
         settled = await source.confirmed(bridge, streams)
         return [replace(one, confirmed=settled.get(one.identity)) for one in streams]

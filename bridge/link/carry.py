@@ -1,4 +1,6 @@
-"""A batch as a frame and back. The messages inside are not opened (design rule 5)."""
+"""The frame codec of batches: a batch as a frame and back. The messages inside are not opened (design rule
+5).
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ def to_batch(frame: BatchFrame, stream: str) -> Batch:
     """The batch in a frame, of the stream with this identity.
 
     Raises:
-        BrokenFrame: fields that speak of each other disagree.
+        BrokenFrame: fields that depend on each other disagree.
     """
     if frame.from_ > frame.upto:
         raise _broken("from", f"at most upto ({frame.upto})", frame.from_)
@@ -72,10 +74,10 @@ def to_batch(frame: BatchFrame, stream: str) -> Batch:
 
 
 def _block(frame: BatchFrame) -> Block:
-    """The block in a frame, its body's head and size held against the frame's fields.
+    """The block in a frame, its body's head and size checked against the frame's fields.
 
-    Whether its messages can be read is asked where it is stored (`bridge.journal.rules.bridge_batches`), off
-    the loop.
+    Whether its messages can be read is checked where it is stored (`bridge.journal.rules.bridge_batches`),
+    off the loop.
     """
     head = frame.body[:_BODY_HEADER_BYTES]
     if head != b"\xdd" + min(frame.count, 2**32 - 1).to_bytes(4, "big"):
@@ -98,7 +100,7 @@ def _block(frame: BatchFrame) -> Block:
 
 
 def _check_origins(origins: Iterable[Origin], count: int) -> None:
-    """Places that an ID can be made of, one for each message."""
+    """Check that the origins are valid for duplicate IDs, and that there is one for each message."""
     stamped = 0
     for stream, first, last in origins:
         if not 0 <= first <= last < limits.POSITION_MOST:
@@ -111,7 +113,7 @@ def _check_origins(origins: Iterable[Origin], count: int) -> None:
 
 
 def _check_hops(runs: Hops, count: int) -> None:
-    """Runs of whole hops, all the messages in them."""
+    """Check that the runs hold whole hops, and cover all messages."""
     passed = 0
     for messages, value in runs:
         if messages < 1:
@@ -124,7 +126,7 @@ def _check_hops(runs: Hops, count: int) -> None:
 
 
 def _check_runs(runs: Runs, from_: int, upto: int) -> None:
-    """Runs ascend within ``[from_, upto)``."""
+    """Check that runs ascend within ``[from_, upto)``."""
     least = from_
     for first, last in runs:
         if not least <= first <= last < upto:
@@ -133,7 +135,7 @@ def _check_runs(runs: Runs, from_: int, upto: int) -> None:
 
 
 def _check_ascending(field: str, values: Iterable[int], least: int, end: int) -> None:
-    """Values ascend within ``[least, end)``, none twice."""
+    """Check that values ascend within ``[least, end)``, none twice."""
     expected = least
     for value in values:
         if not expected <= value < end:
@@ -146,7 +148,9 @@ def _broken(field: str, rule: str, found: int | str) -> BrokenFrame:
 
 
 def held_bytes(frame: BatchFrame, size: int) -> int:
-    """What a batch takes in memory until it is answered, about: its frame of `size` bytes, and its lists."""
+    """Bytes that a batch takes in memory until it is answered, about: its frame of `size` bytes, and its
+    lists.
+    """
     lists = (frame.runs, frame.refused, frame.ids, frame.origins, frame.hops)
     return size + limits.ENTRY_BYTES * sum(map(len, lists))
 
@@ -176,7 +180,9 @@ def receipt_frame(receipt: Receipt, number: int) -> ReceiptFrame:
 
 
 def to_receipt(frame: ReceiptFrame, stream: str, clock_offset_ms: int | None = None) -> Receipt:
-    """The receipt in a frame, of the stream with this identity; the offset is what the link has measured."""
+    """The receipt in a frame, of the stream with this identity; the offset is the one that the link has
+    measured.
+    """
     return Receipt(
         stream=stream,
         verdict=frame.verdict,

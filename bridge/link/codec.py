@@ -1,4 +1,4 @@
-"""Frames to bytes and back, each field of what comes held against its limit."""
+"""The frame codec: frames to bytes and back; checks each field of a received frame against its limit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from bridge.link.frames import (
 
 
 class Limit(NamedTuple):
-    """What a number, or a text's, byte string's or list's length, may be."""
+    """The range of a number, or of the length of a text, byte string or list."""
 
     least: int
     most: int
@@ -43,8 +43,8 @@ _INTERVAL: Final = Limit(-1, limits.NUMBER_MOST)
 _TEXT: Final = Limit(0, limits.TEXT_MOST)
 _ADDRESS: Final = Limit(1, limits.ADDRESS_MOST)
 
-#: By frame and field. How long lists may be is said by their types (`bridge.link.frames`), and held against
-#: each other and against the body in `bridge.link.carry`.
+#: By frame and field. The lengths of lists are limited by their types (`bridge.link.frames`), and checked
+#: against each other and against the body in `bridge.link.carry`.
 LIMITS: Final[Mapping[type[Frame], Mapping[str, Limit]]] = {
     Hello: {
         "version": _NUMBER,
@@ -104,7 +104,7 @@ LIMITS: Final[Mapping[type[Frame], Mapping[str, Limit]]] = {
     Close: {"code": Limit(1, limits.CODE_MOST), "detail": _TEXT},
 }
 
-# One copy of the body at each side: 1 MiB is encoded in some 25 µs and decoded in as much.
+# One copy of the body at each side: 1 MiB is encoded in some 25 µs, and decoded in the same time.
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[AnyFrame] = msgspec.msgpack.Decoder(AnyFrame)
 
@@ -118,7 +118,7 @@ def decode(data: bytes) -> AnyFrame:
     """The frame in a binary WebSocket message, each of its fields within its limit.
 
     Raises:
-        BrokenFrame: it is none, or a field is beyond its limit.
+        BrokenFrame: it is no frame, or a field is beyond its limit.
     """
     try:
         frame = _decoder.decode(data)
@@ -129,10 +129,10 @@ def decode(data: bytes) -> AnyFrame:
 
 
 def check(frame: Frame) -> None:
-    """Hold the frame's fields against `LIMITS`.
+    """Check the frame's fields against `LIMITS`.
 
     Raises:
-        BrokenFrame: names the field, what it may be, and what was found.
+        BrokenFrame: names the field, its limits, and the value found.
     """
     for field, (least, most) in LIMITS[type(frame)].items():
         value = getattr(frame, field)

@@ -1,4 +1,4 @@
-"""What keeps a link from being opened, in plain sentences that name the setting. Pure, but for types."""
+"""Reasons why a link cannot be opened, in plain sentences that name the setting. Pure, but for types."""
 
 from __future__ import annotations
 

@@ -16,19 +16,19 @@ from bridge.runtime.fault_injection import crash_point
 
 _log: Final = structlog.get_logger(__name__)
 
-#: What is written when a link ends, its CLOSE above all, has this long to leave. Seconds.
+#: Time for the last frames of a link, its CLOSE above all, to leave. Seconds.
 FLUSH_S: Final = 1.0
-#: The longest sleep of a timer; a deadline beyond it is looked at again.
+#: The longest sleep of a timer; for a later deadline it is set again.
 _LONGEST_SLEEP_S: Final = 3600.0
 
 
 def now(clock: Clock) -> Now:
-    """This moment, by both of its clocks."""
+    """The current moment, by both of its clocks."""
     return Now(clock.monotonic_ms(), clock.wall_ms())
 
 
 def _nothing() -> None:
-    """The link has ended: there is nothing to act on."""
+    """Does nothing: the link has ended, and there is nothing to act on."""
 
 
 class Socket(Protocol):
@@ -41,10 +41,10 @@ class Socket(Protocol):
         """The next message. Raises: ConnectionError, with the reason, when there will be none."""
 
     async def close(self) -> None:
-        """Let go of everything. Never raises."""
+        """Release the connection. Never raises."""
 
     def cut(self) -> None:
-        """Break the connection at once, whatever has not been sent."""
+        """Break the connection at once; unsent bytes are lost."""
 
 
 class Driver:
@@ -60,10 +60,10 @@ class Driver:
         self._on_change = on_change
         self._work = asyncio.Event()
         self._ended = asyncio.Event()
-        #: Set when something may have changed of whether to read on.
+        #: Set when the answer to whether to read on may have changed.
         self._moved = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
-        #: What the timer is set to, ms; it may be earlier than needed, never later.
+        #: The time to which the timer is set, ms; it may be earlier than needed, never later.
         self._timer_ms = 0
 
     async def run(self) -> None:
@@ -83,14 +83,14 @@ class Driver:
             writer.cancel()
             await asyncio.gather(reader, writer, return_exceptions=True)
             self._on_change()
-            self._on_change = _nothing  # it belongs to what holds this driver
+            self._on_change = _nothing  # it belongs to this driver's holder
             if not drained:
-                # What is still unsent would keep the connection open for as long as the other end is stuck.
+                # Unsent frames would keep the connection open for as long as the other end is stuck.
                 self._socket.cut()
             await self._socket.close()
 
     def wake(self) -> None:
-        """Look at the machine again: something was asked of it or told to it."""
+        """Look at the machine again after a call to it."""
         self._on_change()
         self._work.set()
         self._moved.set()
@@ -100,21 +100,22 @@ class Driver:
             self._set_timer()
 
     async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
-        """Reading or writing; however it ends, nobody is left waiting."""
+        """Read or write; however it ends, the machine is told, so that no caller is left waiting."""
         try:
             await work
         except ConnectionError as error:
             self._machine.lost(str(error) or type(error).__name__)
-        except Exception as error:  # noqa: BLE001 - a fault of ours: whoever waits on the link must not hang
+        except Exception as error:  # noqa: BLE001 - a fault of this node: callers that wait must not hang
             _log.error("link-failed", exc_info=error)
             self._machine.lost(f"{type(error).__name__}; see this node's log")
         self.wake()
 
     async def _read(self) -> None:
-        """Read as long as the machine takes it: what is not read stays with the other end, by TCP."""
+        """Read as long as the machine takes frames: unread ones stay with the other end, by TCP."""
         while self._machine.state is not LinkState.CLOSED:
             if self._machine.may_read:
-                # No name for what came: aiohttp keeps the error that ends it all, and by it this frame.
+                # The frame is bound to no name: aiohttp keeps the error that ends the loop, and by it this
+                # frame of the stack.
                 self._machine.receive(await self._socket.receive(), now(self._clock))
                 self.wake()
             else:

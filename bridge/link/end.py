@@ -24,16 +24,16 @@ class LinkKind(EndKind):
     audit_reader = "node"
 
     def used_keys(self, connector: Connector | None) -> UsedKeys:
-        """The token, and what says how TLS is done."""
+        """The token, and the keys of TLS."""
         tls = ("ca", "certificate", "key", "server_name") if _has_tls(connector) else ()
         return UsedKeys(connector=frozenset(("token", *tls)))
 
     def check_url(self, url: str) -> None:
-        """Raises: ValueError: the rule that it breaks."""
+        """Check a connector's URL. Raises: ValueError: the rule that it breaks."""
         urls.reaching(url)
 
     def tls(self, connector: Connector) -> Sequence[TlsTable]:
-        """Of a link over TLS."""
+        """The TLS files of a connector whose link uses TLS."""
         if not _has_tls(connector):
             return ()
         files = TlsFiles(connector.certificate, connector.key, connector.ca)

@@ -1,7 +1,7 @@
 """The frames of the node link: msgpack arrays that begin with the frame's name.
 
-A frame is an array ``[name, field, ...]``. A reader ignores what follows the fields it knows, and
-takes the default of a field that is missing at the end: that is how a version may grow. Specified in
+A frame is an array ``[name, field, ...]``. A reader ignores elements after the fields it knows, and takes the
+default of a field that is missing at the end: so a version may get new fields. Specified in
 `docs/wire-protocol.md`, which a test holds against this module. `bridge.link.codec` reads and writes them.
 """
 
@@ -22,13 +22,15 @@ from dedup.verdict import Verdict
 
 
 class BrokenFrame(Malformed):
-    """What came is no frame, breaks a limit, or is not allowed now: the link closes with PROTOCOL."""
+    """A received message is no frame, breaks a limit, or is not allowed now: the link closes with
+    PROTOCOL.
+    """
 
     code = "PROTOCOL"
 
 
 class CloseCode(StrEnum):
-    """Why an end closes a link. Codes that a reader does not know mean `TARGET_UNAVAILABLE`."""
+    """The reason why an end closes a link. Codes that a reader does not know mean `TARGET_UNAVAILABLE`."""
 
     #: The sender needs the link no longer.
     GOODBYE = "GOODBYE"
@@ -52,20 +54,20 @@ class CloseCode(StrEnum):
     TARGET_REFUSED = "TARGET_REFUSED"
     #: A batch does not fit into a frame that the receiver takes: `producer-window-size` is too large for it.
     FRAME_TOO_LARGE = "FRAME_TOO_LARGE"
-    #: An error that nobody foresaw; the receiving node's log has it.
+    #: An unforeseen error; the receiving node's log has it.
     INTERNAL = "INTERNAL"
 
 
-# How long a list may be is part of its type: msgspec looks at the length before it makes the first entry.
+# The length limit of a list is part of its type: msgspec checks the length before it makes the first entry.
 _ENTRIES: Final = Meta(max_length=limits.ENTRIES_MOST)
 
 
 class Frame(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Base of all."""
+    """Base of all frames."""
 
 
 class Hello(Frame, frozen=True, tag="HELLO"):
-    """The sender's first frame: who is calling, for which bridge."""
+    """The sender's first frame: which node is calling, for which bridge."""
 
     version: int
     node_id: str
@@ -115,7 +117,7 @@ class OpenStream(Frame, frozen=True, tag="OPEN"):
 
 
 class StreamOpened(Frame, frozen=True, tag="OPENED"):
-    """What the target remembers of the stream."""
+    """The target's record of the stream."""
 
     index: int
     #: First position not covered; null: never seen.
@@ -123,12 +125,12 @@ class StreamOpened(Frame, frozen=True, tag="OPENED"):
     run: str = ""
     checksum: int = 0
     epoch: int = 0
-    #: Of one never seen: others of this bridge and source are remembered.
+    #: Of a stream never seen: others of this bridge and source are remembered.
     has_run: bool = False
 
 
 class BatchFrame(Frame, frozen=True, tag="BATCH"):
-    """A batch, whole."""
+    """A whole batch."""
 
     #: 0, 1, 2, … on this link.
     number: int
@@ -149,7 +151,7 @@ class BatchFrame(Frame, frozen=True, tag="BATCH"):
     origins: Annotated[tuple[Origin, ...], _ENTRIES]
     #: The block's body; empty for coverage alone.
     body: bytes
-    #: Through which bridges the messages have come, as runs; empty: none (`bridge.messages.hops`).
+    #: The bridges through which the messages have come, as runs; empty: none (`bridge.messages.hops`).
     hops: Annotated[tuple[HopsRun, ...], _ENTRIES] = ()
     #: Of a replay plan: positions whose message others equal, and how many of them the target should have.
     copies: Annotated[tuple[tuple[int, int], ...], _ENTRIES] = ()
@@ -168,13 +170,13 @@ class ReceiptFrame(Frame, frozen=True, tag="RECEIPT"):
 
 
 class Credit(Frame, frozen=True, tag="CREDIT"):
-    """The receiver takes so many bytes more."""
+    """The receiver takes this many bytes more."""
 
     bytes: int
 
 
 class Ping(Frame, frozen=True, tag="PING"):
-    """Are you there? Answered with PONG at once."""
+    """Asks whether the other end is there. Answered with PONG at once."""
 
     number: int
     #: The asker's clock, ms since the epoch.
@@ -182,7 +184,7 @@ class Ping(Frame, frozen=True, tag="PING"):
 
 
 class Pong(Frame, frozen=True, tag="PONG"):
-    """The answer, with both clocks: what a clock offset is reckoned from (as in RFC 5905)."""
+    """The answer, with both clocks, from which a clock offset is computed (as in RFC 5905)."""
 
     number: int
     #: From the PING.

@@ -1,4 +1,4 @@
-"""The receiving end's work: what the machine asks, done on the local target."""
+"""The link server: does the work that the receiving end's machine asks for, on the local target."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _log: Final = structlog.get_logger(__name__)
 
 
 class _Unforeseen(BridgeError):
-    """An error that no port names. Its text stays here; the log has it."""
+    """An error that no port names. Its text stays at this node, in the log."""
 
     code = CloseCode.INTERNAL
 
@@ -54,7 +54,7 @@ class Host:
         loop = asyncio.get_running_loop()
 
         def wake() -> None:
-            loop.call_soon(self._driver.wake)  # not in the midst of what another link does
+            loop.call_soon(self._driver.wake)  # not while another link's call is under way
 
         if self._room is not None:
             self._room.join(wake)
@@ -66,7 +66,7 @@ class Host:
             await self._let_go()
 
     def stop(self, reason: str) -> None:
-        """End the link: the sender hears why once what is at the target is answered."""
+        """End the link: the sender is told the reason once the batches at the target are answered."""
         self._machine.stop(reason)
         self._driver.wake()
 
@@ -106,7 +106,7 @@ class Host:
             self._machine.welcome(hello)
 
     async def _open(self) -> None:
-        """Open what there is to open, all that came meanwhile at once."""
+        """Open the streams that wait, including all that have come meanwhile, in one call."""
         assert self._target is not None
         try:
             while self._to_open:
@@ -134,7 +134,8 @@ class Host:
     def _named(self, error: Exception) -> BridgeError:
         """The error as the sender may see it."""
         if isinstance(error, BridgeError):
-            # It is kept until it is its batch's turn, and must not keep the batch by the frames it passed.
+            # It is kept until its batch's turn comes, and must not keep the batch alive by the frames it
+            # passed.
             return error.with_traceback(None)
         _log.error("link-failed", bridge=self._bridge, exc_info=error)
         return _Unforeseen(f"{type(error).__name__}; see the log of the receiving node")

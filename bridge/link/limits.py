@@ -10,7 +10,7 @@ MIB: Final = 1024 * KIB
 #: The protocol's version, and the WebSocket subprotocol that names it (RFC 6455 section 1.9).
 VERSION: Final = 1
 SUBPROTOCOL: Final = "core-bridge.1"
-#: Where a node listens for links.
+#: Path at which a node listens for links.
 PATH: Final = "/v1/link"
 
 #: Positions go up to 2^50 (design section 1).
@@ -20,7 +20,8 @@ NUMBER_MOST: Final = 2**53
 CHECKSUM_MOST: Final = 2**32 - 1
 #: Characters of a node's, bridge's or store's name, and of a run.
 NAME_MOST: Final = 255
-#: Characters of a run: a name, or which positions have a dead letter (`bridge.relay.dead_letters`), as runs.
+#: Characters of a run: a name, or the positions that have a dead letter (`bridge.relay.dead_letters`), as
+#: runs.
 RUN_MOST: Final = 16 * KIB
 #: Characters of an address.
 ADDRESS_MOST: Final = 249
@@ -33,13 +34,13 @@ TEXT_MOST: Final = 1 * KIB
 #: Characters of a close's code.
 CODE_MOST: Final = 64
 
-#: Messages of a batch, and their producers' IDs: what a block's checks may take in memory hangs on them.
+#: Messages of a batch, and their producers' IDs: the memory of a block's checks depends on them.
 MESSAGES_MOST: Final = 2**18
-#: Entries of each other list of a batch (runs, refused, origins, hops); looked at before one is made.
+#: Entries of each other list of a batch (runs, refused, origins, hops); checked before the list is made.
 ENTRIES_MOST: Final = 2**17
-#: What one entry of a list takes in memory, with its own parts; some 130 bytes were measured.
+#: Bytes that one entry of a list takes in memory, with its own parts; some 130 were measured.
 ENTRY_BYTES: Final = 160
-#: The smallest message: an array of a null body, and nothing else.
+#: The smallest message in bytes: an array of a null body, and nothing else.
 MESSAGE_LEAST: Final = 2
 
 #: Streams that one link may have open.
@@ -49,13 +50,15 @@ UNANSWERED_MOST: Final = 4_096
 #: Deliveries that the receiving target is given before the first has returned, so that its group
 #: commit has something to group.
 DELIVERIES_MOST: Final = 16
-#: OPENs of one link that have come and are not answered. Beyond it nothing is read from the link for as long.
+#: OPENs of one link that have come and are not answered. At the limit nothing is read from the link.
 OPENS_MOST: Final = 1_024
-#: Bytes of batches that have come and are not answered, their lists as they are in memory. Beyond it, too.
+#: Bytes of batches that have come and are not answered, their lists as they are in memory. At the limit
+#: nothing is read from the link, either.
 HELD_MOST: Final = 16 * MIB
-#: Answers that the other end has not read, beyond what the connection takes. Beyond it, too.
+#: Answers that the other end has not read, beyond those that the connection takes. At the limit nothing is
+#: read from the link, either.
 ANSWERS_MOST: Final = 256
-#: A deadline that is never reached, ms: what -1 means.
+#: A deadline that is never reached, ms: the meaning of -1.
 NEVER_MS: Final = 2**53
 
 #: Credit a receiver starts with, in bytes of batches: the default `confirmation-window-size`.
@@ -63,14 +66,14 @@ INITIAL_CREDIT: Final = 10 * MIB
 
 #: A receiver takes frames of at least this, however small its `max-message-size`: batches hold many.
 LEAST_FRAME: Final = 16 * MIB
-#: Above the messages themselves: keys, headers, producers' IDs, runs, origins, the frame's fields.
+#: Bytes beside the bodies: keys, headers, producers' IDs, runs, origins, the frame's fields.
 FRAME_SLACK: Final = 4 * MIB
-#: Frames that a receiver sends are small.
+#: Largest frame that a receiver sends, in bytes: its frames are small.
 ANSWER_MOST: Final = 64 * KIB
 
 
 def deadline_ms(now_ms: int, timeout_ms: int) -> int:
-    """`timeout_ms` from now; -1 is never."""
+    """The time `timeout_ms` from now; -1 is never."""
     return NEVER_MS if timeout_ms < 0 else now_ms + timeout_ms
 
 

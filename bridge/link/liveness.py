@@ -1,4 +1,4 @@
-"""When to ask whether the other end is there, and when to give it up."""
+"""The times at which an end asks whether the other is there, and at which it gives it up."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class Duty(Enum):
-    """What silence asks for."""
+    """The action that is due after a silence."""
 
     NOTHING = "nothing"
     PING = "ping"
@@ -28,12 +28,12 @@ class Liveness:
         self._pinged = False
 
     def heard(self, now_ms: int) -> None:
-        """A frame came, whichever."""
+        """A frame of any kind came."""
         self._heard_ms = now_ms
         self._pinged = False
 
     def duty(self, now_ms: int) -> Duty:
-        """What is due now. PING is answered once a silence: the caller sends it."""
+        """The action that is due now. PING is returned once a silence: the caller sends it."""
         silent_ms = now_ms - self._heard_ms
         if 0 <= self._connection_ttl_ms <= silent_ms:
             return Duty.GIVE_UP
@@ -43,7 +43,7 @@ class Liveness:
         return Duty.NOTHING
 
     def deadline_ms(self) -> int | None:
-        """When `duty` will next have an answer, unless a frame comes; None: never."""
+        """The time at which `duty` next returns an action, unless a frame comes; None: never."""
         deadlines = []
         if self._check_period_ms >= 0 and not self._pinged:
             deadlines.append(self._heard_ms + self._check_period_ms)

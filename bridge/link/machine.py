@@ -1,9 +1,8 @@
-"""What both ends of a link share: the states, reading a frame, answering pings, closing.
+"""The common part of both ends of a link: the states, reading a frame, answering pings, closing.
 
-An end is a machine without I/O. `receive`, `tick` and the calls of its own take what happened and
-when; `next_frame` gives what is to be sent, `take_events` what the shell has to act on, `deadline_ms`
-when to call `tick` at the latest. After CLOSED only the frames decided on before it are left, and the
-CLOSE.
+An end is a machine without I/O. `receive`, `tick` and each end's own calls take an event and its time;
+`next_frame` returns the frame to send, `take_events` the events that the shell has to act on, `deadline_ms`
+the latest time to call `tick`. After CLOSED only the frames decided on before it are left, and the CLOSE.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Now(NamedTuple):
 
     #: Never goes back: for deadlines. Milliseconds.
     ms: int
-    #: Milliseconds since the epoch: for the other end's eyes.
+    #: Milliseconds since the epoch: shown to the other end.
     epoch_ms: int
 
 
@@ -46,10 +45,10 @@ class LinkState(Enum):
 
     #: HELLO sent and not answered, or not come yet.
     GREETING = "GREETING"
-    #: The receiver has HELLO and looks for the target.
+    #: The receiver has HELLO and opens the target.
     DECIDING = "DECIDING"
     OPEN = "OPEN"
-    #: The receiver answers what is at the target, takes nothing more, and then closes.
+    #: The receiver answers the batches at the target, takes no more, and then closes.
     STOPPING = "STOPPING"
     CLOSED = "CLOSED"
 
@@ -60,32 +59,32 @@ class StreamGate(Enum):
     #: OPEN sent and not answered, or come and not answered.
     OPENING = "OPENING"
     OPEN = "OPEN"
-    #: A batch was not taken: nothing behind it may be, until the stream is opened again.
+    #: A batch was not taken: no later one may be, until the stream is opened again.
     HALTED = "HALTED"
 
 
 class Ending(NamedTuple):
-    """How a link ended: the CLOSE that was sent or came, or what stands for it."""
+    """The end of a link: the CLOSE that was sent or came, or its equivalent for a lost connection."""
 
     code: str
     detail: str
     permanent: bool
 
 
-#: The verdicts after which a stream flows on.
+#: The verdicts after which a stream goes on.
 TAKEN: Final = (Verdict.STORED, Verdict.DUPLICATE)
-#: Why a batch behind one that was not taken is NOT_NOW, at either end.
+#: The reason why a batch behind one that was not taken is NOT_NOW, at either end.
 HALTED_REASON: Final = "STREAM_HALTED: a batch before this one was not taken; open the stream again"
 
 EventT = TypeVar("EventT")
-#: What a frame does in a state; what is not in the table is not allowed.
+#: The handler of a frame in a state; a frame that is not in the table is not allowed.
 Table = Mapping[tuple[LinkState, type[Frame]], Callable[..., None]]
 
 
 class Machine(Generic[EventT]):
     """One end of a link."""
 
-    #: What each frame does in each state: each end has its own.
+    #: The handlers of each frame in each state: each end has its own.
     TABLE: ClassVar[Table] = {}
 
     def __init__(self, now: Now, largest_sent: int) -> None:
@@ -94,7 +93,7 @@ class Machine(Generic[EventT]):
         self.ending: Ending | None = None
         #: Largest frame that the other end takes, bytes.
         self.largest_sent = largest_sent
-        #: What PINGs that were answered say of the other end's clock.
+        #: The clock offset, by the answers to PINGs.
         self._clock_offset = ClockOffset()
         self._liveness = Liveness(-1, -1, now.ms)
         self._controls: deque[AnyFrame] = deque()
@@ -123,15 +122,15 @@ class Machine(Generic[EventT]):
 
     @property
     def may_read(self) -> bool:
-        """Whether to take a frame more. False while the other end does not read what it asks for.
+        """Whether to take another frame. False while the other end does not read the answers it asks for.
 
-        An end that only counts its PONGs reads on whatever else it has to send: so one end always reads, and
-        the two never wait for each other.
+        An end that only counts its PONGs reads on, however many other frames it has to send: so one end
+        always reads, and the two never wait for each other.
         """
         return self._pongs < limits.ANSWERS_MOST
 
     def tick(self, now: Now) -> None:
-        """Do what has become due; call at `deadline_ms` at the latest, earlier does no harm."""
+        """Do everything that is due; call at `deadline_ms` at the latest; an earlier call does no harm."""
         if self.state is LinkState.CLOSED:
             return
         match self._liveness.duty(now.ms):
@@ -144,18 +143,20 @@ class Machine(Generic[EventT]):
 
     @property
     def clock_offset_ms(self) -> float | None:
-        """The other end's clock less ours; None: not known yet."""
+        """The other end's clock less this node's; None: not known yet."""
         best = self._clock_offset.best
         return None if best is None else best[1]
 
     @property
     def round_trip_ms(self) -> int | None:
-        """How long the PING and PONG took that say so; the offset errs by half of it at most."""
+        """The round trip of the PING and PONG that gave the offset, ms; the offset errs by half of it at
+        most.
+        """
         best = self._clock_offset.best
         return None if best is None else best[0]
 
     def deadline_ms(self) -> int | None:
-        """When `tick` is next due, by the clock that never goes back; None: not at all."""
+        """The time at which `tick` is next due, by the clock that never goes back; None: not at all."""
         return None if self.state is LinkState.CLOSED else self._liveness.deadline_ms()
 
     def next_frame(self) -> AnyFrame | None:
@@ -167,24 +168,24 @@ class Machine(Generic[EventT]):
         return frame
 
     def take_events(self) -> list[EventT]:
-        """What happened since the last call, in order."""
+        """The events since the last call, in order."""
         events, self._events = self._events, []
         return events
 
     def close(self, code: str, detail: str, *, permanent: bool = False) -> None:
-        """End the link and tell the other end why. Does nothing on one that has ended."""
+        """End the link and tell the other end why. Does nothing where the link has ended."""
         if self.state is not LinkState.CLOSED:
             self._controls.append(Close(code, clipped(detail), permanent))
             self._end(Ending(code, detail, permanent))
 
     def lost(self, detail: str) -> None:
-        """The connection is gone."""
+        """End the link after its connection was lost."""
         self._controls.clear()
         if self.state is not LinkState.CLOSED:
             self._end(Ending(CloseCode.TARGET_UNAVAILABLE, detail, permanent=False))
 
     def _watch(self, hello: Hello, now: Now) -> None:
-        """Begin to listen for silence, by the bridge's settings; both ends from the handshake on."""
+        """Begin to measure silence, by the bridge's settings; both ends do so from the handshake on."""
         self._liveness = Liveness(hello.check_period_ms, hello.connection_ttl_ms, now.ms)
 
     def _end(self, ending: Ending) -> None:
@@ -193,7 +194,9 @@ class Machine(Generic[EventT]):
         self._let_go()
 
     def _let_go(self) -> None:
-        """Drop what was on its way: whoever still holds the machine does not hold messages by it."""
+        """Drop the messages on their way: a caller that still holds the machine must not hold messages by
+        it.
+        """
 
     def _ping(self, now: Now) -> None:
         self._ping_sent_ms = now.ms
@@ -206,13 +209,13 @@ class Machine(Generic[EventT]):
         self._pongs += 1
 
     def on_pong(self, frame: Pong, now: Now) -> None:
-        """Reckon the offset of the clocks from the last PING's answer."""
+        """Compute the offset of the clocks from the answer to the last PING."""
         if frame.number != self._pings or self._ping_sent_ms is None:
             return
         self._clock_offset.answered(frame.sent, now.ms - self._ping_sent_ms, frame.received)
         self._ping_sent_ms = None
 
     def on_close(self, frame: Close, _now: Now) -> None:
-        """The other end is gone, and says why."""
+        """End the link for the reason that the other end gives."""
         self._controls.clear()
         self._end(Ending(frame.code, frame.detail, frame.permanent))

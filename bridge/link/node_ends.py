@@ -45,7 +45,7 @@ class LinkEnds(NodeEnds):
         return NodeTarget(endpoint, hello, call_timeout_ms=bridge.call_timeout_ms, clock=self._node.clock)
 
     def _endpoint(self, name: str) -> Endpoint:
-        """How to reach the node that the connector of this name leads to."""
+        """The endpoint of the node that the connector of this name leads to."""
         connector = self._node.settings.connectors[name]
         return Endpoint(
             connector.url,
@@ -62,7 +62,7 @@ class LinkEnds(NodeEnds):
         *,
         force: bool,  # noqa: ARG002 - asking costs little
     ) -> tuple[Target, Presence]:
-        """The node's addresses, and what it says that they hold."""
+        """The node's addresses, and the node's answer to which messages they hold."""
         endpoint = self._endpoint(bridge.static_connectors[0])
         presence = NodePresence(
             bridge.name,

@@ -1,4 +1,4 @@
-"""A node as a target: the port `Target`, carried out at the other end of a link."""
+"""A node as a target: implements the port `Target` at the other end of a link."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from bridge.runtime.clock import Clock, SystemClock
 class NodeTarget:
     """Delivers to the node at `endpoint`, for the bridge that `hello` names.
 
-    `open` makes one attempt to connect where there is no live link, and never tries again by itself:
-    when to is the pump's decision. A link that died fails what waits, and whatever is asked of it until
-    the next `open`; the streams must then be opened again.
+    `open` makes one attempt to connect where there is no live link, and never tries again by itself: the pump
+    decides when to. A link that died fails the calls that wait, and every call until the next `open`; the
+    streams must then be opened again.
 
     Raises:
         BrokenFrame: a field of `hello` is beyond its limit.
@@ -44,19 +44,19 @@ class NodeTarget:
 
     @property
     def welcome(self) -> Welcome | None:
-        """Who answered at the other end of the last link; None: nobody yet."""
+        """The identity of the node at the other end of the last link; None: none has answered yet."""
         return self._link.welcome if self._link else None
 
     @property
     def clock_offset_ms(self) -> float | None:
-        """The other node's clock less ours by the last ping; None: not known yet."""
+        """The other node's clock less this node's, by the last ping; None: not known yet."""
         return self._link.machine.clock_offset_ms if self._link else None
 
     async def open(self, streams: Sequence[Stream]) -> Opened:
         """Connect where needed and open these streams on the link.
 
         Raises:
-            TargetUnavailable: no answer, or one that may be another later.
+            TargetUnavailable: no answer, or one that may be different later.
             TargetRefused: credentials, version or the bridge itself were refused.
         """
         async with self._connecting:
@@ -83,7 +83,7 @@ class NodeTarget:
         return await self._link.deliver(batches) if batches else ()
 
     async def lost(self) -> None:
-        """Wait for the end of the link there is now, and raise it; a later one is not waited for.
+        """Wait for the end of the present link, and raise it; a later link is not waited for.
 
         Raises:
             TargetUnavailable: the link is dead, or there is none; also as OutOfSequence and Fenced.
@@ -94,7 +94,7 @@ class NodeTarget:
         await self._link.lost()
 
     async def close(self) -> None:
-        """End the link. Never raises; what waits fails with TargetUnavailable."""
+        """End the link. Never raises; calls that wait fail with TargetUnavailable."""
         self._closes += 1
         link, self._link = self._link, None
         if link is not None:
@@ -102,7 +102,7 @@ class NodeTarget:
 
     async def _connect(self) -> None:
         if self._link is not None:
-            # Its connection is let go before the next one is made.
+            # Its connection is released before the next one is made.
             await self._link.close()
             self._link = None
         closes = self._closes
@@ -121,7 +121,7 @@ class NodeTarget:
 
 
 class _Link:
-    """One connection of a `NodeTarget`, and what waits for answers on it."""
+    """One connection of a `NodeTarget`, and the calls that wait for answers on it."""
 
     def __init__(self, socket: Socket, machine: Sender, clock: Clock) -> None:
         self.machine = machine
@@ -161,7 +161,7 @@ class _Link:
     async def close(self) -> None:
         self.machine.close(CloseCode.GOODBYE, "")
         self._driver.wake()
-        # Even when the one who closes is cancelled, the connection is let go in the end.
+        # Even when the caller of `close` is cancelled, the connection is released in the end.
         await asyncio.shield(self._task)
 
     async def _answer(self, ticket: int) -> Welcome | Opened | tuple[Receipt, ...]:
@@ -174,7 +174,8 @@ class _Link:
         try:
             return await future
         finally:
-            # The error in it knows this frame, and so the caller's batches: they are not to keep each other.
+            # The error in it refers to this frame, and so to the caller's batches: they must not keep each
+            # other alive.
             del future
 
     def _on_change(self) -> None:

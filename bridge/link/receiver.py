@@ -1,7 +1,8 @@
-"""The receiving end of a link: what comes in order is handed to the target in order, and answered so.
+"""The receiving end of a link: batches go to the target in the order in which they come, and are answered in
+it.
 
-Pure (see `bridge.link.machine`). Several deliveries may be under way at the target, so that its group
-commit has something to group; their outcomes are looked at in the order of the batches.
+Pure (see `bridge.link.machine`). Several deliveries may be under way at the target, so that its group commit
+has something to group; their outcomes are processed in the order of the batches.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Receiver(Machine[Event]):
     def __init__(
         self, identity: NodeIdentity, *, call_timeout_ms: int, now: Now, room: LinkRoom | None = None
     ) -> None:
-        """`room`: of all links of the node; None: this one is alone."""
+        """`room`: of all links of the node; None: this link is alone."""
         super().__init__(now, largest_sent=limits.ANSWER_MOST)
         self._identity = identity
         self._room = room or LinkRoom(limits.NUMBER_MOST)
@@ -54,24 +55,24 @@ class Receiver(Machine[Event]):
         self._greeting_deadline_ms = limits.deadline_ms(now.ms, call_timeout_ms)
         self._streams: list[ReceivedStream] = []
         self._numbers = 0
-        #: Not yet handed over; and all that are not answered, by number. Both in order.
+        #: Batches not yet handed over; and all that are not answered, by number. Both in order.
         self._waiting: deque[ReceivedBatch] = deque()
         self._unanswered: dict[int, ReceivedBatch] = {}
         self._handed = 0
-        #: What CLOSE says once the link is STOPPING.
+        #: The text of CLOSE once the link is STOPPING.
         self._stop_reason = ""
-        #: What the sender may still send, bytes; and what it gets back with the next CREDIT.
+        #: Bytes that the sender may still send; and those that it gets back with the next CREDIT.
         self._credit = identity.credit
         self._returned = 0
         self._step = 1
-        #: What the unanswered batches take in memory, bytes; and OPENs that are not answered.
+        #: Bytes that the unanswered batches take in memory; and the number of OPENs that are not answered.
         self._held = 0
         self._opens = 0
 
     # ------------------------------------------------------------------ the target's answers
 
     def welcome(self, hello: Hello) -> None:
-        """The target is there: let the sender begin."""
+        """Let the sender begin: the target is there."""
         if self.state is not LinkState.DECIDING:
             return
         self.state = LinkState.OPEN
@@ -79,7 +80,7 @@ class Receiver(Machine[Event]):
         self._controls.append(self._identity.welcome())
 
     def opened(self, index: int, state: StreamState) -> None:
-        """What the target remembers of a stream that an `Opening` named."""
+        """Answer an `Opening` with the target's record of the stream."""
         if self.state is LinkState.CLOSED:
             return
         stream = self._streams[index]
@@ -93,7 +94,7 @@ class Receiver(Machine[Event]):
         )
 
     def delivered(self, number: int, outcome: Receipt | BridgeError) -> None:
-        """What the target said of a batch that a `Delivering` named."""
+        """Take the target's answer to the batch that a `Delivering` named."""
         if self.state is LinkState.CLOSED:
             return
         delivery = self._unanswered[number]
@@ -105,7 +106,7 @@ class Receiver(Machine[Event]):
         self._close_if_stopped()
 
     def stop(self, reason: str) -> None:
-        """Answer what is at the target, take nothing more, then close with STOPPING and the reason."""
+        """Answer the batches at the target, take no more, then close with STOPPING and the reason."""
         if self.state in (LinkState.GREETING, LinkState.DECIDING, LinkState.OPEN):
             self.state = LinkState.STOPPING
             self._stop_reason = reason
@@ -128,10 +129,11 @@ class Receiver(Machine[Event]):
 
     @property
     def may_read(self) -> bool:
-        """Whether to take a frame more: what it has taken and not answered is bounded, and its answers are.
+        """Whether to take another frame: the frames taken and not answered are bounded, and so are the
+        answers.
 
-        So is what all links have taken. One frame is taken where there is any room, however large it is; the
-        handshake takes none.
+        So are the bytes that all links have taken. One frame is taken where there is any room, however large
+        it is; the handshake takes none.
         """
         return (
             len(self._controls) < limits.ANSWERS_MOST
@@ -141,13 +143,13 @@ class Receiver(Machine[Event]):
         )
 
     def tick(self, now: Now) -> None:
-        """As `Machine.tick`; and HELLO must come within `call-timeout`."""
+        """As `Machine.tick`; also closes the link where no HELLO came within `call-timeout`."""
         if self.state is LinkState.GREETING and now.ms >= self._greeting_deadline_ms:
             self.close(CloseCode.TIMEOUT, f"no HELLO for {self._call_timeout_ms} ms")
         super().tick(now)
 
     def deadline_ms(self) -> int | None:
-        """As `Machine.deadline_ms`."""
+        """As `Machine.deadline_ms`, with the deadline of HELLO."""
         return self._greeting_deadline_ms if self.state is LinkState.GREETING else super().deadline_ms()
 
     # ------------------------------------------------------------------ frames in
@@ -200,10 +202,10 @@ class Receiver(Machine[Event]):
         self._hand_over()
 
     def _ignore(self, _frame: Frame, _now: Now) -> None:
-        """It came too late: the sender will hear STOPPING, and open elsewhere or later."""
+        """Ignore a frame that came too late: the sender is told STOPPING, and opens elsewhere or later."""
 
     def _check_flow(self, size: int) -> None:
-        """Hold the sender to its credit: this is what bounds this node's memory."""
+        """Hold the sender to its credit, which bounds this node's memory."""
         if self._unanswered and size > self._credit:
             raise BrokenFrame(f"BATCH: credit for {self._credit} bytes; found {size}")
         if len(self._unanswered) >= limits.UNANSWERED_MOST:
@@ -212,7 +214,7 @@ class Receiver(Machine[Event]):
     # ------------------------------------------------------------------ the way of a batch
 
     def _hand_over(self) -> None:
-        """Give the target what it may have now; nothing that lies behind a batch that was not taken."""
+        """Give the target the batches that it may have now; none behind a batch that was not taken."""
         while self._waiting and self._handed < limits.DELIVERIES_MOST and self.state is LinkState.OPEN:
             delivery = self._waiting.popleft()
             if delivery.stream.gate is StreamGate.HALTED:
@@ -248,8 +250,8 @@ class Receiver(Machine[Event]):
     def _judged(self, delivery: ReceivedBatch) -> Receipt | BridgeError:
         """The target's word, unless a batch of the stream before this one was not taken.
 
-        Then the sender hears NOT_NOW whatever the target did with this one: it had it before that was
-        known, found it out of sequence, or stored what of it was not out of sequence. The next OPEN tells.
+        Then the sender gets NOT_NOW, whatever the target did with this one: the target got it before that was
+        known, found it out of sequence, or stored the part of it that was not. The next OPEN shows which.
         """
         stream, outcome = delivery.stream, delivery.outcome
         halted = stream.gate is StreamGate.HALTED
@@ -259,7 +261,7 @@ class Receiver(Machine[Event]):
         return outcome
 
     def _grant(self, size: int) -> None:
-        """Give credit back in steps of the producer window, and at the latest when nothing is unanswered."""
+        """Give credit back in steps of the producer window, and at the latest when no batch is unanswered."""
         self._returned += size
         if self._returned and (self._returned >= self._step or not self._unanswered):
             self._controls.append(Credit(self._returned))
@@ -267,7 +269,9 @@ class Receiver(Machine[Event]):
             self._returned = 0
 
     def _open_if_answered(self, stream: ReceivedStream) -> None:
-        """An OPEN is asked of the target once every batch before it is answered, or its word would be old."""
+        """Ask the target about an OPEN once every batch before it is answered, or its answer would be out of
+        date.
+        """
         if stream.unanswered or not stream.held_back:
             return
         stream.gate = StreamGate.OPENING
@@ -275,7 +279,7 @@ class Receiver(Machine[Event]):
         stream.opens += stream.held_back
         stream.held_back = 0
 
-    #: Everything that may come.
+    #: Every frame that may come.
     TABLE = {  # noqa: RUF012 - a constant of the class, as the base says
         (LinkState.GREETING, Hello): _on_hello,
         (LinkState.GREETING, Close): Machine.on_close,

@@ -1,4 +1,4 @@
-"""What the receiving end says of itself, asks of its shell, and keeps of its streams and batches."""
+"""Values of the receiving end: its identity, its requests to the shell, and its streams and batches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bridge.relay.ports import Receipt, Stream
 
 @dataclass(frozen=True, slots=True)
 class NodeIdentity:
-    """The receiving node, and what it takes: what WELCOME says."""
+    """The receiving node and its limits: the content of WELCOME."""
 
     node_id: str
     node_name: str
@@ -69,22 +69,22 @@ Event = Greeted | Opening | Delivering
 class ReceivedStream:
     """A stream as the receiving end knows it."""
 
-    #: As the last OPEN says.
+    #: The stream, by the last OPEN.
     stream: Stream
     index: int
     gate: StreamGate = StreamGate.OPENING
     #: OPENs that wait for the answers of the batches before them.
     held_back: int = 0
-    #: OPENs that the target is asked and has not answered.
+    #: OPENs that are at the target and not answered.
     opens: int = 0
     #: Batches not answered yet.
     unanswered: int = 0
-    #: The target's next as last heard.
+    #: The target's next, by its last answer.
     next: int = 0
 
 
 class Stage(Enum):
-    """Where a batch is."""
+    """The stage that a batch has reached."""
 
     WAITING = "waiting"
     #: At the target.
@@ -99,7 +99,7 @@ class ReceivedBatch:
     number: int
     stream: ReceivedStream
     batch: Batch
-    #: What it takes in memory, bytes.
+    #: Bytes that it takes in memory.
     held: int
     stage: Stage = Stage.WAITING
     #: With DONE; None: never handed over, because the stream was halted.

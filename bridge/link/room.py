@@ -1,4 +1,4 @@
-"""What the batches of all links of a node may take in memory together. Pure."""
+"""A limit on the memory that the batches of all links of a node take together. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 class LinkRoom:
     """Bytes of batches that have come over links and are not answered, of all links of a node.
 
-    While it is full no link is read: what its sender has still to say stays with the sender, by TCP.
+    While it is full no link is read: further frames stay with the sender, by TCP.
     """
 
     def __init__(self, most: int) -> None:
@@ -27,15 +27,15 @@ class LinkRoom:
         self._links.add(wake)
 
     def leave(self, wake: Callable[[], None]) -> None:
-        """It is called no more."""
+        """Stop calling `wake`."""
         self._links.discard(wake)
 
     def take(self, size: int) -> None:
-        """A batch of this size has come."""
+        """Count a batch of this size that has come."""
         self.held += size
 
     def give(self, size: int) -> None:
-        """Batches of this size are answered, or their link has ended."""
+        """Release batches of this size: they are answered, or their link has ended."""
         was_full = self.is_full
         self.held -= size
         if was_full and not self.is_full:

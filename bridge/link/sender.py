@@ -1,6 +1,6 @@
 """The sending end of a link: batches in, in the order of the calls; receipts out, in the same order.
 
-Pure (see `bridge.link.machine`). What waits is a ticket: `open` and `deliver` give one, and an
+Pure (see `bridge.link.machine`). A pending request is a ticket: `open` and `deliver` return one, and an
 `Answered` event brings its answer. A batch becomes a frame only when credit allows it to leave.
 """
 
@@ -49,11 +49,12 @@ class Sender(Machine[Answered]):
         self._numbers = 0
         self._streams: dict[str, SentStream] = {}
         self._by_index: list[SentStream] = []
-        #: Not yet sent; then sent (or answered here) and not yet answered to the caller. Both in order.
+        #: Batches not yet sent; then those sent (or answered here) and not yet answered to the caller. Both
+        #: in order.
         self._waiting: deque[SentBatch] = deque()
         self._in_flight: deque[SentBatch] = deque()
         self._sent_unanswered = 0
-        #: When the clocks may be compared again.
+        #: The time at which the clocks may be compared again.
         self._measure_at_ms = now.ms
         self._controls.append(hello)
 
@@ -99,7 +100,7 @@ class Sender(Machine[Answered]):
         return ticket
 
     def error(self) -> BridgeError:
-        """Why the link ended, as what its callers get; a new one at each call."""
+        """The reason why the link ended, as the error for its callers; a new one at each call."""
         assert self.ending is not None, "asked for the error of a link that has not ended"
         return error_of(self.ending)
 
@@ -114,7 +115,7 @@ class Sender(Machine[Answered]):
         self._tickets.clear()
 
     def tick(self, now: Now) -> None:
-        """As `Machine.tick`; and a call that has waited for `call-timeout` ends the link."""
+        """As `Machine.tick`; also ends the link where a call has waited for `call-timeout`."""
         overdue = self._tickets.overdue(now.ms)
         if overdue is not None:
             detail = f"{overdue} not answered for {self._call_timeout_ms} ms (call-timeout)"
@@ -122,7 +123,7 @@ class Sender(Machine[Answered]):
         super().tick(now)
 
     def deadline_ms(self) -> int | None:
-        """As `Machine.deadline_ms`."""
+        """As `Machine.deadline_ms`, with the deadlines of the calls."""
         if self.state is LinkState.CLOSED:
             return None
         deadlines = (super().deadline_ms(), self._tickets.deadline_ms())
@@ -131,7 +132,7 @@ class Sender(Machine[Answered]):
     # ------------------------------------------------------------------ frames out
 
     def next_frame(self) -> AnyFrame | None:
-        """Control frames first, so that a PONG never waits behind batches; then batches, in order.
+        """Returns control frames first, so that a PONG never waits behind batches; then batches, in order.
 
         May bring events: batches that need not be sent are answered here.
         """
@@ -155,7 +156,10 @@ class Sender(Machine[Answered]):
         return None
 
     def _may_send(self, size: int) -> bool:
-        """Credit, or nothing in flight: else a batch above the whole credit would wait for ever."""
+        """Whether a batch may be sent: there is credit, or none is in flight.
+
+        Without the second a batch above the whole credit would wait for ever.
+        """
         if self._sent_unanswered == 0:
             return True
         return size <= self._credit and self._sent_unanswered < limits.UNANSWERED_MOST
@@ -169,9 +173,9 @@ class Sender(Machine[Answered]):
         return carry.to_frame(delivery.batch, delivery.number, delivery.stream.index)
 
     def _refusal(self, batch: Batch) -> OwnAnswer | None:
-        """REFUSED for a message above what WELCOME says the target takes.
+        """REFUSED for a message above the largest that the target takes, by its WELCOME.
 
-        Said here, because its frame could not be read over there: the link would break at it for ever.
+        Answered here, because the target could not read its frame: the link would break at it for ever.
         """
         most = self._largest_message + MESSAGE_SLACK
         if batch.block is None or batch.block.largest <= most:
@@ -211,9 +215,10 @@ class Sender(Machine[Answered]):
         self._measure(now)
 
     def _measure(self, now: Now) -> None:
-        """Compare the clocks, for the delivery log: first while nothing is in flight, then now and again.
+        """Compare the clocks, for the delivery log: first while nothing is in flight, then every
+        `MEASURE_INTERVAL_MS`.
 
-        Only with what comes: a link on which nothing happens stays as silent as `check-period` wants it.
+        Only when a frame comes: an idle link stays as silent as `check-period` allows.
         """
         if now.ms >= self._measure_at_ms:
             self._measure_at_ms = now.ms + MEASURE_INTERVAL_MS
@@ -238,7 +243,7 @@ class Sender(Machine[Answered]):
         self._credit += frame.bytes
 
     def _settle(self) -> None:
-        """Answer what is answered here and has nothing sent before it."""
+        """Answer the batches that are answered here and have no sent batch before them."""
         while self._in_flight and (own := self._in_flight[0].own) is not None:
             delivery = self._in_flight.popleft()
             stream = delivery.stream
@@ -258,7 +263,7 @@ class Sender(Machine[Answered]):
         if answered is not None:
             self._events.append(answered)
 
-    #: Everything that may come.
+    #: Every frame that may come.
     TABLE = {  # noqa: RUF012 - a constant of the class, as the base says
         (LinkState.GREETING, Welcome): _on_welcome,
         (LinkState.GREETING, Ping): Machine.on_ping,

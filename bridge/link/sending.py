@@ -1,4 +1,4 @@
-"""What the sending end keeps of its streams and batches, and what a link's end means to its callers."""
+"""Values of the sending end: its streams and batches, and the error for its callers when the link ends."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class SentStream:
     gate: StreamGate = StreamGate.OPENING
     #: Tickets whose OPEN has not been answered, in order.
     opening: deque[int] = field(default_factory=deque)
-    #: The target's next as last heard.
+    #: The target's next, by its last answer.
     next: int = 0
     #: Counts OPENs: a batch handed in before the latest of them must not be sent after it.
     generation: int = 0
@@ -39,18 +39,18 @@ class SentBatch:
     ticket: int
     #: Its frame's number; None: not sent.
     number: int | None = None
-    #: Why it is not sent but answered here.
+    #: The reason why it is not sent but answered here.
     own: OwnAnswer | None = None
 
     @property
     def stale(self) -> bool:
-        """The stream was opened again since."""
+        """Whether the stream was opened again since."""
         return self.generation != self.stream.generation
 
 
 @dataclass(frozen=True, slots=True)
 class OwnAnswer:
-    """What the target would say, by what it said in WELCOME and in its receipts."""
+    """The answer that the target would give, by its WELCOME and its receipts."""
 
     verdict: Verdict
     reason: str
@@ -58,11 +58,11 @@ class OwnAnswer:
 
 
 def error_of(ending: Ending) -> BridgeError:
-    """A link's end as what the port `Target` raises."""
+    """The error of the port `Target` for a link's end."""
     if not ending.permanent and ending.code == CloseCode.OUT_OF_SEQUENCE:
         return OutOfSequence(ending.detail)
     if not ending.permanent and ending.code == CloseCode.FENCED:
         return Fenced(ending.detail)
     kind = TargetRefused if ending.permanent else TargetUnavailable
-    # An error is shown with its own code before it.
+    # An error is shown with its own code before its text.
     return kind(ending.detail if ending.code == kind.code else f"{ending.code}: {ending.detail}")

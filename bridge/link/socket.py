@@ -28,27 +28,28 @@ from bridge.link.room import LinkRoom
 from bridge.relay.ports import Target
 from bridge.runtime.clock import Clock, SystemClock
 
-#: How long a WebSocket's own closing may take at either end, seconds.
+#: Longest time of a WebSocket's own closing at either end, seconds.
 _CLOSE_S: Final = 1.0
-#: Answers that mean that the caller's credentials or rights will not do.
+#: Answers that mean that the caller's credentials or rights are refused.
 _REFUSED_STATUSES: Final = (401, 403)
-#: Most of an answer that is no link that is looked at, in bytes.
+#: Most bytes that are read of an answer that is no link.
 _ANSWER_MOST: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """How to reach a node."""
+    """The address and credentials of a node."""
 
     #: ws:// or wss://, host and port.
     url: str
-    #: Bearer token, or what returns it: asked at each attempt, so that it may be rotated. Empty: none.
+    #: Bearer token, or a function that returns it: called at each attempt, so that it may be rotated. Empty:
+    #: none.
     token: str | Callable[[], str] = field(default="", repr=False)
     #: For wss://; None: the system's authorities.
     ssl_context: ssl.SSLContext | None = None
     #: Checked in the certificate; None: the URL's host.
     server_hostname: str | None = None
-    #: The connector's name in the settings: what errors call it. Empty: they have the URL only.
+    #: The connector's name in the settings, for errors. Empty: they have the URL only.
     connector: str = ""
 
     def __str__(self) -> str:
@@ -72,15 +73,15 @@ class WebSocket:
         self._session = session
 
     async def send(self, data: bytes) -> None:
-        """As `Socket.send`."""
+        """Implements `Socket.send`."""
         try:
             await self._ws.send_bytes(data)
         except (aiohttp.ClientError, ConnectionError) as error:
-            # Aiohttp keeps the error as long as the connection's remains, and by its frames what was sent.
+            # Aiohttp keeps the error as long as it keeps the connection, and by its frames the sent bytes.
             raise ConnectionError(str(error)) from error.with_traceback(None)
 
     async def receive(self) -> bytes:
-        """As `Socket.receive`. A text message comes as its bytes, which are never a frame."""
+        """Implements `Socket.receive`. A text message comes as its bytes, which are never a frame."""
         message = await self._ws.receive()
         match message.type:
             case aiohttp.WSMsgType.BINARY:
@@ -94,7 +95,7 @@ class WebSocket:
                 raise ConnectionError(f"the connection was closed (WebSocket code {self._ws.close_code})")
 
     async def close(self) -> None:
-        """As `Socket.close`."""
+        """Implements `Socket.close`."""
         with contextlib.suppress(Exception):
             # The WebSocket's own limit covers its waiting for the other end, not its writing.
             async with asyncio.timeout(2 * _CLOSE_S):
@@ -103,7 +104,7 @@ class WebSocket:
             await self._session.close()
 
     def cut(self) -> None:
-        """As `Socket.cut`."""
+        """Implements `Socket.cut`."""
         raw = self._ws.get_extra_info("socket")
         if raw is None:
             return
@@ -118,7 +119,7 @@ async def connect(endpoint: Endpoint, call_timeout_ms: int) -> WebSocket:
     Raises:
         TargetUnavailable: unreachable, no answer in time, or an answer that is not the link. Credentials that
             are refused, too: they may be rotated at either end, and a right may be granted.
-        TargetRefused: the protocol was refused, or the URL is none.
+        TargetRefused: the protocol was refused, or the URL is invalid.
     """
     problems: list[str] = []
     session = aiohttp.ClientSession(
@@ -145,7 +146,7 @@ class _Redirected(aiohttp.ClientError):
 
 
 async def _stay(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-    """Follow no redirect: messages and token go to the node that the settings name, and to no other."""
+    """Follow no redirect: messages and token go to the node that the settings name, and to no other node."""
     response = await handler(request)
     if 300 <= response.status < 400:
         response.close()
@@ -155,7 +156,7 @@ async def _stay(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerTy
 
 
 def _keeping_problem(problems: list[str]) -> aiohttp.ClientMiddlewareType:
-    """Aiohttp drops the body of an answer that is no upgrade; it says why."""
+    """Keep the body of an answer that is no upgrade: it says why, and aiohttp drops it."""
 
     async def keep(
         request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
@@ -183,7 +184,7 @@ async def _upgrade(session: aiohttp.ClientSession, endpoint: Endpoint) -> aiohtt
 
 
 async def post(endpoint: Endpoint, path: str, body: bytes, content_type: str, timeout_ms: int) -> bytes:
-    """The answer of a call beside the link; one attempt, of `timeout_ms` at most (-1: no limit).
+    """The answer to a call beside the link; one attempt, of `timeout_ms` at most (-1: no limit).
 
     Raises:
         TargetUnavailable: no answer, or one that is an error. TargetRefused: the credentials were refused.
@@ -214,9 +215,9 @@ async def post(endpoint: Endpoint, path: str, body: bytes, content_type: str, ti
 
 
 def _named(error: Exception, endpoint: Endpoint, call_timeout_ms: int, problem: str = "") -> BridgeError:
-    """What went wrong on the way to the upgrade, without the request, which holds the token.
+    """The error that prevented the upgrade, without the request, which holds the token.
 
-    `problem`: what the node's answer says.
+    `problem`: the explanation in the node's answer.
     """
     match error:
         case aiohttp.WSServerHandshakeError(status=status) if status in _REFUSED_STATUSES:
@@ -243,7 +244,7 @@ def _named(error: Exception, endpoint: Endpoint, call_timeout_ms: int, problem: 
 
 
 def _refused(endpoint: Endpoint, status: int, problem: str) -> str:
-    """Which setting lets this node in, at which end."""
+    """Names the setting that lets this node in, and the end that has it."""
     mend = {
         401: "see token, or certificate and key, of the connector; they may be rotated at either end",
         403: "the other node's acceptor.users grant rights",
@@ -272,13 +273,13 @@ async def serve_link(  # noqa: PLR0913 - one link, from the upgrade to its end
     on_end: Callable[[Ending], None] | None = None,
     room: LinkRoom | None = None,
 ) -> web.WebSocketResponse:
-    """The handler of `GET /v1/link`: carries what comes on the link to a local target until the link ends.
+    """The handler of `GET /v1/link`: carries the link's batches to a local target until the link ends.
 
-    Credentials have been checked by then. `make_target` is called once, after HELLO; what it raises
-    (TargetRefused, TargetUnavailable) goes to the sender. `call_timeout_ms` bounds the wait for HELLO.
-    The first event of `endings` that is set closes the link with STOPPING and its text, after the answers of
-    the deliveries under way. `on_end` is told how the link ended. `room` is what all links may take in memory
-    together.
+    Credentials have been checked by then. `make_target` is called once, after HELLO; its errors
+    (TargetRefused, TargetUnavailable) go to the sender. `call_timeout_ms` bounds the wait for HELLO. The
+    first event of `endings` that is set closes the link with STOPPING and its text, after the answers of the
+    deliveries under way. `on_end` is called with the link's ending. `room` is the memory that all links may
+    take together.
 
     Raises:
         Malformed: the request is no WebSocket upgrade.

@@ -1,4 +1,4 @@
-"""What the sending end's callers wait for: one ticket a call, answered when its last part has come."""
+"""Pending requests of the sending end: one ticket a call, answered when its last part has come."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ GREETING: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What a ticket waited for: WELCOME, what `open` asked, or a receipt for each batch of `deliver`."""
+    """The answer to a ticket: WELCOME, the streams that `open` asked for, or a receipt for each batch of
+    `deliver`.
+    """
 
     ticket: int
     answer: Welcome | Opened | tuple[Receipt, ...]
@@ -39,13 +41,13 @@ class Tickets:
     def __init__(self, greeting_deadline_ms: int) -> None:
         self._last = GREETING
         self._greeting_deadline_ms: int | None = greeting_deadline_ms
-        #: In the order of their deadlines, for every call has the same time.
+        #: In the order of their deadlines, for every call has the same timeout.
         self._opens: dict[int, _Open] = {}
         self._calls: dict[int, _Call] = {}
         self._store = ""
 
     def greeted(self, welcome: Welcome) -> Answered:
-        """The handshake is through; its store is who `Opened` names from now on."""
+        """The handshake is complete; from now on `Opened` names the store of its WELCOME."""
         self._greeting_deadline_ms = None
         self._store = welcome.store
         return Answered(GREETING, welcome)
@@ -83,18 +85,18 @@ class Tickets:
         return Answered(ticket, tuple(waiting.receipts))
 
     def clear(self) -> None:
-        """Nothing of this will be answered."""
+        """Drop all tickets: they will not be answered."""
         self._opens.clear()
         self._calls.clear()
 
     def deadline_ms(self) -> int | None:
-        """When the first call will have waited for `call-timeout`; None: none waits."""
+        """The time at which the first call will have waited for `call-timeout`; None: no call waits."""
         if self._greeting_deadline_ms is not None:
             return self._greeting_deadline_ms
         return next((waiting.deadline_ms for waiting in self._opens.values()), None)
 
     def overdue(self, now_ms: int) -> str | None:
-        """What has waited for too long."""
+        """The name of the frame whose answer is overdue; None: no answer is."""
         deadline_ms = self.deadline_ms()
         if deadline_ms is None or now_ms < deadline_ms:
             return None

@@ -13,7 +13,8 @@ NAME_LENGTH_MAX = 249
 #: Prefixes of the names that the node gives out itself.
 OWN_PREFIXES = ("$", "core-bridge.")
 
-#: What is taken out of a path before it is sent (RFC 3986, section 5.2.4), and names no Kafka topic either.
+#: Segments that are removed from a path before it is sent (RFC 3986, section 5.2.4), and name no Kafka topic
+#: either.
 PATH_SEGMENTS = (".", "..")
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
@@ -25,8 +26,8 @@ def check_name(name: str, key: str = "address") -> str:
     """`name`, if a client may use it for an address or a queue of its own.
 
     Raises:
-        InvalidAddress: empty, too long, other characters than ``A-Z a-z 0-9 . _ -``, ``.`` or ``..``,
-            or one of the node's own names. `key` says which part of the request it stood in.
+        InvalidAddress: empty, too long, other characters than ``A-Z a-z 0-9 . _ -``, ``.`` or ``..``, or one
+            of the node's own names. `key` is the part of the request that holds it.
     """
     if is_own(name):
         raise InvalidAddress(
@@ -47,7 +48,7 @@ def check_name(name: str, key: str = "address") -> str:
 
 
 def check_readable(name: str) -> str:
-    """`name`, if there can be an address of that name to look at: the node's own ones included.
+    """`name`, if an address can have it: the node's own names included.
 
     Raises:
         InvalidAddress: see `check_name`.

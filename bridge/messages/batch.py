@@ -12,10 +12,10 @@ from bridge.messages.positions import Runs
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What a source reads and a target stores, all of it or nothing.
+    """The messages that a source reads together, and a target stores, all of them or none.
 
-    Covers ``[from_, upto)``. Positions in that range that `runs` does not name were filtered,
-    refused, expired or never were: they are covered and carry no message.
+    Covers ``[from_, upto)``. Positions in that range that are not in `runs` were filtered, refused, expired
+    or never existed: they are covered and carry no message.
     """
 
     #: Identity of the stream.
@@ -37,24 +37,24 @@ class Batch:
     #: Positions among `runs` that the sending side itself refuses for good, each with the rule as
     #: `CODE: detail`: they get a dead letter before the rest is sent.
     refusals: tuple[tuple[int, str], ...] = ()
-    #: Of a replay plan: positions whose message others equal, each with how many of them the target should
-    #: have (`bridge.replay.copies`); of all the others it should have one.
+    #: Of a replay plan: positions whose message equals others, each with the number of copies that the target
+    #: should have (`bridge.replay.copies`); of every other message it should have one.
     copies: tuple[tuple[int, int], ...] = ()
 
     @property
     def count(self) -> int:
-        """Messages carried."""
+        """The number of messages carried."""
         return self.block.count if self.block is not None else 0
 
     @property
     def size(self) -> int:
-        """Bytes of the messages: what windows count."""
+        """Bytes of the messages; windows count these."""
         return self.block.size if self.block is not None else 0
 
     def until(self, end: int) -> Batch:
         """The part at positions < `end`, which lies inside ``(from_, upto)``.
 
-        Its checksum is not known: only a source can tell what the last message covered was there.
+        Its checksum is not known: only a source knows the last message covered there.
         """
         kept = run_arithmetic.below(self.runs, end)
         block = self.block.part(0, run_arithmetic.count(kept)) if kept and self.block is not None else None
@@ -89,7 +89,7 @@ class Batch:
     def without(self, positions: Collection[int]) -> Batch:
         """The batch with these positions of its messages covered and empty: they have dead letters.
 
-        Itself where it has none of them.
+        Returns the batch itself where it has none of them.
         """
         places = list(run_arithmetic.positions(self.runs))
         dropped = [index for index, place in enumerate(places) if place in positions]

@@ -1,8 +1,8 @@
 """The block: messages encoded once, where they enter, and carried whole from then on.
 
-A block is what the journal stores as one row and what the link sends as one frame. Its body
-is opened again only where a filter, a transformer, an ID check or a cut asks for it
-(design rule 5): one row a message would cost 9-12 µs each.
+The journal stores a block as one row, and the link sends it as one frame. Its body is opened again only where
+a filter, a transformer, an ID check or a cut asks for it (design rule 5): one row a message would cost 9-12
+µs each.
 """
 
 from __future__ import annotations
@@ -42,36 +42,37 @@ def _array(elements: int) -> bytes:
 class Block:
     """Encoded messages of one address, in order. Never empty."""
 
-    #: How many messages.
+    #: Number of messages.
     count: int
     #: msgpack array32 of `count` messages.
     body: bytes
     #: Size in bytes of the largest encoded message.
     largest: int
-    #: CRC-32 of the last message's encoding: what a position is compared by (design section 3).
+    #: CRC-32 of the last message's encoding, by which positions are compared (design section 3).
     checksum: int
     #: IDs set by producers, ascending by index.
     ids: tuple[IndexedId, ...] = ()
     #: Where each message was first stored, in order, as runs; empty: here (not stamped yet).
     origins: tuple[Origin, ...] = ()
-    #: Through which bridges each message has come, in order, as runs; empty: none (`bridge.messages.hops`).
+    #: The bridges through which each message has come, in order, as runs; empty: none
+    #: (`bridge.messages.hops`).
     hops: Hops = ()
 
     @property
     def size(self) -> int:
-        """Bytes of body and producers' IDs: what limits and windows count."""
+        """Bytes of body and producers' IDs; limits and windows count these."""
         return len(self.body) + sum(len(value) for _, value in self.ids)
 
     def messages(self) -> list[Message]:
         """The messages, decoded (some 0.4 µs each).
 
         Raises:
-            msgspec.DecodeError: the body is not what was stored; storage or wire is damaged.
+            msgspec.DecodeError: the body differs from the stored one; storage or wire is damaged.
         """
         return _decoder.decode(self.body)
 
     def encoded(self) -> list[bytes]:
-        """The messages as they came, byte for byte, whoever encoded them. Raises: as `messages`."""
+        """The messages' encodings, byte for byte as they came. Raises: as `messages`."""
         return [bytes(element) for element in _element_decoder.decode(self.body)]
 
     def stamped(self, stream: str, runs: Iterable[Run]) -> Block:
@@ -82,7 +83,7 @@ class Block:
         return replace(self, origins=origins)
 
     def hopped(self, hops: Hops) -> Block:
-        """The same messages with these hops."""
+        """The same block with these hops."""
         return replace(self, hops=hops)
 
     def part(self, start: int, stop: int) -> Block:
@@ -116,7 +117,7 @@ class Block:
 
 
 class FreshBlock(Block):
-    """A block whose messages nobody has encoded yet. Body, largest and checksum are made when asked for."""
+    """A block whose messages are not encoded yet. Body, largest and checksum are made when asked for."""
 
     __slots__ = ("_encoded", "_messages", "_size")
 
@@ -155,7 +156,7 @@ class FreshBlock(Block):
 
     @property
     def size(self) -> int:
-        """As `Block.size`, but for what the encoding adds to bodies, keys and headers."""
+        """As `Block.size`, without the bytes that the encoding adds to bodies, keys and headers."""
         size = self._size
         if size is None:
             size = sum(map(_content_size, self._messages))
@@ -225,7 +226,7 @@ def pack_messages(
     hops: Hops = (),
     size: int | None = None,
 ) -> Block:
-    """A block of messages that come from elsewhere than a journal or a link; at least one.
+    """A block of messages that do not come from a journal or a link; at least one.
 
     They are encoded when the body is asked for: from Kafka to Kafka it never is. `size`: bytes of their
     bodies, keys and headers, where the caller has counted them.
@@ -261,7 +262,7 @@ def _join_hops(blocks: Sequence[Block]) -> Hops:
 
 
 def join_origins(origins: Iterable[Origin]) -> tuple[Origin, ...]:
-    """The same origins in as few runs as there can be."""
+    """The same origins in the fewest runs."""
     joined: list[Origin] = []
     for stream, first, last in origins:
         if joined and joined[-1][0] == stream and joined[-1][2] + 1 == first:

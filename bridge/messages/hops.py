@@ -1,9 +1,9 @@
-"""The loop guard: through which bridges has a message come? (design section 6, last line) Pure.
+"""The loop guard: the bridges through which a message has come (design section 6, last line). Pure.
 
-A hop is a bridge and the store that it read from, eight bytes. A message's hops stand one behind the other,
-oldest first; the same hop twice is a loop. They travel beside the messages of a block (`Block.hops`), as
-runs, so that no message is opened for them; only where a message is a Kafka record are they its header
-`HEADER`. A source adds its bridge's hop to what it hands out, and refuses a message that may not take it.
+A hop is a bridge and the store that it read from, eight bytes. A message's hops are concatenated, oldest
+first; the same hop twice is a loop. They travel beside the messages of a block (`Block.hops`), as runs, so
+that no message is opened for them; only where a message is a Kafka record are they its header `HEADER`. A
+source adds its bridge's hop to the messages that it hands out, and refuses a message that may not take it.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from typing import Final
 
-#: The header's name; its value is the hops, one behind the other.
+#: The header's name; its value is the concatenated hops.
 HEADER: Final = "core-bridge-hops"
 #: Bytes of one hop.
 HOP_BYTES: Final = 8
-#: Most hops that are kept: above every `max-hops`. Of more the newest are.
+#: Most hops that are kept: above every `max-hops`. Of more, the newest are kept.
 HOPS_MOST: Final = 64
 
-#: So many messages in a row with the same hops: ``(messages, hops)``.
+#: A number of consecutive messages with the same hops: ``(messages, hops)``.
 HopsRun = tuple[int, bytes]
-#: The hops of a block's messages, in order, no two neighbours alike; empty: none has come through a bridge.
+#: The hops of a block's messages, in order, no two neighbours equal; empty: no message has come through a
+#: bridge.
 Hops = tuple[HopsRun, ...]
 
 
@@ -34,7 +35,9 @@ def hop(bridge: str, store: str) -> bytes:
 
 
 def problem(passed: bytes | None, own: bytes, max_hops: int) -> str | None:
-    """Why a message with the hops `passed` may not take the hop `own`, as `CODE: detail`; None: it may."""
+    """The reason why a message with the hops `passed` may not take the hop `own`, as `CODE: detail`; None: it
+    may.
+    """
     if not passed:
         return None
     if len(passed) % HOP_BYTES:
@@ -58,7 +61,7 @@ def extended(passed: bytes | None, own: bytes) -> bytes:
 
 
 def joined(runs: Iterable[HopsRun]) -> Hops:
-    """The same in as few runs as there can be; empty where no message has a hop."""
+    """The same hops in the fewest runs; empty where no message has a hop."""
     found: list[HopsRun] = []
     for count, value in runs:
         if found and found[-1][1] == value:
@@ -69,7 +72,7 @@ def joined(runs: Iterable[HopsRun]) -> Hops:
 
 
 def cut(runs: Hops, start: int, stop: int) -> Hops:
-    """Of the messages with index in ``[start, stop)``."""
+    """The hops of the messages with index in ``[start, stop)``."""
     return joined(_within(runs, start, stop))
 
 
@@ -83,7 +86,7 @@ def _within(runs: Hops, start: int, stop: int) -> Iterator[HopsRun]:
 
 
 def chosen(runs: Hops, indices: Sequence[int]) -> Hops:
-    """Of the messages at `indices`, which ascend."""
+    """The hops of the messages at `indices`, which ascend."""
     if not runs:
         return ()
     values = [value for count, value in runs for _ in range(count)]
@@ -91,9 +94,10 @@ def chosen(runs: Hops, indices: Sequence[int]) -> Hops:
 
 
 def taken(runs: Hops, count: int, own: bytes, max_hops: int) -> tuple[Hops, list[tuple[int, int, str]]]:
-    """What becomes of the hops of `count` messages when they take the hop `own`.
+    """The hops of `count` messages after they take the hop `own`.
 
-    Answers them extended, and who may not take it: ``(first index, one beyond the last, CODE: detail)``.
+    Returns them extended, and the runs of messages that may not take it:
+    ``(first index, one beyond the last, CODE: detail)``.
     """
     if not runs:
         return ((count, own),), []
@@ -110,10 +114,10 @@ def taken(runs: Hops, count: int, own: bytes, max_hops: int) -> tuple[Hops, list
 
 
 def given_back(runs: Hops, own: bytes) -> Hops:
-    """The same before the hop `own` was taken, where it was the last: the bridge is to take it again."""
+    """The hops from before the hop `own` was taken, where it was the last: the bridge is to take it again."""
     return joined((count, value[:-HOP_BYTES] if value.endswith(own) else value) for count, value in runs)
 
 
 def size(runs: Hops) -> int:
-    """Bytes of the hops, as many times as they are written."""
+    """Bytes of the hops; each counts as often as it is written."""
     return sum(len(value) for _, value in runs) if runs else 0

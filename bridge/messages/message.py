@@ -1,8 +1,8 @@
-"""The message: what a producer hands in and a reader gets back, byte for byte.
+"""The message: a producer hands it in, and a reader gets it back, byte for byte.
 
-A message's duplicate ID is not part of this value. A producer's ID travels beside the
-block (`bridge.messages.block`), so that checks and logs never open a body; a stamped ID is implied
-by the place where the message was first stored (`dedup.ids`).
+A message's duplicate ID is not part of this value. A producer's ID travels beside the block
+(`bridge.messages.block`), so that checks and logs never open a body; a stamped ID is implied by the place
+where the message was first stored (`dedup.ids`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 #: The header in which a Kafka record carries its duplicate ID.
 ID_HEADER: Final = "_AMQ_DUPL_ID"
 
-#: Bytes that a message may have above `max-message-size`, which speaks of its body: for key, headers and
+#: Bytes that a message may have above `max-message-size`, which limits its body: for key, headers and
 #: encoding, where `max-headers-size` does not bound them.
 MESSAGE_SLACK: Final = 64 * 1024
 
@@ -52,6 +52,8 @@ class Message(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 def carried_id(message: Message) -> bytes | None:
-    """The ID that a bridge stamped further up, where the message came as a Kafka record; None: it did not."""
+    """The ID that an earlier bridge stamped, where the message came as a Kafka record with one; otherwise
+    None.
+    """
     ids = [value for name, value in message.headers if name == ID_HEADER]
     return ids[-1] if ids else None

@@ -1,4 +1,4 @@
-"""Where messages were first stored, as runs of each stream: what such lists have in common. Pure."""
+"""The places where messages were first stored, as runs of each stream, and their arithmetic. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bridge.messages.positions import Run
 
 
 def by_stream(origins: Iterable[Origin]) -> Mapping[str, list[Run]]:
-    """Their runs by stream, ascending."""
+    """The runs by stream, ascending."""
     found: dict[str, list[Run]] = {}
     for stream, first, last in origins:
         found.setdefault(stream, []).append((first, last))
@@ -20,7 +20,7 @@ def by_stream(origins: Iterable[Origin]) -> Mapping[str, list[Run]]:
 
 
 def overlaps(runs: Sequence[Run], first: int, last: int) -> Iterator[Run]:
-    """What ascending `runs`, apart from each other, have in common with ``first..last``."""
+    """The intersections of ascending, disjoint `runs` with ``first..last``."""
     for low, high in runs[bisect_left(runs, first, key=lambda run: run[1]) :]:
         if low > last:
             return
@@ -40,7 +40,7 @@ def disjoint(origins: Iterable[Origin]) -> list[Origin]:
 
 
 def expanded(origins: Iterable[Origin]) -> Iterator[tuple[str, int]]:
-    """The coordinates of each message that these name."""
+    """The coordinates of each message in these runs."""
     for stream, first, last in origins:
         for at in range(first, last + 1):
             yield stream, at
@@ -57,8 +57,8 @@ def positions_of(
     Args:
         origins: where each message was first stored.
         positions: of the messages.
-        held: what the address holds (`read_held`).
-        copies: by position, how often it should hold a message; once, where it is not named.
+        held: the origins that the address holds (`read_held`).
+        copies: by position, the number of copies that it should hold of a message; one for other positions.
     """
     there = Counter(expanded(held))
     found: set[int] = set()

@@ -10,7 +10,7 @@ Runs = tuple[Run, ...]
 
 
 def count(runs: Iterable[Run]) -> int:
-    """How many positions the runs hold."""
+    """The number of positions in the runs."""
     return sum(last - first + 1 for first, last in runs)
 
 
@@ -21,7 +21,9 @@ def positions(runs: Iterable[Run]) -> Iterator[int]:
 
 
 def at(runs: Iterable[Run], indices: Iterable[int]) -> Iterator[int]:
-    """The positions at these places of `positions`, which ascend; none of the others is made."""
+    """The positions at these indices of `positions`; the indices ascend, and no other position is
+    computed.
+    """
     ahead = iter(runs)
     first = last = 0
     before = end = 0
@@ -33,7 +35,7 @@ def at(runs: Iterable[Run], indices: Iterable[int]) -> Iterator[int]:
 
 
 def index(runs: Iterable[Run], position: int) -> int:
-    """At which place of `positions` a position stands; -1: at none."""
+    """The index of a position in `positions`; -1: it is not in the runs."""
     before = 0
     for first, last in runs:
         if first <= position <= last:
@@ -78,7 +80,7 @@ def take(runs: Iterable[Run], number: int) -> Runs:
 
 
 def join(runs: Iterable[Run]) -> Runs:
-    """The same positions in as few runs as there can be; `runs` must ascend."""
+    """The same positions in the fewest runs; `runs` must ascend."""
     joined: list[Run] = []
     for first, last in runs:
         if joined and joined[-1][1] + 1 == first:

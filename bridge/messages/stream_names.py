@@ -1,12 +1,12 @@
-"""What is sent again on purpose travels on streams of its own (design rule 4): their names. Pure.
+"""Names of the streams on which messages are sent again on purpose (design rule 4). Pure.
 
 A dead letter that is replayed is stored at an address of the node's own, ``$replay/<bridge>/<address>``,
 which only that bridge reads. So no other reader of the source address gets it a second time, and the bridge
 delivers it once, by the position in this stream, whatever IDs the target knows.
 
-What a replay plan names of a stream is the stream ``<stream>:replay:<plan>`` (with ``--force``:
-``<stream>:replay:<plan>:force``). Its positions are those of the stream, so that the delivery log can be held
-against it; the target's `next` of it says how far the plan has been sent.
+The part of a stream that a replay plan names is the stream ``<stream>:replay:<plan>`` (with ``--force``:
+``<stream>:replay:<plan>:force``). Its positions are those of the stream, so that the delivery log can be
+compared with it; the target's `next` of it says how far the plan has been sent.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 
 from dedup.replay_plan import FORCED, NAME_DIGITS
 
-#: Begins the name of every such address. A slash is in no bridge's and no address's name.
+#: Prefix of the name of every such address. No bridge's and no address's name has a slash.
 PREFIX: Final = "$replay/"
 
 _PLANNED: Final = re.compile(
@@ -25,7 +25,7 @@ _PLANNED: Final = re.compile(
 
 
 def replay_address(bridge: str, address: str) -> str:
-    """Where messages wait that `bridge` is to send again as if they came from `address`."""
+    """The address of messages that `bridge` has to send again as if they came from `address`."""
     return f"{PREFIX}{bridge}/{address}"
 
 
@@ -40,7 +40,7 @@ def is_replay(identity: str) -> bool:
 
 
 def plan_stream(stream: str, plan: str, *, force: bool) -> str:
-    """The identity under which what a plan names of `stream` is sent.
+    """The identity under which a plan's part of `stream` is sent.
 
     `plan`: its name, 16 digits (`dedup.replay_plan.Plan.name`).
     """

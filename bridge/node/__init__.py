@@ -1,1 +1,1 @@
-"""A running node: wired, opened, operated and drained; and decisions about one that does not run."""
+"""A running node: wired, opened, operated and drained; and decisions about a node that does not run."""

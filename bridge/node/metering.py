@@ -1,4 +1,4 @@
-"""What each metric is read from; nothing is computed between scrapes."""
+"""The sources of each metric; nothing is computed between scrapes."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from bridge.runtime import metrics
 from bridge.runtime.metrics import Family, Sample
 from bridge.runtime.version import version
 
-#: Of an address that nothing has come to since the node started.
+#: The counts of an address to which nothing has come since the node started.
 _NOTHING: Final = AddressCounts()
 
 
 def lag_of(bridge: str, relay: Operated, lags: Iterable[BridgeLag]) -> tuple[int, int | None]:
-    """What waits for a bridge, and when the oldest of it was stored (ms; None: nothing waits)."""
+    """Messages that wait for a bridge, and the time at which the oldest was stored (ms; None: none waits)."""
     if relay.lag is not None:
         return relay.lag
     own = [lag for lag in lags if lag.bridge == bridge]
@@ -40,37 +40,37 @@ class Metering:
     """The metrics of one node."""
 
     def __init__(self) -> None:
-        #: Of this node alone, without what the library measures of the process by itself.
+        #: The metrics of this node alone, without those that the library adds about the process.
         self._registry = CollectorRegistry()
-        #: What the listeners count.
+        #: Counts of the listeners.
         self.acceptor = HttpMeter("acceptor", "sends", "reads", "settlements")
         self.operations = HttpMeter("operations", "reads", "settlements")
         self._links: LinkService | None = None
         self._journal: Journal | None = None
         self._relays: Mapping[str, Operated] = {}
-        #: As of the scrape that is being answered.
+        #: The lags at the scrape that is being answered.
         self._lags: Sequence[BridgeLag] = ()
         self._caches: Sequence[IdCacheStatus] = ()
         self._addresses: Sequence[AddressStatus] = ()
         self._registry.register(self)
 
     def watch(self, journal: Journal, relays: Mapping[str, Operated], links: LinkService) -> None:
-        """From now on."""
+        """Read the metrics of these from now on."""
         self._links = links
         self._journal = journal
         self._relays = relays
 
     async def text(self) -> bytes:
-        """Prometheus's text format."""
+        """The metrics in Prometheus's text format."""
         if self._journal is not None:
-            with contextlib.suppress(BridgeError):  # it cannot be read now: what it had last is shown
+            with contextlib.suppress(BridgeError):  # it cannot be read now: its last values are shown
                 self._lags = await self._journal.bridge_lags()
                 self._caches = await self._journal.id_caches()
                 self._addresses = await self._journal.addresses()
         return generate_latest(self._registry)
 
     def collect(self) -> list[Family]:
-        """What a scrape shows; the registry calls it."""
+        """The metrics of a scrape; the registry calls it."""
         samples = (self._of_bridges(), self._of_addresses(), self._of_journal(), self._of_process())
         return metrics.families(chain.from_iterable(samples))
 
@@ -136,7 +136,7 @@ class Metering:
         yield Sample(metrics.JOURNAL_COMMITS, self._journal.commits, {})
         try:
             sizes = self._journal.sizes()
-        except OSError:  # the directory or its disk is gone: no number would be true
+        except OSError:  # the directory or its disk is gone: no number would be correct
             return
         yield Sample(metrics.DISK_FREE_BYTES, sizes.disk_free, {})
         yield Sample(metrics.DISK_SIZE_BYTES, sizes.disk, {})

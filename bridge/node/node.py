@@ -1,4 +1,4 @@
-"""A running node: what opens first, what closes last, and what an operator sees and does."""
+"""A running node: the order of opening and closing, and its state for the operator."""
 
 from __future__ import annotations
 
@@ -34,50 +34,50 @@ from bridge.runtime.clock import Clock
 from bridge.runtime.event_loop import fast_loop
 from bridge.workers.supervisor import Supervisor
 
-#: How often it is looked whether the disk is full, in seconds.
+#: Interval of the checks whether the disk is full, in seconds.
 _LOOK_S: Final = 0.5
 
 
 class NodeParts(Protocol):
-    """Makes what the node is made of; `bridge.node.wiring` does it from the settings."""
+    """Makes the parts of a node; `bridge.node.wiring` does it from the settings."""
 
     clock: Clock
     #: ``persist-id-cache``.
     persist_id_cache: bool
     #: URL of the operations listener; None: not opened.
     operations: str | None
-    #: Tokens and TLS, as their files are now.
+    #: Tokens and TLS, by their files' present content.
     credentials: Credentials
-    #: Of the worker processes; None: this process relays everything itself.
+    #: The supervisor of the worker processes; None: this process relays everything itself.
     supervisor: Supervisor | None
 
     def journal_options(self) -> JournalOptions:
-        """For opening the journal."""
+        """The options for opening the journal."""
 
     def segments(self) -> SegmentWriter | None:
         """The delivery log's files; None where it is off."""
 
     def log_copy(self) -> LogCopier | None:
-        """Copies the delivery log elsewhere; None: nobody does."""
+        """The task that copies the delivery log elsewhere; None: it is not copied."""
 
     def letters(self, journal: Journal) -> LetterDesk:
         """The dead letters in this node's journal."""
 
     def replays(self, journal: Journal) -> ReplayDesk:
-        """Where replay plans are sent again."""
+        """The service that sends replay plans again."""
 
     def links(self, journal: Journal) -> LinkService:
         """The receiving end of node links."""
 
     def acceptor(self, node: Node, journal: Journal, links: LinkService) -> Acceptor | None:
-        """Where messages come in; None where nothing listens."""
+        """The listener for messages; None where the node does not listen."""
 
     def bridges(self, journal: Journal) -> Mapping[str, tuple[Operated, BridgeSummary]]:
-        """Every bridge's relay."""
+        """The relay of every bridge."""
 
 
 class Node:
-    """Everything one process runs; `bridge.node.operations` is its operator's face."""
+    """Everything that one process runs; `bridge.node.operations` is its interface for the operator."""
 
     def __init__(self, parts: NodeParts, *, shutdown_timeout_ms: int) -> None:
         self.parts = parts
@@ -89,7 +89,7 @@ class Node:
         self.replays: ReplayDesk | None = None
         self.bridges: dict[str, tuple[Operated, BridgeSummary]] = {}
         self.metering = Metering()
-        #: The acceptor takes messages; the node is going down.
+        #: Whether the acceptor takes messages, and whether the node is going down.
         self.accepting = False
         self.stopping = False
         self._acceptor: Acceptor | None = None
@@ -104,7 +104,7 @@ class Node:
     # -- life --------------------------------------------------------------------------------------------
 
     def run(self) -> int:
-        """Start, wait for SIGTERM or SIGINT, drain. 0 drained; a second signal stops at once.
+        """Start, wait for SIGTERM or SIGINT, drain. Returns 0 when drained; a second signal stops at once.
 
         Raises:
             BridgeError, OSError: it could not start.
@@ -118,7 +118,7 @@ class Node:
 
         def stop() -> None:
             if asked.is_set():
-                os._exit(1)  # what is durable stays durable; what is not was never answered
+                os._exit(1)  # durable messages stay; the others were never answered
             asked.set()
 
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -132,7 +132,7 @@ class Node:
         return 0
 
     async def start(self) -> None:
-        """Operations first, so that /ping answers; then the journal, the acceptor, the bridges."""
+        """Start operations first, so that /ping answers; then the journal, the acceptor, the bridges."""
         parts = self.parts
         bound_operations: Bound | None = None
         if parts.operations is not None:
@@ -149,7 +149,7 @@ class Node:
         if segments is not None:
             outbox = OutboxCopier(journal, segments)
             await outbox.start()
-            self._outbox = outbox  # not before: a log that another process writes gets nothing at the stop
+            self._outbox = outbox  # not before: a log that another process writes gets no line at the stop
             self._log_copy = parts.log_copy()
             if self._log_copy is not None:
                 self._log_copy.start()
@@ -186,7 +186,9 @@ class Node:
             await relay.command(Command.START)
 
     def _on_credentials(self, news: News) -> None:
-        """Tokens or certificates have changed: those that are gone open nothing, and their links end."""
+        """Apply new tokens or certificates: those that are gone open nothing any more, and their links
+        end.
+        """
         credentials = self.parts.credentials
         if self._acceptor is not None:
             self._acceptor.renew_tokens(credentials.tokens, credentials.users)
@@ -205,7 +207,7 @@ class Node:
         tally.add(count)
 
     async def _watch_journal(self, journal: Journal) -> None:
-        """Say once that the disk, or an address, has no room, and once that it has again."""
+        """Log once that the disk, or an address, has no room, and once that it has room again."""
         told = False
         full: Mapping[str, FullAddress] = {}
         while True:
@@ -220,7 +222,9 @@ class Node:
     def _tell_full(
         self, before: Mapping[str, FullAddress], now: Mapping[str, FullAddress]
     ) -> Mapping[str, FullAddress]:
-        """`now`, once what is new in it, and what is in it no more, is logged."""
+        """Log the addresses that are full now and were not, and those that are not full any more; answers
+        `now`.
+        """
         for address in now.keys() - before.keys():
             found = now[address]
             self._log.warning(
@@ -252,14 +256,16 @@ class Node:
         return [] if self._links is None else list(self._links.open)
 
     def bridge_state(self, bridge: str) -> tuple[str, int]:
-        """A bridge's state and its messages in flight; what a bridge that is gone left is STOPPED."""
+        """A bridge's state and its messages in flight; the leftovers of a removed bridge show as STOPPED."""
         if bridge not in self.bridges:
             return State.STOPPED.value, 0
         relay, _ = self.bridges[bridge]
         return relay.state.value, relay.in_flight
 
     async def stop(self) -> None:
-        """Drain: no new work; bridges take their receipts; everything durable; at most `shutdown-timeout`."""
+        """Drain: take no new work; let bridges take their receipts; make everything durable; at most
+        `shutdown-timeout`.
+        """
         self.stopping = True
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._shutdown_timeout_ms / 1000):

@@ -1,7 +1,8 @@
 """Decisions about a node that does not run: both ends of a bridge, and the journal, opened by a command.
 
 The journal's lock keeps a running node out, and these commands out of a running node. A bridge from Kafka to
-Kafka has nothing in the journal, and its workers may be anywhere: whoever decides about it stops them.
+Kafka has nothing in the journal, and its workers may run on any machine: the operator stops them before a
+decision about it.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ from bridge.settings import load
 from bridge.settings.bridges import Bridge
 from bridge.settings.model import Settings
 
-#: Asked what was planned; whether it is to be done.
+#: Called with the lines of a plan; answers whether to carry it out.
 Approve = Callable[[Sequence[str]], bool]
 
 
 def read_settings(path: Path) -> Settings:
-    """The settings at `path`; what they say of logs holds from now on. Raises: SettingsInvalid."""
+    """The settings at `path`; their logging settings apply from now on. Raises: SettingsInvalid."""
     settings = load(path, os.environ)
     logs.configure(settings.node.log_level, settings.node.log_format, settings.node.name)
     return settings
@@ -57,7 +58,7 @@ async def decide_positions(
     """`bridge.relay.reposition` for the bridge `name`, all its lanes, as the file at `path` describes it.
 
     Raises:
-        SettingsInvalid; NotFound: no such bridge; JournalFailed: the node runs; what the ends raise.
+        SettingsInvalid; NotFound: no such bridge; JournalFailed: the node runs; the ends' errors.
     """
     settings = read_settings(path)
     bridge = find_bridge(settings, name)
@@ -93,14 +94,15 @@ async def open_journal(options: JournalOptions) -> AsyncIterator[Journal]:
 
 
 async def new_incarnation(path: Path, restored_at: int | None, approve: Approve) -> None:
-    """Let a journal that was restored or copied go on as another one (`bridge.journal.rules.branching`).
+    """Let a journal that was restored or copied go on under a new incarnation
+    (`bridge.journal.rules.branching`).
 
-    Asks the target of each bridge first. Cut short behind the point where the journal has changed, the
-    bridges refuse, and `positions BRIDGE --from group` completes it.
+    Asks the target of each bridge first. If it is cut short after the journal has changed, the bridges
+    refuse, and `positions BRIDGE --from group` completes it.
 
     Raises:
         SettingsInvalid; JournalFailed: the node runs; Conflict: where it branched off cannot be known, or a
-        bridge is not there to ask for; what the ends raise.
+            bridge is missing from the settings; the ends' errors.
     """
     settings = read_settings(path)
     bridges = [bridge for bridge in settings.bridges if kind_of(settings, bridge.source_connector).is_own]
@@ -124,7 +126,7 @@ async def new_incarnation(path: Path, restored_at: int | None, approve: Approve)
 async def _branches(
     settings: Settings, journal: Journal, bridge: Bridge, incarnation: str, restored_at: int | None
 ) -> list[Branch]:
-    """Where each stream of a bridge goes on, by the target's word on it as it is."""
+    """The position where each stream of a bridge goes on, by the target's present word on it."""
     own = journal.identity
     ((source, target),) = Assembly(node_context(settings, SystemClock(), journal)).ends(bridge)
     try:
@@ -151,13 +153,14 @@ async def _branches(
 
 
 async def forget_bridge(path: Path, name: str, address: str | None, approve: Approve) -> None:
-    """Drop what a bridge that is in the settings no more left in the journal; with `address`, only there.
+    """Drop the leftovers of a bridge that is not in the settings any more; with `address`, only those there.
 
-    At an address that its `queue-name` leaves out now, what a bridge left that is in the settings, too.
+    At an address that its `queue-name` leaves out now, the leftovers of a bridge that is in the settings,
+    too.
 
     Raises:
         SettingsInvalid; JournalFailed: the node runs; Conflict: it is in the settings, and reads the address;
-        NotFound: nothing is left of it.
+            NotFound: nothing is left of it.
     """
     settings = read_settings(path)
     async with open_journal(journal_options(settings)) as journal:
@@ -174,7 +177,7 @@ async def forget_bridge(path: Path, name: str, address: str | None, approve: App
 
 
 async def forget_owner(path: Path, name: str, approve: Approve) -> None:
-    """Let what the bridge `name` has delivered here belong to the first that opens it again.
+    """Let the positions of the bridge `name` here belong to the first caller that opens them again.
 
     Raises: SettingsInvalid; JournalFailed: the node runs; NotFound: no such bridge has delivered here.
     """

@@ -1,4 +1,4 @@
-"""A running node as its operator sees it: ready or why not, status, metrics, commands to bridges."""
+"""A running node as its operator sees it: whether it is ready, status, metrics, commands to bridges."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Control:
 
     @property
     def id_cache_persisted(self) -> bool:
-        """``persist-id-cache``."""
+        """Whether ID caches are stored: ``persist-id-cache``."""
         return self._node.parts.persist_id_cache
 
     def ready(self) -> tuple[bool, Sequence[str], Mapping[str, str]]:
@@ -74,7 +74,9 @@ class Control:
         return not reasons, reasons, states
 
     async def status(self) -> Mapping[str, Any]:
-        """``GET /v1/status``. Groups that share lanes are asked all at once, each for a bounded time."""
+        """The answer of ``GET /v1/status``. Groups that share lanes are asked all at once, each for a bounded
+        time.
+        """
         bridges = self._node.bridges
         lanes = await asyncio.gather(*[_lanes(relay, summary) for relay, summary in bridges.values()])
         ready, reasons, _ = self.ready()
@@ -106,7 +108,7 @@ class Control:
         }
 
     async def _lags(self) -> Sequence[BridgeLag]:
-        """What waits in the journal for each bridge; nothing is known while it cannot be read."""
+        """The messages in the journal that wait for each bridge; empty while the journal cannot be read."""
         if self._node.journal is None:
             return []
         try:
@@ -123,7 +125,7 @@ class Control:
         return [describe(status, self._node.bridge_state) for status in found]
 
     def _bridge(self, name: str, relay: Operated, summary: BridgeSummary) -> dict[str, Any]:
-        """A bridge, but for what takes asking elsewhere."""
+        """A bridge's entry, without the parts that other processes have to be asked for."""
         counts = relay.counts
         reason = relay.reason or counts.trouble or self._standstill(summary) or counts.throttled or None
         return {
@@ -143,12 +145,12 @@ class Control:
         }
 
     def _standstill(self, summary: BridgeSummary) -> str:
-        """Why this node's journal keeps a bridge that reads it from going on; empty: it does not."""
+        """The reason why this node's journal stops a bridge that reads it; empty: it does not."""
         journal = self._node.journal
         return journal.standstill if journal is not None and summary.from_journal else ""
 
     async def metrics_text(self) -> bytes:
-        """Prometheus's text format."""
+        """The metrics in Prometheus's text format."""
         return await self._node.metering.text()
 
     async def start(self, bridge: str) -> str:
@@ -177,7 +179,7 @@ class Control:
 
 
 async def _lanes(relay: Operated, summary: BridgeSummary) -> Mapping[str, Any] | None:
-    """Who has which lane: here as this node knows it, elsewhere as the group says."""
+    """The owner of each lane: here as this node knows it, elsewhere by the group's answer."""
     if relay.held is None:
         return None
     division, trouble = None, None

@@ -1,4 +1,4 @@
-"""From the journal's outbox to the delivery log's files: copied, synced, then forgotten (design, 7)."""
+"""Copies the journal's outbox to the delivery log's files: copied, synced, then forgotten (design, 7)."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from bridge.runtime import logs
 
 #: Most lines copied with one fsync.
 LINES: Final = 5000
-#: And their bytes: a line is as long as the lists of its batch.
+#: Most bytes of them: a line is as long as the lists of its batch.
 LINES_BYTES: Final = 4 * 1024 * 1024
-#: How long lines may wait to be copied together, and how often files are looked at, in seconds.
+#: Longest wait of lines that are copied together, and the interval at which files are checked, in seconds.
 GATHER_S: Final = 0.2
 TICK_S: Final = 1.0
-#: What passes by itself, of the files and of the journal: lines wait in the outbox meanwhile.
+#: Errors of the files and of the journal that pass by themselves: lines wait in the outbox meanwhile.
 PASSING: Final = (OSError, BridgeError)
 
 
 class OutboxCopier:
-    """One task. A crash between fsync and forgetting repeats lines: equal lines are one event."""
+    """Copies in one task. A crash between fsync and forgetting repeats lines: equal lines are one event."""
 
     def __init__(self, journal: Journal, segments: SegmentWriter) -> None:
         self._journal = journal
@@ -37,12 +37,12 @@ class OutboxCopier:
         self.failing = False
 
     async def start(self) -> None:
-        """Complete what a crash left open, then copy for as long as the node runs."""
+        """Complete the file that a crash left open, then copy for as long as the node runs."""
         await asyncio.to_thread(self._segments.open)
         self._task = asyncio.create_task(self._run(), name="outbox")
 
     async def stop(self) -> None:
-        """Copy what is there, complete the open file."""
+        """Copy the lines that are there, and complete the open file."""
         self._stop.set()
         if self._task is not None:
             await self._task
@@ -67,7 +67,7 @@ class OutboxCopier:
                 await self._wait(self._stop.wait(), GATHER_S)
 
     async def _wait(self, what: Awaitable[object], seconds: float) -> None:
-        """Until it happens, the node stops, or the time is up."""
+        """Wait until `what` is done, the node stops, or the time is up."""
         waiting = [asyncio.ensure_future(what), asyncio.create_task(self._stop.wait())]
         await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         waiting[1].cancel()

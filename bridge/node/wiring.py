@@ -1,4 +1,4 @@
-"""Settings in, a running node out. With `bridge.assembly`, the only place that wires."""
+"""Makes a running node from the settings. With `bridge.assembly`, the only place that wires."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ from bridge.workers.supervisor import Supervisor
 
 
 def run_node(path: Path) -> int:
-    """Run what the file at `path` describes until SIGTERM or SIGINT; 0 drained, 1 died.
+    """Run the node that the file at `path` describes until SIGTERM or SIGINT; returns 0 when drained, 1 when
+    it died.
 
     Raises:
         SettingsInvalid: with every problem.
@@ -60,7 +61,7 @@ def made_node(settings: Settings, path: Path, credentials: Credentials) -> Node:
 
 
 def journal_options(settings: Settings) -> JournalOptions:
-    """For opening the journal that the settings describe."""
+    """The options for opening the journal, by the settings."""
 
     def policy(address: str) -> AddressPolicy:
         resolved = settings.for_address(address)
@@ -95,11 +96,11 @@ def journal_options(settings: Settings) -> JournalOptions:
     )
 
 
-#: Default of `dead-letter-address`; bridges of other nodes bury here, too.
+#: Default of `dead-letter-address`; bridges of other nodes store their dead letters here, too.
 DEAD_LETTERS: Final = "dead-letters"
 
 
-#: In the data directory: number of the delivery log's newest file.
+#: File in the data directory with the number of the delivery log's newest file.
 _LAST_NUMBER: Final = "delivery-log.number"
 
 
@@ -116,12 +117,12 @@ class _Parts(NodeParts):
         operations = settings.operations
         self.operations = None if operations is None else operations.url
         self._segments = self._make_segments()
-        #: For lines that no outbox keeps; of all bridges together.
+        #: Writes the lines of all bridges together that no outbox keeps.
         self._write_lines = None if self._segments is None else GatheringWriter(self._segments).write
         self.supervisor = _supervisor(settings, path, self.clock, self._write_lines)
 
     def journal_options(self) -> JournalOptions:
-        """As the settings say."""
+        """The options for opening the journal, by the settings."""
         return journal_options(self.settings)
 
     def segments(self) -> SegmentWriter | None:
@@ -154,13 +155,13 @@ class _Parts(NodeParts):
         )
 
     def letters(self, journal: Journal) -> LetterDesk:
-        """The dead letters that a bridge of this node, or one to it, has buried here."""
+        """The dead letters that a bridge of this node, or one to it, has stored here."""
         bridges = self.settings.bridges
         addresses = [bridge.dead_letter_address for bridge in bridges if bridge.dead_letter_address]
         return LetterDesk(journal, [DEAD_LETTERS, *addresses], _letter_routes(self.settings))
 
     def replays(self, journal: Journal) -> ReplayDesk:
-        """Where replay plans are sent again."""
+        """The service that sends replay plans again."""
         return replay_desk(self.settings, self._assembly(journal))
 
     def _assembly(self, journal: Journal) -> Assembly:
@@ -195,7 +196,7 @@ class _Parts(NodeParts):
         )
 
     def acceptor(self, node: Node, journal: Journal, links: LinkService) -> Acceptor | None:
-        """The acceptor; None where there is none."""
+        """The acceptor; None where the settings have none."""
         settings = self.settings.acceptor
         if settings is None:
             return None
@@ -236,7 +237,9 @@ class _Parts(NodeParts):
 def _supervisor(
     settings: Settings, path: Path, clock: Clock, write_lines: WriteLines | None
 ) -> Supervisor | None:
-    """Of the worker processes; None where there is one process, or nothing that others could relay."""
+    """The supervisor of the worker processes; None with one process, or without a bridge that workers could
+    relay.
+    """
     names = [bridge.name for bridge in bridges_in_workers(settings)]
     if settings.node.workers == 1 or not names:
         return None
@@ -253,7 +256,9 @@ def _supervisor(
 
 
 def _letter_routes(settings: Settings) -> dict[str, Route]:
-    """Where the dead letters of each bridge are sent again, also those from before it was renamed."""
+    """The routes by which dead letters of each bridge are sent again, also those from before it was
+    renamed.
+    """
     routes: dict[str, Route] = {}
     for bridge in settings.bridges:
         if kind_of(settings, bridge.source_connector).is_own:

@@ -1,1 +1,1 @@
-"""A bridge's life: the two ports, the loop between them, lanes, retries, and what cannot be delivered."""
+"""The life of a bridge: the two ports, the loop between them, lanes, retries, and undeliverable messages."""

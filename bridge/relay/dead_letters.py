@@ -2,10 +2,10 @@
 
 One is stored for each refused position, once.
 
-That a letter is written once is design rule 1 again. The letters of a stream are a stream of their own,
-counted from 0. Which positions have a letter stands where a sender's run otherwise does, and so commits
-with the letter. Of those that the target has covered since, only the last ones stay known: if it forgets
-more (a restored backup), a letter comes twice rather than never.
+Design rule 1 ensures that a letter is written once. The letters of a stream are a stream of their own,
+counted from 0. The positions that have a letter are stored in the field for a sender's run, and so commit
+with the letter. Of those that the target has covered since, only the last ones stay known: if the target
+forgets more (a restored backup), a letter is stored twice rather than never.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ LETTER_HEADERS: Final = (
     "core-bridge-stream",
     "core-bridge-position",
 )
-#: On a letter whose message did not fit: its body says where the message was, and why it is not here.
+#: Set on a letter whose message did not fit: its body says where the message was, and why it is not here.
 REDUCED_HEADER: Final = "core-bridge-reduced"
 #: Begins the reason of a refusal that a smaller letter may pass.
 _TOO_LARGE: Final = "MESSAGE_TOO_LARGE"
 #: Runs of positions whose letters are remembered after the target has covered them.
 REMEMBERED_RUNS: Final = 256
-#: And altogether: as text they fit into an OPEN. All that is not covered yet is among them, for a bridge that
-#: is far ahead with its letters delivers first (`bridge.relay.dead_letters_ahead`).
+#: Most runs altogether: as text they fit into an OPEN. All positions that are not covered yet are among them,
+#: for a bridge whose letters are far ahead delivers first (`bridge.relay.dead_letters_ahead`).
 RUNS_MOST: Final = 480
 #: Begins the reason of a refusal that a letter without its producer's ID passes.
 _BAD_ID: Final = "INVALID_DUPLICATE_ID"
@@ -56,7 +56,7 @@ def letter(message: Message, bridge: str, address: str, stream: str, position: i
 
 
 def original(message: Message) -> Message:
-    """What `letter` was made of: the same without the headers that it added."""
+    """The message that `letter` was made of: the same without the headers that it added."""
     headers = list(message.headers)
     added = set(LETTER_HEADERS)
     for index in range(len(headers) - 1, -1, -1):
@@ -67,7 +67,7 @@ def original(message: Message) -> Message:
 
 
 def reduced(message: Message, bridge: str, stream: str, position: int, reason: str) -> Message:
-    """What is left of a message that does not fit where its letter goes: its coordinates, as JSON."""
+    """The remainder of a message that does not fit at the dead-letter address: its coordinates, as JSON."""
     coordinates = {
         "bridge": bridge,
         "stream": stream,
@@ -88,21 +88,21 @@ class DeadLetterFailed(Exception):
 
 
 class Burier(Protocol):
-    """Makes dead letters of refused messages."""
+    """The dead-letter sink: makes dead letters of refused messages."""
 
     async def bury(self, batch: Batch, receipt: Receipt, source_address: str) -> None:
         """Make the dead letter of `receipt.position` durable, or part of what covers the position.
 
         Raises:
-            DeadLetterFailed: it was not stored. TargetUnavailable: whether it was is unknown.
+            DeadLetterFailed: it was not stored. TargetUnavailable: whether it was stored is unknown.
         """
 
 
 class DeadLetters:
-    """Buries refused messages of one bridge, one after the other."""
+    """The dead-letter sink of one bridge; stores its refused messages, one after the other."""
 
     def __init__(self, bridge: str, address: str, target_of: Callable[[str], Target]) -> None:
-        """`target_of` makes a target for the bridge name that it is given: this node's, or another's."""
+        """`target_of` makes a target for a bridge name: at this node's journal, or at another node's."""
         self._bridge = bridge
         self._address = address
         self._target = target_of(f"{bridge}/{address}")
@@ -112,7 +112,7 @@ class DeadLetters:
         """Make the dead letter of `receipt.position` durable, unless it is already.
 
         Raises:
-            DeadLetterFailed: it was not stored. TargetUnavailable: whether it was is unknown.
+            DeadLetterFailed: it was not stored. TargetUnavailable: whether it was stored is unknown.
         """
         position = receipt.position
         index = -1 if position is None else run_arithmetic.index(batch.runs, position)
@@ -125,7 +125,7 @@ class DeadLetters:
                 f"{self._address} is dead-letter-address and bridged: a letter refused there would return",
                 for_good=True,
             )
-        async with self._burying:  # what is buried is read, and then written: by one at a time
+        async with self._burying:  # the record is read, then written: one letter at a time
             try:
                 await self._bury(batch, index, position, source_address, receipt.reason)
             finally:
@@ -178,6 +178,6 @@ def _format(runs: Runs) -> str:
 
 
 def _parse(text: str) -> Runs:
-    # An older node cuts the text short: what cannot be read is not known, and may get a second letter.
+    # An older node cuts the text short: a run that cannot be read is not known, and may get a second letter.
     found = (_RUN.fullmatch(run) for run in text.split(","))
     return tuple((int(run[1]), int(run[2])) for run in found if run is not None)

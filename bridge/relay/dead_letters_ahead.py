@@ -1,7 +1,7 @@
-"""Batches with positions that have a dead letter, and how far these may be ahead of what is covered. Pure.
+"""Batches with positions that have a dead letter, and how far these may be ahead of the covered ones. Pure.
 
-Which positions have a letter is remembered in a bounded place until they are covered
-(`bridge.relay.dead_letters`). So what lies before them is delivered before more of them are buried.
+The positions that have a letter are remembered in a bounded field until they are covered
+(`bridge.relay.dead_letters`). So the messages before them are delivered before more letters are stored.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ LETTERS_AHEAD: Final = 128
 
 
 def ahead(part: Batch, refused: Set[int]) -> int:
-    """Positions that would have a letter and not be covered, were the part under way; `refused` have one."""
+    """Positions that would have a letter and not be covered if the part were sent; `refused` have one
+    already.
+    """
     return len(refused) + sum(position not in refused for position, _ in part.refusals)
 
 

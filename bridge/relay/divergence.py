@@ -1,7 +1,7 @@
-"""Whether a bridge may go on at the target it has found: is it the same target, is this the same source?
+"""The divergence check: whether the target that a bridge finds, and its own source, are the same as before.
 
-Pure. `check` holds the target's identity against what the source remembers (design section 2, 'Change of
-mind'); `check_past` holds what the target remembers against the source's past (section 3, 'Copies and
+Pure. `check` compares the target's identity with what the source remembers (design section 2, 'Change of
+mind'); `check_past` compares what the target remembers with the source's past (section 3, 'Copies and
 backups').
 """
 
@@ -13,7 +13,7 @@ from typing import Final
 from bridge.errors import BridgeError, TargetRefused
 from bridge.relay.ports import Opened, Remembered, Stream, StreamState
 
-#: What a person can do about a source that is not what it was.
+#: Advice to the operator about a source that is not the one it was.
 ADVICE: Final = (
     "This journal was restored from a backup, or is a copy. Nothing was sent or settled. Run the journal "
     "that the target knows; if that one is lost, stop this node and run core-bridge journal new-incarnation, "
@@ -28,13 +28,13 @@ class Diverged(BridgeError):
 
 
 def check(stream: Stream, remembered: Remembered | None, opened: Opened, bridge: str = "BRIDGE") -> None:
-    """A bridge that has run does not begin again at a target that knows nothing of it.
+    """Refuse to begin again at a target that knows nothing of a bridge that has run.
 
     Args:
         stream: one that the target was asked for.
-        remembered: what the source knows was confirmed; None: nothing ever was.
+        remembered: the position that the source knows was confirmed; None: none ever was.
         opened: the target's answer.
-        bridge: whose name the command takes that decides where to go on.
+        bridge: the name for the command that decides where to go on.
 
     Raises:
         TargetRefused: it is another store than the one that confirmed, or has forgotten the stream.
@@ -59,7 +59,9 @@ def check(stream: Stream, remembered: Remembered | None, opened: Opened, bridge:
 
 
 def _advice(bridge: str) -> str:
-    """The command that decides; what its choices mean is in docs/operations.md, 'Positions'."""
+    """The command by which the operator decides; its choices are explained in docs/operations.md,
+    'Positions'.
+    """
     return (
         f"To go on there, stop this node and run: core-bridge positions {bridge} --from group (what was "
         "confirmed counts as delivered), earliest (all that is left is sent), latest (none of it) or target"
@@ -68,7 +70,7 @@ def _advice(bridge: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What a source knows of itself, as far as the target's word on one stream speaks of it."""
+    """A source's knowledge of its own past, as far as the target's word on one stream refers to it."""
 
     #: The source's run now.
     run: str
@@ -83,12 +85,12 @@ class Past:
 
 
 def check_past(identity: str, state: StreamState, past: Past) -> None:
-    """A target may only cover what this very source has sent it.
+    """Check that the target covers only messages that this very source has sent it.
 
-    A run is one opening of a source; a copy, and what is restored from a backup, opens as a run of its own.
+    A run is one opening of a source; a copy, and a source restored from a backup, opens as a run of its own.
     So a run that is not known belongs to another copy, and one that was known when the copy was made has
-    ended, here, at the next run's beginning. The checksum tells apart what even runs do not: a machine that
-    was set back together with its memory.
+    ended, here, at the next run's beginning. The checksum detects a divergence that runs do not show: a
+    machine that was set back together with its memory.
 
     A run that began above next is no divergence: it found a backlog, and sent a part of it.
 
@@ -98,7 +100,7 @@ def check_past(identity: str, state: StreamState, past: Past) -> None:
         past: the source's.
 
     Raises:
-        Diverged: it covers something else.
+        Diverged: it covers other messages.
     """
     if state.next is None:
         return

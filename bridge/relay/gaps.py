@@ -1,4 +1,4 @@
-"""What a source no longer has and a bridge passes over (`gap-policy`): counted and logged, once."""
+"""Messages that a source no longer has and a bridge passes over (`gap-policy`): counted and logged, once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ class Gaps:
     _upto: dict[str, int] = field(default_factory=dict)
 
     def passed(self, stream: str, first: int, end: int) -> None:
-        """Positions ``[first, end)`` of a stream are gone; what was counted before is not counted again."""
+        """Count positions ``[first, end)`` of a stream as gone; those counted before are not counted
+        again.
+        """
         first = max(first, self._upto.get(stream, 0))
         if first >= end:
             return

@@ -36,20 +36,20 @@ class LaneRelays:
         self._lanes: dict[int, Relay] = {}
         #: Lanes that have FAILED here, until `forgive`: also those that have been given up since.
         self._failed: dict[int, _Failed] = {}
-        #: Relays of lanes that are no longer ours, until they have stopped.
+        #: Relays of lanes that this process does not own any more, until they have stopped.
         self._leaving: list[Relay] = []
-        #: What relays that are gone have done.
+        #: The counts of relays that are gone.
         self._past = Counts()
         self._store = ""
         #: The last command to each lane, until it is done.
         self._orders: dict[int, asyncio.Task[None]] = {}
         self._log = structlog.get_logger().bind(bridge=bridge)
 
-    # -- what is seen ----------------------------------------------------------------------------------
+    # -- state -------------------------------------------------------------------------------------------
 
     @property
     def lanes(self) -> Mapping[int, Relay]:
-        """By lane, in order."""
+        """The relays by lane, in order."""
         return dict(sorted(self._lanes.items()))
 
     @property
@@ -62,7 +62,9 @@ class LaneRelays:
 
     @property
     def reason(self) -> str:
-        """Why the first lane that has FAILED has, and which others; empty: none has."""
+        """The reason why the first FAILED lane has failed, and the numbers of the others; empty: no lane
+        has.
+        """
         failing = {lane: relay.reason for lane, relay in self._lanes.items() if relay.reason}
         reasons = sorted(({lane: failed.reason for lane, failed in self._failed.items()} | failing).items())
         if not reasons:
@@ -77,9 +79,9 @@ class LaneRelays:
 
     @property
     def counts(self) -> Counts:
-        """The sum over all that ever were; `trouble` is that of the first lane that has one.
+        """The sum over all relays that ever were; `trouble` is that of the first lane that has one.
 
-        Where none has, it says what the first lane has parked, or waits for at the source.
+        Where no lane has, it says what the first lane has parked, or waits for at the source.
         """
         total = replace(self._past)
         for relay in self._all():
@@ -105,9 +107,9 @@ class LaneRelays:
 
     @property
     def lag(self) -> tuple[int, int | None]:
-        """Messages that wait in the lanes of ours, and when the oldest came; (0, None): none waits.
+        """Messages that wait in the lanes of this process, and when the oldest came; (0, None): none waits.
 
-        Of a lane that was given up, as it was then: it may be that no other worker moves it.
+        The lag of a lane that was given up is the one at that time: perhaps no other worker moves it.
         """
         lags = [lag for relay in self._lanes.values() if (lag := relay.lag) is not None]
         lags += [failed.lag for lane, failed in self._failed.items() if lane not in self._lanes]
@@ -117,12 +119,12 @@ class LaneRelays:
     def _all(self) -> Iterable[Relay]:
         return (*self._lanes.values(), *self._leaving)
 
-    # -- what is done ----------------------------------------------------------------------------------
+    # -- commands ----------------------------------------------------------------------------------------
 
     def own(self, owned: frozenset[int], *, start: bool) -> None:
-        """Have a relay for each of these lanes and no other. Begun here, done by `settled`.
+        """Have a relay for each of these lanes and no other. Begun here; `settled` waits until it is done.
 
-        `start`: those that are gained begin; else they wait for an `order_all`.
+        `start`: relays of gained lanes begin; otherwise they wait for an `order_all`.
         """
         gained, lost = sorted(owned - self._lanes.keys()), sorted(self._lanes.keys() - owned)
         if gained or lost:
@@ -138,7 +140,7 @@ class LaneRelays:
                 self._order(lane, relay, Command.START)
 
     def forgive(self) -> None:
-        """Nothing has FAILED, as far as is known."""
+        """Forget the lanes that have FAILED."""
         self._failed.clear()
 
     def _fail(self, lane: int, relay: Relay) -> None:
@@ -147,11 +149,11 @@ class LaneRelays:
             self._on_failed(lane)
 
     async def order_all(self, command: Command) -> None:
-        """Command every lane of ours; returns when all have done so (start: begun)."""
+        """Command every lane of this process; returns when all have done so (start: begun)."""
         await asyncio.gather(*[self._order(lane, relay, command) for lane, relay in self._lanes.items()])
 
     async def settled(self) -> None:
-        """Wait until everything that was commanded is done."""
+        """Wait until every command is done."""
         await asyncio.gather(*self._orders.values())
 
     def _order(self, lane: int, relay: Relay, command: Command) -> asyncio.Task[None]:
@@ -168,7 +170,7 @@ class LaneRelays:
         if before is not None:
             await asyncio.wait((before,))
         at_rest = relay.state in (State.STOPPED, State.FAILED)
-        if not (at_rest and command is Command.PAUSE):  # a conflict for one relay, nothing to do for many
+        if not (at_rest and command is Command.PAUSE):  # a conflict for a single relay, not here
             await relay.command(command)
         if relay in self._leaving and command is Command.STOP:
             self._leaving.remove(relay)

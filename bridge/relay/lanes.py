@@ -1,7 +1,7 @@
 """A bridge in lanes: one relay for each lane that this process owns, shown and operated as one bridge.
 
-Who owns which lane is somebody else's decision (`Ownership`); here lanes that are gained get a relay, and
-lanes that are lost are stopped, each by itself, while the others go on undisturbed.
+`Ownership` decides which process owns which lane; here lanes that are gained get a relay, and lanes that are
+lost are stopped, each by itself, while the others go on undisturbed.
 """
 
 from __future__ import annotations
@@ -21,70 +21,71 @@ from bridge.relay.relay import TRANSIENT, Relay, RelayOptions, gave_up
 
 __all__ = ["STANDBY", "AllLanes", "LanedRelay", "Ownership"]
 
-#: What `counts.trouble` says of a worker that is there in case another one fails.
+#: The text of `counts.trouble` for a worker that stands by in case another one fails.
 STANDBY = "standby: no lane is mine"
 
 
 class LanedRelay:
     """`bridge.relay.operated.Operated` over the relays of the lanes that this process owns.
 
-    A lane that FAILED makes the bridge show FAILED with the lane's number and reason, and is given up: what
-    failed it may lie in this node (a right, a certificate, a setting), and another one moves it. Where it
-    lies in the lane's streams (a gap, a divergence), it fails on each worker in turn, and is nobody's in the
-    end. The other lanes go on here. Left with none, the bridge ends and leaves the group. `start` forgets
-    what has failed and takes part again. A process that shares with nobody keeps its lanes.
+    A lane that FAILED makes the bridge show FAILED with the lane's number and reason, and is given up: the
+    cause may lie in this node (a right, a certificate, a setting), and another process moves the lane. Where
+    the cause lies in the lane's streams (a gap, a divergence), it fails on each worker in turn, and no worker
+    owns it in the end. The other lanes go on here. When none is left, the bridge ends and leaves the group.
+    `start` forgets the failed lanes and takes part again. A process that shares with no other keeps its
+    lanes.
 
-    `pause` stops the lanes and keeps their ownership: what somebody paused does not go on in another
-    worker (but one that joins gets its share, here as ever). `stop` gives the lanes back, and other workers
-    take them.
+    `pause` stops the lanes and keeps their ownership: lanes that the operator paused do not go on in another
+    worker (but a worker that joins gets its share, here as ever). `stop` gives the lanes back, and other
+    workers take them.
     """
 
     def __init__(self, options: RelayOptions, ownership: Ownership, make: Callable[[int], Relay]) -> None:
         self.options = options
         self._ownership = ownership
         self._relays = LaneRelays(options.name, make, self._give_up)
-        #: STARTING stands for every active state: which one it is follows from `_reached` and the lanes.
+        #: STARTING stands for every active state: the exact one follows from `_reached` and the lanes.
         self._asked = State.STOPPED
-        #: How far the ownership has come: STARTING, CONNECTING, RUNNING.
+        #: The state that the ownership has reached: STARTING, CONNECTING, RUNNING.
         self._reached = State.STARTING
         self._reason = ""
-        #: Why the ownership cannot be had; empty: it can.
+        #: The reason why the ownership cannot be opened; empty: it is open.
         self._trouble = ""
-        #: Times that it was lost and had again.
+        #: How often it was lost and opened again.
         self._regained = 0
         self._life: asyncio.Task[None] | None = None
         self._ending = False
-        #: As it was when the lanes were given back.
+        #: The lag when the lanes were given back.
         self._last_lag: tuple[int, int | None] = (0, None)
         self._log = structlog.get_logger().bind(bridge=options.name)
 
-    # -- what is seen ----------------------------------------------------------------------------------
+    # -- state -------------------------------------------------------------------------------------------
 
     @property
     def lanes(self) -> Mapping[int, Relay]:
-        """The relays of the lanes that are ours, by lane."""
+        """The relays of the lanes that this process owns, by lane."""
         return self._relays.lanes
 
     @property
     def held(self) -> Sequence[int]:
-        """Their numbers, in order."""
+        """The numbers of the lanes, in order."""
         return [*self._relays.lanes]
 
     @property
     def state(self) -> State:
-        """RUNNING where every lane of ours is, also where none is ours and the others are known."""
+        """RUNNING where every lane of this process is; also where it owns none and the ownership is known."""
         if self._asked is not State.STARTING:
             return self._asked
         return self._relays.state if self._reached is State.RUNNING else self._reached
 
     @property
     def reason(self) -> str:
-        """Why it is FAILED; empty otherwise."""
+        """The reason why it is FAILED; empty otherwise."""
         return self._reason or self._relays.reason
 
     @property
     def counts(self) -> Counts:
-        """In sum over all lanes that are or were ours; the first trouble of any."""
+        """The sum over all lanes that this process owns or owned; the first trouble of any."""
         total = self._relays.counts
         total.reconnects += self._regained
         total.trouble = self._trouble or total.trouble
@@ -104,20 +105,20 @@ class LanedRelay:
 
     @property
     def connected(self) -> bool:
-        """Whether a session is on in every lane of ours."""
+        """Whether a session is on in every lane of this process."""
         return self.state is State.RUNNING
 
     @property
     def lag(self) -> tuple[int, int | None] | None:
-        """As `bridge.relay.operated.Operated.lag`, of the lanes that are ours; stopped, of those that
-        were.
+        """As `bridge.relay.operated.Operated.lag`, of the lanes that this process owns; stopped, of those
+        that it owned.
         """
         return self._last_lag if self._ending else self._relays.lag
 
     # -- commands --------------------------------------------------------------------------------------
 
     async def command(self, command: Command) -> None:
-        """Do as asked; returns when it is done (start and resume: begun).
+        """Carry the command out; returns when it is done (start and resume: begun).
 
         Raises:
             Conflict: the state forbids it.
@@ -160,7 +161,7 @@ class LanedRelay:
         await self._last_life()
 
     async def _last_life(self) -> None:
-        """Wait until nothing of it is left."""
+        """Wait until no task of the last life is left."""
         life = self._life
         if life is not None:
             await asyncio.wait((life,))
@@ -203,7 +204,7 @@ class LanedRelay:
             self._log.warning("lane-given-up", lane=lane, owned=sorted(owned))
 
     async def _own_lanes(self) -> None:
-        """Relay what is ours; returns when all of it has FAILED."""
+        """Relay the lanes of this process; returns when all of them have FAILED."""
         lost = False
         while True:
             await self._connect(lost=lost)
@@ -231,7 +232,7 @@ class LanedRelay:
         self._trouble = ""
 
     def _disconnected(self, error: BaseException | None, delay_ms: int) -> None:
-        """Log it, unless it is what was logged last."""
+        """Log the error, unless the same was logged last."""
         trouble, self._trouble = self._trouble, described(error)
         if self._trouble != trouble:
             self._log.warning("bridge-disconnected", reason=self._trouble, **{"retry-in-ms": delay_ms})

@@ -1,6 +1,6 @@
-"""A bridge's states, and which command each of them takes. Pure.
+"""A bridge's states, and the commands that each of them takes. Pure.
 
-Where Artemis's pause could never be resumed (semantics.md R18), ours continues with both `resume`
+Where Artemis's pause could never be resumed (semantics.md R18), a bridge here continues with both `resume`
 and `start`.
 """
 
@@ -12,7 +12,7 @@ from bridge.errors import Conflict
 
 
 class State(Enum):
-    """Names are what operations and metrics show."""
+    """The states; operations and metrics show their names."""
 
     STOPPED = "STOPPED"
     STARTING = "STARTING"
@@ -25,7 +25,7 @@ class State(Enum):
 
 
 class Command(Enum):
-    """What an operator may ask."""
+    """The commands of an operator."""
 
     START = "start"
     STOP = "stop"

@@ -1,4 +1,4 @@
-"""A bridge as its operator sees it, whatever stands behind: a relay, lanes, or worker processes."""
+"""A bridge as its operator sees it, whether a relay, lanes, or worker processes implement it."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from bridge.relay.pump import Counts
 
 
 class Operated(Protocol):
-    """What operations, metrics and the node need of a bridge."""
+    """The view of a bridge that operations, metrics and the node need."""
 
     @property
     def state(self) -> State:
-        """Of the whole."""
+        """The state of the whole bridge."""
 
     @property
     def reason(self) -> str:
-        """Why it is FAILED; empty otherwise."""
+        """The reason why it is FAILED; empty otherwise."""
 
     @property
     def counts(self) -> Counts:
-        """In sum, since the node started."""
+        """The sum of its counts since the node started."""
 
     @property
     def in_flight(self) -> int:
@@ -40,7 +40,7 @@ class Operated(Protocol):
     def lag(self) -> tuple[int, int | None] | None:
         """Messages that wait at the source, and when the oldest came, ms since the epoch (None: none waits).
 
-        None where this node's journal is the source: the journal knows.
+        None where this node's journal is the source: the journal then has the lag.
         """
 
     @property
@@ -48,7 +48,7 @@ class Operated(Protocol):
         """The lanes that this node has now, in order; None where the bridge has no lanes."""
 
     async def command(self, command: Command) -> None:
-        """Do as asked; returns when it is done (start and resume: begun).
+        """Carry the command out; returns when it is done (start and resume: begun).
 
         Raises:
             Conflict: the state forbids it.

@@ -1,4 +1,4 @@
-"""Which lanes of a bridge belong to this process: somebody else's decision, asked through `Ownership`."""
+"""Ownership of lanes: which lanes of a bridge belong to this process, asked through `Ownership`."""
 
 from __future__ import annotations
 
@@ -9,41 +9,42 @@ from typing import Protocol
 
 
 class Ownership(Protocol):
-    """Which lanes of a bridge belong to this process. Nothing here is safe by itself: targets protect."""
+    """The lanes of a bridge that belong to this process. It gives no safety by itself: targets protect."""
 
     @property
     def owned(self) -> frozenset[int]:
-        """The lanes that are ours as far as is known now."""
+        """The lanes that this process owns as far as is known now."""
 
     async def open(self) -> None:
-        """Take part; returns when it is known which lanes are ours. Again after `changed` has raised.
+        """Take part; returns when it is known which lanes this process owns. Called again after `changed` has
+        raised.
 
         Raises:
             TargetUnavailable, SourceUnavailable: try again. TargetRefused, SourceRefused: no use.
         """
 
     async def changed(self, known: frozenset[int]) -> frozenset[int]:
-        """Wait until what is ours differs from `known`; returns it.
+        """Wait until the owned lanes differ from `known`; returns them.
 
         Raises:
-            As `open`: no lane is ours any more, and none will be before `open`.
+            As `open`: this process owns no lane any more, and will own none before `open`.
         """
 
     async def confirmed(self, lane: int) -> None:
-        """Returns when it has been confirmed, after the call, that the lane is ours.
+        """Returns when it has been confirmed, after the call, that this process owns the lane.
 
         Raises:
-            As `open`, also where the lane is not ours.
+            As `open`, also where it does not own the lane.
         """
 
     def give_up(self, lane: int) -> None:
-        """The lane has FAILED here: give it to another process, and take it no more before `take_again`.
+        """Give a lane that has FAILED here to another process, and do not take it again before `take_again`.
 
-        A process that shares with nobody keeps it.
+        A process that shares with no other keeps it.
         """
 
     def take_again(self) -> None:
-        """Forget what was given up: it may be ours again."""
+        """Forget the lanes that were given up: this process may own them again."""
 
     async def close(self) -> None:
         """Give every lane back at once, and forget what was given up. Never raises."""
@@ -57,33 +58,33 @@ class Member:
     name: str
     #: Where its connection comes from.
     host: str
-    #: What it has now.
+    #: The lanes that it owns now.
     lanes: frozenset[int]
-    #: What has FAILED on it since it was started, and is not given to it any more.
+    #: The lanes that have FAILED on it since it was started, and are not given to it any more.
     failed: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """Who has which lane, over all nodes."""
+    """The division of the lanes, over all nodes."""
 
     members: tuple[Member, ...] = ()
-    #: Lanes that no member has.
+    #: Lanes that no member owns.
     nobody: frozenset[int] = frozenset()
 
 
-#: Asks how the lanes are divided. Raises: BridgeError: that cannot be known now.
+#: Asks how the lanes are divided. Raises: BridgeError: the division cannot be known now.
 AskDivision = Callable[[], Awaitable[Division]]
 
 
 class AllLanes:
-    """`Ownership` of a process that shares with nobody."""
+    """`Ownership` of a process that shares with no other."""
 
     def __init__(self, lanes: int) -> None:
         self.owned = frozenset(range(lanes))
 
     async def open(self) -> None:
-        """Nothing to ask."""
+        """Does nothing: this process owns every lane."""
 
     async def changed(self, known: frozenset[int]) -> frozenset[int]:
         """All lanes, and never anything else."""
@@ -92,13 +93,13 @@ class AllLanes:
         return self.owned
 
     async def confirmed(self, lane: int) -> None:
-        """Ours it is."""
+        """Returns at once: this process owns every lane."""
 
     def give_up(self, lane: int) -> None:
-        """There is no other process."""
+        """Does nothing: there is no other process."""
 
     def take_again(self) -> None:
-        """Nothing was given up."""
+        """Does nothing: no lane was given up."""
 
     async def close(self) -> None:
-        """Nothing to give back."""
+        """Does nothing: there is no process to give a lane back to."""

@@ -1,7 +1,7 @@
-"""The two ports that every end implements: `Source` and `Target`, and the values they speak.
+"""The two ports that every end implements: `Source` and `Target`, and the values that they exchange.
 
-One pump (`bridge.relay.pump`) moves batches between any two ends; `tests/contracts` holds one suite
-for each port, which fakes and real ends run alike.
+One pump (`bridge.relay.pump`) moves batches between any two ends; `tests/contracts` holds one suite for each
+port, which fakes and real ends run alike.
 """
 
 from __future__ import annotations
@@ -28,28 +28,29 @@ class Stream:
     address: str
     #: Name at the target (the forwarding address, resolved).
     target_address: str
-    #: What the source is in at this opening: a journal's run UUID, a Kafka partition's leader epoch.
+    #: The source's run at this opening: a journal's run UUID, a Kafka partition's leader epoch.
     run: str = ""
     #: How many partitions the source's topic has; 0 where the source has none.
     partitions: int = 0
-    #: Nothing ever comes in it, and it needs no address: that the target remembers it is all that it says
-    #: (`bridge.kafka.source.first_start`).
+    #: No message ever comes in it, and it needs no address: the target remembers it, and that is its only
+    #: purpose (`bridge.kafka.source.first_start`).
     empty: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """What the target remembers of one stream of this bridge."""
+    """The target's record of one stream of this bridge."""
 
     #: First position not covered; None: never seen.
     next: int | None
     #: The sender's run that moved next last, and the checksum of the last source message below next, whether
-    #: it was stored or refused; empty and 0 where none is known. A source holds both against its own past.
+    #: it was stored or refused; empty and 0 where none is known. A source compares both with its own past.
     run: str = ""
     checksum: int = 0
     #: Issued and stored by the target at this opening; a newer one fences this one.
     epoch: int = 0
-    #: Of one never seen: the target remembers others of this bridge and source: this is not its first start.
+    #: Of a stream never seen: the target remembers others of this bridge and source, so this is not its first
+    #: start.
     has_run: bool = False
 
 
@@ -57,7 +58,7 @@ class StreamState:
 class Opened:
     """The target's answer to `Target.open`."""
 
-    #: Store identity: who the target is.
+    #: Store identity: which target it is.
     store: str
     #: By stream identity, one for each stream asked for.
     streams: Mapping[str, StreamState] = field(default_factory=dict)
@@ -79,18 +80,20 @@ class Receipt:
     duplicates: int = 0
     #: When the target committed, ms since the epoch by its clock.
     committed: int = 0
-    #: Those of them with a known ID, where no receiving node counts them.
+    #: Those of the duplicates with a known ID, where no receiving node counts them.
     repeated: int = 0
     #: STORED: positions of the batch that can never be taken and have dead letters, which are durable. The
-    #: batch counts as one without those.
+    #: batch counts as one without these positions.
     buried: tuple[int, ...] = ()
-    #: The target's clock less ours, ms; None: not measured, or one clock.
+    #: The target's clock less this node's, ms; None: not measured, or one clock.
     clock_offset_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """What a source knows of a bridge's past on one stream: the witness that it has run before."""
+    """A source's memory of a bridge's past on one stream, for the divergence check: the bridge has run
+    before.
+    """
 
     #: Confirmed by the target's word up to here.
     upto: int
@@ -100,44 +103,45 @@ class Remembered:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a source has of one stream now."""
+    """The positions that a source has of one stream now."""
 
-    #: The first position that is still there; `end` where nothing is.
+    #: The first position that is still there; `end` where none is.
     first: int
     #: One beyond the last.
     end: int
 
 
 class Source(Protocol):
-    """Where a bridge reads."""
+    """The end from which a bridge reads."""
 
     async def streams(self) -> Sequence[Stream]:
         """Every stream there is now."""
 
     async def remembered(self) -> Mapping[str, Remembered]:
-        """By stream identity, what was confirmed before."""
+        """The confirmed positions and their targets, by stream identity."""
 
     async def bounds(self) -> Mapping[str, Bounds]:
-        """By stream identity, where each of `streams` begins and ends now. Needs no `open`."""
+        """The first position and the end of each of `streams` now, by stream identity. Needs no `open`."""
 
     async def begin(self, stream: str, at: int, store: str) -> None:
-        """A person has decided (`bridge.relay.reposition`): go on at `at`, at the target whose identity is
-        `store`.
+        """Go on at `at`, at the target whose identity is `store`: the operator has decided
+        (`bridge.relay.reposition`).
 
-        Replaces what `remembered` says of the stream: upto = `at`, confirmed by `store`. Moves back as well
-        as forward. What lies below `at` counts as settled and is logged, where lines are written, as covered
-        and empty; what lies above and is still there is kept. Durable when it returns. Called while the
-        bridge does not run and the source is not open.
+        Replaces the stream's entry in `remembered`: upto = `at`, confirmed by `store`. Moves back as well as
+        forward. Positions below `at` count as settled and are logged, where lines are written, as covered and
+        empty; messages above that are still there are kept. Durable when it returns. Called while the bridge
+        does not run and the source is not open.
 
         Raises:
             SourceUnavailable, JournalUnavailable: try again. SourceRefused, SourceGap: no such stream.
         """
 
     async def open(self, resume: Mapping[str, StreamState], store: str) -> None:
-        """Go to the target's next of each; None: the stream's beginning as far as this bridge is concerned.
+        """Go to the target's next of each stream; None: the stream's beginning as far as this bridge is
+        concerned.
 
-        `store` is the target's identity. May be called again while open, also for some streams only:
-        what was read of them and is not settled will be read again. Nothing is settled or sent unless
+        `store` is the target's identity. May be called again while open, also for some streams only: messages
+        of theirs that were read and are not settled will be read again. Nothing is settled or sent unless
         every stream passes.
 
         Raises:
@@ -148,30 +152,31 @@ class Source(Protocol):
     async def read(self) -> Sequence[Batch]:
         """The next batches, one stream each, in order; waits until there is one.
 
-        Empty: streams have appeared that are not open yet. Cancelled, it has taken nothing: the next call
-        goes on where this one was.
+        Empty: streams have appeared that are not open yet. A cancelled call has taken nothing: the next call
+        goes on where it was.
         """
 
     def put_off(self, streams: Collection[str]) -> None:
-        """Read no more of these until they are opened again; the others go on.
+        """Read no more of these streams until they are opened again; the others go on.
 
-        What was read of them in advance is dropped, and nothing is read to be thrown away: they wait where
-        they are kept. Batches of theirs that were handed out may still be `settled`. Not called while `read`
-        is under way. A stream that is not open (any more) is passed over.
+        Batches of theirs that were read in advance are dropped, and none is read to be thrown away: their
+        messages wait where they are kept. Batches of theirs that were handed out may still be `settled`. Not
+        called while `read` is under way. A stream that is not open (any more) is passed over.
         """
 
     async def settled(self, batch: Batch, receipt: Receipt) -> None:
         """The target covers `batch` for good: space may be freed. Called in order per stream."""
 
     async def close(self) -> None:
-        """Let go. What was read and is not settled stays where it was, in order."""
+        """Release the source. Messages that were read and are not settled stay where they were, in order."""
 
 
 class Target(Protocol):
-    """Where a bridge delivers."""
+    """The end to which a bridge delivers."""
 
     async def open(self, streams: Sequence[Stream]) -> Opened:
-        """Connect where needed and ask what the target remembers; also for streams that appear later.
+        """Connect where needed and ask for the target's record of each stream; also for streams that appear
+        later.
 
         Raises:
             TargetUnavailable: try again later. TargetRefused: trying again does not help.
@@ -180,21 +185,24 @@ class Target(Protocol):
     async def deliver(self, batches: Sequence[Batch]) -> Sequence[Receipt]:
         """Store each batch, all of it or nothing. Calls may overlap; they take effect in call order.
 
-        After NOT_NOW or REFUSED nothing more of that stream is taken until it is opened again, so that
-        nothing behind a batch that was not taken can be stored.
+        After NOT_NOW or REFUSED nothing more of that stream is taken until it is opened again, so that no
+        batch behind one that was not taken can be stored.
 
         Raises:
             TargetUnavailable: whether anything was stored is unknown; open again to learn it.
         """
 
     async def lost(self) -> None:
-        """Returns never while the target is reachable; raises when it has gone, or was not there.
+        """Wait until the target is lost: never returns while it is reachable; raises when it has gone, or was
+        not there.
 
-        So that a loss is seen while nothing is delivered. Deliveries that wait fail by themselves.
+        It shows a loss while nothing is delivered. Deliveries that wait fail by themselves.
 
         Raises:
             TargetUnavailable (or Fenced, OutOfSequence), TargetRefused: why, as `deliver` would have said.
         """
 
     async def close(self) -> None:
-        """Let go. Never raises; deliveries that wait for a receipt fail with TargetUnavailable."""
+        """Release the target. Never raises; deliveries that wait for a receipt fail with
+        TargetUnavailable.
+        """

@@ -1,8 +1,8 @@
 """The one loop between a source and a target: read, send within the window, settle in order.
 
-A pump runs one session: from the moment both ends are open until something ends it. What was sent and
-not confirmed then stays at the source; the target's word at the next opening decides about it. A stream
-of which a batch was not taken is opened again by itself, at once or after a while; the others go on.
+A pump runs one session: from the moment both ends are open until a failure or a command ends it. Messages
+that were sent and not confirmed then stay at the source; the target's word at the next opening decides about
+them. A stream of which a batch was not taken is opened again alone, at once or later; the others go on.
 """
 
 from __future__ import annotations
@@ -32,46 +32,46 @@ COVERAGE_INTERVAL_MS: Final = 10_000
 
 @dataclass(slots=True)
 class Counts:
-    """What a bridge has done since the node started; read by metrics and status."""
+    """The counts of a bridge since the node started; read by metrics and status."""
 
     sent: int = 0
     acknowledged: int = 0
     refused: int = 0
     #: Messages that the target dropped: covered before, or with a producer's ID that it knows.
     replayed: int = 0
-    #: Those with a producer's ID that it knows, where it is no node, which counts them itself.
+    #: Those with a producer's ID that the target knows, unless it is a node, which counts them itself.
     repeated: int = 0
     #: Messages that were sent in vain: their batch was not taken, or an opening after the session that sent
-    #: them found them not to be there; or the target itself had to write them again.
+    #: them found that the target does not have them; or the target itself had to write them again.
     resent: int = 0
-    #: How long the target's brokers have asked to wait (quotas), ms.
+    #: Time for which the target's brokers have asked to wait (quotas), ms.
     throttled_ms: int = 0
     reconnects: int = 0
     #: Wall clock, ms, of the last receipt that moved something; 0: none yet.
     last_progress_ms: int = 0
-    #: Partitions of the source that stand still now: a record there cannot be decoded.
+    #: Partitions of the source that are parked now: a record there cannot be decoded.
     parked: int = 0
-    #: Why a stream waits for the target, or the connection failed; empty: all is well.
+    #: The reason why a stream waits for the target, or the connection failed; empty: there is none.
     trouble: str = ""
-    #: How the target's brokers throttle now; empty: they do not.
+    #: The throttling by the target's brokers now, in words; empty: they do not throttle.
     throttled: str = ""
 
 
 @dataclass(slots=True)
 class Memory:
-    """What outlives a session, by stream identity."""
+    """The state that outlives a session, by stream identity."""
 
-    #: Streams that the target knows nothing of. Their first batch decides what came before it, so
-    #: nothing may be sent behind it until it is answered (`dedup.coverage.judge`).
+    #: Streams that the target knows nothing of. The target takes the start of their first batch as the
+    #: stream's start, so no batch may be sent behind it until it is answered (`dedup.coverage.judge`).
     unseen: set[str] = field(default_factory=set)
     #: Positions that were refused and have a dead letter, until the target covers them.
     refused: dict[str, set[int]] = field(default_factory=dict)
-    #: Positions of messages that were in flight when a session ended: the next opening says what became of
-    #: them. At most a window of them.
+    #: Positions of messages that were in flight when a session ended: the next opening says whether they were
+    #: stored. At most a window of them.
     unconfirmed: dict[str, list[Runs]] = field(default_factory=dict)
 
     def count_unconfirmed(self, stream: str, next_: int | None, counts: Counts) -> None:
-        """The target's word on what was in flight: it has what lies below `next_`; None: nothing."""
+        """Count the messages that were in flight: the target has those below `next_`; None: it has none."""
         for sent in self.unconfirmed.pop(stream, ()):
             confirmed = run_arithmetic.count(run_arithmetic.below(sent, next_ or 0))
             counts.acknowledged += confirmed
@@ -101,18 +101,18 @@ class Pump:
     open_new_streams: Callable[[], Awaitable[None]]
     #: Opens these again, by identity; answers which of them are still there.
     open_again: Callable[[Collection[str]], Awaitable[Collection[str]]]
-    #: How long a stream waits that the target cannot go on with now.
+    #: The delays of a stream with which the target cannot go on now.
     backoff: Backoff = field(default_factory=Backoff)
-    #: Told which streams wait for the target, whenever that changes.
+    #: Called with the streams that wait for the target, whenever they change.
     show_waiting: Callable[[Collection[str]], None] = lambda _: None
-    #: Told why a stream waits, and how long, ms.
+    #: Called with the reason why a stream waits, and the delay, ms.
     log_wait: Callable[[str, int], None] = lambda _reason, _delay_ms: None
     #: In the order of sending.
     _in_flight: deque[_InFlight] = field(default_factory=deque)
     #: Coverage without messages that waits, by stream.
     _held: dict[str, Batch] = field(default_factory=dict)
     _covering: asyncio.Task[None] | None = None
-    #: Something came into flight, left it, or ended the session.
+    #: Set when a batch came into flight or left it, or the session ended.
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _put_off: PutOff = field(init=False)
     #: Ends the read that is under way when a stream is to be opened again; None: none is.
@@ -126,9 +126,9 @@ class Pump:
     async def run(self, stop: asyncio.Event, pending_ack_timeout_ms: int) -> None:
         """Relay until `stop` is set or an end fails.
 
-        However it ends, the receipts of what is in flight are waited for, up to `pending_ack_timeout_ms`
-        (-1: without limit); only a target that fails ends it at once. One that is lost while nothing is
-        in flight ends it too: whoever operates the bridge sees it then, not with the next message.
+        However it ends, it waits for the receipts of the batches in flight, up to `pending_ack_timeout_ms`
+        (-1: without limit); only a target that fails ends it at once. A target that is lost while nothing is
+        in flight ends it, too: the operator sees the loss then, not with the next message.
 
         Raises:
             TargetUnavailable, TargetRefused, SourceGap, Diverged: from the ends, as they are.
@@ -155,11 +155,11 @@ class Pump:
                 _raise_error(losing)
         finally:
             await _cancel(settling, sending, stopping, losing, *self._let_go(), self._covering)
-            # An error knows this frame, and its task the error: they are not to keep each other, and batches.
+            # An error refers to this frame, and its task to the error: neither may keep the other or batches.
             del settling, sending, stopping, losing
 
     def _let_go(self) -> Sequence[asyncio.Task[Sequence[Receipt]]]:
-        """Drop what is in flight; answers the deliveries, which are to be ended."""
+        """Drop the batches in flight; answers their deliveries, which the caller ends."""
         deliveries = [entry.delivery for entry in self._in_flight]
         for entry in self._in_flight:
             self.window.confirmed(entry.batch.size, entry.batch.count)
@@ -173,7 +173,7 @@ class Pump:
     async def _send(self) -> None:
         while True:
             await self._open_due()
-            await self._pass_all_on(await self._read())  # by no name: nothing is kept while it reads on
+            await self._pass_all_on(await self._read())  # bound to no name: nothing is kept while it reads on
 
     async def _pass_all_on(self, batches: Sequence[Batch] | None) -> None:
         if batches is None:
@@ -184,7 +184,7 @@ class Pump:
             await self._pass_on(read)
 
     async def _read(self) -> Sequence[Batch] | None:
-        """The next batches; None: a stream is to be opened again first."""
+        """Returns the next batches; None: a stream has to be opened again first."""
         if untold := self._put_off.untold():
             self.source.put_off(untold)
         reading = asyncio.timeout_at(self._put_off.due_s)
@@ -198,10 +198,10 @@ class Pump:
             return None
         finally:
             self._reading = None
-            del reading  # it knows the task, the task how it was cancelled, and that this frame: see `run`
+            del reading  # it refers to the task, and that by its cancellation to this frame: see `run`
 
     async def _pass_on(self, read: Batch) -> None:
-        """Send it, or keep it where it is coverage alone; what is put off meanwhile is read again later."""
+        """Send the batch, or hold coverage alone; batches of streams that back off are read again later."""
         if not read.refusals and not self.memory.refused.get(read.stream):
             await self._pass_on_part(read)
             return
@@ -223,7 +223,7 @@ class Pump:
             self._send_now(batch)
 
     async def _room_for(self, batch: Batch) -> bool:
-        """Wait until it may be sent; False: its stream was put off instead."""
+        """Wait until the batch may be sent; False: its stream was backed off instead."""
         while batch.stream not in self._put_off:
             if self._may_send(batch):
                 return True
@@ -247,7 +247,7 @@ class Pump:
         self._changed.set()
 
     async def _bury_refusals(self, batch: Batch) -> None:
-        """Make dead letters of what the sending side refuses, as if the target had refused it."""
+        """Make dead letters of messages that the sending side refuses, as if the target had refused them."""
         refused = self.memory.refused.setdefault(batch.stream, set())
         for position, reason in batch.refusals:
             if position not in refused:
@@ -306,7 +306,7 @@ class Pump:
             if not self._in_flight:
                 await self._change()
                 continue
-            (receipt,) = await self._in_flight[0].delivery  # by no name: its error will know this frame
+            (receipt,) = await self._in_flight[0].delivery  # bound to no name: its error refers to this frame
             entry = self._in_flight[0]
             await self._take(entry.batch, receipt)
             self._in_flight.popleft()
@@ -337,11 +337,11 @@ class Pump:
                 await self._bury(batch, receipt)
             case Verdict.NOT_NOW:
                 self.counts.resent += batch.count
-                if batch.stream not in self._put_off:  # else it is behind the one that was
+                if batch.stream not in self._put_off:  # otherwise it is behind the batch that backed it off
                     self._wait(batch.stream, receipt.reason)
 
     def _forget(self, batch: Batch) -> None:
-        """What the target's word has made history."""
+        """Forget the state of positions that the target has covered."""
         self.memory.unseen.discard(batch.stream)
         refused = self.memory.refused.get(batch.stream)
         if refused is not None:
@@ -350,15 +350,15 @@ class Pump:
     # -- streams that wait -----------------------------------------------------------------------------
 
     def _put_off_now(self, stream: str) -> None:
-        """Send no more of it until it is opened again, which is done once all of it is answered."""
+        """Send no more of the stream until it is opened again, once all of its batches are answered."""
         behind = sum(entry.batch.stream == stream for entry in self._in_flight)
         self._put_off.add(stream, behind, _now_s())
-        self._held.pop(stream, None)  # what it covers will be read again
+        self._held.pop(stream, None)  # its positions will be read again
         self._look_at_due()
         self._changed.set()
 
     def _wait(self, stream: str, reason: str) -> None:
-        """The target cannot go on with it now: it is opened again after a while."""
+        """Back the stream off: the target cannot go on with it now, and it is opened again after a while."""
         self._put_off_now(stream)
         delay_ms = self._put_off.wait(stream, reason, _now_s())
         if delay_ms is not None:
@@ -368,12 +368,12 @@ class Pump:
             self._look_at_due()
 
     def _look_at_due(self) -> None:
-        """A read that is under way ends when the first stream is to be opened again."""
+        """Let a read that is under way end when the first stream has to be opened again."""
         if self._reading is not None and not self._reading.expired():
             self._reading.reschedule(self._put_off.due_s)
 
     async def _open_due(self) -> None:
-        """Open those again whose time has come, each without a word to the others."""
+        """Open again the streams whose time has come; the other streams go on meanwhile."""
         due = self._put_off.due(_now_s())
         if not due:
             return
@@ -392,7 +392,7 @@ class Pump:
 
 
 def _now_s() -> float:
-    """By the clock of the timers."""
+    """The time by the clock of the timers, in seconds."""
     return asyncio.get_running_loop().time()
 
 
@@ -401,7 +401,7 @@ async def _deliver(target: Target, batch: Batch) -> Sequence[Receipt]:
 
 
 async def _cancel(*tasks: asyncio.Task[Any] | None) -> None:
-    """End tasks and wait until they have; their errors belong to whoever asks for their results."""
+    """End tasks and wait until they have ended; their errors go to the callers that ask for their results."""
     there = [task for task in tasks if task is not None]
     for task in there:
         task.cancel()
@@ -409,7 +409,7 @@ async def _cancel(*tasks: asyncio.Task[Any] | None) -> None:
 
 
 def _raise_error(task: asyncio.Task[Any]) -> None:
-    """Raise what a task failed with; one that an end cancelled on its own has lost that end."""
+    """Raise the error of a task; a task that an end cancelled by itself counts as the loss of that end."""
     if not task.done():
         return
     if task.cancelled():

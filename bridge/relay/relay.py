@@ -1,6 +1,6 @@
 """A bridge's life: connect, relay, reconnect; start, stop, pause, resume, fail.
 
-The pump moves messages while both ends are open; everything between two sessions is decided here, always
+The pump moves messages while both ends are open; this module decides everything between two sessions, always
 from the target's word.
 """
 
@@ -62,7 +62,7 @@ class RelayOptions:
         """Tries to connect as often as the settings say, while errors are `TRANSIENT`.
 
         Args:
-            lost: a connection that was there; otherwise it is the first.
+            lost: True after the loss of a connection; False for the first one.
             told: called before each wait with the error and the wait in milliseconds.
             sleep: waits so many seconds.
         """
@@ -83,7 +83,7 @@ class RelayOptions:
 
 
 def gave_up(error: tenacity.RetryError) -> str:
-    """Why a bridge is FAILED that has tried as often as it may."""
+    """The reason of a bridge that is FAILED because it has used up its attempts."""
     last = error.last_attempt
     return f"no connection after {last.attempt_number} attempts: {described(last.exception())}"
 
@@ -106,33 +106,33 @@ class Relay:
     ) -> None:
         self.options = options
         self.state = State.STOPPED
-        #: The target's own too, where it was made with them.
+        #: The target's own, too, where it was made with them.
         self.counts = Counts() if counts is None else counts
         self.window = Window(options.confirmation_window_size)
-        #: Why it is FAILED; empty otherwise.
+        #: The reason why it is FAILED; empty otherwise.
         self.reason = ""
         #: Called when it has FAILED, and its ends are closed.
         self.on_failed: Callable[[], None] = lambda: None
-        #: Of the target, once it has answered.
+        #: Store identity of the target, once it has answered.
         self.store = ""
         self._source = source
         self._target = target
         self._clock = clock
         self._dead_letters = dead_letters
         self._lag = lag
-        #: Where the source stands still, and why, one text a place.
+        #: Where the source is parked, and why, one text for each partition.
         self.parked = parked
-        #: What the source waits for although all is well with the bridge, one text each.
+        #: What the source waits for although the bridge has no trouble, one text each.
         self.waits = waits
         self._streams: dict[str, Stream] = {}
-        #: Identities that the source had when it was last asked.
+        #: Identities of the streams that the source had when it was last asked.
         self._there: frozenset[str] = frozenset()
         self._memory = Memory()
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         #: The trouble that was logged last; the same is not logged again while it lasts.
         self._logged = ""
-        #: Rules by which the target took no more of a stream that were logged on this connection.
+        #: Rules by which the target took no more of a stream and that were logged on this connection.
         self._rules_logged: set[str] = set()
         self._log = structlog.get_logger().bind(bridge=options.name)
 
@@ -148,17 +148,19 @@ class Relay:
 
     @property
     def lag(self) -> tuple[int, int | None] | None:
-        """As `bridge.relay.operated.Operated.lag`."""
+        """Implements `bridge.relay.operated.Operated.lag`."""
         return None if self._lag is None else self._lag()
 
     @property
     def held(self) -> None:
-        """As `bridge.relay.operated.Operated.held`: it is one lane at most, and does not know which."""
+        """Implements `bridge.relay.operated.Operated.held`: it is one lane at most, and does not know
+        which.
+        """
 
     # -- commands --------------------------------------------------------------------------------------
 
     async def command(self, command: Command) -> None:
-        """Do as asked; returns when it is done (start and resume: begun).
+        """Carry the command out; returns when it is done (start and resume: begun).
 
         Raises:
             Conflict: the state forbids it.
@@ -191,7 +193,7 @@ class Relay:
             self.state = ended
 
     async def _last_life(self) -> None:
-        """Wait until nothing of it is left."""
+        """Wait until no task of the last life is left."""
         task = self._task
         if task is not None:
             await asyncio.wait((task,))
@@ -238,8 +240,8 @@ class Relay:
     async def _connect(self, *, lost: bool) -> bool:
         """Open both ends, as often as the settings say; False: asked to stop meanwhile.
 
-        A first start tries at once; after the loss of a live link comes `retry-interval` first. From
-        then on both wait alike (semantics.md R6).
+        A first start tries at once; after the loss of a live link it waits `retry-interval` first. From then
+        on both wait alike (semantics.md R6).
         """
         self._show(State.CONNECTING)
         if lost:
@@ -275,7 +277,7 @@ class Relay:
         await pump.run(self._stop, self.options.pending_ack_timeout_ms)
 
     def _show_waiting(self, waiting: Collection[str]) -> None:
-        """A bridge of which no stream can go on is not RUNNING."""
+        """Show CONNECTING while no stream can go on, and RUNNING otherwise."""
         self._show(State.CONNECTING if waiting and self._there <= set(waiting) else State.RUNNING)
 
     def _log_wait(self, reason: str, delay_ms: int) -> None:
@@ -293,14 +295,16 @@ class Relay:
             self.state = state
 
     def _disconnected(self, error: BaseException | None, delay_ms: int) -> None:
-        """Log it, unless it is what was logged last: a target that stays away is one line, not thousands."""
+        """Log the error, unless the same was logged last: a target that stays away is one line, not
+        thousands.
+        """
         self.counts.trouble = described(error)
         if self.counts.trouble != self._logged and not self._stop.is_set():
             self._logged = self.counts.trouble
             self._log.warning("bridge-disconnected", reason=self._logged, **{"retry-in-ms": delay_ms})
 
     async def _wait(self, delay_s: float) -> None:
-        """Sleep, or less where it is asked to stop."""
+        """Sleep; less where it is asked to stop."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(delay_s):
                 await self._stop.wait()
@@ -322,7 +326,7 @@ class Relay:
             working.cancel()
             stopping.cancel()
             await asyncio.gather(working, stopping, return_exceptions=True)
-            del working, stopping  # their errors know this frame
+            del working, stopping  # their errors refer to this frame
 
     # -- opening ---------------------------------------------------------------------------------------
 
@@ -339,14 +343,16 @@ class Relay:
         await self._open([s for s in await self._look() if s.identity not in self._streams])
 
     async def _open_again(self, identities: Collection[str]) -> Collection[str]:
-        """Open these, of which a batch was not taken; answers which of them the source has."""
+        """Open again streams of which a batch was not taken; answers which of them the source has."""
         wanted = [stream for stream in await self._look() if stream.identity in identities]
         if wanted:
             await self._open(wanted)
         return {stream.identity for stream in wanted}
 
     async def _open(self, streams: Sequence[Stream]) -> None:
-        """Ask what the target remembers, hold it against what the source does, and go there."""
+        """Open streams: ask for the target's record, run the divergence check, and move the source to the
+        target's next.
+        """
         opened = await self._target.open(streams)
         remembered = await self._source.remembered()
         for stream in streams:
@@ -363,7 +369,10 @@ class Relay:
                 self._memory.unseen.discard(stream.identity)
 
     async def _bury(self, batch: Batch, receipt: Receipt) -> None:
-        """Raises: DeadLetterFailed: there is no room for it now. TargetRefused, TargetUnavailable."""
+        """Store a refused message's dead letter.
+
+        Raises: DeadLetterFailed: there is no room for it now. TargetRefused, TargetUnavailable.
+        """
         where = f"{batch.stream} position {receipt.position}"
         if self._dead_letters is None:
             raise TargetRefused(

@@ -1,11 +1,12 @@
-"""Where a stopped bridge goes on, when a person decides it: `core-bridge positions` (design section 2).
+"""The position where a stopped bridge goes on when the operator decides: `core-bridge positions` (design
+section 2).
 
 A bridge refuses to begin at a target that knows nothing of what another store has confirmed, or of what it
-has forgotten (`bridge.relay.divergence`). Here a person says where it begins instead. Generic over the two
-ports.
+has forgotten (`bridge.relay.divergence`). Here the operator says where it begins instead. Generic over the
+two ports.
 
-The source is told before the target. Until the target knows the stream too, the bridge refuses to run: so
-a crash in between neither sends nor skips anything, and the same command again completes what was begun.
+The source is told before the target. Until the target knows the stream too, the bridge refuses to run: so a
+crash in between neither sends nor skips anything, and the same command again completes what was begun.
 """
 
 from __future__ import annotations
@@ -19,21 +20,21 @@ from bridge.messages.batch import Batch
 from bridge.relay.ports import Bounds, Remembered, Source, Stream, StreamState, Target
 from dedup.verdict import Verdict
 
-#: What `--from` may say.
+#: The values of `--from`.
 Start = Literal["target", "group", "earliest", "latest"]
 STARTS: Final[Sequence[Start]] = ("target", "group", "earliest", "latest")
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What becomes of one stream."""
+    """The decision about one stream."""
 
     stream: Stream
     #: The target's first position not covered; None: it knows nothing of the stream.
     next: int | None
-    #: Where the bridge goes on.
+    #: The position where the bridge goes on.
     at: int
-    #: What the source remembers; None: nothing.
+    #: The source's memory of the stream; None: it has none.
     remembered: Remembered | None
     bounds: Bounds
     #: Store identity of the target.
@@ -43,18 +44,18 @@ class Decision:
 
     @property
     def tells_target(self) -> bool:
-        """Whether the target learns a position that it does not have."""
+        """Whether the target gets a position that it does not have."""
         return self.next is None or self.at > self.next
 
     @property
     def source_upto(self) -> int | None:
-        """What the source is to remember as confirmed; None: what it remembers holds."""
+        """The position that the source has to remember as confirmed; None: its memory stays."""
         if self.tells_target:
             return self.at
         known = self.remembered
         if known is None or known.store == self.store:
             return None
-        # What the target covers beyond it is settled at the next opening, by the target's word.
+        # Messages that the target covers beyond it are settled at the next opening, by the target's word.
         return min(self.at, known.upto)
 
     @property
@@ -63,7 +64,7 @@ class Decision:
         return self.tells_target or self.source_upto is not None
 
     def __str__(self) -> str:
-        """For a person: ``orders (journal:...): unknown to the target; goes on at 120 ...``."""
+        """The decision in words: ``orders (journal:...): unknown to the target; goes on at 120 ...``."""
         known = "unknown to the target" if self.next is None else f"covered by the target up to {self.next}"
         parts = [known, f"the source has {self.bounds.first} to {self.bounds.end}", *self._consequences()]
         return f"{self.stream.address} ({self.stream.identity}): {'; '.join(parts)}"
@@ -92,12 +93,12 @@ class Decision:
 
 
 async def plan(source: Source, target: Target, start: Start) -> list[Decision]:
-    """What `--from START` means for each stream of a bridge that does not run. Changes nothing.
+    """The effect of `--from START` on each stream of a bridge that does not run. Changes nothing.
 
     Both ends are left as they are; the target's links of these streams are fenced by its `open`.
 
     Raises:
-        What `Source.streams`, `Source.bounds` and `Target.open` raise.
+        The errors of `Source.streams`, `Source.bounds` and `Target.open`.
     """
     streams = await source.streams()
     opened = await target.open(streams)
@@ -130,17 +131,17 @@ def _decide(
         "earliest": lambda: bounds.first,
         "latest": lambda: bounds.end,
     }[start]()
-    # What the target covers is covered: a stream is never moved back.
+    # The target's covered positions stay covered: a stream is never moved back.
     at = wanted if state.next is None else max(wanted, state.next)
     return Decision(stream, state.next, at, remembered, bounds, store, state.checksum)
 
 
 async def carry_out(source: Source, target: Target, decisions: Sequence[Decision]) -> None:
-    """Do what `plan` said; the target must still be open. Done twice, it changes nothing more.
+    """Carry out the decisions of `plan`; the target must still be open. A second call changes nothing more.
 
     Raises:
         TargetUnavailable, TargetRefused: the target did not take a position; the command again completes it.
-        What `Source.begin` raises.
+        The errors of `Source.begin`.
     """
     for decision in decisions:
         upto = decision.source_upto

@@ -1,7 +1,7 @@
 """Streams of a session that wait until they are opened again: which, since when, and why.
 
-A batch that was not taken blocks its stream at the target, and only opening it again ends that. Here is kept
-what that stream has to wait for, so that the others need not. Pure: times are handed in.
+A batch that was not taken blocks its stream at the target, and only opening it again ends that. This module
+keeps the waits of each stream, so that the other streams need not wait. Pure: times are handed in.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from typing import Final
 
 from bridge.relay.backoff import Backoff
 
-#: Timers go off earlier than asked, by the clock's resolution; so little early is on time.
+#: Timers go off earlier than asked, by the clock's resolution; this much earlier counts as on time.
 EARLY_S: Final = 0.001
 
 
 @dataclass(slots=True)
 class _Wait:
-    """One stream that was put off."""
+    """One stream that is backed off."""
 
     #: Batches of it that are on their way; it can be opened again once they are answered.
     behind: int
-    #: From the last of these answers until it is opened again.
+    #: Delay between the last of these answers and its opening.
     delay_ms: int = 0
-    #: Why it waits for the target; empty: it does not, and is opened again at once.
+    #: The reason why it waits for the target; empty: it does not wait, and is opened again at once.
     reason: str = ""
     #: When it is opened again, seconds; None: batches of it are on their way.
     due_s: float | None = None
@@ -32,22 +32,25 @@ class _Wait:
 
 @dataclass(slots=True)
 class PutOff:
-    """Which streams wait; at most as many as are open. Times in seconds, by a clock that never goes back."""
+    """The streams that are backed off; at most as many as are open. Times in seconds, by a clock that never
+    goes back.
+    """
 
     backoff: Backoff
     _waits: dict[str, _Wait] = field(default_factory=dict)
-    #: How often a stream had to wait since it moved last.
+    #: The number of waits of a stream since it moved last.
     _failures: dict[str, int] = field(default_factory=dict)
-    #: Why, from the first time on until it moves; those that have waited longest come first.
+    #: The reasons, from the first wait on until the stream moves; the streams that have waited longest come
+    #: first.
     _reasons: dict[str, str] = field(default_factory=dict)
-    #: Streams that the source does not know of yet.
+    #: Backed-off streams that the source still reads: it has not been told of them yet.
     _untold: set[str] = field(default_factory=set)
 
     def __contains__(self, stream: str) -> bool:
         return stream in self._waits
 
     def add(self, stream: str, behind: int, now_s: float) -> None:
-        """Nothing more of it is sent; it is opened again once `behind` batches are answered."""
+        """Send no more of the stream; it is opened again once `behind` batches are answered."""
         if stream not in self._waits:
             self._waits[stream] = _Wait(behind, due_s=None if behind else now_s)
             self._untold.add(stream)
@@ -55,7 +58,7 @@ class PutOff:
     def wait(self, stream: str, reason: str, now_s: float) -> int | None:
         """The target cannot go on with a stream that was added: the delay before the next attempt, ms.
 
-        None: it waits already; what is said of the batches behind the first does not count.
+        None: it waits already; the answers to the batches behind the first do not count.
         """
         wait = self._waits[stream]
         if wait.reason:
@@ -69,7 +72,7 @@ class PutOff:
         return wait.delay_ms
 
     def answered(self, stream: str, now_s: float) -> None:
-        """One of the batches on their way is answered."""
+        """Count an answer to one of the batches on their way."""
         wait = self._waits.get(stream)
         if wait is not None:
             wait.behind -= 1
@@ -77,20 +80,22 @@ class PutOff:
                 wait.due_s = now_s + wait.delay_ms / 1000
 
     def moved(self, stream: str) -> None:
-        """The target has covered more of it: the next wait is a first one."""
+        """Reset the failures of a stream of which the target has covered more: its next wait is a first
+        one.
+        """
         if self._failures:
             self._failures.pop(stream, None)
             if stream not in self._waits:
                 self._reasons.pop(stream, None)
 
     def untold(self) -> Collection[str]:
-        """Streams that the source should read no more of; answers each once."""
+        """Streams of which the source should read no more; returns each once."""
         untold, self._untold = self._untold, set()
         return untold
 
     @property
     def due_s(self) -> float | None:
-        """When the first is to be opened again; None: not by itself."""
+        """The time at which the first is to be opened again; None: no stream has one."""
         return min((wait.due_s for wait in self._waits.values() if wait.due_s is not None), default=None)
 
     def due(self, now_s: float) -> list[str]:
@@ -103,12 +108,12 @@ class PutOff:
         ]
 
     def opened(self, stream: str) -> None:
-        """It goes on, if it can."""
+        """The stream was opened again: it does not wait any more."""
         del self._waits[stream]
         self._untold.discard(stream)
 
     def absent(self, stream: str, now_s: float) -> None:
-        """The source does not have it now: look again later, and do not complain of it."""
+        """Look for the stream again later, without an error: the source does not have it now."""
         wait = self._waits[stream]
         wait.reason = ""
         self._reasons.pop(stream, None)
@@ -122,5 +127,5 @@ class PutOff:
 
     @property
     def trouble(self) -> str:
-        """Why the first of those waits that have not moved since; empty: none."""
+        """The reason of the stream that has waited longest without moving since; empty: there is none."""
         return next(iter(self._reasons.values()), "")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Window:
-    """Artemis's `confirmation-window-size`; a batch may always be sent when nothing is in flight."""
+    """Artemis's `confirmation-window-size`: a batch may always be sent when nothing is in flight."""
 
     #: Most bytes in flight.
     limit: int
@@ -20,13 +20,13 @@ class Window:
         return self.batches == 0 or self.bytes + size <= self.limit
 
     def sent(self, size: int, messages: int) -> None:
-        """A batch is on its way."""
+        """Add a batch that is on its way."""
         self.bytes += size
         self.messages += messages
         self.batches += 1
 
     def confirmed(self, size: int, messages: int) -> None:
-        """Its receipt came, or it will never come."""
+        """Remove a batch whose receipt came, or will never come."""
         self.bytes -= size
         self.messages -= messages
         self.batches -= 1

@@ -1,1 +1,3 @@
-"""Sending again what a replay plan names: which of it is missing, and the one batch at a time."""
+"""Sends the messages that a replay plan names again: finds those that are missing, and sends one batch at a
+time.
+"""

@@ -1,4 +1,4 @@
-"""Which messages of a replay plan the target has, told by counting copies. Pure.
+"""Finds the messages of a replay plan that the target has, by counting copies. Pure.
 
 A target shows how often it has an ID, and not which of its source's messages brought it. Where only one
 message can have brought it, one copy is that message. Where several can (a stream processor has copied a
@@ -16,27 +16,27 @@ from typing import Final, NamedTuple
 
 from bridge.messages.message import Message
 
-#: What tells messages apart at both ends. Messages of one key are equal: any of them may stand for another.
+#: Identifies messages at both ends. Messages of one key are equal: any of them may stand for another.
 Key = Hashable
-#: A position and the key of its message; None: nothing tells it apart.
+#: A position and the key of its message; None: nothing identifies it.
 Keyed = tuple[int, Key | None]
 
 
 class Due(NamedTuple):
-    """How many messages of one key a target should have."""
+    """The number of messages of one key that a target should have."""
 
-    #: As many as the source has, and the target is known to cover.
+    #: The number that the source has and that the target is known to cover.
     least: int = 1
     #: With those that may have come besides; None: the source no longer has all that it had.
     most: int | None = 1
 
 
-#: Of a key that only one message can have, or that is accepted once.
+#: For a key that only one message can have, or that is accepted once.
 ONCE: Final = Due()
 
 
 class Standing(Enum):
-    """What counting says of one message."""
+    """The result of counting for one message."""
 
     MISSING = "missing"
     THERE = "there"
@@ -44,9 +44,9 @@ class Standing(Enum):
 
 
 def standing(held: int, due: Due) -> Standing:
-    """Of a message that the logs say is lost, where the target has `held` of its key.
+    """The standing of a message that the logs report as lost, where the target has `held` of its key.
 
-    Without a copy the logs' word stands, and so it does as long as there are fewer copies than due.
+    Without a copy the logs' report holds, and it holds as long as there are fewer copies than due.
     """
     if held == 0 or held < due.least:
         return Standing.MISSING
@@ -55,18 +55,19 @@ def standing(held: int, due: Due) -> Standing:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What became of a batch's messages, by position."""
+    """The standing of a batch's messages, by position."""
 
     #: The target has them.
     known: frozenset[int] = frozenset()
-    #: Whether it has them cannot be told: they are not sent, and not said to be there. Ascending.
+    #: It cannot be decided whether the target has them: they are not sent, and not reported as present.
+    #: Ascending.
     unknown: tuple[int, ...] = ()
     #: For a target that counts copies as it stores (`Batch.copies`).
     copies: tuple[tuple[int, int], ...] = ()
 
 
 class Tally:
-    """How often the target has each key, with what has been sent since it was asked."""
+    """The number of each key that the target has, with those that have been sent since it was asked."""
 
     def __init__(self) -> None:
         self._sent: Counter[Key] = Counter()
@@ -74,7 +75,7 @@ class Tally:
     def judge(
         self, messages: Iterable[Keyed], held: Callable[[Key], int], due: Callable[[Key], Due]
     ) -> Judged:
-        """Each message in turn, as if those before it that are missing had been sent.
+        """Judge each message in turn, as if those before it that are missing had been sent.
 
         Args:
             messages: those of a batch.
@@ -97,12 +98,12 @@ class Tally:
         return Judged(frozenset(known), tuple(unknown))
 
     def stored(self, keys: Iterable[Key | None]) -> None:
-        """What was missing has been stored."""
+        """Count missing messages that have been stored."""
         self._sent.update(key for key in keys if key is not None)
 
 
 def fingerprint(duplicate_id: bytes, key: bytes | None, body: bytes | None) -> bytes:
-    """What an ID, a key and a body are known by: 16 bytes. Headers and times may change on the way."""
+    """The identity of an ID, a key and a body: 16 bytes. Headers and times may change on the way."""
     digest = blake2b(digest_size=16)
     for part in (duplicate_id, key, body):
         size = -1 if part is None else len(part)
@@ -112,7 +113,7 @@ def fingerprint(duplicate_id: bytes, key: bytes | None, body: bytes | None) -> b
 
 
 def fingerprints(ids: Sequence[bytes | None], messages: Sequence[Message]) -> list[bytes | None]:
-    """Those of messages, by their IDs; None: without an ID."""
+    """The fingerprints of messages, by their IDs; None: a message without an ID."""
     return [
         None if value is None else fingerprint(value, message.key, message.body)
         for value, message in zip(ids, messages, strict=True)

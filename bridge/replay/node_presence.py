@@ -1,8 +1,9 @@
-"""What a node has of a plan's messages, told by where each was first stored, and by producers' IDs it checks.
+"""Finds the messages of a plan that a node has, by where each was first stored, and by checked producers'
+IDs.
 
 Coordinates name one message, but the bridge's source may have it several times: two bridges may have brought
-it there, on purpose. So what was first stored elsewhere is counted at the source, and the target is told how
-often it should have it (`Batch.copies`); it counts what it has itself, as it stores.
+it there, on purpose. So messages that were first stored elsewhere are counted at the source, and the target
+is told how many copies it should have (`Batch.copies`); it counts its own copies as it stores.
 """
 
 from __future__ import annotations
@@ -24,37 +25,37 @@ from bridge.replay.sending import Part, Place, PlanSource
 
 
 class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which of these messages has the address, and how far has the stream been covered?"""
+    """Asks which of these messages the address has, and how far the stream has been covered."""
 
     bridge: str
     #: Identity of the stream that they will be sent as.
     stream: str
-    #: Where they will be stored.
+    #: The address at which they will be stored.
     address: str
-    #: Where they were first stored.
+    #: The places where they were first stored.
     origins: tuple[Origin, ...] = ()
     #: Their producers' IDs.
     ids: tuple[bytes, ...] = ()
 
 
 class Held(msgspec.Struct, frozen=True):
-    """The answer."""
+    """The answer to a question."""
 
     #: Store identity of the node.
     store: str
     #: First position of the stream that is not covered; None: it was never seen.
     next: int | None
-    #: Those of the question's that it has, or parts of them.
+    #: The question's origins that it has, or parts of them.
     origins: tuple[Origin, ...] = ()
     #: Indices of the IDs that it knows.
     ids: tuple[int, ...] = ()
 
 
-#: Where a node answers over HTTP.
+#: Path at which a node answers over HTTP.
 PATH: Final = "/v1/link/held"
-#: Answers what a store holds.
+#: Asks which messages a store holds.
 Asked = Callable[[Question], Awaitable[Held]]
-#: Where a message was first stored: stream and position.
+#: The place where a message was first stored: stream and position.
 Coordinates = tuple[str, int]
 
 
@@ -68,18 +69,18 @@ class NodePresence:
         self._source = source
         self._checks_ids = checks_ids
         self._tally = Tally()
-        #: Of the part that was prepared last.
+        #: Counts of the part that was prepared last.
         self._held: Counter[Coordinates] = Counter()
         self._known_ids: frozenset[bytes] = frozenset()
         self._due: Mapping[Coordinates, Due] = {}
 
     async def place(self, planned: Stream) -> Place:
-        """As `Presence.place`."""
+        """Implements `Presence.place`."""
         answer = await self._ask(planned)
         return Place(answer.store, answer.next)
 
     async def prepare(self, stream: Stream, part: Part, deadline_s: float) -> bool:  # noqa: ARG002 - one question
-        """As `Presence.prepare`; what was sent before is in the answer."""
+        """Implements `Presence.prepare`; messages that were sent before are in the answer."""
         blocks = [batch.block for batch in part.batches if batch.block is not None]
         origins = disjoint(chain.from_iterable(block.origins for block in blocks))
         ids = [value for block in blocks for _, value in block.ids] if self._checks_ids else []
@@ -106,7 +107,7 @@ class NodePresence:
         return await self._asked(Question(self._bridge, stream.identity, stream.target_address, origins, ids))
 
     def judge(self, batch: Batch) -> Judged:
-        """As `Presence.judge`."""
+        """Implements `Presence.judge`."""
         by_id = self._tally.judge(
             self._by_id(batch), lambda value: int(value in self._known_ids), lambda _: ONCE
         )
@@ -120,7 +121,7 @@ class NodePresence:
         return Judged(by_id.known | found.known, found.unknown, copies)
 
     def stored(self, batch: Batch, judged: Judged) -> None:
-        """As `Presence.stored`."""
+        """Implements `Presence.stored`."""
         left_out = judged.known.union(judged.unknown)
         keyed = [*self._by_id(batch), *self._by_origin(batch)]
         self._tally.stored(key for position, key in keyed if position not in left_out)

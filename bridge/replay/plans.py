@@ -1,4 +1,4 @@
-"""Replay plans as their operator sees them: what would be sent again, and sending it (design rule 4).
+"""Replay plans as their operator sees them: shows what would be sent again, and sends it (design rule 4).
 
 Works beside the running bridges: the ends are made for one call and one stream, and closed behind it. A
 bridge and a plan deliver different streams, so neither holds up or fences the other.
@@ -21,7 +21,7 @@ from bridge.replay.copies import Judged
 from bridge.replay.sending import PlanSource, Presence, Resending, Resent, Wanted, less, without
 from bridge.runtime import logs
 
-#: Longest that one call sends; the next call goes on where it ended.
+#: Longest time for which one call sends; the next call goes on where it ended.
 CALL_S: Final = 20.0
 #: Most positions of one call.
 POSITIONS_AT_ONCE: Final = 10_000
@@ -37,30 +37,35 @@ class Ends:
 
 
 class Route(Protocol):
-    """Makes the ends of one bridge, not open; the target does not bring what it holds unless `force`."""
+    """Makes the ends of one bridge, not open; unless `force`, the target takes no messages that it already
+    has.
+    """
 
     def __call__(self, *, force: bool) -> Ends:
-        """Made for one call."""
+        """Make the ends for one call."""
 
 
 class ReplayDesk:
-    """Sends again what plans name, for the bridges of one node. One call at a time."""
+    """The replay service: sends the messages of plans again, for the bridges of one node. One call at a
+    time.
+    """
 
     def __init__(self, routes: Mapping[str, Route], *, call_s: float = CALL_S) -> None:
-        """`routes`: by the bridge's name."""
+        """`routes`: the routes by the bridge's name."""
         self._routes = routes
         self._call_s = call_s
         self._turn = asyncio.Lock()
         self._log = logs.get()
 
     async def send(self, wanted: Wanted) -> Resent:
-        """Send again what is not there yet, for `CALL_S` at most. Asked again, it sends what is left.
+        """Send again the messages that are not there yet, for `CALL_S` at most. A repeated call sends those
+        that are left.
 
         Raises:
             NotFound: the bridge is not one of this node's, or its source does not have the stream.
             Conflict: the bridge delivers to another store than the plan was made for.
-            TargetUnavailable, TargetRefused, SourceUnavailable, SourceRefused, JournalUnavailable: what was
-                sent before that stays sent.
+            TargetUnavailable, TargetRefused, SourceUnavailable, SourceRefused, JournalUnavailable: messages
+                that were sent before that stay sent.
         """
         async with self._turn, self._ends(wanted) as (ends, stream):
             deadline_s = self._deadline_s()
@@ -75,7 +80,8 @@ class ReplayDesk:
         return outcome
 
     async def look(self, wanted: Wanted) -> Resent:
-        """What `send` would do: `sent` is what it would send. Changes nothing, at neither end.
+        """The outcome that `send` would have: `sent` counts the messages that it would send. Changes nothing,
+        at neither end.
 
         Raises: as `send`.
         """
@@ -135,7 +141,7 @@ class ReplayDesk:
 
 
 def _look_at(batch: Batch, presence: Presence | None, looked: Resent) -> None:
-    """What would become of a batch."""
+    """Add the outcome that a batch would have."""
     looked.refused += batch.refusals
     fresh = less(batch, [position for position, _ in batch.refusals])
     judged = presence.judge(fresh) if presence else Judged()

@@ -1,10 +1,10 @@
-"""Sending again what a replay plan names of one stream: read, sent one batch at a time, told apart.
+"""Sends a replay plan's part of one stream again: reads it, sends one batch at a time, finds present
+messages.
 
 The plan's part of a stream is a stream of its own at the target (`bridge.messages.stream_names`), with the
-positions of the original; what lies between two positions of the plan is covered and empty. The target's
-`next` of it says how far the plan has come, and moves in the transaction that stores the messages. So a run
-that was cut short goes on there, one that is repeated sends nothing, and two at a time send each message
-once.
+positions of the original; positions between two of the plan are covered and empty. The target's `next` of it
+says how far the plan has come, and moves in the transaction that stores the messages. So a run that was cut
+short goes on there, one that is repeated sends nothing, and two at a time send each message once.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from bridge.relay.ports import Receipt, Stream, Target
 from bridge.replay.copies import Judged
 from dedup.verdict import Verdict
 
-#: Between two attempts at a target that cannot take it now.
+#: Pause between two attempts at a target that cannot take a batch now.
 RETRY_MS: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a source has of some wanted positions."""
+    """The messages that a source has at some wanted positions."""
 
     #: Of the original stream, ascending, with origins and hops as its bridge would send them.
     batches: Sequence[Batch]
@@ -40,18 +40,20 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Sibling:
-    """A stream whose messages go to the same place at the target, and what the source has of it."""
+    """A stream whose messages go to the same place at the target, and the positions that the source has of
+    it.
+    """
 
     stream: Stream
-    #: What is there lies in ``[first, end)``.
+    #: The stored messages lie in ``[first, end)``.
     first: int
     end: int
-    #: It has all that it ever had.
+    #: Whether it has all messages that it ever had.
     is_whole: bool
 
 
 class PlanSource(Protocol):
-    """Where messages that were sent before are read again, by position."""
+    """The source from which messages that were sent before are read again, by position."""
 
     async def stream(self, identity: str) -> Stream | None:
         """The stream as its bridge sends it; None: it is not here.
@@ -80,34 +82,38 @@ class PlanSource(Protocol):
         """
 
     async def close(self) -> None:
-        """Let go."""
+        """Release the source."""
 
 
 class Presence(Protocol):
-    """What a target has of a plan's messages. One call's."""
+    """The knowledge of which of a plan's messages a target has, for one call."""
 
     async def place(self, planned: Stream) -> Place:
-        """Which store it is, and how far the plan has come; changes nothing there.
+        """The store's identity, and how far the plan has come; changes nothing there.
 
         Raises: TargetUnavailable, TargetRefused, JournalUnavailable.
         """
 
     async def prepare(self, stream: Stream, part: Part, deadline_s: float) -> bool:
-        """Ask what `judge` must know of a part of the original stream. False: not done by the deadline.
+        """Ask for the data that `judge` needs about a part of the original stream. False: not done by the
+        deadline.
 
-        Raises: TargetUnavailable, TargetRefused, and what the source raises.
+        Raises: TargetUnavailable, TargetRefused, and the source's errors.
         """
 
     def judge(self, batch: Batch) -> Judged:
-        """What a part that `prepare` has seen may bring of a batch; that is what `Target.deliver` stores."""
+        """The standing of a batch's messages, of a part that `prepare` has seen.
+
+        `Target.deliver` stores those that are neither known nor unknown.
+        """
 
     def stored(self, batch: Batch, judged: Judged) -> None:
-        """The batch, less what is not known, was stored, or would be."""
+        """Record that the batch, without the messages of unknown standing, was stored, or would be."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a plan's stream is at a target."""
+    """The place of a plan's stream at a target."""
 
     #: Its store identity.
     store: str
@@ -126,7 +132,7 @@ class Wanted:
     #: Store identity of the target that the plan was made for.
     store: str
     positions: Runs
-    #: Send also what the target has.
+    #: Whether messages that the target has are sent, too.
     force: bool = False
 
     def other_store(self, found: str) -> Conflict:
@@ -142,25 +148,25 @@ class Wanted:
 
 @dataclass(slots=True)
 class Resent:
-    """What became of wanted positions, in messages or positions."""
+    """The outcome of wanted positions, in messages or positions."""
 
     sent: int = 0
     #: The target had them.
     known: int = 0
-    #: Whether the target has them cannot be told: not sent.
+    #: It cannot be decided whether the target has them: not sent.
     unknown: list[Run] = field(default_factory=list)
     #: Covered by an earlier run of the same plan.
     earlier: int = 0
     #: The source no longer has them.
     gone: list[Run] = field(default_factory=list)
-    #: Position and rule, of those the target will not store.
+    #: Position and rule of those that the target will not store.
     refused: list[tuple[int, str]] = field(default_factory=list)
-    #: Positions from here on were not looked at, for the time was up; None: all were.
+    #: Positions from here on were not processed, for the time was up; None: all were.
     rest: int | None = None
 
 
 class Resending:
-    """One call's work on one stream; `run` is called once."""
+    """The work of one call on one stream; `run` is called once."""
 
     def __init__(
         self,
@@ -171,14 +177,14 @@ class Resending:
         deadline_s: float,
         presence: Presence | None = None,
     ) -> None:
-        """Both ends are closed by whoever made them.
+        """Takes both ends; the caller that made them closes them.
 
         Args:
-            source: where messages are read again.
-            target: where they go.
-            wanted: which.
+            source: messages are read again from it.
+            target: messages are delivered to it.
+            wanted: the positions.
             deadline_s: of the running loop's clock.
-            presence: what the target has of them; None: it is not asked (`--force`).
+            presence: the messages that the target has; None: it is not asked (`--force`).
         """
         self._source = source
         self._target = target
@@ -187,15 +193,15 @@ class Resending:
         self._deadline_s = deadline_s
         self._outcome = Resent()
         self._planned: Stream
-        #: The target's next of the plan's stream; None: it knows nothing of it.
+        #: The target's next of the plan's stream; None: it does not know the stream.
         self._next: int | None = None
 
     async def run(self, stream: Stream) -> Resent:
-        """Send what is still to be sent of `stream`, which the source has.
+        """Send the rest of the plan's part of `stream`, which the source has.
 
         Raises:
-            Conflict: the target is another store than the plan was made for.
-            TargetUnavailable, TargetRefused, and what the source raises: run it again later.
+            Conflict: the target is another store than the plan was made for. TargetUnavailable,
+                TargetRefused, and the source's errors: run it again later.
         """
         identity = plan_stream(stream.identity, self._wanted.plan, force=self._wanted.force)
         self._planned = replace(stream, identity=identity)
@@ -234,11 +240,13 @@ class Resending:
         missing = tuple(without(looked_at, found))
         self._outcome.gone += missing
         if missing and (self._next is None or self._next < part.upto):
-            # What is gone at the end is covered, too: the next run does not look for it again.
+            # Positions that are gone at the end are covered, too: the next run does not look for them again.
             await self._send(Batch(self._planned.identity, part.upto, part.upto))
 
     def _without_refusals(self, batch: Batch) -> Batch:
-        """Less what this side refuses itself (a loop): there is no sending that again."""
+        """The batch without the messages that this side refuses itself (a loop): they cannot be sent
+        again.
+        """
         for position, reason in batch.refusals:
             batch = self._refused(batch, position, reason)
         return replace(batch, refusals=())
@@ -248,7 +256,7 @@ class Resending:
         return less(batch, [position])
 
     async def _send(self, batch: Batch) -> None:
-        """Until it is taken, with what lies before it, or the time is up."""
+        """Send the batch, with the positions before it, until it is taken or the time is up."""
         while True:
             start = self._next if self._next is not None else self._wanted.positions[0][0]
             if batch.upto <= start:
@@ -284,7 +292,9 @@ class Resending:
             self._presence.stored(fresh, judged)
 
     async def _wait(self, receipt: Receipt) -> None:
-        """Raises: TargetUnavailable: it could not be taken in all the time there was."""
+        """Wait before the next attempt. Raises: TargetUnavailable: it could not be taken before the
+        deadline.
+        """
         if self._time_is_up():
             raise TargetUnavailable(f"the target cannot take it now: {receipt.reason}")
         await asyncio.sleep(RETRY_MS / 1000)
@@ -292,7 +302,7 @@ class Resending:
 
 
 def less(batch: Batch, places: Sequence[int]) -> Batch:
-    """The batch without the messages at these positions, which it has; they are covered."""
+    """The batch without its messages at these positions; the positions are covered."""
     if not places:
         return batch
     assert batch.block is not None

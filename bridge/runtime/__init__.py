@@ -1,1 +1,1 @@
-"""What each process has: clock, event loop, logs, metrics, locks, and places where tests end it."""
+"""The basis of each process: clock, event loop, logs, metrics, locks, and crash points for tests."""

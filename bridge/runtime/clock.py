@@ -1,4 +1,4 @@
-"""Time as a value that can be handed in, so that tests own it."""
+"""Time as a value that is passed in, so that tests control it."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Both in milliseconds."""
+    """A wall clock and a monotonic one, both in milliseconds."""
 
     def wall_ms(self) -> int:
-        """Since the epoch."""
+        """The time since the epoch."""
 
     def monotonic_ms(self) -> int:
-        """Since some fixed moment; never goes back."""
+        """The time since some fixed moment; never goes back."""
 
 
 class SystemClock:
     """The machine's clocks."""
 
     def wall_ms(self) -> int:
-        """Since the epoch."""
+        """The time since the epoch."""
         return time.time_ns() // 1_000_000
 
     def monotonic_ms(self) -> int:
-        """Since some fixed moment; never goes back."""
+        """The time since some fixed moment; never goes back."""
         return time.monotonic_ns() // 1_000_000

@@ -1,4 +1,4 @@
-"""Which event loop a process of ours runs."""
+"""The event loop that the node's processes run."""
 
 from __future__ import annotations
 

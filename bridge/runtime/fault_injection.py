@@ -10,7 +10,7 @@ import os
 import signal
 from typing import Final
 
-#: Every place there is; tests walk this list, so that a new one is never left untried.
+#: All crash points; tests walk this list, so that a new one is never left untested.
 NAMES: Final = (
     "journal.before-begin",
     "journal.before-commit",
@@ -52,7 +52,7 @@ _armed, _remaining = _read(os.environ.get("CORE_BRIDGE_CRASH_AT", ""))
 
 
 def crash_point(name: str) -> None:
-    """Die here, now, if this is the place and the time that the environment names."""
+    """Kill the process if the environment names this place, and this is the time that it names."""
     global _remaining
     if _armed != name:
         return

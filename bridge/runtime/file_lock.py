@@ -1,4 +1,4 @@
-"""A lock that one process has at a time, as long as it lives: flock(2) on a file that says whose it is."""
+"""A lock that one process has at a time, as long as it lives: flock(2) on a file that names its owner."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ class LockHeld(BlockingIOError):
 
     def __init__(self, path: Path, owner: str) -> None:
         super().__init__(f"{path} is locked by another process (pid {owner})")
-        #: Its pid; ``unknown`` where the file does not say.
+        #: The owner's pid; ``unknown`` where the file does not say.
         self.owner = owner
 
 
 class FileLock:
-    """The kernel gives it back when the process ends, however it ends; the file stays and locks nothing.
+    """A lock that the kernel releases when the process ends, however it ends; the file stays and locks
+    nothing.
 
     The descriptor is closed on exec, so that no child keeps the lock of a parent that was killed.
     """
@@ -29,7 +30,7 @@ class FileLock:
         self._descriptor: int | None = None
 
     def take(self) -> None:
-        """Take it, and write this process's pid into the file, for those who find it held.
+        """Take it, and write this process's pid into the file, for other processes that find it held.
 
         Raises:
             LockHeld: another process has it.
@@ -40,21 +41,23 @@ class FileLock:
             descriptor = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
             try:
                 self._lock(descriptor)
-                if self._is_there(descriptor):  # else it was removed meanwhile, and locks nothing
+                if self._is_there(descriptor):  # otherwise it was removed meanwhile, and locks nothing
                     self._descriptor = descriptor
             finally:
                 if self._descriptor is None:
                     os.close(descriptor)
-        with contextlib.suppress(OSError):  # on a full disk the lock holds without saying whose it is
+        with contextlib.suppress(OSError):  # on a full disk the lock holds without naming its owner
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, str(os.getpid()).encode(), 0)
 
     def is_held(self) -> bool:
-        """Whether it is held, and by the file that others would lock: not one that has been removed."""
+        """Whether it is held, and by the file that other processes would lock: not one that has been
+        removed.
+        """
         return self._descriptor is not None and self._is_there(self._descriptor)
 
     def release(self) -> None:
-        """Let another process in."""
+        """Release the lock, so that another process can take it."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)

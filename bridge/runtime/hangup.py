@@ -1,7 +1,7 @@
 """SIGHUP: until settings can be read again while a node runs, it changes nothing, and the log says so.
 
-By default it would end the process with messages on their way: when a terminal closes, and at the hand of an
-operator who expects a reload.
+By default it would end the process with messages on their way: when a terminal closes, and when an operator
+sends it to reload the settings.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from bridge.runtime import logs
 
 
 def ignore() -> None:
-    """To be called first in a process, before there is a log."""
+    """Ignore SIGHUP; called first in a process, before there is a log."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 def ignore_and_tell(loop: asyncio.AbstractEventLoop) -> None:
-    """From now on each is logged, for as long as the loop runs."""
+    """Log each SIGHUP from now on, for as long as the loop runs."""
     loop.add_signal_handler(signal.SIGHUP, _tell)
 
 

@@ -1,9 +1,8 @@
 """Logs: one event a line on stderr, for people on a terminal, as JSON everywhere else.
 
-Keys are those of the contract: ``timestamp`` (RFC 3339, UTC, ms), ``level``, ``event``, ``node``,
-``bridge`` where there is one, ``worker`` in a worker process, then the event's own. Events have stable
-names in kebab-case; what a caller gives as ``retry_in_ms`` is written as ``retry-in-ms``. Log or raise,
-never both.
+Keys are those of the contract: ``timestamp`` (RFC 3339, UTC, ms), ``level``, ``event``, ``node``, ``bridge``
+where there is one, ``worker`` in a worker process, then the event's own. Events have stable names in
+kebab-case; a caller's keyword ``retry_in_ms`` is written as ``retry-in-ms``. Log or raise, never both.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ __all__ = ["Level", "LogFormat", "Logger", "Tally", "configure", "get", "rate_li
 Level = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["auto", "console", "json"]
 
-#: At most one line in this time for what happens often, such as `duplicate-rejected`.
+#: Frequent events, such as `duplicate-rejected`, are logged at most once in this time.
 RATE_LIMIT_S: Final = 1.0
-#: What a library's line is called.
+#: The event of a library's line.
 LIBRARY_EVENT: Final = "library"
 #: A library's line with the same text is written once in this time...
 LIBRARY_REPEAT_S: Final = 60.0
@@ -60,18 +59,18 @@ def configure(
     worker: int | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Set up logging for this process; may be called again, the last call holds.
+    """Set up logging for this process; may be called again; the last call takes effect.
 
-    What libraries log through the standard library's `logging` comes out the same way, from warnings
+    Lines that libraries log through the standard library's `logging` are written the same way, from warnings
     on, as the event ``library``.
 
     Args:
         level: the least urgent that is written.
         format: ``auto`` is ``console`` where `stream` is a terminal, else ``json``.
         node: this node's name; a key of every line.
-        stream: where to; None: stderr as it is now.
+        stream: the output; None: stderr as it is now.
         worker: this process's number, where it is a worker; a key of every line.
-        clock: seconds, for what repeats itself.
+        clock: seconds, for lines that repeat.
     """
     target = sys.stderr if stream is None else stream
     terminal = target.isatty()
@@ -105,10 +104,10 @@ def get(*, bridge: str | None = None) -> Logger:
 
 
 class Tally:
-    """Counts what happens often and logs the sum, at most once in `interval_s`.
+    """Counts frequent events and logs the sum, at most once in `interval_s`.
 
-    The first is logged at once. What comes within the interval is summed, and logged when it ends: by
-    the timer that `later` sets, else by the next `add` or by `flush`. For one thread only.
+    The first is logged at once. Events within the interval are summed, and logged when it ends: by the timer
+    that `later` sets, else by the next `add` or by `flush`. For one thread only.
     """
 
     def __init__(
@@ -129,13 +128,13 @@ class Tally:
         self._later = later
         self._level = _LEVELS[level]
         self._count = 0
-        #: Of the last that was added.
+        #: The keys of the last event that was added.
         self._keys: Mapping[str, Any] = {}
         self._quiet_until = float("-inf")
         self._timer_set = False
 
     def add(self, count: int = 1, **keys: Any) -> None:
-        """`count` more of it happened now; the line has the keys of the last."""
+        """Add `count` events; the line has the keys of the last."""
         self._count += count
         self._keys = keys
         now = self._clock()
@@ -146,7 +145,7 @@ class Tally:
             self._later(self._quiet_until - now, self._on_timer)
 
     def flush(self) -> None:
-        """Log what is not logged yet: at a stop, whatever the interval."""
+        """Log the events that are not logged yet: at a stop, whatever the interval."""
         self._emit(self._clock())
 
     def _on_timer(self) -> None:
@@ -194,7 +193,7 @@ def _hide_secrets(_: object, __: str, event: _Event) -> _Event:
 
 
 def _hidden(key: str, value: Any) -> Any:
-    """`value` with everything that could open a door put out of sight, however deep it lies."""
+    """`value` with every secret hidden, however deep it lies."""
     if is_secret(key):
         return HIDDEN if value else value
     match value:
@@ -241,9 +240,9 @@ class _Lines:
 
 
 class _Libraries(logging.Handler):
-    """Writes what libraries log: what says the same as before once in `LIBRARY_REPEAT_S`.
+    """Writes the lines of libraries: the same text once in `LIBRARY_REPEAT_S`.
 
-    A client that cannot connect says so at each attempt, of which there may be several a second. An exception
+    A client that cannot connect logs it at each attempt, of which there may be several a second. An exception
     is always written.
     """
 
@@ -271,7 +270,7 @@ class _Libraries(logging.Handler):
 
 
 def _library_event(_: object, __: str, event: _Event) -> _Event:
-    """A library's record, as structlog's formatter gives it, with the keys of our own events."""
+    """A library's record, as structlog's formatter gives it, with the keys of the node's own events."""
     record = event["_record"]
     library = {"event": LIBRARY_EVENT, "logger": record.name, "message": event["event"]}
     repeated = {"repeated": record.repeated} if record.repeated else {}

@@ -1,4 +1,4 @@
-"""Metrics: what there is to measure, in one table, and what it is read from at a scrape.
+"""Metrics: all of them in one table, and their sources at a scrape.
 
 Nothing is computed between scrapes: the hot paths add to plain numbers, and a scrape turns those into the
 families that `prometheus_client` writes (docs/decisions/0018-metrics-are-pulled-at-a-scrape.md).
@@ -20,7 +20,7 @@ _PREFIX: Final = "core_bridge_"
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One name, and what it means."""
+    """The name of a metric, and its meaning."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
@@ -61,7 +61,7 @@ DUPLICATES_REJECTED: Final = _counter(
     "Messages not stored again: a producer's known ID, or a bridge's replay after a reconnect.",
     ("address", "kind"),
 )
-#: The one name that has two sets of labels: dashboards go by it since there are metrics.
+#: The only name that has two sets of labels: dashboards have used it since there are metrics.
 TARGET_DUPLICATES: Final = replace(DUPLICATES_REJECTED, labels=("bridge", "kind"))
 IN_FLIGHT_MESSAGES: Final = _gauge("in_flight_messages", "Messages sent and not yet confirmed.", _BRIDGE)
 LAG_MESSAGES: Final = _gauge(
@@ -119,16 +119,16 @@ LAST_PROGRESS: Final = _gauge(
     "last_progress_timestamp_seconds", "When the target last confirmed something, since the epoch.", _BRIDGE
 )
 
-#: Every metric there is, in the order of the scrape.
+#: All metrics, in the order of the scrape.
 METRICS: Final = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
 
 
-#: Upper bounds of the buckets of a duration, in seconds; above the last there is one more, without.
+#: Upper bounds of the buckets of a duration, in seconds; above the last there is a bucket without a bound.
 BUCKETS: Final = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0)
 
 
 class Histogram:
-    """How many durations fell into each of `BUCKETS`. Adding costs some 200 ns; one thread adds."""
+    """The number of durations in each of `BUCKETS`. Adding costs some 200 ns; one thread adds."""
 
     __slots__ = ("counts", "sum")
 
@@ -137,7 +137,7 @@ class Histogram:
         self.sum = 0.0
 
     def observe(self, seconds: float) -> None:
-        """Count one."""
+        """Count a duration."""
         self.counts[bisect_left(BUCKETS, seconds)] += 1
         self.sum += seconds
 
@@ -158,7 +158,7 @@ Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 
 
 def families(samples: Iterable[Sample]) -> list[Family]:
-    """Every metric there is with its samples, in the order of `METRICS`, for `prometheus_client`.
+    """All metrics with their samples, in the order of `METRICS`, for `prometheus_client`.
 
     Raises:
         ValueError: a sample has other labels than its metric, or is a histogram's where its metric is none.
@@ -192,6 +192,6 @@ def _family(metric: Metric) -> Family:
 
 
 def state_samples(bridge: str, current: Enum) -> Iterator[Sample]:
-    """A sample for each state that there is: 1 for the current one."""
+    """A sample for each possible state: 1 for the current one."""
     for state in type(current):
         yield Sample(STATE, int(state is current), {"bridge": bridge, "state": str(state.value)})

@@ -1,4 +1,4 @@
-"""Files and directories that only the node's own user may read, whatever its umask: messages are in them."""
+"""Files and directories that only the node's own user may read, whatever its umask: they hold messages."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ _GROUP_MAY_READ: Final = 0o040
 
 
 def make_directory(path: Path) -> None:
-    """Make it where it is missing; one that is there keeps its mode. Raises: OSError."""
+    """Make the directory where it is missing; an existing one keeps its mode. Raises: OSError."""
     path.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
 
 
 def opener(path: str, flags: int) -> int:
-    """For `open`: a file that is made now is the user's own."""
+    """An opener for `open`: a file that it makes belongs to the user alone."""
     return os.open(path, flags | os.O_CLOEXEC, FILE_MODE)
 
 
 def mode_in(directory: Path) -> int:
-    """The mode of files for others to collect: readable to the group where an operator lets it read the
+    """The mode of files that others collect: readable to the group where an operator lets it read the
     directory.
     """
     return FILE_MODE | (directory.stat().st_mode & _GROUP_MAY_READ)

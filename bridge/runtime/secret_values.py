@@ -1,4 +1,4 @@
-"""Which values are never shown, in logs and in what is said of a settings file."""
+"""Values that are never shown, in logs and in problems of a settings file."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Final
 #: Shown instead of a secret.
 HIDDEN: Final = "***"
 
-#: How names of keys end that hold secrets, after small letters and hyphens for underscores.
+#: Endings of the names of keys that hold secrets, in small letters, with hyphens for underscores.
 _KEY: Final = re.compile(r"((token|password|passphrase|secret|credential)s?|authorization)$")
-#: The user part of a URL, up to its last @; what follows ``Bearer``.
+#: The user part of a URL, up to its last @; the text after ``Bearer``.
 _IN_TEXT: Final = re.compile(r"(?<=//)[^/\s]*(?=@)|(?<=Bearer )\S+")
 
 
@@ -20,5 +20,5 @@ def is_secret(key: str) -> bool:
 
 
 def without_secrets(text: str) -> str:
-    """The text with `HIDDEN` for what could open a door, whatever its key is called."""
+    """The text with `HIDDEN` for every secret in it, whatever its key is called."""
     return _IN_TEXT.sub(HIDDEN, text)

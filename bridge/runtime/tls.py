@@ -1,4 +1,4 @@
-"""TLS contexts made of PEM files: what is wrong with the files, and reading them again when they change."""
+"""TLS contexts made of PEM files: problems of the files, and reading them again when they change."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
-#: Which of the files something is about.
+#: The file that a problem or a setting is about.
 Role = Literal["authorities", "certificate", "key"]
 
 _CERTIFICATES: Final = "must be a PEM file of certificates"
@@ -35,7 +35,7 @@ class TlsFiles:
         return tuple(map(_signature, (self.certificate, self.key, self.authorities)))
 
     def context(self) -> ssl.SSLContext:
-        """A context of what the files hold now. A password is never asked for on the terminal.
+        """A context of the files' present content. A password is never asked for on the terminal.
 
         Raises: OSError (ssl.SSLError is one): a file cannot be used; `problems` says which and why.
         """
@@ -53,7 +53,7 @@ class TlsFiles:
 
 
 def problems(files: TlsFiles) -> Iterator[tuple[Role, str]]:
-    """What is wrong with the files: which one, and the rule that it breaks."""
+    """The problems of the files: which one, and the rule that it breaks."""
     if files.authorities is not None and (reason := _no_certificates(files.authorities)):
         yield "authorities", f"{_CERTIFICATES} ({reason})"
     if files.certificate is None or files.key is None:
@@ -65,7 +65,7 @@ def problems(files: TlsFiles) -> Iterator[tuple[Role, str]]:
 
 
 def _no_certificates(path: Path) -> str:
-    """Why there are none in the file; empty: there are."""
+    """The reason why the file has no certificates; empty: it has some."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
         context.load_verify_locations(path)
@@ -98,7 +98,7 @@ def _key_problems(certificate: Path, key: Path, password: str) -> Iterator[tuple
 
 
 def _reason(error: OSError) -> str:
-    """OpenSSL's or the system's word, without a path."""
+    """The reason given by OpenSSL or the system, without a path."""
     named = error.reason if isinstance(error, ssl.SSLError) else error.strerror
     return named or type(error).__name__
 
@@ -114,19 +114,19 @@ def _signature(path: Path | None) -> object:
 
 
 class FileContext(ssl.SSLContext):
-    """A context that is given to a listener or client once and follows its files: `look` reads them again.
+    """A context that a listener or client gets once and that follows its files: `look` reads them again.
 
     Handshakes from then on use them; a connection that is there stays as it is. Files that cannot be used,
     such as a certificate whose key is still to be written, change nothing.
 
-    A new context is made rather than this one filled anew: OpenSSL forgets no authority, and would resume
-    sessions that the old ones let in.
+    It makes a new context rather than loading the files into the old one: OpenSSL forgets no authority, and
+    would resume sessions that the old authorities let in.
     """
 
     _files: TlsFiles
     _seen: tuple[object, ...]
     _current: ssl.SSLContext
-    #: What is wrong with the files as they are now; empty: nothing. One rule a file, by its role.
+    #: The problems of the files as they are now; empty: none. One rule a file, by its role.
     problems: dict[Role, str]
 
     def __new__(cls, files: TlsFiles) -> FileContext:
@@ -140,28 +140,28 @@ class FileContext(ssl.SSLContext):
         return self
 
     def look(self) -> bool:
-        """Read the files again where one has changed; whether they took effect."""
+        """Read the files again where one has changed; answers whether they took effect."""
         signature = self._files.signature()
         if signature == self._seen:
             return False
-        self._seen = signature  # of before the reading: what is written meanwhile is read at the next look
+        self._seen = signature  # taken before the reading: later writes are read at the next look
         self.problems = dict(problems(self._files))
         if self.problems:
             return False
         try:
             self._current = self._files.context()
-        except OSError as error:  # written between the two
+        except OSError as error:  # the files were written between the two
             self.problems = {"certificate": _reason(error)}
             return False
         return True
 
     def wrap_bio(self, *arguments: Any, **options: Any) -> ssl.SSLObject:
-        """As SSLContext's; with it an event loop begins each connection."""
+        """As SSLContext's; an event loop begins each connection with it."""
         return self._current.wrap_bio(*arguments, **options)
 
 
 class Fault(enum.Enum):
-    """What a failed handshake means to a person."""
+    """The meaning of a failed handshake, for the operator."""
 
     #: No trusted authority has signed the other end's certificate, or it has expired.
     AUTHORITY = enum.auto()
@@ -175,7 +175,7 @@ class Fault(enum.Enum):
     OTHER = enum.auto()
 
 
-#: A peer that speaks no TLS.
+#: Errors of a peer that speaks no TLS.
 _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
 #: Alerts about this end's certificate.
 _ALERTS: Final = (
@@ -191,7 +191,7 @@ _ALERTS: Final = (
 
 
 def fault(error: ssl.SSLError) -> Fault:
-    """What OpenSSL's error means."""
+    """The fault that OpenSSL's error stands for."""
     if isinstance(error, ssl.SSLCertVerificationError):
         reason = getattr(error, "verify_message", "").lower()
         return Fault.NAME if "hostname" in reason or "ip address" in reason else Fault.AUTHORITY

@@ -1,4 +1,6 @@
-"""Settings: one file, held against one model, with every problem told at once before anything is opened."""
+"""Settings: one file, checked against one model; every problem is reported at once before anything is
+opened.
+"""
 
 from bridge.settings.addresses import AddressSettings
 from bridge.settings.load import SettingsFile, load

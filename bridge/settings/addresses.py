@@ -1,4 +1,4 @@
-"""`[addresses.NAME]` and `[address-settings."PATTERN"]`, and which settings an address ends up with."""
+"""`[addresses.NAME]` and `[address-settings."PATTERN"]`, and the settings that result for an address."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Address(Table):
 
 
 class AddressSettingsTable(Table):
-    """What one pattern says; a key that is not written leaves the word to less specific patterns."""
+    """The settings of one pattern; a key that is not written is left to less specific patterns."""
 
     id_cache_size: CountOrNone | None = setting(
         "Duplicate IDs remembered per address; 0 turns the check off. No default: unset inherits "
@@ -78,8 +78,8 @@ def resolve(
 ) -> AddressSettings:
     """The settings of `address`, key by key: exact over '*' over '#'.
 
-    Where two patterns are of a kind, the one with more literal words, and then the one with literal
-    words further to the left, comes first. `id_cache_size` is what no pattern's silence inherits.
+    Where two patterns are of a kind, the one with more literal words, and then the one with literal words
+    further to the left, comes first. `id_cache_size` holds where no pattern sets it.
     """
     values: dict[str, Any] = dict(AddressSettingsTable())
     for pattern in sorted(patterns, key=specificity, reverse=True):

@@ -1,4 +1,4 @@
-"""`[[bridges]]`: what is read where, where it goes, and how hard the bridge tries."""
+"""`[[bridges]]`: sources, targets, and the limits of retries and batches."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from bridge.settings.fields import (
 
 
 def _at_least_retry_interval(value: int, info: ValidationInfo) -> int:
-    """As Artemis waits `retry-interval` at least, whatever the longest wait is said to be."""
+    """The longest wait, raised to `retry-interval` where it is less: Artemis waits that at least."""
     retry_interval_ms: int = info.data.get("retry_interval_ms", 0)
     return max(value, retry_interval_ms)
 
@@ -149,7 +149,7 @@ class Bridge(Table):
 
     @property
     def checks_producer_ids(self) -> bool:
-        """`check_producer_ids` with auto decided: a journal source has checked them already.
+        """`check_producer_ids` with auto decided: a journal source has checked the IDs already.
 
         Without `use_duplicate_detection` nothing is checked: the setting turns off the ID check, too.
         """
@@ -169,19 +169,19 @@ class Bridge(Table):
 
     @property
     def guarantee(self) -> Guarantee:
-        """What the bridge promises, as `validate` and the log say it."""
+        """The bridge's guarantee, as `validate` and the log name it."""
         if not self.use_duplicate_detection or self.failover == "at-least-once":
             return "at-least-once"
         return "exactly-once"
 
     @property
     def plain_addresses(self) -> tuple[str, ...]:
-        """The addresses that `queue-name` names outright."""
+        """The addresses that `queue-name` names without a regular expression."""
         return selectors.plain_names(self.queue_names)
 
     @property
     def names_only(self) -> bool:
-        """Whether no regular expression selects anything."""
+        """Whether `queue-name` has no regular expression that selects addresses."""
         return not any(
             selectors.regex_of(item) is not None for item in self.queue_names if not item.startswith("!")
         )
@@ -199,19 +199,19 @@ class Bridge(Table):
         return self.selects(topic) and (topic != self.own_topic or topic in self.queue_names)
 
     def target_address(self, address: str) -> str:
-        """The name at the target of what came from `address`."""
+        """The target's address of messages that came from `address`."""
         return selectors.forwarded(self.forwarding_address, address)
 
     @property
     def source(self) -> str:
-        """``journal:orders``: the connector, and what is read there."""
+        """The source in words: the connector, and the addresses read there: ``journal:orders``."""
         return f"{self.source_connector}:{','.join(self.queue_names)}"
 
     @property
     def target(self) -> str:
-        """``hub``: its connectors."""
+        """The target in words: its connectors: ``hub``."""
         return ",".join(self.static_connectors)
 
     def __str__(self) -> str:
-        """``orders-to-hub: journal:orders -> hub: exactly-once``."""
+        """The bridge in words: ``orders-to-hub: journal:orders -> hub: exactly-once``."""
         return f"{self.name}: {self.source} -> {self.target}: {self.guarantee}"

@@ -1,4 +1,6 @@
-"""Rules between keys: references, equal names, what protects an open listener, what a URL rules out."""
+"""Rules between keys: references, equal names, the protection of an open listener, the keys that a URL rules
+out.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from bridge.settings.problems import Finding, nearest, show
 from bridge.settings.units import NEVER
 
 _CLIENT_CA: Final = ("acceptor", "client-ca")
-#: Keys that only some kinds of end make use of, by their attributes, and what they need.
+#: Keys that only some kinds of end use, by their attributes, and what they need.
 _OF_CONNECTORS: Final = {
     "token": "needs a ws:// or wss:// URL",
     "ca": "needs a wss:// URL",
@@ -144,7 +146,7 @@ def _connector(path: KeyPath, name: str, connector: Connector) -> Iterator[Findi
 
 
 def _unused(path: KeyPath, table: Table, rule: str, *keys: str) -> Iterator[Finding]:
-    """Keys that say something which the URL gives no use."""
+    """Keys that have no effect with the connector's URL."""
     for key in keys:
         if getattr(table, key.replace("-", "_")):
             yield Finding((*path, key), rule, leans_on=((*path, "url"),))
@@ -154,7 +156,7 @@ def _unused(path: KeyPath, table: Table, rule: str, *keys: str) -> Iterator[Find
 
 
 def _previous_names(settings: Settings) -> Iterator[Finding]:
-    """Only one bridge can go on where another was, and only where that one is no more."""
+    """Check that a previous name is adopted by one bridge only, and that no bridge has it any more."""
     names_now = {bridge.name for bridge in settings.bridges}
     adopted: dict[str, str] = {}
     for index, bridge in enumerate(settings.bridges):
@@ -195,7 +197,7 @@ def _idle_keys(path: KeyPath, bridge: Bridge, settings: Settings) -> Iterator[Fi
     """Keys of an end that the bridge does not have."""
     source, target = bridge.source_connector, bridge.static_connectors[0]
     rules = _rules(source, settings)
-    if rules is not None and not rules.no_source:  # one that is no source is wrong itself
+    if rules is not None and not rules.no_source:  # a connector that is no source is reported itself
         used = rules.used_keys(settings.connectors.get(source)).source
         unused = [attribute for attribute in _OF_SOURCES if attribute not in used]
         yield from idle(path, bridge, unused, "needs a Kafka source", "source-connector")
@@ -211,12 +213,12 @@ def _idle_keys(path: KeyPath, bridge: Bridge, settings: Settings) -> Iterator[Fi
 
 
 def _rules(connector: str, settings: Settings) -> EndRules | None:
-    """Of the kind of end that a bridge names; None where there is no such connector."""
+    """The rules of the end that a bridge names; None where there is no such connector."""
     return settings.end_rules(connector) if settings.has_end(connector) else None
 
 
 def _kinds(bridge: Bridge, settings: Settings) -> Iterable[EndRules]:
-    """Of all its ends, each kind once."""
+    """The rules of all its ends, each kind once."""
     found = (_rules(name, settings) for name in (bridge.source_connector, *bridge.static_connectors))
     return dict.fromkeys(rules for rules in found if rules is not None)
 

@@ -1,4 +1,4 @@
-"""`[[cluster-connections]]`: how this node finds the others and shares its queues with them."""
+"""`[[cluster-connections]]`: how this node finds the other nodes and shares its queues with them."""
 
 from __future__ import annotations
 

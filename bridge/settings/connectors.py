@@ -1,4 +1,4 @@
-"""`[connectors.NAME]`: how to reach another node or a Kafka cluster."""
+"""`[connectors.NAME]`: the address and credentials of another node or of a Kafka cluster."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Kafka(Table):
 
 
 class Connector(Table):
-    """How to reach something; bridges refer to it by its name."""
+    """The address and credentials of an end; bridges refer to it by its name."""
 
     url: Annotated[str, AfterValidator(_url)] = setting(
         "ws://host:port, wss://host:port or kafka://host:port,host:port."
@@ -74,7 +74,7 @@ class Connector(Table):
 
     @property
     def scheme(self) -> str:
-        """Of its URL: which kind of end it leads to (`bridge.ends`)."""
+        """The scheme of its URL: decides which kind of end it leads to (`bridge.ends`)."""
         return urls.scheme_of(self.url)
 
     @property

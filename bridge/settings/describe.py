@@ -18,7 +18,7 @@ from bridge.settings.model import Settings
 from bridge.settings.problems import show
 from bridge.settings.schema import keys, table_of
 
-#: What stands for the name of a table that users name.
+#: Placeholders for the name of a table that users name.
 _PLACES: Final = {"address-settings": '"PATTERN"'}
 _ANY_NAME: Final = "NAME"
 
@@ -116,7 +116,7 @@ def default_of(field: FieldInfo) -> str:
 
 
 def later_note(key: str) -> str:
-    """What the page says of a key whose values, other than the default, are refused for now."""
+    """The page's note on a key whose values, other than the default, are refused for now."""
     for later in LATER:
         if later.key == key and later.built is None:
             return " *Not built yet: other values are refused.*"

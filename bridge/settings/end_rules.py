@@ -1,4 +1,4 @@
-"""What the settings ask of a kind of end: which URLs, keys and combinations it takes, and what it can do.
+"""The settings' rules for a kind of end: its URLs, keys and combinations, and its abilities.
 
 The other part of a kind is `bridge.end_kind.EndKind`: it makes ends.
 """
@@ -24,34 +24,34 @@ class TlsTable:
     """Certificates and keys that a connector names."""
 
     files: TlsFiles
-    #: The key of each.
+    #: The key of each file.
     keys: Mapping[Role, str]
     #: The table of those keys, below the connector's.
     path: KeyPath = ()
-    #: Whether the node follows these files while it runs, and hands the end a TLS context.
+    #: Whether the node follows these files while it runs, and gives the end a TLS context.
     followed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class UsedKeys:
-    """Keys that a kind of end makes use of and others do not, by their attributes."""
+    """Keys that one kind of end uses and other kinds do not, by their attributes."""
 
-    #: Of a connector, `url` aside.
+    #: Keys of a connector, `url` aside.
     connector: frozenset[str] = field(default_factory=frozenset)
-    #: Of a bridge that reads there.
+    #: Keys of a bridge that reads there.
     source: frozenset[str] = field(default_factory=frozenset)
-    #: Of a bridge that delivers there.
+    #: Keys of a bridge that delivers there.
     target: frozenset[str] = field(default_factory=frozenset)
 
 
 class EndRules:
-    """The settings' part of a kind of end. What a kind does not say is as here."""
+    """The settings' part of a kind of end. A kind overrides the attributes that differ."""
 
     #: Whether it is this node itself: no other process can read or write there.
     is_own = False
-    #: Why no bridge can read there, as a rule of `source-connector`; empty: one can.
+    #: The reason why no bridge can read there, as a rule of `source-connector`; empty: bridges can.
     no_source = ""
-    #: Why no bridge can deliver there, as a rule of `static-connectors`; empty: one can.
+    #: The reason why no bridge can deliver there, as a rule of `static-connectors`; empty: bridges can.
     no_target = ""
     #: Whether a source is cut into lanes (`concurrency`).
     has_lanes = False
@@ -59,29 +59,29 @@ class EndRules:
     takes_log = False
 
     def used_keys(self, connector: Connector | None) -> UsedKeys:
-        """The keys that mean something here; `connector` is None where the end is this node."""
+        """The keys that are used here; `connector` is None where the end is this node."""
         del connector
         return UsedKeys()
 
     def check_url(self, url: str) -> None:
-        """Look at a URL of its scheme. Raises: ValueError: the rule that it breaks."""
+        """Check a URL of its scheme. Raises: ValueError: the rule that it breaks."""
 
     def check_connector(self, path: KeyPath, connector: Connector) -> Iterator[Finding]:
-        """What is wrong in a connector besides its URL and the keys that have no use."""
+        """The problems of a connector besides its URL and its unused keys."""
         del path, connector
         return iter(())
 
     def tls(self, connector: Connector) -> Sequence[TlsTable]:
-        """Certificates and keys that the connector names and makes use of."""
+        """Certificates and keys that the connector names and uses."""
         del connector
         return ()
 
     def check_bridge(self, path: KeyPath, bridge: Bridge, settings: Settings) -> Iterator[Finding]:
-        """What is wrong in a bridge that has an end of this kind; asked once for each bridge."""
+        """The problems of a bridge that has an end of this kind; called once for each bridge."""
         del path, bridge, settings
         return iter(())
 
     def check_bridges(self, settings: Settings) -> Iterator[Finding]:
-        """What is wrong between bridges; asked once, where any bridge has an end of this kind."""
+        """The problems between bridges; called once, where any bridge has an end of this kind."""
         del settings
         return iter(())

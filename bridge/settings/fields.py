@@ -1,7 +1,7 @@
-"""The types that settings are made of, each with its rule; what they share as pydantic models.
+"""The types that settings are made of, each with its rule; and their common pydantic model.
 
-A rule is a function that returns the value or raises ValueError with what must be; `load` puts key
-and value found around it.
+A rule is a function that returns the value or raises ValueError with the requirement; `load` adds the key and
+the value found.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bridge.settings import names, selectors, units
 LARGEST_BLOCK_BYTES: Final = 512 * 1024 * 1024
 #: Most replicas of a Kafka topic.
 MOST_REPLICAS: Final = 2**15 - 1
-#: The key under which `load` hands over the directory that relative paths start from.
+#: The key under which `load` passes the directory that relative paths start from.
 DIRECTORY: Final = "directory"
 
 
@@ -37,7 +37,7 @@ class Table(BaseModel):
 
 
 def setting(description: str, default: Any = ..., **more: Any) -> Any:
-    """A key of a table: what it does, and its default as a file would write it; required without one."""
+    """A key of a table: its description, and its default as a file would write it; required without one."""
     return Field(default=default, description=description, **more)
 
 
@@ -49,7 +49,7 @@ def _size(least: int = 1, most: int = units.LARGEST_SIZE_BYTES) -> BeforeValidat
     return BeforeValidator(partial(units.size_bytes, least=least, most=most))
 
 
-#: Most worker processes of a node: each takes some 55 MiB idle, and a machine has only so many cores.
+#: Most worker processes of a node: each takes some 55 MiB idle, and a machine has a limited number of cores.
 MOST_WORKERS: Final = 64
 
 
@@ -87,7 +87,9 @@ def _path(value: str | Path, info: ValidationInfo) -> Path | None:
 
 
 def _readable(path: Path | None) -> Path | None:
-    """Checked here, so that a missing certificate is told before anything is opened."""
+    """Check that the file can be read, so that a missing certificate is reported before anything is
+    opened.
+    """
     if path is None:
         return None
     try:
@@ -119,7 +121,7 @@ PositiveTimeOrNeverMs = Annotated[int, _time(1, never=True)]
 
 #: Bytes from 1.
 SizeBytes = Annotated[int, _size()]
-#: Bytes of what travels or is stored whole.
+#: Bytes of values that travel or are stored as a whole.
 BlockSizeBytes = Annotated[int, _size(most=LARGEST_BLOCK_BYTES)]
 
 #: Whole numbers from 1, from 0, and from -1, which means without end (or the default, for Kafka).
@@ -134,7 +136,7 @@ Attempts = Annotated[int, _whole(-1)]
 Replicas = Annotated[int, BeforeValidator(_replicas)]
 Multiplier = Annotated[float, BeforeValidator(partial(units.number, least=1.0))]
 
-#: Names: of anything, of an address or queue, wildcards over addresses, what a bridge reads.
+#: Names: of anything, of an address or queue, wildcards over addresses, selectors of a bridge.
 Name = Annotated[str, AfterValidator(names.check_name)]
 OptionalName = Annotated[str, AfterValidator(lambda value: names.check_name(value) if value else value)]
 AddressName = Annotated[str, AfterValidator(names.check_address)]
@@ -165,7 +167,7 @@ def _scalar(value: object) -> object:
     return value
 
 
-#: What a transformer or a client library is handed as it is.
+#: A value that is passed to a transformer or a client library unchanged.
 Scalar = Annotated[Any, AfterValidator(_scalar)]
 
 

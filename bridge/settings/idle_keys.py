@@ -1,4 +1,4 @@
-"""Findings about keys that need another one, or that nothing makes use of."""
+"""Findings about keys that need another key, or that have no effect."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from bridge.settings.problems import Finding
 
 
 def missing(path: KeyPath, key: str, rule: str, *because_of: str) -> Finding:
-    """A rule of `key`, in the table at `path`, that hangs on other keys of the table."""
+    """A finding about `key`, in the table at `path`, that depends on other keys of the table."""
     return Finding((*path, key), rule, leans_on=tuple((*path, other) for other in because_of))
 
 
 def idle(
     path: KeyPath, table: Table, attributes: Iterable[str], rule: str, *because_of: str
 ) -> Iterator[Finding]:
-    """Keys that say something which nothing makes use of."""
+    """Findings about keys that are set and have no effect."""
     for attribute in attributes:
         default = type(table).model_fields[attribute].default
         if (getattr(table, attribute) or "") != (default or ""):

@@ -1,7 +1,7 @@
 """``${VAR}``, ``${VAR:-text}``, ``${file:path}`` and ``$${`` in the text values of parsed settings.
 
-Applied once, after parsing: what a variable or a file brings is never looked through again, and can
-neither add a key nor become a number.
+Applied once, after parsing: the text of a variable or a file is never interpolated again, and can neither add
+a key nor become a number.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Interpolated:
     """Settings with every place filled in."""
 
     tree: dict[str, Any]
-    #: Where a place could not be filled in, and the rule; the text stays as it was written.
+    #: Places that could not be filled in, and the rule; the text stays as it was written.
     broken: list[tuple[KeyPath, str]] = field(default_factory=list)
     #: Values that came from a file: never shown.
     from_files: set[KeyPath] = field(default_factory=set)
@@ -87,7 +87,7 @@ def _filled(inside: str, environ: Mapping[str, str], directory: Path) -> str:
         if name not in environ:
             raise ValueError(f"environment variable {name} must be set; ${{{name}:-text}} gives a default")
         return environ[name]
-    return environ.get(name) or otherwise  # as the shell has it: unset or empty
+    return environ.get(name) or otherwise  # as in the shell: unset or empty
 
 
 def _file(name: str, directory: Path) -> str:

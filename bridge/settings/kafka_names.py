@@ -18,7 +18,7 @@ def journal_topic(bridge: str) -> str:
 
 
 def replays_topic(bridge: str) -> str:
-    """The journal topic of what replay plans send again for a bridge: its own one's lanes are others'."""
+    """The journal topic of a bridge's replay plans: the lanes of its own topic belong to its relays."""
     return f"{OWN_PREFIX}{bridge}.replays"
 
 

@@ -1,6 +1,7 @@
-"""Keys whose feature has not been built yet: refused by name where they say anything but their default.
+"""Keys whose feature has not been built yet: refused by name where they have another value than their
+default.
 
-An issue that builds a feature takes its rows away here; nothing else has to change.
+The change that builds a feature removes its rows here; nothing else has to change.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class Later:
     key: str
     #: In the plural: "filters".
     feature: str
-    #: Which values are built already; None: the default alone.
+    #: Says which values are built already; None: the default alone.
     built: Callable[[Any], bool] | None = None
 
 
@@ -43,7 +44,7 @@ LATER: Final[Sequence[Later]] = (
 
 
 def find_later(settings: Settings, table: Sequence[Later] = LATER) -> Iterator[Finding]:
-    """Every key of `table` that asks for what is not there yet."""
+    """Every key of `table` whose value asks for a feature that is not built yet."""
     for later in table:
         for path, value, default in _values(settings, later.key.split("."), ()):
             if not (value == default if later.built is None else later.built(value)):
@@ -51,7 +52,7 @@ def find_later(settings: Settings, table: Sequence[Later] = LATER) -> Iterator[F
 
 
 def _values(value: Any, steps: list[str], path: KeyPath) -> Iterator[tuple[KeyPath, Any, Any]]:
-    """Path, value and default of each key that `steps` mean."""
+    """Path, value and default of each key that `steps` lead to."""
     step, *rest = steps
     if step == "*":
         items = value.items() if isinstance(value, dict) else enumerate(value)

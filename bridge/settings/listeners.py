@@ -1,4 +1,4 @@
-"""`[acceptor]` and `[operations]`: where this node listens, and who may do what."""
+"""`[acceptor]` and `[operations]`: the listeners of this node, and the rights of their callers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _origin(value: str) -> str:
 
 
 class User(Table):
-    """Somebody with rights of their own: a token or a client certificate, or either."""
+    """A user with rights of its own: a token or a client certificate, or either."""
 
     name: NotEmpty = setting("Appears in logs; the token never does.")
     token: OptionalToken = setting("The user's bearer token; or certificate-name.", "", repr=False)
@@ -68,7 +68,7 @@ class User(Table):
 
 
 class Acceptor(Table):
-    """Where messages come in."""
+    """The listener on which messages come in."""
 
     url: Annotated[str, AfterValidator(_acceptor_url)] = setting(
         "Serves HTTP and the node link. wss:// needs certificate and key; port 0 takes a free one.",
@@ -131,7 +131,7 @@ class Acceptor(Table):
 
 
 class Operations(Table):
-    """Where operators and probes ask."""
+    """The listener for operators and probes."""
 
     url: Annotated[str, AfterValidator(_operations_url)] = setting(
         "Serves /ping, /ready, /metrics and management; port 0 takes a free one.", "http://127.0.0.1:8161"

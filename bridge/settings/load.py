@@ -1,4 +1,6 @@
-"""Reads a settings file: TOML, `${}` places, the model, the rules between keys, and what is not built yet."""
+"""Reads a settings file: TOML, `${}` places, the model, the rules between keys, and keys that are not built
+yet.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from bridge.settings.tls_checks import check_tls_files
 from bridge.settings.toml_traps import toml_problem
 from bridge.settings.validation import Validation
 
-#: Largest settings file.
+#: Largest settings file, in bytes.
 MAX_FILE_BYTES: Final = 1024 * 1024
 
 
@@ -31,13 +33,13 @@ def load(
     `only` names one table: the file is read as if it had no other, and no certificates and keys.
 
     Raises:
-        SettingsInvalid: with every problem there is, in the order of the file.
+        SettingsInvalid: with all problems, in the order of the file.
     """
     return SettingsFile(path, environ, later=later, only=only).settings(tls_files=not only)
 
 
 class SettingsFile:
-    """A settings file, read once; the files that its ``${file:}`` places name are read as often as asked."""
+    """A settings file, read once; the files that its ``${file:}`` places name are read at each call."""
 
     def __init__(
         self, path: Path, environ: Mapping[str, str], *, later: Sequence[Later] = LATER, only: str = ""
@@ -47,7 +49,7 @@ class SettingsFile:
         `only` names the one table that is read.
 
         Raises:
-            SettingsInvalid: there is no such file, or it is no TOML.
+            SettingsInvalid: the file is missing, or it is no TOML.
         """
         self._file = str(path)
         tree = _parse(self._file, _read(path))
@@ -57,19 +59,21 @@ class SettingsFile:
         self._later = later
 
     def filled(self) -> Interpolated:
-        """What the file says, with every place filled in by what its variable or file holds now."""
+        """The content of the file, with every place filled in from the present value of its variable or
+        file.
+        """
         filled = interpolate(self._tree, self._environ, self._directory)
         _name_node(filled.tree)
         return filled
 
     def settings(self, filled: Interpolated | None = None, *, tls_files: bool = True) -> Settings:
-        """The settings, of `filled` or of what it is now.
+        """The settings, of `filled` or of the present `filled()`.
 
         Nothing is opened but the files of ``${file:}`` places and, where `tls_files`, certificates and keys
         to see that they fit.
 
         Raises:
-            SettingsInvalid: with every problem there is, in the order of the file.
+            SettingsInvalid: with all problems, in the order of the file.
         """
         filled = filled or self.filled()
         validation = Validation(filled.tree, self._directory)
@@ -120,7 +124,7 @@ def _parse(file: str, text: str) -> dict[str, Any]:
 
 
 def _name_node(tree: dict[str, Any]) -> None:
-    """`node.name` is the host's where the file gives none."""
+    """Set `node.name` to the host's name where the file gives none."""
     node = tree.setdefault("node", {})
     if isinstance(node, dict):
         node.setdefault("name", socket.gethostname())

@@ -1,6 +1,6 @@
 """The whole of `settings.toml` as frozen values: times in ms, sizes in bytes, paths resolved.
 
-Keys are written in kebab-case without units (``retry-interval``); attributes in snake_case with them
+Keys are written in kebab-case without units (``retry-interval``); attributes in snake_case with units
 (``retry_interval_ms``). Names and defaults are Artemis's where Artemis has the option.
 """
 
@@ -34,7 +34,7 @@ from bridge.settings.listeners import Acceptor, Operations
 
 
 class Node(Table):
-    """This node."""
+    """The settings of this node."""
 
     name: Name = setting(
         "Label in logs, metrics and delivery logs; default: the host name.",
@@ -56,7 +56,7 @@ class Node(Table):
 
 
 class DuplicateDetection(Table):
-    """What is remembered of duplicate IDs."""
+    """The cache of duplicate IDs."""
 
     id_cache_size: CountOrNone = setting(
         "Duplicate IDs remembered per address; 0 turns the check off.", 20_000
@@ -90,7 +90,7 @@ class DeliveryLog(Table):
 
 
 class Settings(Table):
-    """Everything that one file says."""
+    """All settings of one file."""
 
     node: Node = setting("This node.")
     acceptor: Acceptor | None = setting(
@@ -124,7 +124,7 @@ class Settings(Table):
 
     @property
     def delivery_log_directory(self) -> Path:
-        """Where delivery logs are written."""
+        """The directory of delivery logs."""
         return self.delivery_log.directory or self.node.data_directory / "delivery-log"
 
     def has_end(self, name: str) -> bool:
@@ -132,12 +132,12 @@ class Settings(Table):
         return name == JOURNAL or name in self.connectors
 
     def end_rules(self, connector: str) -> EndRules:
-        """The kind of what a bridge names as an end: a connector, or this node's journal."""
+        """The rules of the end that a bridge names: a connector, or this node's journal."""
         if connector != JOURNAL:
             return self.connectors[connector].end_rules
         own: EndRules = ends.kind(JOURNAL)
         return own
 
     def for_address(self, name: str) -> AddressSettings:
-        """What holds for one address, key by key: exact over '*' over '#'."""
+        """The settings of one address, key by key: exact over '*' over '#'."""
         return resolve(self.address_settings, name, id_cache_size=self.duplicate_detection.id_cache_size)

@@ -18,7 +18,7 @@ _NAME_RULE: Final = f"must be 1 to {NAME_LENGTH_MAX} of A-Z a-z 0-9 . _ -"
 
 
 def check_name(value: str) -> str:
-    """`value` if it can name something.
+    """`value` if it is valid as a name.
 
     Raises:
         ValueError: the rule that it breaks.
@@ -29,7 +29,7 @@ def check_name(value: str) -> str:
 
 
 def check_address(value: str) -> str:
-    """`value` if a user's address or queue can be called so.
+    """`value` if it is valid as the name of a user's address or queue.
 
     Raises:
         ValueError: the rule that it breaks.
@@ -42,7 +42,7 @@ def check_address(value: str) -> str:
 
 
 def check_topic(value: str) -> str:
-    """`value` if a Kafka topic can be called so (``org.apache.kafka.common.internals.Topic``).
+    """`value` if it is valid as the name of a Kafka topic (``org.apache.kafka.common.internals.Topic``).
 
     Raises:
         ValueError: the rule that it breaks.
@@ -53,7 +53,7 @@ def check_topic(value: str) -> str:
 
 
 def check_pattern(value: str) -> str:
-    """`value` if it is an address or a wildcard pattern; the node's own may be meant.
+    """`value` if it is an address or a wildcard pattern; it may name the node's own addresses.
 
     Raises:
         ValueError: the rule that it breaks.

@@ -1,4 +1,4 @@
-"""Key paths: where a value is in a parsed settings file, and how a problem writes that down; pure."""
+"""Key paths: the place of a value in a parsed settings file, and its notation in a problem; pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def look_up(tree: Any, path: KeyPath) -> tuple[bool, Any]:
-    """Whether there is a value at `path`, and which."""
+    """Whether there is a value at `path`, and the value."""
     for step in path:
         match tree, step:
             case dict(), str() if step in tree:
@@ -27,7 +27,9 @@ def look_up(tree: Any, path: KeyPath) -> tuple[bool, Any]:
 
 
 def written_path(tree: Any, path: KeyPath) -> KeyPath:
-    """`path` without what the model put below the written value (one text where a list may be)."""
+    """`path` without the steps that the model added below the written value (one text where a list may
+    be).
+    """
     kept: list[str | int] = []
     for step in path:
         if kept and not isinstance(look_up(tree, tuple(kept))[1], dict | list):
@@ -65,7 +67,9 @@ def covers(outer: KeyPath, inner: KeyPath) -> bool:
 
 
 def place_in_file(tree: Any, path: KeyPath) -> tuple[int, ...]:
-    """Sorts paths in the order in which the file writes their tables; what is not written comes last."""
+    """Sorts paths in the order in which the file writes their tables; paths that are not written come
+    last.
+    """
     places: list[int] = []
     for step in path:
         if isinstance(step, int):

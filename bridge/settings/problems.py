@@ -13,9 +13,9 @@ from bridge.errors import BridgeError
 from bridge.runtime.secret_values import without_secrets
 from bridge.settings.paths import KeyPath
 
-#: Longest value that a problem shows; the rest is cut off.
+#: Longest value that a problem shows, in characters; longer ones are cut off.
 MAX_SHOWN_CHARACTERS: Final = 100
-#: What a problem shows where a required key is missing.
+#: The text of a problem where a required key is missing.
 NOTHING: Final = "nothing"
 
 
@@ -24,11 +24,11 @@ class Finding:
     """A rule that is broken somewhere in the file."""
 
     path: KeyPath
-    #: What must be, starting in lower case.
+    #: The requirement, starting in lower case.
     rule: str
-    #: What may have been meant.
+    #: The key or value that the user probably meant.
     suggestion: str | None = None
-    #: What to show as found where that is not the value at `path`.
+    #: The text shown as found where that is not the value at `path`.
     found: str | None = None
     #: Other values that the rule is about: where one of them is wrong itself, this is no finding.
     leans_on: tuple[KeyPath, ...] = ()
@@ -54,7 +54,7 @@ class Problem:
 
 
 class SettingsInvalid(BridgeError):
-    """The settings do not hold; nothing was opened."""
+    """The settings break rules; nothing was opened."""
 
     code = "SETTINGS_INVALID"
 
@@ -64,7 +64,7 @@ class SettingsInvalid(BridgeError):
         super().__init__("\n".join(self.lines()))
 
     def lines(self) -> list[str]:
-        """What `validate` and `run` print on stderr: a line a problem, then their number."""
+        """The output of `validate` and `run` on stderr: a line a problem, then their number."""
         number = len(self.problems)
         return [*map(str, self.problems), f"{number} problem{'' if number == 1 else 's'}"]
 
@@ -88,7 +88,7 @@ def show(value: Any) -> str:
 
 
 def shorten(text: str) -> str:
-    """The text, or as much of it as is shown."""
+    """The text, cut off after `MAX_SHOWN_CHARACTERS`."""
     return text if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[: MAX_SHOWN_CHARACTERS - 3]}..."
 
 

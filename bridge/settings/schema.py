@@ -1,4 +1,4 @@
-"""What the model says of itself: its tables, their keys, and the table that a path leads to."""
+"""The structure of the model: its tables, their keys, and the table that a path leads to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a bridge reads and where it delivers: names, ``/regular expressions/`` and ``!`` exclusions; pure."""
+"""Selectors of a bridge: names, ``/regular expressions/`` and ``!`` exclusions; and its target addresses;
+pure.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,7 @@ def regex_of(selector: str) -> str | None:
 
 
 def plain_names(selectors: Sequence[str]) -> tuple[str, ...]:
-    """The addresses named outright and not excluded, in order, each once."""
+    """The addresses that are named without a regular expression and not excluded, in order, each once."""
     names = (item for item in selectors if not item.startswith("!") and regex_of(item) is None)
     return tuple(dict.fromkeys(name for name in names if not _any(selectors, name, excluding=True)))
 
@@ -58,9 +60,10 @@ def selects(
 ) -> bool:
     """Whether a bridge with these selectors reads `address`; an exclusion always wins.
 
-    A regular expression must match the whole name. It never means the node's own addresses, Kafka's
-    internal topics, what the bridge itself forwards to (design section 5), or `dead_letter_address`, where
-    it buries at its source: a letter that is refused would be buried there again.
+    A regular expression must match the whole name. It never selects the node's own addresses, Kafka's
+    internal topics, the addresses that the bridge itself forwards to (design section 5), or
+    `dead_letter_address`, where it stores dead letters at its source: a letter that is refused would be
+    stored there again.
     """
     if _any(selectors, address, excluding=True):
         return False
@@ -72,7 +75,7 @@ def selects(
 
 
 def forwarded(forwarding_address: str, address: str) -> str:
-    """The name at the target of what came from `address`."""
+    """The target's address of messages that came from `address`."""
     return forwarding_address.replace(ADDRESS_PLACE, address) if forwarding_address else address
 
 

@@ -1,4 +1,4 @@
-"""What the files of certificates, keys and authorities that the settings name must hold."""
+"""Checks the files of certificates, keys and authorities that the settings name."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ ACCEPTOR_KEYS: Final[Mapping[Role, str]] = {
 
 
 def acceptor_files(acceptor: Acceptor) -> TlsFiles | None:
-    """Of `[acceptor]`; None where it serves no TLS."""
+    """The TLS files of `[acceptor]`; None where it serves no TLS."""
     if acceptor.endpoint.scheme != "wss":
         return None
     return TlsFiles(acceptor.certificate, acceptor.key, acceptor.client_ca, server=True)
 
 
 def check_tls_files(settings: Settings) -> Iterator[Finding]:
-    """Every file that cannot serve for what its setting says."""
+    """Findings about every file that is not usable for its setting."""
     if settings.acceptor is not None:
         yield from _findings(("acceptor",), acceptor_files(settings.acceptor), ACCEPTOR_KEYS)
     for name, connector in settings.connectors.items():

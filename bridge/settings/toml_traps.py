@@ -1,4 +1,4 @@
-r"""TOML's traps: what to write for ``[addresses.orders.eu]``, ``[address-settings.#]`` and ``"/a\.b/"``."""
+r"""Advice on TOML's traps: ``[addresses.orders.eu]``, ``[address-settings.#]`` and ``"/a\.b/"``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BARE_WORD: Final = re.compile(r"=\s*(?P<value>[A-Za-z/$][^\s#,\]}]*)")
 
 
 def toml_problem(file: str, text: str, error: tomllib.TOMLDecodeError) -> Problem:
-    """What is wrong with a file that is not TOML, where, and what to write instead."""
+    """The problem of a file that is not TOML: the rule, its place, and what to write instead."""
     message = str(error)
     lines = text.split("\n")
     place = _PLACE.search(message)
@@ -42,7 +42,7 @@ def toml_problem(file: str, text: str, error: tomllib.TOMLDecodeError) -> Proble
 def dotted_name(path: KeyPath, table: dict[str, Any]) -> str:
     """The rule for a name with dots that was not quoted, so that TOML made tables within tables of it.
 
-    `path` is where the second word led, `table` what is there.
+    `path` is the place to which the second word led, `table` the table there.
     """
     words = [str(step) for step in path[1:]]
     while len(table) == 1:
@@ -71,7 +71,7 @@ def misplaced(owner: KeyPath, table: KeyPath) -> str:
 
 
 def _answer(line: str, message: str) -> tuple[str, str | None]:
-    """The rule, and what was found where that is known."""
+    """The rule, and the value found where that is known."""
     if "key part" in message and (header := _PATTERN_HEADER.match(line)):
         return _pattern(header)
     if "Unescaped '\\'" in message or "hex value" in message:

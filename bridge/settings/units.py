@@ -26,7 +26,7 @@ SIZE_UNITS_BYTES: Final = {
     "GB": 10**9,
 }
 
-#: Limits far beyond use, well below what SQLite's and the wire's integers hold.
+#: Limits far beyond use, well below those of SQLite's and the wire's integers.
 LONGEST_TIME_MS: Final = 100 * 365 * TIME_UNITS_MS["d"]
 LARGEST_SIZE_BYTES: Final = 1 << 50
 LARGEST_NUMBER: Final = 2**31 - 1

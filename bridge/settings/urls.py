@@ -1,4 +1,4 @@
-"""URLs of listeners and connectors: ``scheme://host:port``, and which hosts are loopback; pure."""
+"""URLs of listeners and connectors: ``scheme://host:port``, and the check for loopback hosts; pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HOST: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A place to listen at or to reach."""
+    """An address to listen at or to reach."""
 
     scheme: str
     #: A name or an IP address, without the brackets of IPv6.
@@ -35,12 +35,12 @@ class Endpoint:
 
 
 def scheme_of(url: str) -> str:
-    """What stands before ``://``, in lower case; all of a text that has no such."""
+    """The text before ``://``, in lower case; the whole text where there is none."""
     return url.partition("://")[0].lower()
 
 
 def listening(url: str, *schemes: str) -> Endpoint:
-    """Where to listen; the port must be given, 0 takes a free one.
+    """The address to listen at; the port must be given, 0 takes a free one.
 
     Raises:
         ValueError: the rule that `url` breaks.
@@ -53,7 +53,7 @@ def listening(url: str, *schemes: str) -> Endpoint:
 
 
 def reaching(url: str) -> Endpoint:
-    """What a ws:// or wss:// connector reaches; without a port the scheme's own, 80 or 443.
+    """The address that a ws:// or wss:// connector reaches; without a port the scheme's own, 80 or 443.
 
     Raises:
         ValueError: the rule that `url` breaks.

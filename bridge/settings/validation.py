@@ -1,8 +1,9 @@
-"""Holds a parsed file against the model: what is wrong is noted and taken out, and the rest held again.
+"""Checks a parsed file against the model: wrong values are noted and taken out, and the rest is checked
+again.
 
-So that the rules between keys can be checked although some keys are wrong, a wrong value is replaced
-by its default, or where there is none by a stand-in; whatever is then found wrong at or around
-a place that was wrong already is not reported.
+So that the rules between keys can be checked although some keys are wrong, a wrong value is replaced by its
+default, or where there is none by a stand-in; a further problem at or around a place that was wrong already
+is not reported.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from bridge.settings.paths import KeyPath, covers, look_up, written_path
 from bridge.settings.problems import Finding, nearest
 from bridge.settings.schema import known_keys
 
-#: Taking out is done at most this often; a table in a list takes one pass more than it is deep.
+#: Wrong values are taken out at most this often; a table in a list takes one pass more than it is deep.
 MAX_PASSES: Final = 10
 
 #: Stand-ins of required keys that are not names.
@@ -43,18 +44,18 @@ _RULES: Final = {
 
 
 class Validation:
-    """One file's way through the model, and what was found on it."""
+    """The validation of one file, and its findings."""
 
     def __init__(self, tree: dict[str, Any], directory: Path) -> None:
-        #: As the file has it, places filled in.
+        #: The file's content, places filled in.
         self.tree = tree
         self.directory = directory
-        #: What is wrong, in no particular order.
+        #: The findings, in no particular order.
         self.findings: list[Finding] = []
         self._repaired = copy.deepcopy(tree)
 
     def report(self, findings: Iterable[Finding]) -> None:
-        """Note what is not a consequence of something noted before."""
+        """Add the findings that are no consequence of earlier ones."""
         before = [finding.path for finding in self.findings]
         for finding in findings:
             about = (finding.path, *finding.leans_on)
@@ -74,7 +75,7 @@ class Validation:
                 parent.pop(key, None)
             case list(), int(index):
                 stand_in = _stand_in(path)
-                if parent[index] == {} or parent[index] == stand_in:  # neither will do: go without the list
+                if parent[index] == {} or parent[index] == stand_in:  # neither is valid: go without the list
                     self.take_out(path[:-1])
                 else:
                     parent[index] = {} if _holds_tables(path) else stand_in
@@ -87,7 +88,7 @@ class Validation:
                 return Settings.model_validate(self._repaired, context={DIRECTORY: self.directory})
             except ValidationError as invalid:
                 errors = invalid.errors(include_url=False)
-            # Not written_path for what is missing: its path leads nowhere by nature.
+            # Not `written_path` for missing keys: their paths lead nowhere by nature.
             paths = [written_path(self._repaired, error["loc"]) for error in errors]
             self.report(map(self._finding, errors, paths))
             for error, path in zip(errors, paths, strict=True):
@@ -99,7 +100,9 @@ class Validation:
         return None
 
     def _take_out_unquoted_names(self) -> None:
-        """Before the model misses keys in tables that exist only because a name was not quoted."""
+        """Take out tables that exist only because a name was not quoted, before the model misses keys in
+        them.
+        """
         for top in toml_traps.NAMED_TABLES:
             _, tables = look_up(self.tree, (top,))
             for name, table in tables.items() if isinstance(tables, dict) else ():

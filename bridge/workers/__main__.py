@@ -1,6 +1,6 @@
 """``python -m bridge.workers``: a worker process. Only a node's supervisor starts it.
 
-It imports neither the journal nor HTTP: what is loaded here, N processes hold.
+It imports neither the journal nor HTTP: N processes hold every module that is loaded here.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ if TYPE_CHECKING:
 
 def main() -> int:
     """Run the bridges from Kafka to Kafka that the settings name; 0 drained, 1 could not start or died."""
-    # Before the slow imports: a Ctrl-C is the supervisor's, and a hang-up would end the worker undrained.
+    # Before the slow imports: a Ctrl-C is handled by the supervisor, and a hang-up would end the worker
+    # undrained.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     parser = argparse.ArgumentParser(
         description="A worker of a core-bridge node; started by the node itself."
     )
     parser.add_argument("--settings", required=True, type=Path)
-    parser.add_argument("--worker", required=True, type=int)  # the one named in logs; for whoever reads `ps`
+    parser.add_argument("--worker", required=True, type=int)  # the one named in logs; shown by `ps`
     parser.add_argument("--channel", required=True, type=int)
     arguments = parser.parse_args()
 

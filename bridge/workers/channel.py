@@ -1,7 +1,7 @@
-"""What a supervisor and its worker say to each other: one line of JSON a message, over a socket pair.
+"""Messages between a supervisor and its worker: one line of JSON each, over a socket pair.
 
-The end of the channel is itself a message: to a worker, that its supervisor is gone; to the supervisor,
-that the worker is.
+The end of the channel is itself a message: to a worker, that its supervisor is gone; to the supervisor, that
+the worker is.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from bridge.relay.pump import Counts
 
 #: Longest line, in bytes. Every message names one bridge at most, so none comes near.
 MOST_LINE_BYTES: Final = 64 * 1024
-#: Longest reason or trouble that a report carries; what is beyond is cut off.
+#: Longest reason or trouble that a report carries; longer ones are cut off.
 MOST_TEXT_CHARS: Final = 2_000
 #: Most lanes that a report names.
 MOST_LANES_NAMED: Final = 1_000
 
 
 class Wanted(Enum):
-    """What the operator wants of a bridge, whichever workers come and go."""
+    """The state that the operator wants for a bridge, whichever workers come and go."""
 
     RUNNING = "RUNNING"
     PAUSED = "PAUSED"
@@ -35,7 +35,7 @@ class Wanted(Enum):
 
 
 class Begin(msgspec.Struct, tag="begin", frozen=True):
-    """Supervisor to worker, first: who you are."""
+    """Supervisor to worker, first: its number and the node's data."""
 
     worker: int
     #: Digest of the settings file that the node runs by.
@@ -46,7 +46,7 @@ class Begin(msgspec.Struct, tag="begin", frozen=True):
 
 
 class Want(msgspec.Struct, tag="want", frozen=True):
-    """Supervisor to worker: bring this bridge there."""
+    """Supervisor to worker: bring this bridge to the wanted state."""
 
     bridge: str
     wanted: Wanted
@@ -58,7 +58,7 @@ class Written(msgspec.Struct, tag="written", frozen=True):
     """Supervisor to worker: the lines of this number are on disk, or why they are not."""
 
     number: int
-    #: Empty: they are.
+    #: Empty: they are on disk.
     error: str = ""
 
 
@@ -71,14 +71,14 @@ class Ready(msgspec.Struct, tag="ready", frozen=True):
 
 
 class Failed(msgspec.Struct, tag="failed", frozen=True):
-    """Worker to supervisor, last: why it ends."""
+    """Worker to supervisor, last: the reason why it ends."""
 
     reason: str
 
 
 class Report(msgspec.Struct, tag="report", frozen=True, kw_only=True):
-    """Worker to supervisor: a bridge as this worker has it; `bridge.relay.operated.Operated` says what is
-    what.
+    """Worker to supervisor: a bridge's state in this worker; `bridge.relay.operated.Operated` describes the
+    fields.
     """
 
     bridge: str
@@ -90,16 +90,16 @@ class Report(msgspec.Struct, tag="report", frozen=True, kw_only=True):
     connected: bool
     in_flight: int
     lag: tuple[int, int | None] | None
-    #: Since this worker started.
+    #: Counts since this worker started.
     counts: Counts
-    #: As many as `MOST_LANES_NAMED`.
+    #: The lanes that it has, at most `MOST_LANES_NAMED`.
     held: tuple[int, ...] = ()
 
 
 class Lines(msgspec.Struct, tag="lines", frozen=True):
     """Worker to supervisor: write these to the delivery log. Long ones come in pieces, in order."""
 
-    #: Counts what this worker wants written, from 1; the same in all pieces.
+    #: Number of the lines' write in this worker, from 1; the same in all pieces.
     number: int
     #: JSON lines with a newline between.
     text: str
@@ -119,7 +119,7 @@ class ChannelBroken(BridgeError):
 
 
 class Channel(Generic[Received]):
-    """One end. `Received` is what the other one sends."""
+    """One end of a channel. `Received` is the type of the other end's messages."""
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, received: type[Received]
@@ -135,17 +135,17 @@ class Channel(Generic[Received]):
         return cls(reader, writer, received)
 
     def send(self, message: ToWorker | FromWorker) -> None:
-        """Hand over a line. What the other end can no longer read is dropped: `receive` tells of its end."""
+        """Send a line. A line that the other end can no longer read is dropped: `receive` reports its end."""
         if not self._writer.is_closing():
             self._writer.write(msgspec.json.encode(message) + b"\n")
 
     async def sent(self) -> None:
-        """Wait until the other end has read nearly all, so that what waits for it stays bounded."""
+        """Wait until the other end has read nearly all lines, so that those that wait for it stay bounded."""
         with contextlib.suppress(ConnectionError):
             await self._writer.drain()
 
     async def receive(self) -> Received | None:
-        """The next message; None: the other end is gone, and nothing will come any more.
+        """The next message; None: the other end is gone, and no message will come any more.
 
         Raises:
             ChannelBroken: a line that is no message. Nothing after it can be trusted.
@@ -164,12 +164,12 @@ class Channel(Generic[Received]):
             raise ChannelBroken(f"a line was no message: {error}") from None
 
     async def close(self) -> None:
-        """Close this end, after what was sent has gone out or the other end has."""
+        """Close this end, after the sent lines have gone out or the other end has gone."""
         self._writer.close()
         with contextlib.suppress(ConnectionError):
             await self._writer.wait_closed()
 
 
 def shortened(text: str) -> str:
-    """`text` as far as a report carries it."""
+    """`text`, cut off after the characters that a report carries."""
     return text if len(text) <= MOST_TEXT_CHARS else text[: MOST_TEXT_CHARS - 1] + "…"

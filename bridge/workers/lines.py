@@ -1,8 +1,9 @@
 """Delivery-log lines of a worker: its supervisor writes them, so that a node has one log in one order.
 
-Files of its own would survive as much, but a lane that moves between workers would stand in two files, and
-which of them was written first would be lost. What the supervisor has not confirmed is on disk or not; either
-way it is in the journal topic, or behind the group's commit, and whoever takes the lane writes it again.
+Files of its own would be as durable, but a lane that moves between workers would have lines in two files, and
+which of them was written first would be lost. Lines that the supervisor has not confirmed are on disk or not;
+either way they are in the journal topic, or behind the group's commit, and the next worker that takes the
+lane writes them again.
 """
 
 from __future__ import annotations
@@ -22,27 +23,28 @@ from bridge.workers.channel import (
     shortened,
 )
 
-#: Characters of one piece: as JSON text, with each escaped as long as can be, it fits into a channel's line.
+#: Characters of one piece: as JSON text, with every character escaped as long as can be, it fits a channel's
+#: line.
 PIECE_CHARS: Final = 10_000
 #: Characters that a worker may have sent in pieces of one number.
 MOST_CHARS: Final = 256 * 1024 * 1024
 
 
 class LinesOut:
-    """The worker's end. `write` is a `bridge.delivery_log.WriteLines`."""
+    """The worker's end of the lines. `write` is a `bridge.delivery_log.WriteLines`."""
 
     def __init__(self) -> None:
         self._channel: Channel[ToWorker] | None = None
         self._numbers = 0
-        #: By number, who waits.
+        #: The futures of writes that wait, by number.
         self._waiting: dict[int, asyncio.Future[None]] = {}
 
     def attach(self, channel: Channel[ToWorker]) -> None:
-        """From now on there is somebody to send to."""
+        """Send over this channel from now on."""
         self._channel = channel
 
     async def write(self, lines: Sequence[str]) -> None:
-        """On disk when it returns.
+        """Have the supervisor write the lines; they are on disk when it returns.
 
         Raises:
             OSError: the supervisor could not write them, or is gone.
@@ -55,7 +57,7 @@ class LinesOut:
         self._numbers += 1
         number = self._numbers
         done = self._waiting[number] = asyncio.get_running_loop().create_future()
-        # All pieces at once: who is cancelled between two of them would break the channel.
+        # All pieces at once: a caller that is cancelled between two of them would break the channel.
         for piece, more in _pieces("\n".join(lines)):
             channel.send(Lines(number, piece, more))
         try:
@@ -65,17 +67,17 @@ class LinesOut:
             self._waiting.pop(number, None)
 
     def written(self, answer: Written) -> None:
-        """The supervisor says so."""
+        """Take the supervisor's answer to a write."""
         done = self._waiting.get(answer.number)
         if done is None or done.done():
-            return  # whoever waited was cancelled
+            return  # the caller that waited was cancelled
         if answer.error:
             done.set_exception(OSError(answer.error))
         else:
             done.set_result(None)
 
     def lost(self) -> None:
-        """The supervisor is gone: whoever waits fails, and whoever comes."""
+        """Fail the writes that wait, and later ones: the supervisor is gone."""
         self._channel = None
         for done in self._waiting.values():
             if not done.done():
@@ -91,11 +93,11 @@ class LinesIn:
         self._number = 0
         self._pieces: list[str] = []
         self._chars = 0
-        #: Being written; a worker has one for each side of each of its lanes.
+        #: Tasks that write lines; a worker has one for each side of each of its lanes.
         self._tasks: set[asyncio.Task[None]] = set()
 
     def take(self, lines: Lines) -> None:
-        """A piece has come; the last one of its number is answered once all are on disk.
+        """Take a piece; the last one of its number is answered once all are on disk.
 
         Raises:
             ChannelBroken: pieces that do not belong together, or too many.
@@ -124,11 +126,11 @@ class LinesIn:
         self._channel.send(Written(number, shortened(error)))
 
     async def end(self) -> None:
-        """Wait until all that came whole is on disk, or could not be written."""
+        """Wait until all lines that came whole are on disk, or could not be written."""
         await asyncio.gather(*self._tasks)
 
 
 def _pieces(text: str) -> Iterator[tuple[str, bool]]:
-    """The text in pieces, each with whether more follow."""
+    """The text in pieces, each with whether further ones follow."""
     for start in range(0, len(text), PIECE_CHARS):
         yield text[start : start + PIECE_CHARS], start + PIECE_CHARS < len(text)

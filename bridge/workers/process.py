@@ -14,28 +14,28 @@ from bridge.workers.channel import Channel, FromWorker
 class WorkerProcess(Protocol):
     """A worker as its supervisor holds it."""
 
-    #: What it says, and the way to tell it something.
+    #: The channel on which it reports and gets orders.
     channel: Channel[FromWorker]
 
     @property
     def pid(self) -> int:
-        """Of its process."""
+        """The pid of its process."""
 
     async def wait(self) -> int:
         """Its exit code once it has ended; minus the signal that ended it."""
 
     def terminate(self) -> None:
-        """SIGTERM: it drains; the second time, or while it drains already, it ends at once."""
+        """Send SIGTERM: it drains; the second time, or while it drains already, it ends at once."""
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Send SIGKILL."""
 
 
 class StartWorker(Protocol):
     """Starts worker number `worker`."""
 
     async def __call__(self, worker: int) -> WorkerProcess:
-        """The running process.
+        """Start the process and return it.
 
         Raises:
             OSError: it cannot be started.
@@ -53,7 +53,7 @@ class Launcher:
         self._command = command
 
     async def __call__(self, worker: int) -> WorkerProcess:
-        """The running process.
+        """Start the process and return it.
 
         Raises:
             OSError: it cannot be started.

@@ -1,8 +1,8 @@
 """A bridge whose lanes run in worker processes, as its operator sees it: one bridge.
 
-What is wanted of it is kept here, so that a worker that starts late, or again, learns it first. Every
-change of mind is an order with a number; a worker's report names the last order it has carried out, so a
-report from before an order is never taken for an answer to it.
+The wanted state is kept here, so that a worker that starts late, or again, is told it first. Every change of
+it is an order with a number; a worker's report names the last order it has carried out, so a report from
+before an order is never taken for an answer to it.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _WANTED = {
     Command.PAUSE: Wanted.PAUSED,
     Command.STOP: Wanted.STOPPED,
 }
-#: Where a bridge is that has not got to where it is wanted, and where it is once it has.
+#: The state of a bridge that has not reached the wanted one, and its state once it has.
 _UNDER_WAY = {Wanted.PAUSED: State.PAUSING, Wanted.STOPPED: State.STOPPING}
 _ARRIVED = {Wanted.PAUSED: State.PAUSED, Wanted.STOPPED: State.STOPPED}
 
 
 @dataclass(slots=True)
 class _Seen:
-    """A worker that lives."""
+    """A worker whose process runs."""
 
-    #: The order that held when it started. A new process relays nothing before it has its orders, so this
-    #: one needs no answer where it was to stop or to pause.
+    #: The latest order when it started. A new process relays nothing before it has its orders, so this one
+    #: needs no answer where it was to stop or to pause.
     since: int
     #: None: it has not reported yet.
     report: Report | None = None
@@ -43,9 +43,7 @@ class _Seen:
 
 
 class RemoteBridge:
-    """Implements `bridge.relay.operated.Operated`; its supervisor tells it of workers and what they
-    report.
-    """
+    """Implements `bridge.relay.operated.Operated`; its supervisor reports workers and their reports to it."""
 
     def __init__(self, name: str, tell: Callable[[Want], None]) -> None:
         """`tell` hands an order to every worker that lives."""
@@ -54,17 +52,17 @@ class RemoteBridge:
         self._wanted = Wanted.STOPPED
         self._order = 0
         self._workers: dict[int, _Seen] = {}
-        #: What workers that are gone had done: a counter never goes back.
+        #: The counts of workers that are gone: a counter never goes back.
         self._gone = Counts()
         self._store = ""
         #: Set, and replaced, when a worker has reported or is gone.
         self._heard = asyncio.Event()
 
-    # -- what operations and metrics read --------------------------------------------------------------
+    # -- state, for operations and metrics ---------------------------------------------------------------
 
     @property
     def state(self) -> State:
-        """Of the whole: RUNNING where every worker that has reported is, FAILED where one is."""
+        """The state of the whole: RUNNING where every worker that has reported is, FAILED where one is."""
         if self._wanted is not Wanted.RUNNING:
             places = _ARRIVED if self._obeyed(self._order) else _UNDER_WAY
             return places[self._wanted]
@@ -76,7 +74,7 @@ class RemoteBridge:
 
     @property
     def reason(self) -> str:
-        """Why it is FAILED, by worker; empty otherwise."""
+        """The reason why it is FAILED, by worker; empty otherwise."""
         if self.state is not State.FAILED:
             return ""
         return "; ".join(
@@ -87,7 +85,7 @@ class RemoteBridge:
 
     @property
     def counts(self) -> Counts:
-        """In sum over all workers there have been since the node started; the first trouble of any."""
+        """The sum over all workers since the node started; the first trouble of any."""
         known = self._known()
         total = self._gone
         for report in known:
@@ -127,9 +125,9 @@ class RemoteBridge:
     # -- commands --------------------------------------------------------------------------------------
 
     async def command(self, command: Command) -> None:
-        """Do as asked; returns when every worker has done it (start and resume: at once).
+        """Carry the command out; returns when every worker has done so (start and resume: at once).
 
-        A worker that dies meanwhile has stopped too; the next in its place gets the order first.
+        A worker that dies meanwhile has stopped too; the process that replaces it gets the order first.
 
         Raises:
             Conflict: the state forbids it.
@@ -148,7 +146,7 @@ class RemoteBridge:
 
     @property
     def want(self) -> Want:
-        """The order that holds."""
+        """The latest order."""
         return Want(self.name, self._wanted, self._order)
 
     def attached(self, worker: int) -> None:
@@ -157,13 +155,13 @@ class RemoteBridge:
         self._change()
 
     def heard(self, worker: int, report: Report) -> None:
-        """This worker says so."""
+        """Take this worker's report."""
         self._workers[worker].report = report
         self._store = report.store or self._store
         self._change()
 
     def detached(self, worker: int) -> None:
-        """This worker's process has ended; what it had done stays in the sum."""
+        """Remove a worker whose process has ended; its counts stay in the sum."""
         seen = self._workers.pop(worker)
         if seen.report is not None:
             self._gone = _sum(self._gone, replace(seen.report.counts, parked=0))
@@ -182,7 +180,7 @@ class RemoteBridge:
 
 
 def _sum(one: Counts, other: Counts) -> Counts:
-    """Numbers are added, the latest progress holds, and whose trouble it was is lost."""
+    """The sum of two counts: numbers are added, the latest progress is kept, the troubles are dropped."""
     added = {
         field.name: getattr(one, field.name) + getattr(other, field.name)
         for field in fields(Counts)

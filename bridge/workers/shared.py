@@ -1,4 +1,6 @@
-"""What a node and its workers must see alike: the settings file, and which bridges run in workers."""
+"""Settings that a node and its workers must agree on: the settings file, and the bridges that run in
+workers.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,13 @@ from bridge.settings.model import Settings
 
 
 class SettingsChanged(BridgeError):
-    """The settings file is not the one that the node runs by: two minds in one node would relay at odds."""
+    """The settings file is not the one that the node runs by: one node must not relay by two settings."""
 
     code = "SETTINGS_CHANGED"
 
 
 def bridges_in_workers(settings: Settings) -> Sequence[Bridge]:
-    """Those that can do without this node's journal: from Kafka to Kafka (design section 5)."""
+    """Bridges that need no journal of this node: from Kafka to Kafka (design section 5)."""
 
     def stands_alone(bridge: Bridge) -> bool:
         ends = (bridge.source_connector, *bridge.static_connectors)
@@ -38,7 +40,7 @@ def settings_digest(path: Path) -> str:
 
 
 def check_settings(path: Path, expected: str) -> None:
-    """Hold the file against the digest of the node's.
+    """Compare the file with the digest of the node's.
 
     Raises:
         SettingsChanged: it is another one.

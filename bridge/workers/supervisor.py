@@ -1,7 +1,7 @@
-"""Keeps N worker processes running: starts them, hears them, starts them again, ends them.
+"""Keeps N worker processes running: starts them, takes their reports, starts them again, ends them.
 
-A worker that ends unasked is started again after a back-off that grows while its lives are short. What it
-relayed is meanwhile relayed by the others: lanes are given out by the consumer group, not here.
+A worker that ends unasked is started again after a back-off that grows while its lives are short. The other
+workers meanwhile relay its lanes: lanes are given out by the consumer group, not here.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from bridge.workers.remote import RemoteBridge
 
 #: From a worker's end to its next start: 0.5 s, doubled for each short life in a row, up to 30 s.
 RESTART_BACKOFF: Final = Backoff(500, 2.0, 30_000)
-#: A life of this length is not a short one: the back-off begins anew.
+#: A life of this length is not a short one: the back-off starts again from 0.5 s.
 STABLE_MS: Final = 60_000
-#: So many lives in a row that were short make the node not ready, even if the worker comes up each time.
+#: This many short lives in a row make the node not ready, even if the worker comes up each time.
 LOOPING_LIVES: Final = 3
-#: A worker reports twice a second; one that has said nothing for so long hangs, and is killed.
+#: A worker reports twice a second; one that has sent nothing for so long hangs, and is killed.
 SILENCE_MS: Final = 60_000
 #: From the end of a worker's channel, or from SIGTERM, to SIGKILL.
 KILL_AFTER_MS: Final = 2_000
@@ -37,15 +37,15 @@ KILL_AFTER_MS: Final = 2_000
 
 @dataclass(slots=True)
 class _Slot:
-    """A worker's place: its process now, and how its lives went."""
+    """The place of one worker: its present process, and its past lives."""
 
     worker: int
     #: None: between two lives.
     process: WorkerProcess | None = None
-    #: Of this life: when it began, and whether it has come as far as taking orders.
+    #: The beginning of this life, and whether it has come as far as taking orders.
     began_ms: int = 0
     ready: bool = False
-    #: Lives that ended since one was long enough, and how the last of them did.
+    #: Lives that ended since one was long enough, and the ending of the last of them.
     endings: int = 0
     last_was_ready: bool = True
     last_ending: str = ""
@@ -54,7 +54,7 @@ class _Slot:
         return self.ready and now_ms - self.began_ms >= STABLE_MS
 
     def troubled(self, now_ms: int) -> bool:
-        """Whether it does not come up, or does not stay up."""
+        """Whether it does not start, or does not stay up."""
         never_came_up = not self.ready and not self.last_was_ready
         return never_came_up or (self.endings >= LOOPING_LIVES and not self.lived_long(now_ms))
 
@@ -63,7 +63,7 @@ class _Slot:
 class _Ending:
     #: None: it could not be started.
     exit: int | None
-    #: Empty where the exit code is all that is known.
+    #: Empty where only the exit code is known.
     reason: str = ""
 
     def __str__(self) -> str:
@@ -71,7 +71,7 @@ class _Ending:
 
 
 class Supervisor:
-    """The workers of one node. `bridges` is what the node shows of the bridges that run in them."""
+    """The workers of one node. `bridges` are the bridges that run in them, as the node shows them."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Supervisor:
         Args:
             start_worker: makes a process.
             bridges: names of the bridges that run in every worker.
-            workers: how many processes.
+            workers: the number of processes.
             settings: digest of the settings file; a worker that reads another one does not run.
             shutdown_timeout_ms: the time that a worker may take to drain.
             clock: for the length of lives.
@@ -129,7 +129,7 @@ class Supervisor:
             await asyncio.wait(self._tasks)
 
     async def kill(self) -> None:
-        """End whatever `stop` has left, at once; nothing is running afterwards."""
+        """End the workers that `stop` has left, at once; no worker runs afterwards."""
         self._stopping.set()
         self._killing = True
         for slot in self._slots:
@@ -143,9 +143,10 @@ class Supervisor:
         await asyncio.gather(*self._tasks)
 
     def problems(self) -> Sequence[str]:
-        """Workers that do not come up, or do not stay up, each in a sentence: reasons not to be ready.
+        """Workers that do not start, or do not stay up, each in a sentence: reasons not to be ready.
 
-        One that was killed and is being started again is none: the others have its lanes meanwhile.
+        A worker that was killed and is being started again is no problem: the others have its lanes
+        meanwhile.
         """
         now_ms = self._clock.monotonic_ms()
         return [
@@ -198,7 +199,7 @@ class Supervisor:
             await process.channel.close()
 
     def _brief(self, slot: _Slot, process: WorkerProcess) -> None:
-        """Say first it is, and what is wanted of each bridge."""
+        """Send a worker its number first, and the wanted state of each bridge."""
         channel = process.channel
         channel.send(Begin(slot.worker, self._settings, self._shutdown_timeout_ms, self._node_id))
         for bridge in self.bridges.values():
@@ -209,7 +210,9 @@ class Supervisor:
             process.kill()
 
     async def _listen(self, slot: _Slot, process: WorkerProcess) -> str:
-        """Take in what it says until its channel ends; why it ended, where that was said or seen."""
+        """Take its messages until its channel ends; answers why it ended, where it said so or that was
+        seen.
+        """
         reason = ""
         lines = LinesIn(self._write_lines, process.channel)
         try:
@@ -243,7 +246,7 @@ class Supervisor:
         bridge.heard(slot.worker, report)
 
     async def _reap(self, process: WorkerProcess) -> int:
-        """Its exit code. One that has closed its channel and lives on is killed."""
+        """Its exit code. A process that has closed its channel and lives on is killed."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(KILL_AFTER_MS / 1000):
                 return await process.wait()

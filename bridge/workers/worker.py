@@ -1,4 +1,4 @@
-"""What runs in a worker's process: bridges that obey their supervisor and report to it.
+"""The main part of a worker's process: bridges that obey their supervisor and report to it.
 
 Whatever happens, a worker outlives its supervisor by no more than a drain: the end of the channel asks it to
 stop, and once it stops, a second request (SIGTERM, the end of the channel) ends it at once.
@@ -37,13 +37,13 @@ from bridge.workers.channel import (
 )
 from bridge.workers.lines import LinesOut
 
-#: Sets up the log and makes the bridges, by name; called once, in the running loop. What it raises is told to
-#: the supervisor.
+#: Sets up the log and makes the bridges, by name; called once, in the running loop. Its errors are reported
+#: to the supervisor.
 MakeBridges = Callable[[Begin], Mapping[str, Operated]]
 
 #: Each bridge is reported this often, in seconds...
 REPORT_INTERVAL_S: Final = 0.5
-#: ...and at a change of state, which is looked for this often.
+#: ...and at a change of state, which is checked this often.
 LOOK_INTERVAL_S: Final = 0.1
 
 _COMMANDS: Final = {
@@ -54,10 +54,10 @@ _COMMANDS: Final = {
 
 
 def run(descriptor: int, make: MakeBridges, lines: LinesOut | None = None) -> int:
-    """Be a worker until asked to stop; the exit code: 0 drained, 1 could not start or died.
+    """Run as a worker until asked to stop; returns the exit code: 0 drained, 1 could not start or died.
 
     `descriptor` is this end of the channel, inherited; `lines` sends delivery-log lines over it. SIGTERM
-    drains. A Ctrl-C on the terminal reaches this process too, but is the supervisor's to act on.
+    drains. A Ctrl-C on the terminal reaches this process too, but only the supervisor acts on it.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     hangup.ignore()
@@ -90,7 +90,7 @@ async def _be_worker(channel: Channel[ToWorker], make: MakeBridges, lines: Lines
 
 
 class _Worker:
-    """One life, from Ready to the end."""
+    """One life of a worker, from Ready to the end."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class _Worker:
 
     def _asked(self) -> None:
         if self._stop.is_set():
-            os._exit(1)  # what is committed stays committed; what is not is relayed again by another worker
+            os._exit(1)  # committed messages stay so; another worker relays the others
         self._stop.set()
 
     async def _listen(self, tasks: asyncio.TaskGroup) -> None:
@@ -160,7 +160,7 @@ class _Worker:
                 # A process that has just started: its bridge takes its share of the lanes, and rests.
                 await bridge.command(Command.START)
             await bridge.command(_COMMANDS[want.wanted])
-        except Conflict as error:  # it has FAILED meanwhile, and says so
+        except Conflict as error:  # it has FAILED meanwhile, and reports it
             log = self._log.bind(bridge=want.bridge)
             log.warning("worker-order-refused", wanted=want.wanted.value, reason=str(error))
         self._orders[want.bridge] = max(want.order, self._orders[want.bridge])

@@ -1,1 +1,1 @@
-"""What commands to the journal change: decided in memory, collected in commit groups."""
+"""The changes that commands make to the journal: decided in memory, collected in commit groups."""

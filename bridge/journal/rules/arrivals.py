@@ -1,4 +1,4 @@
-"""What one address gets with a commit group, and how clients' messages become blocks. Pure."""
+"""The messages that one address gets with a commit group, and how clients' messages become blocks. Pure."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from bridge.journal.rules.state import AddressState
 from bridge.journal.values.options import BLOCK_BYTES, LARGE_BYTES
 from bridge.messages.block import Block, IndexedId, pack
 
-#: What a block takes besides its messages, at least.
+#: Bytes that a block takes besides its messages, at least.
 BLOCK_OVERHEAD_BYTES: Final = 96
 
 
 class Came(IntEnum):
-    """How a block came to its address: `blocks.buried`. What older versions stored counts as BURIED_HERE."""
+    """The way in which a block came to its address: `blocks.buried`. Blocks of older versions count as
+    BURIED_HERE.
+    """
 
     #: Clients sent it.
     SENT = 0
     #: Over a bridge.
     RELAYED = -1
-    #: A dead letter, from a bridge of this node: what sending it again goes by was written here.
+    #: A dead letter from a bridge of this node: the data for sending it again was written here.
     BURIED_HERE = 1
     #: A dead letter from a bridge of another node.
     BURIED = 2
@@ -44,11 +46,11 @@ class Arrivals:
     address: AddressState
     chunks: list[_Bridged | Sent] = field(default_factory=list)
     count: int = 0
-    #: Bytes, about: what they take of the file is known when they are stored.
+    #: Bytes, about: the exact size in the file is known when they are stored.
     size: int = 0
 
     def add_messages(self, encoded: Sequence[bytes], ids: Sequence[IndexedId]) -> int:
-        """Clients' messages; answers how many came before them."""
+        """Add clients' messages; answers how many came before them."""
         before = self.count
         last = self.chunks[-1] if self.chunks else None
         if last is not None and not isinstance(last, _Bridged):
@@ -63,7 +65,7 @@ class Arrivals:
         return before
 
     def add_block(self, block: Block, came: Came = Came.RELAYED) -> None:
-        """A block that came over a bridge."""
+        """Add a block that came over a bridge."""
         self.chunks.append(_Bridged(block, came))
         self.count += block.count
         self.size += block.size + BLOCK_OVERHEAD_BYTES

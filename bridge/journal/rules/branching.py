@@ -1,7 +1,7 @@
 """A new incarnation of a journal that was restored or copied: where each bridge's streams branch off.
 
-Up to the branch the target has what this journal has; behind it the target has what another copy sent. Under
-the new incarnation every stream has a new identity, and begins where the old one's common part ends or the
+Up to the branch the target has this journal's messages; behind it the target has another copy's. Under the
+new incarnation every stream has a new identity, and begins where the old one's common part ends or the
 target's word ended before that: so nothing is sent again, and nothing that came since is taken for delivered.
 """
 
@@ -27,7 +27,7 @@ from bridge.relay.ports import StreamState
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What the journal knows of one stream of a bridge, beside the target's word."""
+    """The journal's own knowledge of one stream of a bridge, beside the target's word."""
 
     row: BridgeQueueRow
     past: Past
@@ -36,7 +36,7 @@ class Look:
 def read_looks(
     connection: sqlite3.Connection, bridge: str, incarnation: str, states: Mapping[str, StreamState], run: str
 ) -> dict[str, Look]:
-    """By stream identity, for those that `states` names: what `branch_at` asks."""
+    """The data that `branch_at` needs, by stream identity, for the streams that `states` names."""
     looks = {}
     for row in bridge_queues(connection, bridge):
         identity = f"journal:{incarnation}:{row.address}:{row.first}"
@@ -51,12 +51,13 @@ def read_runs(connection: sqlite3.Connection) -> list[tuple[int, int]]:
 
 
 def branch_at(state: StreamState, look: Look, restored_at: int | None) -> int | None:
-    """Where the stream goes on; None: it cannot be known, a person has to say when the copy was made.
+    """The position where the stream goes on; None: it cannot be known, and the operator has to say when the
+    copy was made.
 
     Args:
         state: the target's word on the stream as it was.
         look: this journal's knowledge of it.
-        restored_at: the position at which this journal was restored, if a person has said so.
+        restored_at: the position at which this journal was restored, if the operator has said so.
     """
     if state.next is None:
         return look.row.queue_next
@@ -108,7 +109,7 @@ def branch(group: Group, unit: BranchUnit) -> None:
 
 
 def _record(group: Group, unit: BranchUnit) -> str:
-    """What is kept of it for whoever wonders later."""
+    """The record of a branching, kept for a later investigation."""
     return msgspec.json.encode(
         {"from": group.incarnation, "at-ms": group.now_ms, "branches": list(map(_shown, unit.branches))}
     ).decode()

@@ -45,7 +45,7 @@ _elements = msgspec.msgpack.Decoder(list[msgspec.Raw])
 
 
 class _Readable(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A message as all that read it can, but for its body: copying bodies is most of what decoding takes."""
+    """A message as every reader can decode it, but for its body: copying bodies takes most of the time."""
 
     body: msgspec.Raw
     key: bytes | None = None
@@ -55,7 +55,7 @@ class _Readable(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 _readable = msgspec.msgpack.Decoder(list[_Readable])
-#: How a message begins (an array of one to four), and then its body: null, or bytes by their length.
+#: The first byte of a message (an array of one to four); its body follows: null, or bytes by their length.
 _HEADS = frozenset({0x91, 0x92, 0x93, 0x94})
 _BODIES = frozenset({0xC0, 0xC4, 0xC5, 0xC6})
 
@@ -79,7 +79,7 @@ def open_stream(group: Group, unit: OpenUnit) -> None:
     if position.moved_to:
         raise _adopted_by_another(unit.bridge, position.moved_to, unit.stream)
     position.epoch += 1
-    # Nothing has been written yet, or an older version wrote it: then it is the first that comes.
+    # Nothing has been written yet, or an older version wrote it: the owner is the first caller that comes.
     if position.next is None or not position.owner.principal:
         position.owner = unit.owner
     group.changed_positions[key] = position
@@ -88,13 +88,13 @@ def open_stream(group: Group, unit: OpenUnit) -> None:
 
 
 def _has_run(group: Group, unit: OpenUnit) -> bool:
-    """Whether this bridge, by this name or the one before, has brought anything from the stream's source."""
+    """Whether this bridge, by either of its names, has brought anything from the stream's source."""
     source = source_of(unit.stream)
     return any((name, source) in group.state.brought for name in (unit.bridge, unit.previous))
 
 
 def _adopted(group: Group, unit: OpenUnit, own: PositionState | None) -> PositionState | None:
-    """What the bridge's previous name covered, as its own; `own` where there is nothing to adopt.
+    """Adopt the position of the bridge's previous name; answers `own` where there is nothing to adopt.
 
     The old name's row stays and says who has it: should that bridge come back, it is refused, for it would
     deliver again what its successor has delivered. Its open links are fenced.
@@ -131,7 +131,7 @@ def _adopted_by_another(bridge: str, successor: str, stream: str) -> TargetRefus
 
 
 def _check_room_for_stream(group: Group, stream: str, owner: Owner) -> None:
-    """What a user opens is kept for good. Raises: TargetRefused: it has opened too many streams."""
+    """Limit a user's streams, each of which is kept for good. Raises: TargetRefused: too many streams."""
     if owner.principal in (EVERY_RIGHT, THIS_NODE):
         return
     ending, most = (LETTERS, LETTER_STREAMS_MOST) if stream.endswith(LETTERS) else ("", STREAMS_MOST)
@@ -141,7 +141,7 @@ def _check_room_for_stream(group: Group, stream: str, owner: Owner) -> None:
 
 
 def disown(group: Group, unit: DisownUnit) -> None:
-    """Let the positions of a bridge, and of its dead letters, belong to the first that opens them.
+    """Let the positions of a bridge, and of its dead letters, belong to the first caller that opens them.
 
     Raises:
         NotFound: no bridge of this name has delivered here.
@@ -181,7 +181,7 @@ def deliver(group: Group, unit: DeliverUnit) -> None:
             found=batch.from_,
         )
     if batch.block is not None:
-        _check_readable(batch.block)  # before anything is made of what the batch says of itself
+        _check_readable(batch.block)  # before any field of the batch is relied on
     if judgement.outcome is Outcome.DUPLICATE:
         group.log.replayed(unit, batch)
         unit.result = _receipt(group, batch, Verdict.DUPLICATE, judgement.next, duplicates=batch.count)
@@ -208,13 +208,13 @@ def deliver(group: Group, unit: DeliverUnit) -> None:
 
 
 def _check_readable(block: Block) -> None:
-    """That the body is what its fields say: once stored, a damaged one would jam all that is behind it.
+    """Check that the body agrees with its fields: a damaged one, once stored, would block all behind it.
 
-    Takes 0.2 to 0.3 µs a message. Here and not where frames arrive, so that it costs the event loop nothing.
-    What this process has encoded itself is what it says.
+    Takes 0.2 to 0.3 µs a message. It is done here and not where frames arrive, so that it costs the event
+    loop nothing. A block that this process has encoded itself is not checked.
 
     Raises:
-        Malformed, msgspec.DecodeError: it is not.
+        Malformed, msgspec.DecodeError: the body does not agree.
     """
     if isinstance(block, FreshBlock):
         return
@@ -243,7 +243,7 @@ def _check_readable(block: Block) -> None:
     _readable.decode(body)
     heads, bodies = {body[start] for start in starts}, {body[start + 1] for start in starts}
     if not (heads <= _HEADS and bodies <= _BODIES):
-        block.messages()  # an encoding that nobody uses, or no message
+        block.messages()  # raises on an encoding that no version uses, or on bytes that are no message
 
 
 def _current(group: Group, unit: DeliverUnit) -> PositionState:
@@ -261,7 +261,7 @@ def _current(group: Group, unit: DeliverUnit) -> PositionState:
 
 
 def _take(group: Group, unit: DeliverUnit, fresh: Batch) -> Set[int]:
-    """Let the batch's messages in; answers which (indices) were known, by IDs or as `held`, and left out.
+    """Store the batch's messages; answers the indices of those left out, by known IDs or as `held`.
 
     Raises: AddressNotFound, AddressFull, Held.
     """
@@ -336,7 +336,7 @@ def _receipt(group: Group, batch: Batch, verdict: Verdict, next_position: int, *
 
 
 def settle(group: Group, unit: SettleUnit) -> None:
-    """What the target covers for good is this bridge's no more.
+    """Move the bridge's queue past the messages that the target covers for good.
 
     Raises:
         JournalUnavailable: the settlement before it failed; the next opening recovers both, in order.
@@ -368,7 +368,7 @@ def settle(group: Group, unit: SettleUnit) -> None:
 
 
 def begin(group: Group, unit: BeginUnit) -> None:
-    """Move a bridge's queue to where a person says, and remember the target that it goes on at.
+    """Move a bridge's queue to the operator's position, and remember the target that it continues with.
 
     Raises:
         SourceGap: the bridge reads no such stream, or `at` is beyond its end.

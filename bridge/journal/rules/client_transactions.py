@@ -64,7 +64,10 @@ def commit(group: Group, unit: CommitUnit) -> None:
 
 
 def _by_address(transaction: Transaction) -> ByAddress:
-    """Where its messages go; one of acknowledgements alone is known, by its ID, where it settles."""
+    """The addresses that the transaction's messages go to, with their indices.
+
+    A transaction of acknowledgements alone is known, by its ID, at the addresses where it settles.
+    """
     if not transaction.submissions:
         return {acknowledgement.address: [] for acknowledgement in transaction.acknowledgements}
     by_address: ByAddress = {}
@@ -129,7 +132,7 @@ def _leased(group: Group, acknowledgements: Sequence[Acknowledgement]) -> list[Q
 
 
 def stale_lease(wanted: Acknowledgement) -> StaleLease:
-    """What is answered for a lease that does not run."""
+    """The error for a lease that has ended or never began."""
     return StaleLease(
         f"the lease has ended, or never was, on {wanted.address}/{wanted.queue}",
         key="lease",
@@ -138,7 +141,9 @@ def stale_lease(wanted: Acknowledgement) -> StaleLease:
 
 
 def _accept(group: Group, unit: CommitUnit, name: str, indices: list[int]) -> tuple[int, int]:
-    """Take the messages for one address; answers how many of the group come before, and how many they are."""
+    """Take the messages for one address; answers how many of the group come before them, and how many they
+    are.
+    """
     transaction = unit.transaction
     address = group.require_address(name)
     ids: list[IndexedId] = []

@@ -17,7 +17,7 @@ from bridge.messages.block import Block
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Unit:
-    """Base: who waits, how big it is, and until when it may be held for want of room."""
+    """Base of all units: its future, its size, and the time until which it may be held for want of room."""
 
     future: asyncio.Future[Any]
     size: int = 0
@@ -29,12 +29,14 @@ class Unit:
 
     @property
     def grows(self) -> bool:
-        """Whether it brings messages. Anything else is stored on a full disk, too, as far as can be."""
+        """Whether it brings messages. Other units are stored on a full disk, too, as far as that is
+        possible.
+        """
         return False
 
     @property
     def patient(self) -> bool:
-        """Whether nobody's patience ends: it is held until there is room, however long that takes."""
+        """Whether it has no deadline: it is held until there is room, however long that takes."""
         return False
 
 
@@ -47,7 +49,7 @@ class CommitUnit(Unit):
 
     @property
     def grows(self) -> bool:
-        """Acknowledgements alone free room."""
+        """Whether it has messages: acknowledgements alone free room."""
         return bool(self.encoded)
 
 
@@ -57,9 +59,9 @@ class OpenUnit(Unit):
 
     bridge: str
     stream: str
-    #: `previous-name`: whose position it adopts where it has none of its own; empty: nobody's.
+    #: `previous-name`: the bridge whose position it adopts where it has none of its own; empty: none.
     previous: str = ""
-    #: Who opens it.
+    #: The caller that opens it.
     owner: Owner
 
 
@@ -81,7 +83,7 @@ class DeliverUnit(Unit):
 
     @property
     def grows(self) -> bool:
-        """Coverage alone, too: batches of one stream keep their order."""
+        """True for coverage alone, too: batches of one stream keep their order."""
         return True
 
 
@@ -99,18 +101,18 @@ class SettleUnit(Unit):
     duplicates: int
     #: Learnt when the stream was opened, not from a receipt.
     recovered: bool
-    #: The target's clock less ours, ms; None: not measured.
+    #: The target's clock less this node's, ms; None: not measured.
     clock_offset: int | None = None
 
     @property
     def patient(self) -> bool:
-        """The target's word can wait, but is not said twice."""
+        """True: a settlement can wait, but the target does not repeat it."""
         return True
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class BeginUnit(Unit):
-    """A person has decided where a bridge goes on (`bridge.relay.ports.Source.begin`). Answer: None."""
+    """The operator has decided where a bridge goes on (`bridge.relay.ports.Source.begin`). Answer: None."""
 
     bridge: str
     address: str
@@ -122,10 +124,12 @@ class BeginUnit(Unit):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class DisownUnit(Unit):
-    """Let the positions of a bridge belong to the first that opens them. Answer: `{stream: Owner}` before."""
+    """Let the positions of a bridge belong to the first caller that opens them. Answer: `{stream: Owner}`
+    before.
+    """
 
     bridge: str
-    #: False: only say whose they are.
+    #: False: only report the owners.
     really: bool
 
 
@@ -134,9 +138,9 @@ class Resent:
     """A dead letter that is to be sent again."""
 
     position: int
-    #: One beyond the message before it on its address; `position` where that is right before it.
+    #: One beyond the message before it on its address; `position` where that message is directly before it.
     from_: int
-    #: Where it is stored; with `bridge`, an address that this bridge alone reads.
+    #: The address that it is stored at; with `bridge`, one that this bridge alone reads.
     to: str
     bridge: str | None
     #: The message as it was, alone.
@@ -152,7 +156,7 @@ class ReplayUnit(Unit):
 
     @property
     def grows(self) -> bool:
-        """It stores what it sends again."""
+        """True: it stores the messages that it sends again."""
         return True
 
 
@@ -168,12 +172,12 @@ class QueueUnit(Unit):
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """Where a bridge goes on with an address under a new incarnation of the journal."""
+    """The position where a bridge goes on with an address under a new incarnation of the journal."""
 
     bridge: str
     address: str
     at: int
-    #: Store identity of the target that has what lies below.
+    #: Store identity of the target that has the messages below.
     store: str
 
 
@@ -187,18 +191,20 @@ class BranchUnit(Unit):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class ForgetUnit(Unit):
-    """Drop what a bridge left that is configured no more. Answer: `bridge.journal.rules.queues.Forgotten`."""
+    """Drop the leftovers of a bridge that is not configured any more. Answer:
+    `bridge.journal.rules.queues.Forgotten`.
+    """
 
     bridge: str
     #: Only this address, which the bridge may leave out though it is configured; None: all of them.
     address: str | None
-    #: False: only say what there is.
+    #: False: only report what there is.
     really: bool
 
 
 @dataclass(slots=True, eq=False)
 class Grant:
-    """What a lease unit answers: the lease and where its messages are."""
+    """The answer of a lease unit: the lease and where its messages are."""
 
     lease: str
     intervals: Sequence[Interval]
@@ -229,7 +235,7 @@ class LeaseEndUnit(Unit):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class CacheUnit(Unit):
-    """Clear an address's ID cache (`capacity` None) or resize it. Answer: how many IDs went."""
+    """Clear an address's ID cache (`capacity` None) or resize it. Answer: the number of IDs removed."""
 
     address: str
     capacity: int | None = None
@@ -250,13 +256,13 @@ class OutboxUnit(Unit):
 
     @property
     def patient(self) -> bool:
-        """Copied lines can wait to be forgotten."""
+        """True: lines that were copied can stay in the outbox for longer."""
         return True
 
 
 @dataclass(slots=True)
 class Told:
-    """What a committed group tells the rest of the process."""
+    """Events of a committed group for the rest of the process."""
 
     #: Units to be answered.
     units: list[Unit] = field(default_factory=list)

@@ -1,7 +1,7 @@
-"""One commit group: what its units change, collected before the first row is written.
+"""One commit group: the changes of its units, collected before the first row is written.
 
 The rules are in `client_transactions`, `bridge_batches` and `queues`; they decide each unit, in order, on the
-state in memory. `writer.rows` then stores what was collected here in one transaction. Positions are given out
+state in memory. `writer.rows` then stores the collected changes in one transaction. Positions are given out
 last, so that each address gets one contiguous range a group. If anything fails between here and COMMIT, the
 state is loaded again from the file: nothing that was decided here counts.
 """
@@ -27,7 +27,7 @@ StreamKey = tuple[str, str]
 
 
 class Held(Exception):
-    """There is no room now: the unit waits, and gets `error` when its time is up."""
+    """There is no room now: the unit waits, and is answered with `error` when its time is up."""
 
     def __init__(self, error: BridgeError) -> None:
         super().__init__(error.detail)
@@ -46,7 +46,7 @@ class Pending:
 
 @dataclass(slots=True)
 class Group:
-    """The units of one commit, and what they change."""
+    """The units of one commit, and the changes that they make."""
 
     state: State
     options: JournalOptions
@@ -54,18 +54,19 @@ class Group:
     #: Wall clock of the commit.
     now_ms: int
     log: Logbook
-    #: What leases end by: wall clock at the start and monotonic from then on, ms; 0: no leases in this group.
+    #: The clock that ends leases: wall clock at the start and monotonic from then on, ms; 0: no leases in
+    #: this group.
     lease_now_ms: int = 0
-    #: Streams with a batch that is held, and why: nothing behind it may be stored before it.
+    #: Streams with a batch that is held, and why: no later batch of them may be stored before it.
     waiting: dict[StreamKey, BridgeError] = field(default_factory=dict)
-    #: Whether blocks that nobody needs are deleted with it, and the bytes that went.
+    #: Whether blocks that no queue needs are deleted with it, and the bytes that were freed.
     trims: bool = True
     freed_bytes: int = 0
     arrivals: dict[str, Arrivals] = field(default_factory=dict)
     overlays: dict[str, Overlay] = field(default_factory=dict)
     changed_addresses: dict[int, AddressState] = field(default_factory=dict)
     changed_queues: dict[int, tuple[AddressState, QueueState]] = field(default_factory=dict)
-    #: Whose ID cache was cleared or resized.
+    #: Addresses whose ID cache was cleared or resized.
     changed_caches: list[AddressState] = field(default_factory=list)
     changed_positions: dict[StreamKey, PositionState] = field(default_factory=dict)
     changed_settled: dict[StreamKey, SettledState] = field(default_factory=dict)
@@ -73,14 +74,14 @@ class Group:
     statements: list[tuple[str, tuple[Any, ...]]] = field(default_factory=list)
     touched: set[str] = field(default_factory=set)
     made: list[str] = field(default_factory=list)
-    #: Units that are decided, and those that wait for room instead, with what they get in the end.
+    #: Units that are decided, and those that wait for room instead, with the error that they get in the end.
     units: list[Unit] = field(default_factory=list)
     held: list[tuple[Unit, BridgeError]] = field(default_factory=list)
     pending: list[Pending] = field(default_factory=list)
 
     @property
     def changes_anything(self) -> bool:
-        """Whether there is a row to write; answers that need none rest on earlier commits."""
+        """Whether there is a row to write; answers that need no row rest on earlier commits."""
         return bool(
             self.arrivals
             or self.changed_queues
@@ -96,7 +97,7 @@ class Group:
 
     @property
     def message_bytes(self) -> int:
-        """Bytes of the messages that it brings."""
+        """Bytes of the messages that the group brings."""
         return sum(arrivals.size for arrivals in self.arrivals.values())
 
     # -- addresses -----------------------------------------------------------------------------------
@@ -114,7 +115,7 @@ class Group:
         return policy
 
     def check_room_for_addresses(self, *names: str) -> None:
-        """Whether those of these addresses that are not there may all be made. Raises: AddressNotFound."""
+        """Check that those of these addresses that do not exist may all be made. Raises: AddressNotFound."""
         there, most = self.state.addresses, self.options.max_addresses
         new = [name for name in names if name not in there]
         if new and len(there) + len(new) > most:
@@ -126,7 +127,7 @@ class Group:
             )
 
     def require_address(self, name: str) -> AddressState:
-        """The address, made now if it may be. Raises: AddressNotFound."""
+        """The address; it is made now if it may be. Raises: AddressNotFound."""
         address = self.state.addresses.get(name)
         if address is None:
             self.policy(name)
@@ -134,7 +135,7 @@ class Group:
         return address
 
     def existing_address(self, name: str) -> AddressState:
-        """The address, which is not made. Raises: AddressNotFound."""
+        """The address; it is not made where it is missing. Raises: AddressNotFound."""
         address = self.state.addresses.get(name)
         if address is None:
             raise AddressNotFound(f"no address {name}", key="address", found=name)
@@ -173,12 +174,14 @@ class Group:
         return queue
 
     def change_queue(self, address: AddressState, queue: QueueState) -> None:
-        """The queue's row is to be written, and its address looked at for what nobody needs any more."""
+        """Mark the queue's row to be written, and its address to be trimmed of blocks that no queue needs any
+        more.
+        """
         self.changed_queues[queue.queue_id] = (address, queue)
         self.state.to_trim.add(address.address_id)
 
     def expire_leases(self, address: AddressState, queue: QueueState) -> None:
-        """Take back what leases hold whose time is up."""
+        """End the leases whose time is up: their messages are free again."""
         if queue.cursor.expire(self.lease_now_ms):
             self.change_queue(address, queue)
             self.touched.add(address.name)
@@ -186,17 +189,19 @@ class Group:
     # -- duplicate IDs -------------------------------------------------------------------------------
 
     def known(self, name: str, ids: Sequence[bytes]) -> list[int]:
-        """Indices of the IDs that the address knows, what this group brings included."""
+        """Indices of the IDs that the address knows, those of this group included."""
         if name not in self.state.addresses:
             return []
         return self._overlay(name).known(ids)
 
     def accept(self, name: str, ids: Sequence[bytes]) -> list[int]:
-        """Remember the unknown ones of these, one after the other; the indices of those known (D6)."""
+        """Remember those of these IDs that are unknown, in order; answers the indices of the known ones
+        (D6).
+        """
         return self._overlay(name).accept(ids)
 
     def remember(self, name: str, ids: Sequence[bytes]) -> None:
-        """Unknown IDs, each once, that commit with the group; the address is there."""
+        """Remember unknown IDs, each once, that commit with the group; the address exists."""
         if ids:
             self._overlay(name).add(ids)
 
@@ -207,21 +212,24 @@ class Group:
         return overlay
 
     def cache_capacity(self, name: str) -> int:
-        """Most IDs that the address holds, or would hold; 0: everything passes. Raises: AddressNotFound."""
+        """The most IDs that the address holds, or would hold; 0: no ID is checked.
+
+        Raises: AddressNotFound.
+        """
         address = self.state.addresses.get(name)
         return address.cache.capacity if address is not None else self.policy(name).id_cache_size
 
     # -- messages ------------------------------------------------------------------------------------
 
     def arrivals_of(self, address: AddressState) -> Arrivals:
-        """What the address gets with this group."""
+        """The messages that the address gets with this group."""
         arrivals = self.arrivals.get(address.name)
         if arrivals is None:
             arrivals = self.arrivals[address.name] = Arrivals(address)
         return arrivals
 
     def require_room(self, name: str, largest: int) -> None:
-        """Whether the address takes a message more; it is below its limit, then all of a unit goes in.
+        """Check that the address takes another message: below its limit, all of a unit is taken.
 
         Raises:
             MessageTooLarge: `largest` bytes are above the address's limit.

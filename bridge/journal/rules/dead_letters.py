@@ -1,4 +1,4 @@
-"""Dead letters in the journal: which are there, and sending them again in one transaction."""
+"""Dead letters in the journal: finding them, and sending them again in one transaction."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ _STEP_BYTES = 4 * 1024 * 1024
 class Found:
     """A message at an address of dead letters that was not sent again yet."""
 
-    #: Where it is.
+    #: The address that holds it.
     at: str
     position: int
-    #: One beyond the message before it.
+    #: One beyond the position of the message before it.
     from_: int
     message: Message
     #: The message alone, with its ID and origin.
     block: Block
-    #: How it came there.
+    #: The way in which it came there.
     came: Came
 
     @property
     def duplicate_id(self) -> bytes | None:
-        """Its producer's ID, or the stamped one as text; None: neither."""
+        """The ID of its producer, or the stamped one as text; None: it has neither."""
         if self.block.ids:
             return self.block.ids[0][1]
         if not self.block.origins:
@@ -61,7 +61,7 @@ def read_found(connection: sqlite3.Connection, address: str, after: int, most: i
 
 
 def _replayed(connection: sqlite3.Connection, address_id: int) -> Cursor:
-    """What was sent again."""
+    """The cursor of the messages that were sent again."""
     row = connection.execute(
         "SELECT next, cursor FROM queues WHERE address_id = ? AND name = ?", (address_id, REPLAYED_QUEUE)
     ).fetchone()
@@ -99,9 +99,9 @@ def _messages(
 
 
 def replay(group: Group, unit: ReplayUnit) -> None:
-    """Store letters where they are to go and settle them where they are: never one without the other.
+    """Store letters at their destinations and settle them where they are: never one without the other.
 
-    Producers' IDs are not checked: who sends again on purpose means it (semantics D54).
+    Producers' IDs are not checked: the operator sends the letters again on purpose (semantics D54).
 
     Raises:
         AddressNotFound, AddressFull, MessageTooLarge, and Held where there is no room now.
@@ -132,7 +132,7 @@ def replay(group: Group, unit: ReplayUnit) -> None:
 
 
 def _make_for_bridge(group: Group, name: str, bridge: str) -> None:
-    """The address that this bridge alone reads."""
+    """Make the address that this bridge alone reads."""
     address = group.state.addresses.get(name) or group.make_address(name)
     queue = bridge_queue_name(bridge)
     if queue not in address.queues:
@@ -149,5 +149,7 @@ def _send(group: Group, letter: Resent) -> None:
 
 
 def _settle(own: QueueState, letter: Resent) -> None:
-    """With the positions of other addresses before it, so that what lies behind `next` stays short."""
+    """Settle a letter, with the positions of other addresses before it, so that the list beyond `next` stays
+    short.
+    """
     own.cursor.settle((letter.from_, letter.position + 1))

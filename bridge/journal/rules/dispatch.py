@@ -1,4 +1,4 @@
-"""Units in commit groups: which go together, which rules decide each, and what becomes of an error."""
+"""Units in commit groups: which go together, which rules decide each, and how an error is answered."""
 
 from __future__ import annotations
 
@@ -32,16 +32,17 @@ from bridge.journal.rules.state import State
 from bridge.relay.ports import Receipt
 from dedup.verdict import Verdict
 
-#: What a bridge is told to try again later, instead of being cut off.
+#: Errors for which a bridge is told to try again later, instead of being cut off.
 _NOT_NOW = (AddressFull, AddressNotFound, DiskFull)
-#: What opening a block raises whose body is not what its fields say.
+#: Exceptions that opening a block raises where its body does not agree with its fields.
 _UNREADABLE = (msgspec.DecodeError, ValueError, IndexError, RecursionError)
 
 
 def parts(units: Sequence[Unit], *, probe: bool) -> Iterator[list[Unit]]:
-    """Groups of units: nothing else may lean on a cache that one of them changes.
+    """Divide units into groups: a unit that changes an ID cache goes alone, because no other unit may rely on
+    that cache.
 
-    `probe`: the first one that brings messages goes alone, to learn whether there is room.
+    `probe`: the first unit that brings messages goes alone, to find out whether there is room.
     """
     part: list[Unit] = []
     for unit in units:
@@ -58,7 +59,7 @@ def parts(units: Sequence[Unit], *, probe: bool) -> Iterator[list[Unit]]:
 
 
 def decide(group: Group, connection: sqlite3.Connection, unit: Unit) -> None:
-    """Let the unit change the group, or note that it is held. What it may not do becomes its error.
+    """Let the unit change the group, or note that it is held. A refusal becomes the unit's error.
 
     Raises:
         sqlite3.Error: a lease could not be looked up; nothing of the group may be believed.
@@ -73,11 +74,11 @@ def decide(group: Group, connection: sqlite3.Connection, unit: Unit) -> None:
     except BridgeError as error:
         refuse(
             group.state, unit, error.with_traceback(None)
-        )  # its frames know the unit, and all of the group
+        )  # its frames refer to the unit, and to all of the group
     except _UNREADABLE as error:
         if not isinstance(unit, DeliverUnit):
             raise
-        # Nothing of it counts yet, and the group's other units do not pay for it.
+        # Nothing of it counts yet, and the group's other units must not fail with it.
         malformed = Malformed(
             f"{unit.batch.stream}: the batch from {unit.batch.from_} on is damaged ({error})"
         )
@@ -123,7 +124,7 @@ def _apply(group: Group, connection: sqlite3.Connection, unit: Unit) -> None:  #
 def refuse(state: State, unit: Unit, error: BridgeError) -> None:
     """Make `error` the unit's answer.
 
-    Nothing behind a batch that was not taken may be: a stream never seen would take the next batch as its
+    No batch behind one that was not taken may be taken: a stream never seen would take the next batch as its
     start. So the stream is blocked until it is opened again.
     """
     unit.result, unit.error = None, error
@@ -131,7 +132,8 @@ def refuse(state: State, unit: Unit, error: BridgeError) -> None:
         return
     stream = unit.batch.stream
     position = state.positions.get((unit.bridge, stream))
-    # Its epoch may be older by an OPEN that fails with the same group: blocked it is all the same.
+    # Its epoch may be older because of an OPEN that fails with the same group: the stream is blocked all the
+    # same.
     if position is None or unit.epoch > position.epoch:
         return
     if not isinstance(error, OutOfSequence):

@@ -1,4 +1,6 @@
-"""The delivery-log lines of one commit group, stored with what they speak of (design section 7)."""
+"""The delivery-log lines of one commit group, stored in the same transaction as their messages (design
+section 7).
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,13 @@ class Logbook:
     store: str
     now_ms: int
     session: Session
-    #: Lines that the journal has ever written before these.
+    #: Number of lines that the journal has written before these, ever.
     written: int
     lines: list[bytes] = field(default_factory=list)
     #: IDs of messages that were known, by address: one line each, for the whole group.
     repeated: dict[str, list[bytes]] = field(default_factory=dict)
-    #: Transactions whose own ID was known: address, ID, messages for that address. A line each, so that the
-    #: line says how many messages the one ID stands for.
+    #: Transactions whose own ID was known: address, ID, messages for that address. Each gets a line, so that
+    #: the line says how many messages the one ID stands for.
     transactions: list[tuple[str, bytes, int]] = field(default_factory=list)
 
     @property
@@ -44,20 +46,20 @@ class Logbook:
         return {*self.repeated, *(address for address, _, _ in self.transactions)}
 
     def duplicate(self, address: str, ids: list[bytes]) -> None:
-        """IDs of messages that were known at an address."""
+        """Add IDs of messages that were known at an address."""
         if self.enabled:
             self.repeated.setdefault(address, []).extend(ids)
 
     def duplicate_transaction(self, address: str, own_id: bytes, messages: int) -> None:
-        """`messages` for an address, in a transaction whose own ID was known."""
+        """Add `messages` for an address, in a transaction whose own ID was known."""
         if self.enabled:
             self.transactions.append((address, own_id, messages))
 
     def received(self, unit: DeliverUnit, taken: Batch, rejected: Collection[int]) -> None:
-        """A bridge's batch, as far as it was not covered before.
+        """Add the line of a bridge's batch, as far as it was not covered before.
 
-        `rejected`: indices of messages whose producer's ID was known. The line has all positions, and the
-        IDs that were accepted; those that were known are in a line of their own (`duplicate`).
+        `rejected`: indices of messages whose producer's ID was known. The line has all positions, and the IDs
+        that were accepted; those that were known are in a line of their own (`duplicate`).
         """
         if self.enabled:
             self._add(
@@ -67,7 +69,7 @@ class Logbook:
             )  # fmt: skip
 
     def replayed(self, unit: DeliverUnit, batch: Batch) -> None:
-        """A bridge's batch that was covered before."""
+        """Add the line of a bridge's batch that was covered before."""
         if self.enabled and batch.count:
             self._add(
                 side="received", bridge=unit.bridge, address=unit.address, target=self.node, store=self.store,
@@ -75,7 +77,7 @@ class Logbook:
             )  # fmt: skip
 
     def sent(self, unit: SettleUnit) -> None:
-        """What the target's word confirmed."""
+        """Add the line of a batch that the target confirmed."""
         if self.enabled:
             self._add(
                 side="sent", bridge=unit.bridge, address=unit.address, target=unit.target,
@@ -84,7 +86,7 @@ class Logbook:
             )  # fmt: skip
 
     def passed_over(self, unit: BeginUnit, from_: int) -> None:
-        """Positions that a person has decided not to deliver: covered and empty."""
+        """Add the line of positions that the operator has decided not to deliver: covered and empty."""
         if self.enabled:
             self._add(
                 side="sent", bridge=unit.bridge, address=unit.address, target=unit.target,
@@ -95,7 +97,9 @@ class Logbook:
     def client_sends(
         self, address: str, stream: str, from_: int, upto: int, blocks: Sequence[tuple[int, Block]]
     ) -> None:
-        """What clients sent to an address with this group: (first position, block) each."""
+        """Add the line of the messages that clients sent to an address with this group: (first position,
+        block) each.
+        """
         if not self.enabled:
             return
         runs: Runs = run_arithmetic.join((first, first + block.count - 1) for first, block in blocks)
@@ -110,7 +114,7 @@ class Logbook:
         )  # fmt: skip
 
     def close(self, streams: dict[str, str]) -> None:
-        """Write the lines of what was known; `streams` has the stream of each of `addresses`."""
+        """Write the lines of known IDs; `streams` has the stream of each of `addresses`."""
         for address, ids in self.repeated.items():
             self._add_known(address, streams[address], ids, len(ids))
         for address, own_id, messages in self.transactions:
@@ -129,7 +133,7 @@ class Logbook:
 
     @property
     def _number(self) -> int:
-        """Of the line that is added next: the row's in the outbox."""
+        """The number of the line that is added next: its row's in the outbox."""
         return self.written + len(self.lines) + 1
 
     def _add(  # noqa: PLR0913 - a line's keys, each by its name

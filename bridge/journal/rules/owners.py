@@ -1,7 +1,7 @@
-"""Whose a bridge's positions are: the caller that first wrote them (design rule 1). Pure.
+"""Ownership of a bridge's positions: they belong to the caller that first wrote them (design rule 1). Pure.
 
-What is covered is never asked for again. So a caller that could cover another's stream could make its
-messages vanish as duplicates; only the one that wrote a stream's positions may move them.
+A bridge never sends again what is covered. So a caller that could cover another's stream could make its
+messages vanish as duplicates; only the caller that wrote a stream's positions may move them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from bridge.errors import BridgeError, TargetRefused
 
-#: Callers that may do everything: any token of the acceptor, and any caller where nothing is asked for.
+#: Callers that may do everything: any token of the acceptor, and any caller where no credential is asked for.
 EVERY_RIGHT: Final = "every-right"
 #: This node's own bridges.
 THIS_NODE: Final = "this-node"
@@ -25,7 +25,7 @@ _OF_NO_NODE: Final = "kafka:"
 
 
 class Owner(NamedTuple):
-    """Whose a stream's positions are."""
+    """The owner of a stream's positions."""
 
     #: `EVERY_RIGHT`, `THIS_NODE` or ``user:NAME``; empty: not recorded (written by an older version).
     principal: str = ""
@@ -33,7 +33,7 @@ class Owner(NamedTuple):
     node: str = ""
 
     def __str__(self) -> str:
-        """For a person."""
+        """The owner in words, for error messages."""
         if not self.principal:
             return "the first that opens them"
         return f"{self.principal}, {f'node {self.node}' if self.node else 'any node'}"
@@ -48,7 +48,7 @@ def _may_send_everywhere(_address: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who delivers: a user over a link, or this node itself."""
+    """The caller that delivers: a user over a link, or this node itself."""
 
     principal: str = THIS_NODE
     #: UUID of its node; empty: this one.
@@ -57,11 +57,11 @@ class Caller:
     check_send: Callable[[str], None] = _may_send_everywhere
 
     def owns(self, stream: str) -> Owner:
-        """What is recorded of a stream that it is the first to write."""
+        """The owner that is recorded of a stream that this caller is the first to write."""
         return Owner(self.principal, "" if stream.startswith(_OF_NO_NODE) else self.node)
 
     def check_address(self, address: str) -> None:
-        """Whether it may deliver there. Raises: TargetRefused."""
+        """Check that the caller may deliver to the address. Raises: TargetRefused."""
         try:
             self.check_send(address)
         except BridgeError as error:
@@ -70,9 +70,9 @@ class Caller:
 
 
 def check_owner(bridge: str, stream: str, recorded: Owner, caller: Owner) -> None:
-    """Whether `caller` may open a stream whose positions are `recorded`'s.
+    """Check that `caller` may open a stream whose positions are `recorded`'s.
 
-    Callers with every right, and the node itself, act for every user; for another node none does.
+    Callers with every right, and the node itself, act for every user; no caller acts for another node.
 
     Raises:
         TargetRefused: it may not.

@@ -1,4 +1,4 @@
-"""Queues, leases, caches and addresses: the rarer units of a commit group."""
+"""Queues, leases, caches and addresses: the less frequent units of a commit group."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def change_queue_set(group: Group, unit: QueueUnit) -> None:
         group.changed_queues.pop(queue.queue_id, None)
         group.state.to_trim.add(address.address_id)
         group.statements.append(("DELETE FROM queues WHERE queue_id = ?", (queue.queue_id,)))
-        group.touched.add(address.name)  # who waits for its messages learns that it is gone
+        group.touched.add(address.name)  # readers that wait for its messages learn that it is gone
         return
     there = group.state.addresses.get(unit.address)
     if there is None or unit.queue not in there.queues:
@@ -49,7 +49,7 @@ def change_queue_set(group: Group, unit: QueueUnit) -> None:
     if unit.start == "earliest":
         start = address.trimmed
     elif unit.start == "latest":
-        start = address.next  # what this group brings is given its positions last, all of it behind
+        start = address.next  # this group's messages get their positions last, all of them behind
     else:
         start = min(max(unit.start, address.trimmed), address.next)
     group.make_queue(address, unit.queue, None, start)
@@ -57,7 +57,7 @@ def change_queue_set(group: Group, unit: QueueUnit) -> None:
 
 
 def _check_room_for_queue(group: Group) -> None:
-    """Raises: Conflict: there are as many readers' queues as there may be."""
+    """Check that another readers' queue may be made. Raises: Conflict: there are `max-queues` already."""
     most = group.options.max_queues
     readers = [
         queue
@@ -71,7 +71,9 @@ def _check_room_for_queue(group: Group) -> None:
 
 
 def lease(group: Group, connection: sqlite3.Connection, unit: LeaseUnit) -> None:
-    """Hand out the next messages that nobody has, in order; what earlier commits stored, that is."""
+    """Lease the next messages that are neither settled nor leased, in order, of those that earlier commits
+    stored.
+    """
     queue = group.require_queue(unit.address, unit.queue)
     address = group.state.addresses[unit.address]
     cursor = queue.cursor
@@ -113,7 +115,9 @@ class _Stretch(NamedTuple):
 
 
 class _Room:
-    """What a page may still hold. Counts bytes from above: a page is never more than was asked for."""
+    """The room that a page still has. Bytes are estimated from above: a page is never more than was asked
+    for.
+    """
 
     def __init__(self, messages: int, size: int) -> None:
         self._messages = messages
@@ -163,7 +167,7 @@ def _stretches(connection: sqlite3.Connection, address_id: int, gap: Interval) -
 
 
 def end_lease(group: Group, unit: LeaseEndUnit) -> None:
-    """Settle a lease or hand it back. Raises: StaleLease, QueueNotFound, AddressNotFound."""
+    """Settle a lease or release it. Raises: StaleLease, QueueNotFound, AddressNotFound."""
     wanted = unit.acknowledgement
     queue = group.require_queue(wanted.address, wanted.queue)
     address = group.state.addresses[wanted.address]
@@ -181,7 +185,7 @@ def end_lease(group: Group, unit: LeaseEndUnit) -> None:
 def change_cache(group: Group, unit: CacheUnit) -> None:
     """Clear or resize an ID cache, in memory and on disk.
 
-    In a group of its own (`writer`), so that no overlay leans on what the cache was.
+    In a group of its own (`writer`), so that no overlay relies on the cache's earlier content.
     """
     address = group.existing_address(unit.address)
     cache = address.cache
@@ -195,7 +199,7 @@ def change_cache(group: Group, unit: CacheUnit) -> None:
 
 
 def delete_address(group: Group, unit: DeleteAddressUnit) -> None:
-    """Its queues and IDs go now, its blocks in bounded steps; the name is free at once.
+    """Delete an address: its queues and IDs at once, its blocks in bounded steps; the name is free at once.
 
     In a group of its own (`writer`). Raises: AddressNotFound, Conflict.
     """
@@ -219,12 +223,12 @@ def delete_address(group: Group, unit: DeleteAddressUnit) -> None:
 
 
 def forget_lines(group: Group, unit: OutboxUnit) -> None:
-    """Delivery-log lines that their segment holds need no row any more."""
+    """Delete the rows of delivery-log lines that their segment holds."""
     group.statements.append(("DELETE FROM outbox WHERE line_id <= ?", (unit.upto,)))
 
 
 def _check_unread(group: Group, unit: ForgetUnit) -> None:
-    """Raises: Conflict: the bridge still reads what is to be forgotten."""
+    """Check that no bridge reads the queues to be forgotten. Raises: Conflict: one does."""
     for bridge in group.options.bridges:
         if bridge.bridge != unit.bridge:
             continue
@@ -238,9 +242,9 @@ def _check_unread(group: Group, unit: ForgetUnit) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """What a bridge left in the journal."""
+    """The data that a bridge left in the journal."""
 
-    #: Addresses with a queue of its.
+    #: Addresses with a queue of the bridge.
     queues: list[str]
     #: (stream, confirmed up to).
     settled: list[tuple[str, int]]
@@ -249,9 +253,11 @@ class Forgotten:
 
 
 def forget_bridge(group: Group, unit: ForgetUnit) -> None:
-    """Drop a bridge's queues, what was confirmed to it, and which of its messages have a dead letter.
+    """Drop a bridge's queues, its settled positions, and the record of which of its messages have a dead
+    letter.
 
-    What a bridge of this name delivered to this node stays: forgetting that would store it again.
+    The positions that a bridge of this name delivered to this node stay: without them the messages would be
+    stored again.
 
     Raises:
         Conflict: the bridge is configured, and reads the address. NotFound: it left nothing.

@@ -9,7 +9,7 @@ from bridge.journal.values.options import REPLAYED_QUEUE, AddressPolicy
 from bridge.journal.values.queue_cursor import Cursor
 from dedup.cache import IdCache
 
-#: Beyond every clock: kept for ever.
+#: Later than every clock's time: kept for ever.
 FOR_EVER_MS = 2**62
 
 #: Name of an address that was deleted, followed by its id.
@@ -43,7 +43,7 @@ class AddressState:
     bytes: int
     logged: int
     cache: IdCache
-    #: Operator's cache size, and the settings' value it replaced.
+    #: The cache size that an operator set, and the settings' value that it replaced.
     id_cache_size: int | None = None
     id_cache_configured: int | None = None
     queues: dict[str, QueueState] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class AddressState:
 
     @property
     def deleted(self) -> bool:
-        """Deleted, and kept under another name until its blocks are gone."""
+        """Whether it was deleted; it is kept under another name until its blocks are gone."""
         return self.name.startswith(DELETED_PREFIX)
 
     @property
@@ -71,7 +71,9 @@ class AddressState:
 
     @property
     def slowest_queue(self) -> str:
-        """The queue that needs the oldest message, by its bridge's name where it is one's; empty: none."""
+        """The queue that needs the oldest message, by its bridge's name where a bridge reads it; empty: no
+        queue.
+        """
         queues = list(self.queues.values())
         if not queues:
             return ""
@@ -80,12 +82,14 @@ class AddressState:
 
     @property
     def retains(self) -> bool:
-        """Whether messages stay that every queue has passed: `retain-time`, while there is room."""
+        """Whether messages that every queue has passed stay: `retain-time`, while there is room."""
         policy = self.policy
         return policy.retain_time_ms != 0 and self.bytes <= policy.retain_bytes and not self.deleted
 
     def retained_until_ms(self, stored_ms: int) -> int:
-        """Until when (wall clock) a block stored then stays although nobody needs it; 0: it does not."""
+        """The wall-clock time until which a block stored then stays although no queue needs it, ms; 0: it
+        does not stay.
+        """
         if not self.retains:
             return 0
         keep_ms = self.policy.retain_time_ms
@@ -93,7 +97,7 @@ class AddressState:
 
     @property
     def to_trim(self) -> bool:
-        """Whether it holds a block, or a row, that nobody needs."""
+        """Whether it holds a block, or a row, that no queue needs."""
         if self.deleted:
             return True
         needed = self.needed_from
@@ -108,16 +112,16 @@ class PositionState:
     run: str
     checksum: int
     epoch: int
-    #: The bridge that adopted it; empty: none has.
+    #: The bridge that adopted it; empty: no bridge has.
     moved_to: str = ""
-    #: Who may move it.
+    #: The caller that may move it.
     owner: Owner = NOT_RECORDED
-    #: A batch of this epoch was not taken: nothing behind it may be, until the stream is opened again.
+    #: A batch of this epoch was not taken: no later one may be, until the stream is opened again.
     blocked_epoch: int = 0
 
 
 def source_of(stream: str) -> str:
-    """What a stream comes from, of its identity: ``journal:<incarnation>`` or ``kafka:<cluster id>``."""
+    """The source of a stream, from its identity: ``journal:<incarnation>`` or ``kafka:<cluster id>``."""
     return ":".join(stream.split(":", 2)[:2])
 
 
@@ -132,10 +136,10 @@ class SettledState:
 
 @dataclass(slots=True)
 class State:
-    """Everything that the writer decides by."""
+    """The state by which the writer decides."""
 
     sequence: int
-    #: Lines that were ever written to the outbox: the number of the newest.
+    #: Number of lines that were ever written to the outbox: the number of the newest.
     lines: int = 0
     addresses: dict[str, AddressState] = field(default_factory=dict)
     by_id: dict[int, AddressState] = field(default_factory=dict)
@@ -145,32 +149,35 @@ class State:
     settled: dict[tuple[str, str], SettledState] = field(default_factory=dict)
     #: IDs dropped at loading because a cache is smaller than it was, by address.
     ids_dropped: dict[str, int] = field(default_factory=dict)
-    #: Addresses that `rows` looks through for what nobody needs any more.
+    #: Addresses that `rows` searches for blocks that no queue needs any more.
     to_trim: set[int] = field(default_factory=set)
-    #: Addresses that only `retain-time` keeps from it, and until when (wall clock, ms).
+    #: Addresses whose unneeded blocks only `retain-time` keeps, and until when (wall clock, ms).
     retained: dict[int, int] = field(default_factory=dict)
     last_address_id: int = 0
     last_queue_id: int = 0
 
     def streams_of(self, principal: str, ending: str = "") -> int:
-        """Streams whose positions are this caller's, of those whose identity has this ending."""
+        """The number of streams whose positions are this caller's, of those whose identity has this
+        ending.
+        """
         return sum(
             position.owner.principal == principal and stream.endswith(ending)
             for (_, stream), position in self.positions.items()
         )
 
     def add_address(self, address: AddressState) -> None:
-        """An address that is new, or was read."""
+        """Add an address that is new, or was read."""
         self.addresses[address.name] = self.by_id[address.address_id] = address
         self.last_address_id = max(self.last_address_id, address.address_id)
 
     def add_queue(self, address: AddressState, queue: QueueState) -> None:
-        """A queue that is new, or was read."""
+        """Add a queue that is new, or was read."""
         address.queues[queue.name] = queue
         self.last_queue_id = max(self.last_queue_id, queue.queue_id)
 
     def carrying(self, before: State, *, ids: bool) -> State:
-        """This state, loaded again, with what is in no row: streams that are blocked, and with `ids` the IDs.
+        """This state, loaded again, with the parts that no row holds: the streams that are blocked, and with
+        `ids` the IDs.
 
         A cache's ring changes after COMMIT only (`Overlay.commit`): a failed group has left nothing in it.
         """
@@ -186,19 +193,19 @@ class State:
         return self
 
     def drop_address(self, address: AddressState) -> None:
-        """An address whose last row is gone."""
+        """Drop an address whose last row is gone."""
         del self.addresses[address.name], self.by_id[address.address_id]
         self.to_trim.discard(address.address_id)
         self.retained.pop(address.address_id, None)
 
     @property
     def next_due_ms(self) -> int | None:
-        """When `look_at_retained` finds something, wall clock; None: never."""
+        """The time when `look_at_retained` finds a block, wall clock; None: never."""
         due_ms = min(self.retained.values(), default=FOR_EVER_MS)
         return due_ms if due_ms < FOR_EVER_MS else None
 
     def look_at_retained(self, now_ms: int) -> None:
-        """What has been retained long enough is to be looked at."""
+        """Mark the addresses whose blocks were retained for long enough to be trimmed."""
         for address_id in [address_id for address_id, due_ms in self.retained.items() if due_ms <= now_ms]:
             del self.retained[address_id]
             self.to_trim.add(address_id)

@@ -1,4 +1,4 @@
-"""Opening the journal's SQLite file: lock, pragmas, schema, and what its errors mean."""
+"""Opens the journal's SQLite file: lock, pragmas, schema; says what its errors mean."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bridge.journal.values.stored_block import PAGE_BYTES
 from bridge.runtime.file_lock import FileLock, LockHeld
 from bridge.runtime.private_files import make_directory, opener
 
-#: Raised by one with every change of schema.sql; `_MIGRATIONS` leads from each to the next.
+#: Increased by one with every change of schema.sql; `_MIGRATIONS` leads from each version to the next.
 SCHEMA_VERSION: Final = 4
 _MIGRATIONS: Final[dict[int, str]] = {
     1: "ALTER TABLE positions ADD COLUMN moved_to TEXT NOT NULL DEFAULT ''",
@@ -33,11 +33,11 @@ LOCK_NAME: Final = "journal.lock"
 
 
 class Trouble(Enum):
-    """What an SQLite error means for the work it interrupted."""
+    """The consequence of an SQLite error for the work that it interrupted."""
 
-    #: No room: nothing was stored; goes on when there is some.
+    #: No room: nothing was stored; the work goes on when there is room.
     FULL = "full"
-    #: Damaged file, lost device, taken permission: a person has to look.
+    #: Damaged file, lost device, missing permission: the operator has to act.
     BROKEN = "broken"
 
 
@@ -61,7 +61,7 @@ def classify(error: BaseException | None, *, at_commit: bool = False) -> Trouble
 
 
 class CannotGrow(JournalFailed):
-    """The journal cannot be opened: its disk has no room for what an opening writes."""
+    """The journal cannot be opened: its disk has no room for the writes of an opening."""
 
 
 class DirectoryLock:
@@ -98,10 +98,10 @@ def connect_writer(path: Path, *, create: bool) -> sqlite3.Connection:
         JournalFailed: the file is damaged, no journal, of a later version, or cannot be written.
     """
     if path.exists() and not os.access(path, os.W_OK):
-        # Before SQLite makes files beside it that have the same rights, and outlive the mistake.
+        # Checked before SQLite makes files beside it, which have the same rights and outlive the mistake.
         raise _failure(path, _NO_RIGHT)
     if create:
-        with contextlib.suppress(OSError):  # SQLite says what is the matter
+        with contextlib.suppress(OSError):  # SQLite reports the cause
             os.close(opener(str(path), os.O_RDWR | os.O_CREAT))  # the files beside it take its mode
     try:
         connection = _connect(path, "rwc" if create else "rw")
@@ -155,7 +155,7 @@ _NO_RIGHT: Final = "cannot be written; give this user the right to write the fil
 
 
 def open_failure(path: Path, error: sqlite3.Error) -> JournalFailed:
-    """What a person is told when `path` cannot be opened."""
+    """The error for the operator when `path` cannot be opened."""
     code = getattr(error, "sqlite_errorcode", None)
     primary = code & 0xFF if code is not None else None
     if primary in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
@@ -169,7 +169,7 @@ def open_failure(path: Path, error: sqlite3.Error) -> JournalFailed:
 
 
 def damage(path: Path, error: Exception) -> JournalFailed:
-    """What a person is told when `path` holds what no journal has."""
+    """The error for the operator when `path` holds data that no journal has."""
     advice = "restore it from a backup, or move it and the files beside it away to start empty"
     return _failure(path, f"is damaged ({error}); it was left as it is: {advice}")
 
@@ -179,7 +179,7 @@ def _failure(path: Path, what: str) -> JournalFailed:
 
 
 def _check_is_journal(connection: sqlite3.Connection, path: Path) -> bool:
-    """True where there is nothing yet.
+    """Check that the file is a journal; True where it has no tables yet.
 
     Raises:
         JournalFailed: it is another program's file, which is not touched.

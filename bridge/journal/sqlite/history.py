@@ -1,4 +1,4 @@
-"""What the journal knows of its own past: its runs, and the last message below a position."""
+"""The journal's knowledge of its own past: its runs, and the last message below a position."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def read_past(
     state: StreamState,
     run: str,
 ) -> Past:
-    """What `bridge.relay.divergence.check_past` asks about the stream `identity`.
+    """The facts that `bridge.relay.divergence.check_past` asks about the stream `identity`.
 
     Args:
         connection: in a read transaction.
-        bridge: whose settlements count.
+        bridge: the bridge whose settlements count.
         identity: of the stream, which is that of `row`.
         row: the bridge's queue.
         state: the target's word.
@@ -40,7 +40,7 @@ def read_past(
 def _checksum_below(
     connection: sqlite3.Connection, bridge: str, identity: str, row: BridgeQueueRow, position: int
 ) -> int:
-    """CRC-32 of the last message below `position`; 0 where it is gone and not what was settled last."""
+    """CRC-32 of the last message below `position`; 0 where it is gone and was not the last one settled."""
     found = connection.execute(
         "SELECT first, count, checksum FROM blocks WHERE address_id = ? AND first < ?"
         " ORDER BY first DESC LIMIT 1",

@@ -1,7 +1,7 @@
-"""Which messages an address holds by where each was first stored: what a replay asks before it sends again.
+"""The messages that an address holds, by where each was first stored: asked before a replay sends again.
 
 Coordinates and duplicate ID are the same question (`dedup.ids`); asked by coordinates, whole runs are
-compared, and no message is opened. What readers have taken is trimmed, and so not known any more.
+compared, and no message is opened. Messages that readers have taken are trimmed, and so not known any more.
 """
 
 from __future__ import annotations

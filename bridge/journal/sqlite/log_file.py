@@ -1,4 +1,4 @@
-"""The write-ahead log as a file: how much of it is in use, and what is allocated for it.
+"""The write-ahead log as a file: how many bytes of it are in use, and how many are allocated.
 
 SQLite tells how long its log is at a checkpoint only, and not at all to Python. The file says so as well
 (https://sqlite.org/walformat.html): the log begins anew in place, under new salts, and a frame is part of it
@@ -15,7 +15,7 @@ from typing import Final
 from bridge.journal.sqlite.reserve import allocate
 
 _HEADER_BYTES: Final = 32
-#: Where the salts are in the header and in a frame's header, and how long they are together.
+#: Offset of the salts in the header and in a frame's header, and their length together.
 _SALTS: Final = 16
 _FRAME_SALTS: Final = 8
 _SALTS_BYTES: Final = 8
@@ -23,7 +23,8 @@ FRAME_HEADER_BYTES: Final = 24
 
 
 class LogFile:
-    """Beside the journal's file; SQLite makes it with the first commit. Owned by the writer's thread.
+    """The log's file beside the journal's; SQLite makes it with the first commit. Owned by the writer's
+    thread.
 
     Locks are kept on the journal's other files, so that this one can be opened and closed beside SQLite.
     """
@@ -42,7 +43,7 @@ class LogFile:
             return 0
 
     def used(self) -> int:
-        """Bytes of the log, as it was last begun."""
+        """Bytes of the log in use since it last began anew."""
         with contextlib.suppress(OSError):
             descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
             try:

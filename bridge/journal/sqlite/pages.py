@@ -19,7 +19,9 @@ DECODED_BYTES: Final = 4 * 1024 * 1024
 
 
 class DecodedBlocks:
-    """The blocks that pages were read from last, decoded. Positions are never reused, so none grows stale."""
+    """The blocks that pages were read from last, decoded. Positions are never reused, so no entry becomes
+    stale.
+    """
 
     def __init__(self, limit_bytes: int = DECODED_BYTES) -> None:
         self._limit_bytes = limit_bytes
@@ -65,7 +67,7 @@ class Piece(NamedTuple):
 
 
 class PageSize(NamedTuple):
-    """How much a page may hold; one message at least."""
+    """The most that a page may hold; a page holds one message at least."""
 
     messages: int
     bytes: int

@@ -37,7 +37,7 @@ def find_blocks(
 ) -> list[int]:
     """First positions of the blocks that hold ``[start, end)``, up to `most_bytes` but at least one.
 
-    No more than it takes for `most_messages`: what is beyond is not looked at.
+    Returns no more blocks than `most_messages` needs: later ones are not read.
     """
     (holding,) = connection.execute(
         "SELECT max(first) FROM blocks WHERE address_id = ? AND first <= ?", (address_id, start)
@@ -107,7 +107,7 @@ def stamped_ids(block: Block, start: int, stop: int) -> dict[int, bytes]:
 
 
 class AddressRow(NamedTuple):
-    """What a reader needs to know of an address."""
+    """The numbers of an address that a read function needs."""
 
     address_id: int
     next: int
@@ -127,7 +127,7 @@ class BridgeQueueRow(NamedTuple):
 
     address: str
     address_id: int
-    #: Where the address's stream begins.
+    #: First position of the address's stream.
     first: int
     #: One beyond the address's last message.
     end: int
@@ -146,17 +146,17 @@ def bridge_queues(connection: sqlite3.Connection, bridge: str) -> list[BridgeQue
 
 
 class BridgeLag(NamedTuple):
-    """What waits for a bridge on one address."""
+    """The messages that wait for a bridge on one address."""
 
     bridge: str
     address: str
     messages: int
-    #: When the oldest of them was stored, ms since the epoch; None: nothing waits.
+    #: Time at which the oldest of them was stored, ms since the epoch; None: no message waits.
     oldest_ms: int | None
 
 
 def bridge_lags(connection: sqlite3.Connection) -> list[BridgeLag]:
-    """What waits for each bridge."""
+    """The messages that wait for each bridge."""
     lags = []
     for bridge, name, address_id, queue_next, total in connection.execute(
         "SELECT q.bridge, a.name, a.address_id, q.next, a.total FROM queues q"
@@ -174,7 +174,9 @@ def bridge_lags(connection: sqlite3.Connection) -> list[BridgeLag]:
 
 
 def oldest_ids(connection: sqlite3.Connection) -> dict[str, int | None]:
-    """By address, when the oldest row of duplicate IDs was stored, ms since the epoch; None: none is."""
+    """The time, by address, at which the oldest row of duplicate IDs was stored, ms since the epoch; None: no
+    row.
+    """
     return dict(
         connection.execute(
             "SELECT a.name,"
@@ -193,13 +195,13 @@ def was_trimmed(connection: sqlite3.Connection, row: BridgeQueueRow, start: int)
 
 
 def read_settled(connection: sqlite3.Connection, bridge: str) -> dict[str, tuple[int, str]]:
-    """By stream: up to where the target's word confirmed it, and the target's store identity."""
+    """The confirmed position, and the target's store identity, by stream."""
     rows = connection.execute("SELECT stream, upto, store FROM settled WHERE bridge = ?", (bridge,))
     return {stream: (upto, store) for stream, upto, store in rows}
 
 
 def ordinal(connection: sqlite3.Connection, address_id: int, position: int, total: int) -> int:
-    """How many messages of the address were ever stored below `position`."""
+    """The number of messages of the address that were ever stored below `position`."""
     row = connection.execute(
         "SELECT first, count, ordinal FROM blocks WHERE address_id = ? AND first <= ?"
         " ORDER BY first DESC LIMIT 1",
@@ -219,8 +221,8 @@ def describe_addresses(
 ) -> list[tuple[AddressStatus, list[tuple[QueueStatus, str | None]]]]:
     """Addresses by name (or the one), each queue with the bridge it belongs to; no cache, no limits.
 
-    Leases count for as long as they last: one that has ended by `now_ms` is only taken away when the
-    queue is next asked for.
+    A lease counts until it ends: one that has ended by `now_ms` is not counted, and is removed when the queue
+    is next used.
     """
     described = []
     condition = "name = ?" if name is not None else "name NOT LIKE '$deleted.%' OR ?"

@@ -1,4 +1,4 @@
-"""Reading the journal: a few threads with a connection each, one read transaction for one piece of work."""
+"""Reads the journal: a few threads with a connection each, one read transaction for one piece of work."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ READ_S: Final = 1.0
 
 @contextmanager
 def readable() -> Iterator[None]:
-    """A file that is damaged is, to clients, one that cannot be read now. Raises: JournalUnavailable."""
+    """Report a damaged file to clients as one that cannot be read now. Raises: JournalUnavailable."""
     try:
         yield
     except (sqlite3.Error, msgspec.DecodeError) as error:
@@ -47,7 +47,7 @@ class UnderWay:
 
     @contextmanager
     def one(self) -> Iterator[None]:
-        """Around a read transaction, from any thread."""
+        """Register a read transaction while it runs, from any thread."""
         mark = object()
         with self._ended:
             self._now.add(mark)
@@ -59,7 +59,10 @@ class UnderWay:
                 self._ended.notify_all()
 
     def let_end(self) -> bool:
-        """Wait, but not for ever, for those that have begun; whether they ended. Others may begin."""
+        """Wait, for `READ_S` at most, for the transactions that have begun; answers whether they ended.
+
+        Other transactions may begin meanwhile.
+        """
         with self._ended:
             before = set(self._now)
             return self._ended.wait_for(lambda: before.isdisjoint(self._now), READ_S)

@@ -1,9 +1,9 @@
-"""Disk space kept aside, so that a full disk can still be read empty.
+"""Disk space kept aside, so that messages can be read from a full disk until it has room.
 
 Leases, acknowledgements, settlements and trimming need room in the write-ahead log, and the log needs room in
 the file before it can begin anew. The journal's own messages never take that room (`writer.disk_full`). Where
-others have taken everything else, the reserve is given up for it; messages go on once all of it can be had
-again.
+other programs have taken everything else, the reserve is given up for it; messages are stored again once all
+of it can be allocated again.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ _NO_ROOM: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class Shares(NamedTuple):
-    """What the journal keeps of its disk for itself, in bytes, by the size of the disk."""
+    """The parts of its disk that the journal keeps for itself, in bytes, by the size of the disk."""
 
-    #: For what the file grows by when the log is copied.
+    #: For the growth of the file when the log is copied.
     reserve: int
-    #: For the log.
+    #: For the write-ahead log.
     log: int
     #: Bytes of messages after which the log is copied.
     checkpoint: int
 
     @classmethod
     def of(cls, disk_bytes: int) -> Self:
-        """Those of a disk of this size."""
+        """The shares on a disk of this size."""
         reserve = min(RESERVE_BYTES, max(disk_bytes // RESERVE_SHARE, RESERVE_LEAST_BYTES))
         return cls(reserve, reserve * LOG_BYTES // RESERVE_BYTES, reserve * CHECKPOINT_BYTES // RESERVE_BYTES)
 
@@ -48,7 +48,7 @@ class Reserve:
     """A file of allocated, unused blocks beside the journal: there as a whole, or not at all."""
 
     def __init__(self, directory: Path) -> None:
-        """Takes over what a process that was killed has left; allocates nothing."""
+        """Takes over the file that a killed process has left; allocates nothing."""
         self._path = directory / FILE_NAME
         self.shares = Shares.of(disk_bytes(directory))
         self.is_held = False
@@ -56,7 +56,7 @@ class Reserve:
             self.is_held = self._path.stat().st_blocks * 512 >= self.shares.reserve
 
     def hold(self) -> bool:
-        """Whether it is there now; it is taken where there is room."""
+        """Whether the reserve is allocated now; it is allocated where there is room."""
         if not self.is_held and free_bytes(self._path.parent) >= self.shares.reserve:
             self.is_held = allocate(self._path, self.shares.reserve)
             if not self.is_held:
@@ -64,7 +64,7 @@ class Reserve:
         return self.is_held
 
     def release(self) -> bool:
-        """Give it up; whether there was something to give."""
+        """Give the reserve up; answers whether there was one."""
         was_held, self.is_held = self.is_held, False
         with contextlib.suppress(OSError):
             self._path.unlink(missing_ok=True)
@@ -72,9 +72,10 @@ class Reserve:
 
 
 def allocate(path: Path, size: int) -> bool:
-    """Make the file at `path` at least `size` bytes long, all of them there; False where there is no room.
+    """Make the file at `path` at least `size` bytes long, all of them allocated; False where there is no
+    room.
 
-    A file system that cannot allocate counts as having allocated: there is nothing to be had from it.
+    A file system that cannot allocate counts as having allocated: it can reserve no space.
     """
     try:
         descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600)
@@ -90,7 +91,7 @@ def allocate(path: Path, size: int) -> bool:
 
 
 def free_bytes(directory: Path) -> int:
-    """What a file in `directory` could take."""
+    """Bytes that a file in `directory` could take."""
     state = os.statvfs(directory)
     return state.f_bavail * state.f_frsize
 

@@ -16,11 +16,11 @@ from bridge.journal.values.options import RETRY_MS, SLACK_BYTES
 from bridge.runtime.clock import Clock
 from bridge.runtime.fault_injection import crash_point
 
-#: How often the free list is looked at.
+#: How often the free list is read.
 _LOOK_MS: Final = 5_000
-#: Between two steps of shrinking: others' commits come in between.
+#: Pause between two steps of shrinking: commits come in between.
 _PAUSE_MS: Final = 20
-#: What a step may take, in seconds: it grows and shrinks towards half of this.
+#: Longest time of a step, in seconds: a step's pages grow and shrink towards half of this.
 _STEP_S: Final = 0.02
 #: Pages that one step moves or cuts off, at least.
 _LEAST_PAGES: Final = 16
@@ -38,15 +38,16 @@ class Space:
         let_readers_end: Callable[[], bool],
     ) -> None:
         """Args:
-        shares: what is kept of the disk for the log and for copying it.
-        let_readers_end: waits, but not for ever, for the read transactions under way; whether they ended.
+        shares: the parts of the disk kept for the log and for copying it.
+        let_readers_end: waits, for a limited time, for the read transactions under way; answers whether they
+            ended.
         """
         self._connection = connection
         self._shares = shares
         self._let_readers_end = let_readers_end
         #: The last checkpoint found no room, and why.
         self.stuck: sqlite3.Error | None = None
-        #: Room is wanted on the disk: the file gives back all that it does not need.
+        #: The disk lacks room: the file gives back all pages that it does not need.
         self.pressed = False
         self._path = path
         self._clock = clock
@@ -54,33 +55,34 @@ class Space:
         self._wrote_since_look = True
         self._shrinking = False
         self._page_bytes = int(connection.execute("PRAGMA page_size").fetchone()[0])
-        connection.execute(f"PRAGMA journal_size_limit = {shares.log}")  # cut back to it where it was longer
+        connection.execute(f"PRAGMA journal_size_limit = {shares.log}")  # truncated to it where it was longer
         self._log = LogFile(path, self._page_bytes)
-        #: Bytes of the log in use, at most; and from where on it is copied.
+        #: Bytes of the log in use, at most; and the bytes from which on it is copied.
         self._log_bytes = self._log.used()
         self._checkpoint_at = shares.log * 4 // 5
-        #: Bytes of messages in the log that were not copied: what the file grows by then, at most.
+        #: Bytes of messages in the log that were not copied: the file grows by this at most when they are.
         self._message_bytes = max(self._pages("page_count") * self._page_bytes - path.stat().st_size, 0)
-        #: A step of shrinking writes each page, the page before it and a map; a fifth of the log takes it.
+        #: A step of shrinking writes each page, the page before it and a map; a fifth of the log holds a
+        #: step.
         self._most_pages = max(_LEAST_PAGES, shares.log // 5 // (3 * self._page_bytes))
         self._step_pages = min(128, self._most_pages)
 
     @property
     def idle_seconds(self) -> float | None:
-        """How long the writer may wait for units; None: as long as it takes."""
+        """Seconds for which the writer may wait for units; None: without limit."""
         if not self._shrinking and not self._wrote_since_look:
             return None
         return max(self._look_at_ms - self._clock.monotonic_ms(), 0) / 1000
 
     def hold_log(self) -> bool:
-        """Whether the log's share of the disk is allocated; it is taken where there is room."""
+        """Whether the log's share of the disk is allocated; it is allocated where there is room."""
         return self._log.hold(self._shares.log)
 
     def room(self, free: int) -> int:
-        """Most bytes of messages that `free` bytes of the disk let be stored and copied; may be negative.
+        """The most bytes of messages that `free` bytes of the disk let be stored and copied; may be negative.
 
-        They go into the log, which uses what is allocated for it before it grows, and into free pages of the
-        file before that grows. What the file grows by when what is in the log is copied is taken already.
+        They go into the log, which uses its allocated bytes before it grows, and into free pages of the file
+        before that grows. The growth of the file for what is in the log now is deducted already.
         """
         log = self._log.size
         free -= max(self._shares.log - log, 0)
@@ -94,7 +96,7 @@ class Space:
         return int(self._connection.execute(f"PRAGMA {which}").fetchone()[0])
 
     def wrote(self, log_bytes: int, message_bytes: int) -> None:
-        """How many bytes a commit added to the log at most, and how many of them are messages."""
+        """Add the bytes that a commit added to the log at most, and how many of them are messages."""
         self._log_bytes += log_bytes
         self._message_bytes += message_bytes
         self._wrote_since_look = True
@@ -108,21 +110,23 @@ class Space:
         try:
             self._shrink()
         except (sqlite3.Error, OSError):
-            self._shrinking = False  # no room or no luck: the file is whole, look again later
+            self._shrinking = False  # no room, or another error: the file is whole, look again later
         pause = _PAUSE_MS if self._shrinking else RETRY_MS if self.pressed else _LOOK_MS
         self._look_at_ms = self._clock.monotonic_ms() + pause
 
     def _is_log_long(self) -> bool:
         if self._log_bytes < self._checkpoint_at:
             return False
-        self._log_bytes = self._log.used()  # what was counted is too much rather than too little
+        self._log_bytes = self._log.used()  # the counted bytes are an upper bound
         return self._log_bytes >= self._checkpoint_at * 3 // 4
 
     def checkpoint(self) -> bool:
-        """Copy the log into the file, as far as readers of other processes allow; whether there was room.
+        """Copy the log into the file, as far as readers of other processes allow; answers whether there was
+        room.
 
-        Once all of it has been copied, and no reader looks at it, the next commit begins it anew. So those
-        of this process are waited for, for as long as one piece of work takes them; others never are.
+        Once all of it has been copied, and no reader uses it, the next commit begins it anew. So the readers
+        of this process are waited for, for as long as one read transaction takes; those of other processes
+        never are.
         """
         crash_point("journal.before-checkpoint")
         try:
@@ -144,15 +148,15 @@ class Space:
         return True
 
     def _copy(self) -> bool:
-        """Whether all of the log has been copied."""
+        """Copy the log; answers whether all of it has been copied."""
         _, frames, copied = self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         return bool(copied >= frames)
 
     def _shrink(self) -> None:
-        """One step, where there is something to do.
+        """Shrink the file by one step, where it is larger than its data by the slack.
 
-        Beginning above the slack and ending at half of it keeps the file within an eighth of its live data
-        or `SLACK_BYTES`, and keeps shrinking and growing from chasing each other.
+        Beginning above the slack and ending at half of it keeps the file within an eighth of its live data or
+        `SLACK_BYTES`, and keeps the file from shrinking and growing by turns.
         """
         free, pages = self._pages("freelist_count"), self._pages("page_count")
         slack = 0 if self.pressed else max(SLACK_BYTES // self._page_bytes, (pages - free) // 8)
@@ -160,7 +164,7 @@ class Space:
             self._shrinking = True
             self._step()
             return
-        # What was cut off leaves the file with a checkpoint that no reader is in the way of.
+        # The pages that were cut off leave the file with a checkpoint that no reader prevents.
         is_longer = self._path.stat().st_size > pages * self._page_bytes
         if is_longer:
             self.checkpoint()

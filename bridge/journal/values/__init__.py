@@ -1,1 +1,1 @@
-"""What the journal is asked, opened with and made of: requests, options, queues' cursors, stored blocks."""
+"""Values of the journal: requests, options, queues' cursors, stored blocks."""

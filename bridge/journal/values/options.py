@@ -1,4 +1,4 @@
-"""What the journal is opened with: plain values, read from the settings by `bridge.node.wiring`."""
+"""The journal's options: plain values, read from the settings by `bridge.node.wiring`."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ GROUP_UNITS: Final = 2048
 BLOCK_BYTES: Final = 1024 * 1024
 #: A message of this size has a block of its own (the default min-large-message-size).
 LARGE_BYTES: Final = 100 * 1024
-#: The log is checkpointed after about this many bytes of messages: so much may the file have to grow then.
+#: The log is checkpointed after about this many bytes of messages: the file may have to grow by as much then.
 CHECKPOINT_BYTES: Final = 16 * 1024 * 1024
-#: What is allocated for the log; from four fifths of it on it is checkpointed, and begins anew.
+#: Bytes allocated for the log; from four fifths of them on it is checkpointed, and begins anew.
 LOG_BYTES: Final = 40 * 1024 * 1024
 #: Most blocks and bytes trimmed with one commit (some milliseconds).
 TRIM_BLOCKS: Final = 64
 TRIM_BYTES: Final = 64 * 1024 * 1024
 #: The file may hold this much more than its live data before it is shrunk.
 SLACK_BYTES: Final = 32 * 1024 * 1024
-#: Between attempts: to store while the disk or an address is full, to open a journal that failed.
+#: Interval between attempts: to store while the disk or an address is full, to open a journal that failed.
 RETRY_MS: Final = 500
-#: Kept aside on the disk, so that a full one can still be read empty: room for the log to be checkpointed.
+#: Bytes kept aside on the disk, so that messages on a full one can still be read and settled: room for the
+#: log to be checkpointed.
 RESERVE_BYTES: Final = 24 * 1024 * 1024
 #: On a small disk the three are smaller, in proportion: the reserve is at most this share of it ...
 RESERVE_SHARE: Final = 32
@@ -48,12 +49,12 @@ class AddressPolicy:
     id_cache_size: int = 20_000
     auto_create: bool = True
     #: Messages that every queue has passed stay so long, in milliseconds; -1: for ever. Only while the
-    #: address holds no more than half of `max_size_bytes`: what comes in has precedence.
+    #: address holds no more than half of `max_size_bytes`: new messages have precedence.
     retain_time_ms: int = 0
 
     @property
     def retain_bytes(self) -> int:
-        """What an address may hold before passed messages go earlier than `retain_time_ms` says."""
+        """Bytes that an address may hold before passed messages go earlier than `retain_time_ms` says."""
         return self.max_size_bytes // 2
 
 
@@ -62,20 +63,20 @@ class BridgeQueue:
     """The queue that a configured bridge reads from, on each address that it selects."""
 
     bridge: str
-    #: Addresses made at opening; others are selected when they come to be.
+    #: Addresses made at opening; others are selected when they are made.
     addresses: Sequence[str]
     selects: Callable[[str], bool]
     #: `previous-name`: the bridge whose queues it adopts where it has none of its own; empty: none.
     previous: str = ""
 
     def reads(self, address: str) -> bool:
-        """Whether the bridge reads what waits at `address`, replays included."""
+        """Whether the bridge reads messages that wait at `address`, replays included."""
         return self.selects(source_address(address))
 
 
 @dataclass(frozen=True, slots=True)
 class JournalOptions:
-    """All that the journal needs to know."""
+    """All options of the journal."""
 
     directory: Path
     node: str = "node"
@@ -89,7 +90,8 @@ class JournalOptions:
     max_id_bytes: int = 1024
     #: How long a unit waits for room (BLOCK, full disk).
     call_timeout_ms: int = 30_000
-    #: Client transactions that may be held for want of room at a time, and their bytes; one more is refused.
+    #: Client transactions that may be held for want of room at a time, and their bytes; further ones are
+    #: refused.
     max_held_requests: int = 256
     max_held_bytes: int = 64 * 1024 * 1024
     #: Addresses, and readers' queues of all of them, beyond which callers can make no more.
@@ -99,8 +101,8 @@ class JournalOptions:
     delivery_log: bool = True
 
 
-#: The node's own place on an address of dead letters: what was sent again from there is settled in it. It
-#: keeps letters only where no other queue is on the address.
+#: The node's own cursor on an address of dead letters: letters that were sent again from there are settled in
+#: it. It keeps letters only where no other queue is on the address.
 REPLAYED_QUEUE: Final = "$replayed"
 
 

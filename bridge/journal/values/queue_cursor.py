@@ -1,7 +1,7 @@
-"""A queue's place on an address: what is settled, what is leased, what is free. Pure.
+"""A queue's cursor on an address: settled, leased and free positions. Pure.
 
-Positions are half-open intervals here, ``[from, upto)``, because an address's messages are sparse in
-the journal's one sequence: an interval may hold fewer messages than positions, or none.
+Positions are half-open intervals here, ``[from, upto)``, because an address's messages are sparse in the
+journal's one sequence: an interval may hold fewer messages than positions, or none.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ class Cursor:
     leases: dict[str, Lease] = field(default_factory=dict)
 
     def pack(self) -> bytes | None:
-        """Leases and what is settled beyond `next`, for storing; None where there is neither."""
+        """Leases and intervals settled beyond `next`, packed for storing; None where there is neither."""
         if not self.settled and not self.leases:
             return None
         return _encoder.encode(_Stored(self.settled, self.leases))
 
     @classmethod
     def unpack(cls, next_position: int, packed: bytes | None) -> Cursor:
-        """What `pack` made. Raises msgspec.DecodeError where the bytes are damaged."""
+        """The cursor that `pack` packed. Raises msgspec.DecodeError where the bytes are damaged."""
         if packed is None:
             return cls(next_position)
         stored = _decoder.decode(packed)
@@ -65,11 +65,11 @@ class Cursor:
 
     @property
     def next_expiry_ms(self) -> int | None:
-        """When the first lease ends; None where there is none."""
+        """The time at which the first lease ends; None where there is none."""
         return min((lease.expires_ms for lease in self.leases.values()), default=None)
 
     def free(self, upto: int) -> list[Interval]:
-        """What is neither settled nor leased below `upto`, ascending."""
+        """The intervals below `upto` that are neither settled nor leased, ascending."""
         taken = sorted([*self.settled, *(held for lease in self.leases.values() for held in lease.intervals)])
         gaps: list[Interval] = []
         start = self.next
@@ -101,14 +101,14 @@ class Cursor:
         return self.leases.pop(lease_id, None) is not None
 
     def expire(self, now_ms: int) -> bool:
-        """End the leases whose time has come; True where there were any."""
+        """End the leases whose time is up; True where there were any."""
         ended = [lease_id for lease_id, lease in self.leases.items() if lease.expires_ms <= now_ms]
         for lease_id in ended:
             del self.leases[lease_id]
         return bool(ended)
 
     def settle(self, interval: Interval) -> None:
-        """Settle an interval that is not leased; `next` moves over whatever is then contiguous."""
+        """Settle an interval that is not leased; `next` moves over every interval that is then contiguous."""
         if interval[1] <= self.next:
             return
         insort(self.settled, interval)

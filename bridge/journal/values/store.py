@@ -1,7 +1,7 @@
-"""What clients ask of a node's journal: the values, and the port the acceptor depends on.
+"""Clients' requests to a node's journal: the values, and the port that the acceptor depends on.
 
-`bridge.journal.Journal` is the real one. Every coroutine returns only after what it says is
-durable (design section 3: verdicts leave only after COMMIT returned).
+`bridge.journal.Journal` implements it. Every coroutine returns only after what it says is durable (design
+section 3: verdicts leave only after COMMIT returned).
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Acknowledgement:
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """All or nothing. A plain send is a transaction of one."""
+    """A transaction: all of it is stored, or nothing. A plain send is a transaction of one message."""
 
     submissions: Sequence[Submission]
     #: The transaction's own ID: enters the cache of every address touched.
     duplicate_id: bytes | None = None
-    #: What single IDs that are known do: fail the transaction, or be left out.
+    #: Effect of a known single ID: the transaction fails, or the message is left out.
     on_duplicate: Literal["reject", "skip"] = "reject"
     acknowledgements: Sequence[Acknowledgement] = ()
     #: A plain send: a known single ID makes the whole a duplicate, which is a success.
@@ -72,7 +72,7 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Messages under a lease; both empty where nobody's are left."""
+    """Messages under a lease; None and empty where no message is free."""
 
     lease: str | None
     messages: Sequence[Delivered] = ()
@@ -134,14 +134,16 @@ class Store(Protocol):
     async def lease(
         self, address: str, queue: str, *, most: int, wait_ms: int, lease_ms: int, most_bytes: int
     ) -> Page:
-        """The next messages nobody has leased, waiting up to `wait_ms` for the first.
+        """The next messages that no reader has leased, waiting up to `wait_ms` for the first.
 
         At least one message even where it alone is above `most_bytes`.
         Raises: AddressNotFound, QueueNotFound.
         """
 
     async def acknowledge(self, acknowledgement: Acknowledgement) -> None:
-        """Settle; what the lease holds beyond `upto` returns. Raises: StaleLease, QueueNotFound."""
+        """Settle the lease's messages; those beyond `upto` are free again. Raises: StaleLease,
+        QueueNotFound.
+        """
 
     async def release(self, acknowledgement: Acknowledgement) -> None:
         """Return the lease's messages up to `upto` (None: all) unsettled, and end the lease."""
@@ -156,10 +158,12 @@ class Store(Protocol):
         """Raises: AddressNotFound."""
 
     async def delete_address(self, address: str) -> None:
-        """With its messages, queues and ID cache. Raises: AddressNotFound, Conflict (a bridge reads it)."""
+        """Delete an address with its messages, queues and ID cache. Raises: AddressNotFound, Conflict (a
+        bridge reads it).
+        """
 
     async def clear_id_cache(self, address: str) -> int:
-        """How many IDs were removed, from memory and disk. Raises: AddressNotFound."""
+        """Returns the number of IDs removed, from memory and disk. Raises: AddressNotFound."""
 
     async def resize_id_cache(self, address: str, size: int) -> int:
-        """How many IDs were dropped; the size is remembered. Raises: AddressNotFound."""
+        """Returns the number of IDs dropped; the size is remembered. Raises: AddressNotFound."""

@@ -1,4 +1,4 @@
-"""A block as it lies in the journal."""
+"""A block as the journal stores it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from bridge.messages.block import Block
 
-#: Beyond every position: read to the end.
+#: Greater than every position: read to the end.
 END: Final = 1 << 62
 
 
@@ -24,7 +24,8 @@ _INDEX_BYTES: Final = 40
 
 
 def stored_bytes(*parts: bytes | None) -> int:
-    """What a block takes of the file, about: its body and what comes with it, encoded; limits count this.
+    """Bytes that a block takes in the file, about: its body and its other columns, encoded; limits count
+    this.
 
     A leaf page is shared by as many rows of this size as it has room for.
     """

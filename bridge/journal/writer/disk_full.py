@@ -1,9 +1,9 @@
-"""Whether the disk has room for messages: measured before they are taken, and known by failing.
+"""Whether the disk has room for messages: measured before they are taken, and known from failed commits.
 
-Messages are taken as long as they leave the reserve, what the log needs and what the file grows by when the
-log is copied. So the journal's own messages never take the room in which they are read, settled and
-trimmed. What others take of the disk is seen at the next look, or by a commit that fails: then the reserve is
-given up for all that brings no messages.
+Messages are taken as long as they leave the reserve, the bytes that the log needs and those by which the file
+grows when the log is copied. So the journal's own messages never take the room in which they are read,
+settled and trimmed. Bytes that other programs take of the disk are seen at the next measurement, or by a
+commit that fails: then the reserve is given up for all units that bring no messages.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from bridge.runtime.clock import Clock
 #: Messages wait from where less than this share of the reserve is left for them, until there is this much.
 _FULL_SHARE: Final = 8
 _ROOM_SHARE: Final = 2
-#: What grows without being asked for room, until the next look: rows of settlements, queues, delivery-log
-#: lines; as a share of the reserve.
+#: Rows that are added without a check for room, until the next measurement: of settlements, queues,
+#: delivery-log lines; as a share of the reserve.
 _MARGIN_SHARE: Final = 4
-#: What a group adds to its messages in the file, about.
+#: Bytes that a group adds to its messages in the file, about.
 _GROUP_BYTES: Final = 64 * 1024
 
 
@@ -38,31 +38,32 @@ class Room:
         self._clock = clock
         self._reserve = Reserve(path.parent)
         self._look_at_ms = 0
-        #: Bytes of messages that may come before it is measured again, and until when that may be believed.
+        #: Bytes of messages that may come before the room is measured again, and the time until which it may
+        #: be relied on.
         self._left = 0
         self._believed_until_ms = 0
-        #: Why messages wait; None: they do not.
+        #: The error with which messages wait; None: they do not wait.
         self.full: DiskFull | None = None
 
     @property
     def shares(self) -> Shares:
-        """What is kept aside."""
+        """The bytes of the disk that are kept aside."""
         return self._reserve.shares
 
     @property
     def has_reserve(self) -> bool:
-        """Whether there is something to give up."""
+        """Whether there is a reserve to give up."""
         return self._reserve.is_held
 
     @property
     def idle_seconds(self) -> float | None:
-        """Until it is worth looking for room; None: there is some."""
+        """Seconds until room is looked for again; None: there is room."""
         if self.full is None:
             return None
         return max(self._look_at_ms - self._clock.monotonic_ms(), 0) / 1000
 
     def begin(self, space: Space) -> None:
-        """Before the first unit: a node may start on a full disk."""
+        """Measure the room before the first unit: a node may start on a full disk."""
         if not self._has_room(space):
             self._fill("what is left of it is kept for reading")
 
@@ -97,13 +98,13 @@ class Room:
         return waiting
 
     def no_room(self) -> DiskFull:
-        """What those get in the end that wait."""
+        """The error that units get in the end when they waited for room in vain."""
         return self.full or self._disk_full("this is too much for what is left of it")
 
     def ran_out(self, cause: Exception, space: Space) -> bool:
-        """A commit found none: the reserve is given up, so that what brings no messages can go on.
+        """Give the reserve up after a commit found no room, so that units without messages can go on.
 
-        Whether there was something to give up.
+        Answers whether there was something to give up.
         """
         released = self._reserve.release()
         self._fill(str(cause))
@@ -145,5 +146,5 @@ class Room:
         return DiskFull(f"no room on the disk of the journal {self._path} ({why})")
 
     def give_up(self) -> bool:
-        """Let the reserve go; whether there was one."""
+        """Give the reserve up; answers whether there was one."""
         return self._reserve.release()

@@ -1,4 +1,4 @@
-"""Rows of duplicate IDs: one for what a commit brought to an address, gone when all of it is overwritten."""
+"""Rows of duplicate IDs: one for each commit and address, deleted when all of its IDs are overwritten."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ def load_ids(connection: sqlite3.Connection, address_id: int, cache: IdCache, ac
 
 
 def add_ids(connection: sqlite3.Connection, address: AddressState, overlay: Overlay, now_ms: int) -> int:
-    """Store what a group brought, and forget rows that it overwrites whole; answers the bytes stored."""
+    """Store the IDs that a group brought, and delete rows that it overwrites as a whole; answers the bytes
+    stored.
+    """
     added = overlay.added
     packed = _encode(added)
     connection.execute(
@@ -48,7 +50,7 @@ def add_ids(connection: sqlite3.Connection, address: AddressState, overlay: Over
 
 
 def fit_ids(connection: sqlite3.Connection, address: AddressState) -> None:
-    """Make the rows hold exactly what the cache holds: after it was cleared or resized, and at opening."""
+    """Make the rows hold exactly the cache's IDs: after it was cleared or resized, and at opening."""
     oldest = address.cache.accepted - len(address.cache)
     _forget(connection, address, oldest)
     row = connection.execute(
@@ -65,7 +67,7 @@ def fit_ids(connection: sqlite3.Connection, address: AddressState) -> None:
 
 
 def _forget(connection: sqlite3.Connection, address: AddressState, oldest: int) -> None:
-    """Delete the rows of IDs that all have running numbers below `oldest`; younger rows are not looked at."""
+    """Delete the rows of IDs that all have running numbers below `oldest`; younger rows are not read."""
     connection.execute(
         "DELETE FROM ids WHERE address_id = ? AND first < ? AND first + count <= ?",
         (address.address_id, oldest, oldest),

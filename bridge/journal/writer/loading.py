@@ -50,7 +50,7 @@ def _load_addresses(connection: sqlite3.Connection, options: JournalOptions, sta
     for *values, accepted, capacity_before, own_size, replaced_size in rows.fetchall():
         address_id, name, routing_type, first, next_position, trimmed, total, messages, size, logged = values
         policy = options.policy(name)
-        # An operator's size holds until the settings say something new.
+        # An operator's size holds until the settings' size changes.
         resized, configured = own_size, replaced_size
         if configured != policy.id_cache_size:
             resized = configured = None

@@ -1,4 +1,4 @@
-"""What happens before a journal takes work: its identity, its run, the queues that must be there first."""
+"""Opens a journal before it takes work: its identity, its run, the queues that must exist first."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ _SESSION_DIGITS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who this journal is."""
+    """The identity of this journal."""
 
     node_id: str
-    #: Changes only by a person's decision (`journal new-incarnation`).
+    #: Changes only by the operator's decision (`journal new-incarnation`).
     incarnation: str
     #: New at each opening.
     run: str
-    #: The same for readers of the delivery log: with where this opening went on from.
+    #: The run as readers of the delivery log see it: with the opening that this one went on from.
     session: Session
     #: IDs dropped because a cache is smaller than it was, by address.
     ids_dropped: dict[str, int] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """An open journal that nobody works on yet."""
+    """An open journal that takes no work yet."""
 
     path: Path
     identity: Identity
@@ -67,7 +67,8 @@ class Prepared:
 
 
 def prepare(path: Path, options: JournalOptions, clock: Clock) -> Prepared:
-    """Make the file where there is none; add this run; make what must be there before anything listens.
+    """Make the file where there is none; add this run; make the addresses and queues that must exist before
+    the node listens.
 
     Raises:
         JournalFailed: see `Journal.open`.
@@ -96,10 +97,10 @@ def prepare(path: Path, options: JournalOptions, clock: Clock) -> Prepared:
 
 
 def reconnect(path: Path, options: JournalOptions, identity: Identity, sequence: int) -> Prepared:
-    """Open again what this process had open, after a failure.
+    """Open again the file that this process had open, after a failure.
 
     Args:
-        sequence: what the file must have reached, as far as was committed.
+        sequence: the position that the file must have reached, by the commits that succeeded.
 
     Raises:
         sqlite3.Error, msgspec.DecodeError: it cannot be read.
@@ -143,8 +144,8 @@ def _identify(connection: sqlite3.Connection, state: State, clock: Clock) -> Ide
 def _last_line(opened: str | None, lines: int) -> tuple[str, int] | None:
     """The opening that wrote the newest of all lines, and its number; None: not known, or there is none.
 
-    `opened`: what the opening before this one has kept of itself; one that wrote no line hands on what it
-    found.
+    `opened`: the record that the opening before this one has kept; an opening that wrote no line hands on the
+    record that it found.
     """
     if opened is None:
         return None
@@ -181,7 +182,8 @@ def _make_configured(state: State, options: JournalOptions, identity: Identity, 
 def _adopt_queues(group: Group, bridge: BridgeQueue) -> None:
     """Rename the queues of the bridge's previous name, with what the target confirmed of their streams.
 
-    By address: where the bridge has a queue of its own, or does not read, the old one stays, an orphan.
+    Decided by address: where the bridge has a queue of its own, or does not read, the old queue stays as an
+    orphan.
     """
     old_name, name = bridge_queue_name(bridge.previous), bridge_queue_name(bridge.bridge)
     state = group.state

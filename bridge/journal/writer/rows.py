@@ -16,8 +16,8 @@ from bridge.runtime.fault_injection import crash_point
 
 _encode = msgspec.msgpack.Encoder().encode
 
-#: What a group adds to the write-ahead log besides its messages, at most: pages of tables and indexes, maps,
-#: and two pages for each row that it changes or deletes.
+#: Bytes that a group adds to the write-ahead log besides its messages, at most: pages of tables and indexes,
+#: maps, and two pages for each row that it changes or deletes.
 _OVERHEAD_BYTES: Final = 12 * PAGE_BYTES
 _ROW_BYTES: Final = 2 * PAGE_BYTES
 
@@ -65,11 +65,11 @@ class CommitFailed(Exception):
 
 
 def write_group(group: Group, connection: sqlite3.Connection) -> int:
-    """Store the group durably; answers how many bytes went into the write-ahead log, or a few more.
+    """Store the group durably; answers the bytes that went into the write-ahead log, or a few more.
 
     Raises:
         sqlite3.Error: nothing of the group was stored.
-        CommitFailed: what was stored is said by its cause.
+        CommitFailed: its cause says what was stored.
     """
     crash_point("journal.before-begin")
     connection.execute("BEGIN IMMEDIATE")
@@ -114,7 +114,7 @@ def _write_arrivals(group: Group, connection: sqlite3.Connection, arrivals: Arri
         address.bytes += size
         address.messages += block.count
     if address.policy.retain_time_ms and not address.retains:
-        state.to_trim.add(address.address_id)  # what is retained gives way
+        state.to_trim.add(address.address_id)  # retained messages give way
     connection.executemany(_INSERT_BLOCK, rows)
     state.sequence = address.next = position
     if from_clients:

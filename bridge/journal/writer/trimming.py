@@ -1,6 +1,7 @@
-"""Blocks that nobody needs any more: deleted in bounded steps, within whatever commits next.
+"""Trims blocks that no queue needs any more, in bounded steps, within the next commit.
 
-With `retain-time` they stay for a while, so that what a target lost can be sent again (`core-bridge replay`).
+With `retain-time` they stay for a while, so that `core-bridge replay` can send messages again that a target
+lost.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ _Row = tuple[int, int, int, int]
 
 
 def trim(group: Group, connection: sqlite3.Connection) -> int:
-    """Delete blocks wholly below what every queue still needs; what is left to do stays in `to_trim`.
+    """Delete blocks wholly below what every queue still needs; addresses with more to delete stay in
+    `to_trim`.
 
-    Answers how many went.
+    Answers the number of blocks deleted.
 
     A message goes when no queue needs it; an address without queues keeps its messages (design section 3).
     """
@@ -59,7 +61,8 @@ def _trim_address(
 ) -> tuple[list[_Row], int | None]:
     """Delete the oldest blocks, up to `blocks` and about `size` bytes.
 
-    Answers those that went, and when (wall clock, ms) the next may, where only `retain-time` keeps it.
+    Answers the deleted blocks, and the time (wall clock, ms) at which the next may be, where only
+    `retain-time` keeps it.
     """
     needed, due_ms = address.needed_from, None
     rows: list[_Row] = connection.execute(
@@ -89,5 +92,7 @@ def _trim_address(
 
 
 def _stored(address: AddressState) -> str:
-    """The column with a block's time where it matters: it is not in the index that answers all else."""
+    """The column with a block's time where it matters: it is not in the index that answers the rest of the
+    query.
+    """
     return "stored_ms" if address.policy.retain_time_ms else "0"

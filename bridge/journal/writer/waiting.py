@@ -10,9 +10,9 @@ from bridge.runtime.clock import Clock
 
 
 class Holding:
-    """Oldest first. Owned by the writer's thread.
+    """The units that wait for room, oldest first. Owned by the writer's thread.
 
-    Clients' transactions have limits of their own here; what bridges bring is bounded by their links' credit.
+    Clients' transactions have limits of their own here; a bridge's batches are bounded by its link's credit.
     """
 
     def __init__(self, clock: Clock, most_requests: int, most_bytes: int) -> None:
@@ -28,7 +28,9 @@ class Holding:
         self.bytes = 0
 
     def add(self, unit: Unit, error: BridgeError) -> BridgeError | None:
-        """Hold `unit`, which gets `error` in the end; what it gets now instead, where it cannot be held."""
+        """Hold `unit`, which gets `error` in the end; answers the error that it gets now, where it cannot be
+        held.
+        """
         now_ms = self._clock.monotonic_ms()
         if not unit.patient and (unit.deadline_ms is None or now_ms >= unit.deadline_ms):
             return error
@@ -45,7 +47,7 @@ class Holding:
         return None
 
     def _beyond(self, unit: Unit, error: BridgeError) -> BridgeError | None:
-        """The error of a transaction that is one too many; None: it is not."""
+        """The error of a transaction above the limits; None: it is within them."""
         if self.closing:
             return Stopping(f"the node is going down; {error.detail}")
         if self._requests >= self._most_requests:
@@ -68,7 +70,7 @@ class Holding:
 
     @property
     def idle_seconds(self) -> float | None:
-        """Until they are to be decided again; None: there are none."""
+        """Seconds until they are to be decided again; None: there are none."""
         if not self._units:
             return None
         return max(self._due_ms - self._clock.monotonic_ms(), 0) / 1000

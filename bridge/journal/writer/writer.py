@@ -1,8 +1,8 @@
 """The writer: one thread and one connection that decide, store, checkpoint, trim and shrink.
 
-What arrives while a commit runs goes into the next (group commit). Answers leave only after COMMIT
-returned. After any error everything in memory is loaded again from the file; unless all that was missing
-is room, the connection is closed first.
+Units that arrive while a commit runs go into the next (group commit). Answers leave only after COMMIT
+returned. After any error everything in memory is loaded again from the file; unless only room was missing,
+the connection is closed first.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _TRIM_RETRY_MS: Final = 2_000
 
 
 class _Ask(Enum):
-    """What the writer is asked besides its units."""
+    """Requests to the writer besides its units."""
 
     LET_GO = "let go"
     STOP = "stop"
 
 
 class Writer:
-    """Takes units from any thread; tells `tell` (called in this thread) what was committed."""
+    """Takes units from any thread; calls `tell` in its own thread with the events of each commit."""
 
     def __init__(
         self,
@@ -58,14 +58,15 @@ class Writer:
         self._path, self._identity = prepared.path, prepared.identity
         self._options = options
         self._clock = clock
-        #: Added to the monotonic clock: leases end in their time though the wall clock is set meanwhile.
+        #: Added to the monotonic clock: a lease ends after its time even though the wall clock is set
+        #: meanwhile.
         self._lease_offset_ms = clock.wall_ms() - clock.monotonic_ms()
         self._told = tell
         self._inbox: queue.SimpleQueue[Unit | _Ask] = queue.SimpleQueue()
         self._held = Holding(clock, options.max_held_requests, options.max_held_bytes)
         #: Bytes of clients' messages that are held for want of room.
         self.held_bytes = 0
-        #: Units in hand; each is dropped as it is told, so that none is told twice.
+        #: Units in hand; each is dropped as it is answered, so that none is answered twice.
         self._working: dict[Unit, None] = {}
         self._room = room
         self._let_readers_end = let_readers_end
@@ -73,21 +74,22 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="journal-writer", daemon=True)
         #: Commit groups since the journal was opened.
         self.commits = 0
-        #: Why the file is not open now; empty: it is.
+        #: The reason why the file is not open now; empty: it is open.
         self.broken = ""
         self._reconnect_ms = 0
         self._room_came = False
         self._trim_at_ms: int | None = None
-        #: What a COMMIT of unknown outcome would have added to the ID caches.
+        #: IDs that a COMMIT of unknown outcome would have added to the ID caches.
         self._doubtful: list[Overlay] = []
-        #: Why not even what brings no messages is stored; None: it is.
+        #: The error with which even units without messages are not stored; None: they are stored.
         self.standstill: DiskFull | None = None
         self._adopt(prepared.connection, prepared.state)
         self._room.begin(self._space)
 
     def _adopt(self, connection: sqlite3.Connection, state: State) -> None:
         self.connection, self.state = connection, state
-        #: What the file has reached for certain; the state's may be ahead of it while a group is stored.
+        #: The position that the file has certainly reached; the state's may be ahead of it while a group is
+        #: stored.
         self._sequence = state.sequence
         self._space = Space(connection, self._path, self._clock, self._room.shares, self._let_readers_end)
 
@@ -101,30 +103,30 @@ class Writer:
         self._thread.start()
 
     def submit(self, unit: Unit) -> None:
-        """From any thread."""
+        """Hand a unit to the writer, from any thread."""
         self._inbox.put(unit)
 
     def stop(self) -> None:
-        """Commit what waits, answer what is held with STOPPING, close. Blocks until done."""
+        """Commit the units that wait, answer those that are held with STOPPING, close. Blocks until done."""
         self._inbox.put(_Ask.STOP)
         self._thread.join()
 
     def let_go(self) -> None:
-        """From now on no client's transaction is held; those that are get STOPPING, or are stored."""
+        """Hold no client's transaction from now on; those that are held get STOPPING, or are stored."""
         self._inbox.put(_Ask.LET_GO)
 
     def _run(self) -> None:
         try:
             while not self._stopping:
                 self._work()
-        except Exception as error:  # noqa: BLE001 - whatever it was, nobody may be left without an answer
+        except Exception as error:  # noqa: BLE001 - whatever it was, every unit gets an answer
             self._give_up(error)
         self._answer(self._held.take(room_came=True), Stopping("the node is stopping"))
         self._room.give_up()  # copying the log may take it
         self._space.close()
 
     def _work(self) -> None:
-        """One turn: what waits, and what has come since, behind it."""
+        """Do one turn: the units that wait, and behind them those that have come since."""
         fresh = self._receive(self._idle_seconds())
         # A settlement must not overtake one that is held.
         room_came = self._room_came or any(unit.patient for unit in fresh)
@@ -139,7 +141,7 @@ class Writer:
                 self._wait_for_room((), self._space.stuck)
 
     def _give_up(self, error: Exception) -> None:
-        """A fault of this thread's own: from now on everybody is told so, until the node stops."""
+        """After a fault of this thread itself, answer every unit with the error until the node stops."""
         self.broken = _described(error)
         unavailable = JournalUnavailable(f"the journal's writer failed ({self.broken}); restart the node")
         unavailable.__cause__ = error
@@ -148,7 +150,7 @@ class Writer:
             self._answer(self._receive(None), unavailable)
 
     def _idle_seconds(self) -> float | None:
-        """How long there is nothing to do but to wait for units; None: as long as it takes."""
+        """Seconds for which there is nothing to do but to wait for units; None: without limit."""
         if self._room_came:
             return 0
         waits = [self._held.idle_seconds]
@@ -166,7 +168,9 @@ class Writer:
         return max(moment_ms - self._clock.monotonic_ms(), 0) / 1000
 
     def _receive(self, timeout: float | None) -> list[Unit]:
-        """What came while the last group was stored, up to a group's size; waits where nothing did."""
+        """Returns the units that came while the last group was stored, up to a group's size; waits where none
+        did.
+        """
         units: list[Unit] = []
         size = 0
         while size < GROUP_BYTES and len(units) < GROUP_UNITS:
@@ -208,7 +212,7 @@ class Writer:
                 self._space.wrote(write_group(group, self.connection), group.message_bytes)
                 self.commits += 1
                 self.standstill = None
-        except Exception as error:  # noqa: BLE001 - whatever it was, nobody may be left without an answer
+        except Exception as error:  # noqa: BLE001 - whatever it was, every unit gets an answer
             self._fail(group, units, error)
             return
         self._sequence = self.state.sequence
@@ -259,13 +263,15 @@ class Writer:
                 self._answer((unit,), refusal)
 
     def _refusal(self, unit: Unit, error: BridgeError) -> BridgeError | None:
-        """Hold the unit; what it gets now, where it cannot be held."""
+        """Hold the unit; answers the error that it gets now, where it cannot be held."""
         return error if self._stopping else self._held.add(unit, error)
 
     # -- when it goes wrong --------------------------------------------------------------------------
 
     def _fail(self, group: Group, units: Sequence[Unit], error: Exception) -> None:
-        """Nothing of the group counts: SQLite has rolled it back. Start again from what the file says."""
+        """Start again from the file after a failed group: SQLite has rolled it back, and nothing of it
+        counts.
+        """
         at_commit = isinstance(error, CommitFailed)
         cause = error.cause if isinstance(error, CommitFailed) else error
         if group.trims and self.state.to_trim:
@@ -296,7 +302,7 @@ class Writer:
         return True
 
     def _reconnect(self) -> bool:
-        """Open the file again; at most every `RETRY_MS`."""
+        """Open the file again, at most every `RETRY_MS`."""
         now_ms = self._clock.monotonic_ms()
         if now_ms < self._reconnect_ms:
             return False
@@ -320,7 +326,9 @@ class Writer:
         return loaded.carrying(self.state, ids=not self._options.persist_id_cache)
 
     def _wait_for_room(self, units: Sequence[Unit], cause: Exception) -> None:
-        """Messages wait. What brings none is tried once more, where the reserve was given up for it."""
+        """Let messages wait. Units without messages are tried once more, where the reserve was given up for
+        them.
+        """
         released = self._room.ran_out(cause, self._space)
         full = self._room.no_room()
         growing = [unit for unit in units if unit.grows]
@@ -334,5 +342,5 @@ class Writer:
 
 
 def _described(error: Exception) -> str:
-    """The error in words; never empty, for an empty text says that nothing is broken."""
+    """The error in words; never empty, for an empty text says that the file is not broken."""
     return str(error) or type(error).__name__
