@@ -7,8 +7,8 @@ from collections import deque
 from typing import Final
 
 HOST: Final = "127.0.0.1"
-#: Longest that a node may take over one answer, in seconds.
-PATIENCE_S: Final = 5.0
+#: A node that has not answered by then hangs, however busy the machine is; in seconds.
+PATIENCE_S: Final = 60.0
 #: Connections that cases leave open behind them: others are served beside so many.
 _LEFT_OPEN: Final[deque[socket.socket]] = deque()
 _LEFT_OPEN_MOST: Final = 60
