@@ -97,7 +97,7 @@ class Opening:
         logs: Mapping[str, Log],
         starts: Mapping[str, Start],
     ) -> None:
-        """Mark what was sent and may not be in the log for reading again; commit where a new stream's begins.
+        """Mark positions that the log may lack for reading again; commit where a new stream's log begins.
 
         Without a mark the content of the log is unknown: then nothing is read again.
         """

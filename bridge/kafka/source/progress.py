@@ -1,9 +1,8 @@
 """The progress group: the offsets that a bridge commits at its source, and their use.
 
 Such a commit never decides where reading continues where the target knows: that is the target's `next`. It
-frees space, serves monitoring, shows for the divergence check that a bridge has run before (design rule 1),
-and holds the marks at which the partitions begin that existed at the bridge's first start ever
-(`start-position`).
+frees space, serves monitoring, is the evidence that a bridge has run before (design rule 1), and holds the
+marks at which the partitions begin that existed at the bridge's first start ever (`start-position`).
 
 The offset's metadata describes it, as compact JSON: its kind, the topic's id (a re-created topic is another)
 and the target's store identity. An offset without it, as tools set them, is not used.
@@ -47,7 +46,7 @@ _FORMER: Final = {"lines": "start"}
 class Kind(Enum):
     """The meaning of a committed offset."""
 
-    #: The bridge begins here, and so does the delivery log of its sent side; nothing below was sent.
+    #: The bridge begins here, and so does the delivery log of its sent side; nothing of it was sent yet.
     START = "start"
     #: The partition existed at the bridge's first start without a leader: it begins where its log does when
     #: it is first seen. The offset has no meaning.

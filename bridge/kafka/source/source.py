@@ -130,7 +130,7 @@ class KafkaSource:
         )
         self._first_start = FirstStart(records_start)
         self._store = ""
-        #: By identity, the partitions as `streams` has shown them; the target got the session from here.
+        #: By identity, the partitions as `streams` has shown them; the target was given their `run`.
         self._shown: dict[str, Found] = {}
         #: By identity, every stream that was opened.
         self._opened: dict[str, Stream] = {}
