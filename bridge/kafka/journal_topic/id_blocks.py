@@ -20,7 +20,7 @@ from dedup.cache import IdCache, Overlay
 BLOCK_IDS: Final = 128
 #: Length of the longest ID that is remembered, in bytes.
 MOST_ID_BYTES: Final = 8_000
-#: What msgpack adds to an ID of that length, bytes.
+#: Bytes that msgpack adds to an ID of that length.
 _ID_FRAME_BYTES: Final = 8
 
 
