@@ -6,7 +6,7 @@ A stamped ID is a UUIDv8 (RFC 9562, section 5.8) of the place where the message 
 field                 bits  holds
 ====================  ====  ==============================================================
 custom_a, custom_b    60    first bits of BLAKE2b-256 over the stream identity in UTF-8
-custom_c              12    `MARK`: this ID is ours
+custom_c              12    `MARK`: a bridge stamped this ID
 custom_c              50    the position
 ====================  ====  ==============================================================
 

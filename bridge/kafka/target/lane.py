@@ -211,7 +211,7 @@ class TargetLane:
             await self.retake()
 
     async def is_clear(self, places: Collection[tuple[str, int]]) -> bool:
-        """Whether nothing of this id hangs where a transaction will write (see `recovery.left_open`).
+        """Whether nothing of this id hangs in these partitions (`bridge.kafka.recovery.left_open`).
 
         If something did, it has been ended, and the lane must be taken again.
 

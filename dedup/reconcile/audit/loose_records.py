@@ -136,7 +136,7 @@ class _Batch:
 
 
 def _records(buffer: bytes, count: int, base_offset: int) -> Iterator[_Record]:
-    """The records of one batch. In a name, bytes that are no text become escapes; a bridge's name has none."""
+    """The records of one batch. Bytes of a name that are no text become escapes; a bridge's name has none."""
     at = 0
     for _ in range(count):
         length, at = decode_varint(buffer, at)
