@@ -1,1 +1,1 @@
-"""What core bridge reaches on one machine, next to a raw limit measured in the same run: `make bench`."""
+"""The performance of core bridge on one machine, next to a raw limit of the same run: `make bench`."""

@@ -62,7 +62,7 @@ def report(what: str, found: dict[str, Any], node: Node, cpu: float, raw: float 
 
 
 def clients(directory: Path, scale: float) -> None:
-    """Single sends, transactions, reading."""
+    """Measure single sends, transactions, and reading."""
     node = Node(directory / "clients", "clients")
     with running(node):
         time.sleep(0.5)
@@ -124,7 +124,7 @@ def cpu_us(node: Node, messages: int) -> float:
 
 
 def wait_for(sender: Node, messages: int) -> float:
-    """Seconds from the first batch on its way to the last receipt; looked at every 10 ms."""
+    """Seconds from the first batch in flight to the last receipt; checked every 10 ms."""
     began = 0.0
     while True:
         status = sender.bridge()
@@ -137,14 +137,14 @@ def wait_for(sender: Node, messages: int) -> float:
 
 
 def kafka_to_kafka(directory: Path, scale: float) -> None:
-    """Beside MirrorMaker 2; needs Java, Maven and the packages of the tests."""
+    """Compare with MirrorMaker 2; needs Java, Maven and the packages of the tests."""
     from benchmarks.kafka.run import run
 
     run((directory / "kafka").resolve(), scale)
 
 
 def delivery_log(directory: Path, scale: float, rounds: int) -> None:
-    """With and without it: between nodes, and between clusters where the tests' packages and Java are."""
+    """Compare with and without it: between nodes, and between clusters where the packages and Java are."""
     from benchmarks import delivery_log as parts
 
     messages = int(500_000 * scale)
@@ -170,7 +170,7 @@ def delivery_log(directory: Path, scale: float, rounds: int) -> None:
 
 
 def main() -> None:
-    """Everything, or one part."""
+    """Run everything, or one part."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
     parser.add_argument("part", nargs="?", choices=PARTS, default="all")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the messages (1.0)")

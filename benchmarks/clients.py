@@ -1,4 +1,4 @@
-"""Clients that cost as little as can be: raw sockets, requests made once, run as a process of their own.
+"""Clients of the least possible cost: raw sockets, requests made once, run as a process of their own.
 
 ``python -m benchmarks.clients KIND PORT COUNT CONNECTIONS`` prints one JSON line.
 """

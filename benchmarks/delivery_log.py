@@ -1,4 +1,4 @@
-"""What the delivery log costs: the same backlog with it and without it, in turns, in one run."""
+"""The cost of the delivery log: the same backlog with it and without it, in turns, in one run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Wait = Callable[[Node, int], float]
 
 
 def compare(what: str, once: Round, rounds: int) -> None:
-    """On and off in turns, so that what else the machine does falls on both; the medians count."""
+    """Measure with and without it in turns, so that other load affects both; the medians count."""
     ratios, costs = [], []
     for number in range(rounds):
         order = ("", OFF) if number % 2 else (OFF, "")

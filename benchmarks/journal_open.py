@@ -23,7 +23,7 @@ OPENINGS = 9
 
 
 def bytes_read() -> int:
-    """What this process has asked the system to read, from memory or disk."""
+    """The bytes that this process has asked the system to read, from memory or disk."""
     counters = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
     return int(counters["rchar"])
 

@@ -1,4 +1,4 @@
-"""The machine that figures belong to, and what its disk does."""
+"""The machine of the figures, and the speed of its disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real nodes as processes, and what they cost."""
+"""Real nodes as processes, and their costs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bridge.demo.ports import free_ports
 
 
 def free_port() -> int:
-    """A port that nobody listens on now."""
+    """A port without a listener now."""
     return free_ports(1)[0]
 
 
@@ -37,7 +37,7 @@ class Node:
     ready_seconds: float = 0.0
 
     def start(self) -> Node:
-        """Write the settings, start, wait for /ready."""
+        """Write the settings, start the node, wait for /ready."""
         self.directory.mkdir(parents=True, exist_ok=True)
         bridge = ""
         if self.hub_port is not None:
@@ -70,7 +70,7 @@ class Node:
         return self
 
     def stop(self) -> None:
-        """SIGTERM, and wait."""
+        """Stop the node by SIGTERM, and wait."""
         if self.process is not None:
             self.process.send_signal(signal.SIGTERM)
             self.process.wait()
@@ -82,12 +82,12 @@ class Node:
             return found
 
     def bridge(self) -> dict[str, Any]:
-        """The one bridge's status."""
+        """The status of the node's one bridge."""
         status: dict[str, Any] = self.operations_json("/v1/status")["bridges"][0]
         return status
 
     def rss_mib(self) -> float:
-        """Resident memory now, the high-water mark reset."""
+        """Resident memory now."""
         return self._status("VmRSS")
 
     def peak_mib(self) -> float:
@@ -95,7 +95,7 @@ class Node:
         return self._status("VmHWM")
 
     def cpu_seconds(self) -> float:
-        """User and system time so far."""
+        """User and system time since the start."""
         assert self.process is not None
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -110,7 +110,7 @@ class Node:
 
 @contextlib.contextmanager
 def running(*nodes: Node) -> Iterator[None]:
-    """Started on entry, stopped on exit."""
+    """The nodes are started on entry and stopped on exit."""
     try:
         for node in nodes:
             node.start()

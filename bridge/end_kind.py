@@ -1,7 +1,7 @@
-"""A kind of end: everything that the rest of the bridge asks of a journal, a node or a Kafka cluster.
+"""A kind of end: the interface of a journal, a node or a Kafka cluster to the rest of the bridge.
 
 An adapter is a folder with an `end.py`, which has one `EndKind` and loads the rest of the folder when it is
-asked for an end. `bridge.ends` names it by the scheme of its URLs; nobody else asks of what kind an end is.
+asked for an end. `bridge.ends` names it by the scheme of its URLs; no other code asks for the kind of an end.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Part = tuple[str, int]
 
 
 def kind_of(settings: Settings, connector: str) -> EndKind:
-    """The kind of what a bridge names as an end: a connector, or this node's journal."""
+    """The kind of an end that a bridge names: a connector, or this node's journal."""
     found = settings.end_rules(connector)
     assert isinstance(found, EndKind), f"{connector} leads to {type(found).__name__}, which makes no ends"
     return found
@@ -39,7 +39,7 @@ def kind_of(settings: Settings, connector: str) -> EndKind:
 
 @dataclass(frozen=True, slots=True)
 class NodeContext:
-    """What ends are made with in one process: a node, a worker of it, or a command."""
+    """The context for making ends in one process: a node, a worker of it, or a command."""
 
     settings: Settings
     clock: Clock
@@ -48,44 +48,44 @@ class NodeContext:
     store: str = ""
     #: The open `bridge.journal.journal.Journal`; None in a worker, which does without.
     journal: object = None
-    #: What other processes call this one: the node's name, and the worker's number.
+    #: The name of this process for others: the node's name, and the worker's number.
     process: str = ""
-    #: Into the delivery log's files, what no outbox keeps; None: such lines are not written.
+    #: Writes to the delivery log's files the lines that no outbox keeps; None: they are not written.
     write_lines: WriteLines | None = None
-    #: By a connector's name, the token to show and the TLS context, as their files are now.
+    #: By a connector's name, the token to show and the TLS context, from their present files.
     token: Callable[[str], str] = lambda _connector: ""
     tls: Callable[[str], FileContext | None] = lambda _connector: None
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """What one relay moves: a bridge, or one of its lanes."""
+    """The part of a bridge that one relay moves: the bridge, or one of its lanes."""
 
     bridge: Bridge
     number: int = 0
-    #: Follows the bridge's name where something of its own is delivered: its dead letters.
+    #: Suffix of the bridge's name where it delivers something of its own: its dead letters.
     within: str = ""
-    #: Returns when it has been confirmed that the lane is ours; None: it is nobody else's.
+    #: Returns when it is confirmed that this process owns the lane; None: no other process can own it.
     confirmed: Callable[[], Awaitable[None]] | None = None
-    #: The relay's; None: it has counts of its own.
+    #: The relay's counts; None: it has counts of its own.
     counts: Counts | None = None
-    #: Where the source's node keeps dead letters; None: they go to the target.
+    #: The sink for dead letters at the source's node; None: they go to the target.
     dead_letters: Burier | None = None
 
     @property
     def name(self) -> str:
-        """What the target is told to call the bridge."""
+        """The bridge's name for the target."""
         return self.bridge.name + self.within
 
     @property
     def previous_name(self) -> str:
-        """What it was told before (`previous-name`); empty: nothing."""
+        """The former name for the target (`previous-name`); empty: none."""
         return self.bridge.previous_name + self.within if self.bridge.previous_name else ""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceEnd:
-    """A source, not open, and what is seen of it besides; as `bridge.relay.relay.Relay` takes it."""
+    """A source, not open, with its status functions; as `bridge.relay.relay.Relay` takes it."""
 
     source: Source
     lag: Callable[[], tuple[int, int | None]] | None = None
@@ -98,33 +98,33 @@ class TargetEnd:
     """A target, not open."""
 
     target: Target
-    #: Stores dead letters together with the messages; None: they are delivered like messages.
+    #: The sink that stores dead letters together with the messages; None: they are delivered like messages.
     burier: Burier | None = None
 
 
 class NodeEnds:
-    """Makes the ends of one kind in one process. Made once for all bridges."""
+    """Makes the ends of one kind in one process. Created once for all bridges."""
 
     def source(self, lane: Lane) -> SourceEnd:
-        """Where the lane's bridge reads."""
+        """The source that the lane's bridge reads."""
         raise NotImplementedError(f"{type(self).__name__} makes no source for {lane.name}")
 
     def target(self, lane: Lane) -> TargetEnd:
-        """Where it delivers."""
+        """The target to which it delivers."""
         raise NotImplementedError(f"{type(self).__name__} makes no target for {lane.name}")
 
     def ownership(self, bridge: Bridge, side: Side) -> Ownership | None:
-        """Divides the bridge's lanes among processes by means of its end at `side`; None: it cannot."""
+        """Divides the bridge's lanes among processes by its end at `side`; None: it cannot."""
         del bridge, side
         return None
 
     def division(self, bridge: Bridge, side: Side) -> AskDivision | None:
-        """Asks who has which lane, where `ownership` divides them; None: it does not."""
+        """Asks for the owners of the lanes, where `ownership` divides them; None: it does not."""
         del bridge, side
         return None
 
     async def origin(self, connector: str) -> str:
-        """Who a source is, for a target that must not take two sources for one.
+        """The identity of a source, for a target that must not take two sources for one.
 
         Raises:
             SourceUnavailable, SourceRefused: it cannot be asked.
@@ -132,19 +132,19 @@ class NodeEnds:
         return f"connector:{connector}"
 
     def plan_source(self, bridge: Bridge) -> PlanSource | None:
-        """Where a replay plan reads again what the bridge has sent; None: nowhere."""
+        """The source from which a replay plan reads again what the bridge has sent; None: there is none."""
         del bridge
         return None
 
     def plan_target(
         self, bridge: Bridge, source: PlanSource, *, force: bool
     ) -> tuple[Target, Presence] | None:
-        """Where a replay plan is sent, and what is there; None: nowhere.
+        """The target of a replay plan, and its presence check; None: there is none.
 
         Args:
-            bridge: the plan's.
-            source: where it is read.
-            force: what is there is sent again.
+            bridge: the plan's bridge.
+            source: the source that the plan is read from.
+            force: also send messages again that the target has.
         """
         del bridge, source, force
         return None
@@ -158,40 +158,40 @@ EndsOf = Callable[[str], NodeEnds]
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What an audit compares of a source."""
+    """The part of a source that an audit compares."""
 
     #: Whether an address or topic is part of it, and its name at the target.
     selects: Callable[[str], bool]
     forward: Callable[[str], str]
-    #: Those that must be there: a name that is written out and missing is a mistake.
+    #: The names that must exist: a name that is written out and missing is an error.
     names: tuple[str, ...] = ()
 
 
 class AuditSource(Protocol):
-    """A source as an audit plans to read it. Each call raises BridgeError: what the source says."""
+    """A source as an audit plans to read it. Each call raises BridgeError: the source's error."""
 
     async def streams(self, selection: Selection) -> list[Stream]:
-        """Every stream that is selected, and its ends now.
+        """Every selected stream, with its present ends.
 
-        Raises: NotFound: one of the selection's names is not there.
+        Raises: NotFound: one of the selection's names does not exist.
         """
 
     async def starts(self, parts: Iterable[Part]) -> Mapping[Part, int]:
-        """Where these begin now."""
+        """The present beginnings of these parts."""
 
     async def confirmed(
         self, bridge: Bridge, streams: Sequence[Stream], store: str = ""
     ) -> Mapping[str, int]:
-        """By stream, below which position the source has it that the target covers everything.
+        """By stream, the position below which the target covers everything, as the source has it.
 
-        `store`: only what the target of this store identity has confirmed, to the node that it belongs to.
+        `store`: only positions that the target of this store identity has confirmed to its node.
         """
 
 
 class AuditTarget(Protocol):
-    """A target as an audit plans to read it. Each call raises BridgeError: what the target says."""
+    """A target as an audit plans to read it. Each call raises BridgeError: the target's error."""
 
-    #: What its places are called.
+    #: The word for its places in texts.
     what: str
     #: Whether its places are partitions, which may be the source's (`preserve-partitions`).
     has_partitions: bool
@@ -200,75 +200,75 @@ class AuditTarget(Protocol):
         """The streams with what the bridge has confirmed, and how far replay plans were sent."""
 
     async def places(self, names: Iterable[str]) -> list[Place]:
-        """What there is of these topics or addresses, and its ends now."""
+        """The existing ones of these topics or addresses, with their present ends."""
 
     async def starts(self, places: Sequence[Place]) -> Mapping[Part, int]:
-        """Where these begin now."""
+        """The present beginnings of these places."""
 
 
 class RecordedLanes(Protocol):
     """The number of lanes of a bridge, where its target records it (`core-bridge lanes`)."""
 
-    #: Where at the target, for people.
+    #: The place at the target, for people.
     place: str
 
     async def now(self) -> int | None:
-        """As recorded; None: the bridge has never run. Raises: TargetUnavailable, TargetRefused."""
+        """The recorded number; None: the bridge has never run. Raises: TargetUnavailable, TargetRefused."""
 
     async def set(self, lanes: int) -> None:
         """Record another number. Raises: TargetUnavailable: run it again; TargetRefused."""
 
 
 class LogCopier(Protocol):
-    """Copies the delivery log somewhere else."""
+    """Copies the delivery log to another place."""
 
     def start(self) -> None:
-        """From now on."""
+        """Start copying."""
 
     async def stop(self) -> None:
-        """Once more, if that is quick, and no more."""
+        """Copy the remaining lines, if that is quick, and stop."""
 
 
 # ---------------------------------------------------------------- the kind
 
 
 class EndKind(EndRules):
-    """One kind of end, in every process and for all settings. What a kind does not say is as here."""
+    """One kind of end, in every process and for all settings. A kind overrides the defaults here."""
 
     #: Whether its ends can be made in a worker process, without the node's journal.
     stands_alone = False
-    #: Whether a target stores in transactions, one after the other: what comes meanwhile waits for the next.
+    #: Whether a target stores in transactions, one after the other: later batches wait for the next one.
     has_transactions = False
-    #: What readers of a target must set so that they see each message once; empty: nothing.
+    #: The setting that readers of a target need so that they see each message once; empty: none.
     readers = ""
-    #: Which of the audit's readers reads it (`dedup.reconcile.audit.plan.Access.kind`); None: none does.
+    #: The audit's reader for it (`dedup.reconcile.audit.plan.Access.kind`); None: there is none.
     audit_reader: Literal["kafka", "node"] | None = None
 
     def in_process(self, node: NodeContext, others: EndsOf) -> NodeEnds:
-        """What makes its ends in this process; `others` are what makes the ends that a connector leads to."""
+        """The maker of its ends in this process; `others` returns the makers of other connectors' ends."""
         raise NotImplementedError(f"{type(self).__name__} makes no ends")
 
     def audited(self, settings: Settings, connector: str) -> object:
-        """What `audit_reader` reads it by, in a process of Spark's. Raises: BridgeError."""
+        """The end as `audit_reader` reads it, in a process of Spark's. Raises: BridgeError."""
         raise NotImplementedError(f"{type(self).__name__} is not audited: {connector}")
 
     def audit_source(self, settings: Settings, connector: str) -> AuditSource | None:
-        """It as the source of an audit; None: it cannot be one. Raises: BridgeError."""
+        """The end as the source of an audit; None: it cannot be one. Raises: BridgeError."""
         del settings, connector
         return None
 
     def audit_target(self, settings: Settings, connector: str) -> AuditTarget | None:
-        """It as the target of an audit; None: it cannot be one. Raises: BridgeError."""
+        """The end as the target of an audit; None: it cannot be one. Raises: BridgeError."""
         del settings, connector
         return None
 
     def recorded_lanes(self, settings: Settings, bridge: Bridge) -> RecordedLanes | None:
-        """Where a target of this kind records the bridge's lanes; None: nowhere."""
+        """The bridge's lanes as a target of this kind records them; None: it does not."""
         del settings, bridge
         return None
 
     def log_copier(
         self, settings: Settings, connector: str, topic: str, segments: SegmentWriter
     ) -> LogCopier:
-        """Copies the delivery log's files to a topic; asked where `takes_log`."""
+        """Makes the task that copies the delivery log's files to a topic; called where `takes_log`."""
         raise NotImplementedError(f"{type(self).__name__} takes no log: {connector}, {topic}")

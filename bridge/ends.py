@@ -1,8 +1,8 @@
-"""The registry of ends: which module has the kind of end that a URL's scheme names.
+"""The registry of ends: the module of the kind of end for each scheme of URLs.
 
 The only place that lists them. It knows names of modules and loads them when a bridge, or a rule of the
-settings, asks for one: a node without Kafka never loads Kafka's client. What a kind can do is
-`bridge.end_kind.EndKind`; here it is any object, because everything that a kind speaks of stands above.
+settings, asks for one: a node without Kafka never loads Kafka's client. The interface of a kind is
+`bridge.end_kind.EndKind`; here it is any object, because the types that it uses are in higher layers.
 
 Installed packages add ends by an entry point of the group `GROUP`, named by the scheme (docs/ends.md).
 """
@@ -19,12 +19,12 @@ from bridge.errors import BridgeError
 
 #: Entry points of this group are ends: ``amqp = "some_package.end:END"``.
 GROUP: Final = "core_bridge.ends"
-#: What stands for this node's own journal, where others have a URL's scheme. No URL leads there.
+#: The name of this node's own journal in place of a URL's scheme. No URL leads there.
 JOURNAL: Final = "journal"
 
 
 class EndUnusable(BridgeError):
-    """No kind of end has this scheme, or the module that has it cannot be loaded."""
+    """No kind of end has this scheme, or its module cannot be loaded."""
 
     code = "END_UNUSABLE"
 
@@ -33,7 +33,7 @@ class EndUnusable(BridgeError):
 class _Registered:
     #: ``module:attribute`` of the kind.
     place: str
-    #: How its URLs are written; empty: no URL leads to it.
+    #: The form of its URLs; empty: no URL leads to it.
     form: str
 
 
@@ -43,7 +43,7 @@ _registered: dict[str, _Registered] = {
     "wss": _Registered("bridge.link.end:KIND", "wss://host:port"),
     "kafka": _Registered("bridge.kafka.end:KIND", "kafka://host:port,host:port"),
 }
-#: Those that were asked for, by scheme: as many as there are schemes in settings that hold.
+#: The loaded kinds, by scheme: at most as many as there are schemes in valid settings.
 _loaded: dict[str, Any] = {}
 
 
@@ -56,7 +56,7 @@ def register(scheme: str, place: str, form: str = "") -> None:
         form: how its URLs are written; empty: ``scheme://...``.
 
     Raises:
-        EndUnusable: an end of this name is there.
+        EndUnusable: an end of this name exists.
     """
     if scheme in _registered:
         raise EndUnusable(f"there is an end for {scheme}:// already", key="scheme", found=scheme)
@@ -82,7 +82,7 @@ def kind(scheme: str) -> Any:
 
 
 def url_rule() -> str:
-    """What the URL of a connector must be, as a rule of the settings. Loads no module of an end."""
+    """The rule of the settings for the URL of a connector. Loads no module of an end."""
     forms = [one.form for one in _registered.values() if one.form]
     forms += [f"{scheme}://..." for scheme, _ in _installed() if scheme not in _registered]
     return f"must be {', '.join(forms[:-1])} or {forms[-1]}"
@@ -91,8 +91,8 @@ def url_rule() -> str:
 def _installed() -> Sequence[tuple[str, str]]:
     """Scheme and place of the ends of installed packages, sorted.
 
-    Looked up where a scheme is none of ours: it takes some ms, and the library that reads packages' metadata
-    some MB.
+    Read only where a scheme is not registered: it takes some ms, and the library that reads packages'
+    metadata some MB.
     """
     from importlib.metadata import entry_points
 
@@ -100,7 +100,7 @@ def _installed() -> Sequence[tuple[str, str]]:
 
 
 def _place(scheme: str) -> str:
-    """Where the kind of a scheme is. Raises: EndUnusable: nowhere, or in two packages."""
+    """The place of the kind of a scheme. Raises: EndUnusable: nowhere, or in two packages."""
     registered = _registered.get(scheme)
     if registered is not None:
         return registered.place
@@ -121,7 +121,7 @@ def _load(scheme: str, place: str) -> Any:
     module, _, attribute = place.partition(":")
     try:
         return attrgetter(attribute)(importlib.import_module(module))
-    except Exception as error:  # whatever the module of another package raises
+    except Exception as error:  # any error that the module of another package raises
         why = f"{type(error).__name__}: {error}"
         raise EndUnusable(
             f"the end for {scheme}:// cannot be loaded from {place}: {why}", key="url", found=scheme

@@ -1,6 +1,6 @@
-"""Every error that reaches a user, each with its code, and numbers on both sides of a broken rule.
+"""Every error that reaches a user, each with its code, and the numbers on both sides of a broken rule.
 
-Log or raise, never both: whoever turns an error into an answer, an exit code or a state logs it.
+Log or raise, never both: the code that turns an error into an answer, an exit code or a state logs it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(eq=False)
 class BridgeError(Exception):
-    """Base of all. `code` is the problem's title in HTTP answers; `status` the answer's status."""
+    """The base of all errors. `code` is the problem's title in HTTP answers; `status` the answer's status."""
 
     detail: str
     #: The key, header or place the rule is about.
@@ -27,7 +27,7 @@ class BridgeError(Exception):
 
 
 class Malformed(BridgeError):
-    """What came cannot be read, or breaks a rule of its form."""
+    """The input cannot be read, or breaks a rule of its form."""
 
     code, status = "MALFORMED", 400
 
@@ -39,32 +39,32 @@ class InvalidAddress(BridgeError):
 
 
 class InvalidDuplicateId(BridgeError):
-    """Empty, too long, or two different ones."""
+    """The ID is empty or too long, or there are two different ones."""
 
     code, status = "INVALID_DUPLICATE_ID", 400
 
 
 class AddressNotFound(BridgeError):
-    """No such address, and it is not made on demand."""
+    """There is no such address, and it is not made on demand."""
 
     code, status = "ADDRESS_NOT_FOUND", 404
 
 
 class QueueNotFound(BridgeError):
-    """No such queue on the address."""
+    """There is no such queue on the address."""
 
     code, status = "QUEUE_NOT_FOUND", 404
 
 
 class NotFound(BridgeError):
-    """Nothing at that place."""
+    """There is nothing at that place."""
 
     code, status = "NOT_FOUND", 404
 
 
 @dataclass(eq=False)
 class DuplicateIdRejected(BridgeError):
-    """A transaction carries IDs that are known, or one twice. Nothing of it was stored."""
+    """A transaction carries IDs that are known, or an ID twice. Nothing of it was stored."""
 
     #: (index in the transaction, address, ID).
     duplicates: tuple[tuple[int, str, bytes], ...] = ()
@@ -73,19 +73,19 @@ class DuplicateIdRejected(BridgeError):
 
 
 class StaleLease(BridgeError):
-    """The lease has ended; its messages are, or will be, somebody else's."""
+    """The lease has ended; its messages are, or will be, leased to another reader."""
 
     code, status = "STALE_LEASE", 409
 
 
 class Conflict(BridgeError):
-    """The state forbids it."""
+    """The present state forbids the operation."""
 
     code, status = "CONFLICT", 409
 
 
 class MessageTooLarge(BridgeError):
-    """Above `max-message-size`, or above the whole limit of its address."""
+    """The message is above `max-message-size`, or above the whole limit of its address."""
 
     code, status = "MESSAGE_TOO_LARGE", 413
 
@@ -97,7 +97,7 @@ class AddressFull(BridgeError):
 
 
 class DiskFull(BridgeError):
-    """The journal cannot grow. Nothing was stored; goes on by itself when there is room."""
+    """The journal cannot grow. Nothing was stored; it resumes by itself when there is room."""
 
     code, status = "DISK_FULL", 503
 
@@ -109,7 +109,7 @@ class TooBusy(BridgeError):
 
 
 class Stopping(BridgeError):
-    """The node is going down."""
+    """The node is stopping."""
 
     code, status = "STOPPING", 503
 
@@ -139,7 +139,7 @@ class SourceGap(BridgeError):
 
 
 class SourceUnavailable(BridgeError):
-    """The source cannot be reached, or has changed under the bridge: open again, and it goes on."""
+    """The source cannot be reached, or has changed under the bridge: after a new opening it continues."""
 
     code = "SOURCE_UNAVAILABLE"
 
@@ -151,7 +151,7 @@ class SourceRefused(BridgeError):
 
 
 class TargetUnavailable(BridgeError):
-    """The target cannot be reached, or went away: whether it stored the last batches is unknown."""
+    """The target cannot be reached, or was lost: whether it stored the last batches is unknown."""
 
     code = "TARGET_UNAVAILABLE"
 
@@ -175,7 +175,7 @@ class Fenced(TargetUnavailable):
 
 
 def described(error: BaseException | None) -> str:
-    """An error as logs and states say it: code and detail, or class and text where it is not the bridge's."""
+    """The text of an error in logs and states: code and detail, or class and text of a foreign error."""
     if isinstance(error, BridgeError):
         return f"{error.code}: {error.detail}"
     return f"{type(error).__name__}: {error}"

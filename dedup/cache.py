@@ -1,4 +1,4 @@
-"""The circular ID cache of one address: which duplicate IDs have been accepted there?
+"""The circular ID cache of one address: the duplicate IDs that were accepted there.
 
 First in, first out by acceptance: the n+1-th ID accepted overwrites the 0th (Artemis, chapter
 "Duplicate Message Detection"). A rejected ID does not grow younger. Exact: IDs are compared byte
@@ -19,7 +19,7 @@ LOAD_SURPLUS = 65_536
 
 
 def repeated(ids: Sequence[bytes]) -> list[int]:
-    """Indices at which an ID stands that stood before: a unit may carry each ID only once."""
+    """The indices of IDs that occurred before in the list: a command may carry each ID only once."""
     seen: set[bytes] = set()
     found = []
     if len(set(ids)) < len(ids):
@@ -31,7 +31,7 @@ def repeated(ids: Sequence[bytes]) -> list[int]:
 
 
 class IdCache:
-    """The IDs that an address accepted last, at most `capacity` of them; 0 turns it off.
+    """The IDs that an address accepted last, at most `capacity` of them; a capacity of 0 disables it.
 
     A cache that is off knows nothing, remembers nothing and so lets everything pass.
     """
@@ -43,17 +43,17 @@ class IdCache:
 
     @property
     def capacity(self) -> int:
-        """Most IDs held."""
+        """Maximum number of IDs."""
         return self._ring.capacity
 
     @property
     def accepted(self) -> int:
-        """IDs ever accepted: the running number of the next one."""
+        """Number of IDs ever accepted: the running number of the next one."""
         return self._ring.accepted
 
     @property
     def evicted(self) -> int:
-        """IDs overwritten by newer ones since this cache was made."""
+        """Number of IDs overwritten by newer ones since this cache was created."""
         return self._ring.evicted
 
     def __len__(self) -> int:
@@ -63,15 +63,15 @@ class IdCache:
         return self._ring.keys_of((duplicate_id,))[0] in self._ring.entries
 
     def __iter__(self) -> Iterator[bytes]:
-        """The IDs held, oldest first."""
+        """The IDs in the cache, oldest first."""
         return restored_ids(self._ring.aged(0, len(self)))
 
     def overlay(self) -> Overlay:
-        """A view for one commit group: what its units add joins the cache with `Overlay.commit`."""
+        """A view for one commit group: the IDs that its commands add join the cache with `Overlay.commit`."""
         return Overlay(self._ring)
 
     def check_and_add(self, ids: Sequence[bytes]) -> list[int]:
-        """Accept each unknown ID, one after the other; the indices of those that were known.
+        """Accept each unknown ID, one after the other; returns the indices of the known ones.
 
         An ID that stands twice is accepted the first time and known the second.
         """
@@ -94,7 +94,7 @@ class IdCache:
         return known
 
     def load(self, ids: Iterable[bytes], accepted: int | None = None) -> None:
-        """Fill an empty cache with what was accepted, oldest first; the newest `capacity` stay.
+        """Fill an empty cache with accepted IDs, oldest first; the newest `capacity` of them stay.
 
         There may be more than that: a process that died between storing an ID and deleting the
         one overwritten leaves some. An ID that was accepted again after it had been overwritten
@@ -127,7 +127,7 @@ class IdCache:
         ring.accepted = count if accepted is None else accepted
 
     def resize(self, capacity: int) -> int:
-        """Change the capacity at once, keeping the newest IDs; how many were dropped.
+        """Change the capacity at once, keeping the newest IDs; returns the number of dropped IDs.
 
         Raises:
             ValueError: below 0.
@@ -135,18 +135,18 @@ class IdCache:
         return self._ring.resize(_checked(capacity))
 
     def clear(self) -> int:
-        """Forget every ID; how many there were. Running numbers go on."""
+        """Forget every ID; returns their number. Running numbers continue."""
         removed = len(self)
         self._ring.refill(self.capacity, [])
         return removed
 
 
 class Overlay:
-    """What the units of an uncommitted group have added, seen on top of the cache.
+    """The IDs that the commands of an uncommitted group have added, on top of the cache.
 
-    IDs commit with the effect (design rule 3): after the transaction is durable, `commit` makes
-    them the cache's; when it failed the overlay is dropped, and nothing was remembered. While
-    an overlay is in use nothing else may change the cache.
+    IDs commit with the effect (design rule 3): after the transaction is durable, `commit` adds them to the
+    cache; when it failed the overlay is dropped, and nothing was remembered. While an overlay is in use
+    nothing else may change the cache.
     """
 
     __slots__ = ("_added", "_changes", "_checked", "_evicted", "_keys", "_leaving", "_live", "_ring", "first")
@@ -168,11 +168,11 @@ class Overlay:
 
     @property
     def added(self) -> Sequence[bytes]:
-        """The IDs added, in order: what the journal stores with the group."""
+        """The IDs added, in order: the journal stores them with the group."""
         return self._added
 
     def known(self, ids: Sequence[bytes]) -> list[int]:
-        """Indices of the IDs known now, as if all that was added so far had been committed."""
+        """The indices of the IDs known now, as if all that was added so far had been committed."""
         self._check_current()
         ring, live = self._ring, self._live
         unit = tuple(ids)
@@ -187,7 +187,7 @@ class Overlay:
         return known
 
     def add(self, ids: Sequence[bytes]) -> None:
-        """Add a unit's IDs, in order. None may be known, and none stand twice.
+        """Add a command's IDs, in order. None may be known, and none may occur twice.
 
         Right after `known` was asked for the same IDs they are not looked up again.
 
@@ -204,7 +204,7 @@ class Overlay:
         self._keys += keys
         self._live |= fresh
         if total > ring.capacity:
-            # What this group brought earlier is overwritten by it, too.
+            # The new IDs also overwrite IDs that this group added earlier.
             overwritten = self._keys[max(0, held - ring.capacity) : total - ring.capacity]
             self._live.difference_update(overwritten)
         leaving = min(len(ring.keys), max(0, len(ring.keys) + total - ring.capacity))
@@ -213,7 +213,7 @@ class Overlay:
             self._leaving = leaving
 
     def accept(self, ids: Sequence[bytes]) -> list[int]:
-        """Add each unknown ID, one after the other as a unit of its own; the indices of those known.
+        """Add each unknown ID, each as a command of its own; returns the indices of the known ones.
 
         As `IdCache.check_and_add`: an ID that later ones have overwritten is unknown again behind them.
         """
@@ -244,7 +244,7 @@ class Overlay:
         return {*ring.aged(self._leaving, leaving), *own}.isdisjoint(ring.keys_of(ids))
 
     def commit(self) -> None:
-        """Make what was added the cache's. Call it once, after the group is durable."""
+        """Move the added IDs to the cache. Call it once, after the group is durable."""
         self._check_current()
         ring, keys = self._ring, self._keys
         if len(keys) <= ring.capacity:
@@ -255,7 +255,7 @@ class Overlay:
                 ring.take(piece, set(piece))
 
     def _unknown(self, ids: Sequence[bytes]) -> tuple[Sequence[Key], set[Key]]:
-        """The keys of a unit that may be added, and the set of them."""
+        """The keys of a command that may be added, and the set of them."""
         self._check_current()
         if self._checked[0] != tuple(ids) and (found := self.known(ids)):
             raise ValueError(f"only unknown IDs can be added; found a known one at index {found[0]}")

@@ -1,4 +1,4 @@
-"""Coverage: has this place of this stream been covered by this bridge? (design rule 1)
+"""Coverage: whether a bridge has covered a position of a stream (design rule 1).
 
 The target keeps one number a stream, `next`: the first position that it has not covered. A batch
 says what it covers, ``[from, upto)``. Nothing else is needed for nothing to be lost and nothing
@@ -14,19 +14,19 @@ from dedup.ids import MAX_POSITION
 
 
 class Outcome(Enum):
-    """What a target does with a batch, going by the positions it covers."""
+    """The outcome of a batch at a target, decided by the positions that it covers."""
 
-    #: All of it was covered before: nothing is stored.
+    #: All positions were covered before: nothing is stored.
     DUPLICATE = "duplicate"
     #: The messages at positions >= `start` are stored.
     TAKE = "take"
-    #: Something before it is missing: nothing is stored, the link closes, the sender resumes at next.
+    #: Positions before it are missing: nothing is stored, the link closes, the sender resumes at next.
     OUT_OF_SEQUENCE = "out-of-sequence"
 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """The outcome and the two positions that go with it."""
+    """The outcome and its two positions, `start` and `next`."""
 
     outcome: Outcome
     #: First position to store; equal to `next` where nothing is stored.
@@ -36,7 +36,7 @@ class Coverage:
 
 
 def judge(next_position: int | None, from_: int, upto: int) -> Coverage:
-    """Hold what a batch covers, ``[from_, upto)``, against the stream's next.
+    """Compare a batch's coverage, ``[from_, upto)``, with the stream's next.
 
     A stream never seen takes `from_` as its start, so its first batch decides what came before:
     a sender keeps just one batch in flight until the target has answered for the stream. Where

@@ -1,4 +1,4 @@
-"""Duplicate IDs: the ones stamped from a message's coordinates, and the ones producers set.
+"""Duplicate IDs: those stamped from a message's coordinates, and those set by producers.
 
 A stamped ID is a UUIDv8 (RFC 9562, section 5.8) of the place where the message was first stored:
 
@@ -6,11 +6,11 @@ A stamped ID is a UUIDv8 (RFC 9562, section 5.8) of the place where the message 
 field                 bits  holds
 ====================  ====  ==============================================================
 custom_a, custom_b    60    first bits of BLAKE2b-256 over the stream identity in UTF-8
-custom_c              12    `MARK`: this ID is ours
+custom_c              12    `MARK`: a bridge stamped this ID
 custom_c              50    the position
 ====================  ====  ==============================================================
 
-So whoever stamps a message, and however often, gives it the same ID (design rule 2).
+So a message gets the same ID from every process that stamps it, however often (design rule 2).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class InvalidId(ValueError):
 
     def __init__(self, rule: str, limit: int | str, found: int | str) -> None:
         super().__init__(f"{rule}; found {found}")
-        #: What a duplicate ID must be.
+        #: The rule for a duplicate ID.
         self.rule = rule
         #: The limit in bytes, or the kinds of value allowed.
         self.limit = limit
@@ -46,7 +46,7 @@ class InvalidId(ValueError):
 
 
 class Stamp:
-    """Gives the messages of one entry stream their IDs."""
+    """Stamps the messages of one entry stream with IDs."""
 
     __slots__ = ("identity", "prefix")
 
@@ -88,7 +88,7 @@ def uuid8(custom_a: int, custom_b: int, custom_c: int) -> str:
 
 
 def parse(text: str) -> tuple[int, int] | None:
-    """A stamped ID's prefix (60 bits) and position; None where `text` is not one of ours.
+    """A stamped ID's prefix (60 bits) and position; None where `text` is not a stamped ID.
 
     Only the form that `Stamp.text` writes counts: another spelling of the same number is
     some producer's ID, and those are compared byte for byte.

@@ -1,4 +1,4 @@
-"""Replay plans: what a reconciliation found lost, as the file that `core-bridge replay` sends again. Pure.
+"""Replay plans: the messages that a reconciliation found lost, in a file for `core-bridge replay`. Pure.
 
 ::
 
@@ -32,17 +32,17 @@ _ENTRY_KEYS: Final = frozenset((*_TEXTS, "positions"))
 
 
 class InvalidPlan(ValueError):
-    """The file is no replay plan; says where, the rule, and what was found."""
+    """The file is no replay plan; names the place, the rule, and what was found."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What was lost of one stream on its way through one bridge to one store."""
+    """The lost messages of one stream on its way through one bridge to one store."""
 
     bridge: str
     #: Identity of the stream at the source.
     stream: str
-    #: Its name at the source.
+    #: The stream's name at the source.
     address: str
     #: Name of the target's connector.
     target: str
@@ -53,7 +53,7 @@ class Entry:
 
     @property
     def count(self) -> int:
-        """How many positions."""
+        """Number of positions."""
         return sum(last - first + 1 for first, last in self.positions)
 
 
@@ -79,7 +79,7 @@ def plan_hash(entries: Sequence[Entry]) -> str:
 
 
 def make(entries: Sequence[Entry]) -> Plan:
-    """The plan of these entries. Raises: InvalidPlan: no file with them could be read again."""
+    """The plan of these entries. Raises: InvalidPlan: a file with them could not be read again."""
     plan = Plan(plan_hash(entries), tuple(entries))
     parse(encode(plan))
     return plan
@@ -98,7 +98,7 @@ def _shown(entry: Entry) -> dict[str, Any]:
 
 
 def parse(text: str) -> Plan:
-    """The plan that a file's text holds.
+    """The plan in a file's text.
 
     Raises:
         InvalidPlan: not JSON, another version, a key missing or unknown, positions that do not ascend, or a

@@ -37,7 +37,7 @@ def compact_keys(ids: Iterable[bytes]) -> list[Key]:
 
 
 def restored_ids(keys: Iterable[Key]) -> Iterator[bytes]:
-    """The IDs that keys of either kind stand for."""
+    """The IDs of these keys, in either form."""
     for key in keys:
         yield key if isinstance(key, bytes) else (key & _COMPACT_MASK).to_bytes(_COMPACT_SIZE, "little")
 
@@ -64,7 +64,7 @@ class Ring:
         self.changes += 1
 
     def resize(self, capacity: int) -> int:
-        """Change the capacity, keeping the newest keys; how many were dropped."""
+        """Change the capacity, keeping the newest keys; returns the number of dropped keys."""
         dropped = max(0, len(self.keys) - capacity)
         kept = self.aged(dropped, len(self.keys))
         if (capacity >= COMPACT_CAPACITY) != (self.capacity >= COMPACT_CAPACITY):
@@ -74,7 +74,7 @@ class Ring:
         return dropped
 
     def keys_of(self, ids: Sequence[bytes]) -> Sequence[Key]:
-        """The IDs as a ring of this capacity holds them."""
+        """The IDs as keys of a ring of this capacity."""
         return compact_keys(ids) if self.capacity >= COMPACT_CAPACITY else ids
 
     def aged(self, first: int, last: int) -> list[Key]:

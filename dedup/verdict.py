@@ -1,4 +1,4 @@
-"""The four words a target can say about a batch."""
+"""The four answers of a target about a batch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class Verdict(Enum):
-    """A target's word; nothing else is ever concluded from silence."""
+    """A target's answer; no conclusion is ever drawn from a missing one."""
 
     #: Stored and durable, as far as it was not covered before.
     STORED = "stored"

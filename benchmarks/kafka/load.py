@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 MESSAGE_BYTES = 1024
 PARTITIONS = 4
-#: What the first bytes of a message at a steady rate hold: when it was produced, ns.
+#: The first bytes of a message at a steady rate: the time of its production, ns.
 STAMP_BYTES = 20
 #: Longest that brokers may take to answer one question about offsets, and to have an answer, seconds.
 ASK_TIMEOUT_S = 5.0
@@ -30,7 +30,7 @@ ASK_AGAIN_S = 0.02
 
 
 def make_topic(brokers: str, topic: str, partitions: int = PARTITIONS) -> None:
-    """Make the topic, and wait until it is there."""
+    """Make the topic, and wait until it exists."""
     admin = AdminClient({"bootstrap.servers": brokers})
     for future in admin.create_topics([NewTopic(topic, partitions, 1)]).values():
         future.result()
@@ -47,7 +47,7 @@ class Ends:
         self._admin = AdminClient({"bootstrap.servers": brokers})
 
     def of(self, topic: str, partitions: int = PARTITIONS) -> list[int] | None:
-        """The high watermark of each partition; None: the topic is not there, or its leaders do not say."""
+        """The high watermark of each partition; None: there is no topic, or its leaders do not answer."""
         found = self._admin.list_topics(timeout=ASK_TIMEOUT_S).topics.get(topic)
         if found is None or found.error is not None or len(found.partitions) < partitions:
             return None
@@ -59,7 +59,7 @@ class Ends:
             return None
 
     def settled(self, topic: str) -> list[int]:
-        """The same, of a topic that is there; waits until the leaders say."""
+        """The high watermarks of an existing topic; waits until the leaders answer."""
         deadline = time.monotonic() + SETTLED_TIMEOUT_S
         while time.monotonic() < deadline:
             ends = self.of(topic)
@@ -103,7 +103,7 @@ def backlog(brokers: str, topic: str, count: int) -> dict[str, Any]:
 
 
 def _noting(failed: list[KafkaError]) -> Callable[[KafkaError | None, Any], None]:
-    """For `on_delivery`: keeps why messages were not produced."""
+    """For `on_delivery`: keeps the errors of messages that were not produced."""
 
     def done(error: KafkaError | None, _message: Any) -> None:
         if error is not None:

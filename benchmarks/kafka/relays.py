@@ -1,4 +1,4 @@
-"""The two that are compared, as processes: core bridge and MirrorMaker 2, each exactly once."""
+"""The two relays that are compared, as processes: core bridge and MirrorMaker 2, each exactly once."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Relay:
 
     def __init__(self, directory: Path, command: list[str], target_topic: str) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        #: What the topic is called at the target.
+        #: The topic's name at the target.
         self.target_topic = target_topic
         self._log = (directory / "log").open("wb")
         self._process = subprocess.Popen(command, stdout=self._log, stderr=self._log, cwd=directory)
 
     def cpu_seconds(self) -> float:
-        """User and system time so far, children included."""
+        """User and system time since the start, children included."""
         ticks = 0
         for pid in self._pids():
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -38,7 +38,7 @@ class Relay:
         return ticks / os.sysconf("SC_CLK_TCK")
 
     def peak_mib(self) -> float:
-        """Most memory that was resident."""
+        """Most resident memory."""
         total = 0
         for pid in self._pids():
             lines = Path(f"/proc/{pid}/status").read_text().splitlines()
@@ -51,22 +51,22 @@ class Relay:
         return [pid, *map(int, children)]
 
     def pause(self) -> None:
-        """Hold it while a backlog is made."""
+        """Suspend it while a backlog is made."""
         for pid in self._pids():
             os.kill(pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Resume it."""
         for pid in self._pids():
             os.kill(pid, signal.SIGCONT)
 
     def check(self) -> None:
-        """Stop the run where the process has died."""
+        """End the run where the process has died."""
         if self._process.poll() is not None:
             raise SystemExit(f"{self.name} died with {self._process.returncode}: see {self._log.name}")
 
     def stop(self) -> None:
-        """SIGTERM, and wait."""
+        """Stop it by SIGTERM, and wait."""
         self._process.send_signal(signal.SIGTERM)
         try:
             self._process.wait(30)
@@ -77,7 +77,7 @@ class Relay:
 
 
 class CoreBridge(Relay):
-    """Our own."""
+    """Core bridge."""
 
     name = "core bridge"
 

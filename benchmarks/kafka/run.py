@@ -30,7 +30,7 @@ BROKER = {"heap": "1g", "jvm": ("-XX:+UseG1GC", "-Xms512m")}
 
 @dataclass
 class Figures:
-    """Of one relay."""
+    """The figures of one relay."""
 
     name: str
     rate: float
@@ -50,7 +50,7 @@ def loader(*arguments: object) -> dict[str, Any]:
 
 
 class Run:
-    """Two clusters, and what is measured on them."""
+    """Two clusters, and the measurements on them."""
 
     def __init__(self, directory: Path, source: str, target: str, scale: float) -> None:
         self.directory = directory
@@ -92,7 +92,7 @@ class Run:
             relay.stop()
 
     def _await(self, relay: Relay, ends: list[int]) -> float:
-        """When the last record came: the ends are reached, and nothing has come for a second.
+        """The time of the last record: the ends are reached, and no record has come for a second.
 
         Raises: SystemExit, where nothing comes for `STALLED_S` and they are not.
         """

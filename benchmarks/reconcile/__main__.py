@@ -42,7 +42,7 @@ PARTS: Final = (
 
 
 def measure(engine: str, logs: Path, cores: int, known: generate.Known) -> dict[str, Any]:
-    """One engine's run; ends the benchmark where it finds something else than what was injected."""
+    """One engine's run; ends the benchmark where its findings differ from the injected faults."""
     command = [sys.executable, "-m", "benchmarks.reconcile.measured", engine, str(logs), str(cores)]
     ran = subprocess.run(command, check=False, stdout=subprocess.PIPE)
     if ran.returncode:
@@ -58,7 +58,7 @@ def measure(engine: str, logs: Path, cores: int, known: generate.Known) -> dict[
 
 
 def report_spark(found: dict[str, Any], known: generate.Known, aim: str) -> None:
-    """Two lines on what Spark took."""
+    """Two lines on Spark's time and memory."""
     print(
         f"  Spark: {found['seconds']:.1f} s ({found['cpu']:.1f} s of CPU) after a start-up of"
         f" {found['start-up']:.1f} s, {known.sent / found['seconds']:,.0f} messages/s"
@@ -70,7 +70,7 @@ def report_spark(found: dict[str, Any], known: generate.Known, aim: str) -> None
 
 
 def run(part: Part, directory: Path, arguments: argparse.Namespace) -> float:
-    """Generate, reconcile, report; answers Spark's seconds for a message."""
+    """Generate, reconcile, report; returns Spark's seconds for a message."""
     lines = max(500, int(part.lines * arguments.scale))
     logs = directory / part.name / "logs"
     began = time.perf_counter()
@@ -99,7 +99,7 @@ def run(part: Part, directory: Path, arguments: argparse.Namespace) -> float:
 
 
 def main() -> None:
-    """All parts, or one."""
+    """Run all parts, or one."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.reconcile", description=__doc__)
     names = [part.name for part in PARTS]
     parser.add_argument("part", nargs="?", choices=[*names, "all"], default="all")

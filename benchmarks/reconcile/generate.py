@@ -31,7 +31,7 @@ _TEMPLATE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a reconciliation must find: sums over all flows."""
+    """The findings that a reconciliation must have: sums over all flows."""
 
     lines: int
     bytes: int
@@ -109,7 +109,7 @@ def _has_hole(number: int) -> bool:
 
 
 def _stream(number: int) -> int:
-    """Every second line belongs to the hot stream."""
+    """The stream of a line: every second line belongs to the hot stream."""
     return 0 if number % 2 else 1 + number // 2 % (STREAMS - 1)
 
 
@@ -139,7 +139,7 @@ def _side(side: str, node: str, lines: int, faults: _Faults, *, ids: bool) -> It
 
 
 def _runs(from_: int, upto: int, *, has_hole: bool, is_short: bool) -> tuple[str, int]:
-    """Runs of a line as JSON, and how many messages they have."""
+    """Ranges of a line as JSON, and the number of their messages."""
     middle = from_ + PER_LINE // 2
     if has_hole and is_short:
         return f"[[{from_},{middle - 1}],[{middle + 2},{upto - 1}]]", PER_LINE - 1
@@ -161,7 +161,7 @@ def _ids(number: int, from_: int, upto: int, faults: _Faults) -> str:
 
 
 def _write_files(directory: Path, node: str, lines: Iterator[str]) -> int:
-    """One node's files; answers their size."""
+    """Write one node's files; returns their size."""
     size, number, more = 0, 0, True
     while more:
         number += 1

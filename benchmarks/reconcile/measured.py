@@ -14,14 +14,14 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-#: What both may take: Spark as heap (-Xmx) of the driver, DuckDB as its memory_limit.
+#: Memory limit of both: Spark as heap (-Xmx) of the driver, DuckDB as its memory_limit.
 MEMORY: Final = "2g"
 DUCKDB_MEMORY: Final = "2GiB"
 LATE_AFTER_MS: Final = 60_000
 
 
 def spark(logs: Path, cores: int) -> dict[str, Any]:
-    """Everything that `core-bridge reconcile` does, its report included."""
+    """Run everything that `core-bridge reconcile` does, its report included."""
     from dedup.reconcile import files, report
     from dedup.reconcile.job import reconcile
     from dedup.reconcile.page import Made
@@ -71,13 +71,13 @@ def duckdb(logs: Path, cores: int) -> dict[str, Any]:
 
 
 def _cpu_seconds(process: int) -> float:
-    """Of all its threads: what stays the same where others use the machine too."""
+    """CPU time of all its threads: it is independent of other load of the machine."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _peak_mib(process: int) -> float:
-    """Most memory that was ever resident."""
+    """Most resident memory of the process."""
     match = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())
     if match is None:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -124,7 +124,7 @@ from (
 
 
 def reconcile(directory: Path, memory: str, threads: int) -> dict[str, int]:
-    """What DuckDB finds: sums over all flows, under the names of `generate.Known`."""
+    """The findings of DuckDB: sums over all flows, under the names of `generate.Known`."""
     with duckdb.connect(config={"memory_limit": memory, "threads": threads}) as connection:
         connection.execute("set temp_directory = $there", {"there": str(directory / "duckdb")})
         connection.execute(_LINES, {"files": str(directory / "*.jsonl")})
@@ -138,7 +138,7 @@ def reconcile(directory: Path, memory: str, threads: int) -> dict[str, int]:
 
 
 def _repeated(connection: duckdb.DuckDBPyConnection) -> tuple[int, int]:
-    """How often an ID was accepted again, and the id-cache-size that would have rejected all of them."""
+    """Number of IDs accepted again, and the id-cache-size that would have rejected all of them."""
     connection.execute(_ACCEPTING)
     connection.execute(_ACCEPTED)
     (lines,) = connection.execute("select count(*) from accepting").fetchall()[0]

@@ -1,4 +1,4 @@
-"""How the tasks of an audit reach an end: a function that Spark's workers import by name.
+"""The access of an audit's tasks to an end: a function that Spark's workers import by name.
 
 It reads the settings itself, wherever it runs: the file, its ``${VAR}`` and ``${file:}`` places and the
 certificates must be there on every machine, and no secret travels in a job.
@@ -21,7 +21,7 @@ END: Final = "bridge.audit.access:end"
 
 
 def access(settings: Settings, path: Path, connector: str) -> Access:
-    """How a task reaches what a connector of the settings at `path` leads to.
+    """The access of a task to the end of a connector of the settings at `path`.
 
     Raises: Malformed: an audit cannot read it.
     """
@@ -34,19 +34,19 @@ def access(settings: Settings, path: Path, connector: str) -> Access:
 
 
 def end(settings: str, connector: str) -> Any:
-    """What the audit's reader reads a connector, or ``journal``, by.
+    """The end of a connector, or of ``journal``, for the audit's reader.
 
     Raises: ReadFailed: the settings, or a certificate, are of no use here.
     """
     try:
         found = _settings(settings, connector)
         return kind_of(found, connector).audited(found, connector)
-    except BridgeError as error:  # as a task says it: in one line
+    except BridgeError as error:  # as a task reports it: in one line
         raise ReadFailed(f"connector {connector}: {'; '.join(str(error).splitlines())}") from error
 
 
 def _settings(path: str, connector: str) -> Settings:
-    """What this machine has at the path. Raises: SettingsInvalid, NotFound: it has another file there."""
+    """The settings file at the path on this machine. Raises: SettingsInvalid, NotFound: another file."""
     found = load(Path(path), os.environ)
     if not found.has_end(connector):
         raise NotFound(f"{path}: no connector of this name", key="connectors", found=connector)

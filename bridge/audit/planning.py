@@ -1,4 +1,4 @@
-"""Plans an audit: which partitions are compared with which, how far, and what the bridge says of them.
+"""Plans an audit: which partitions are compared with which, how far, and the bridge's confirmed positions.
 
 The order of the questions matters (`dedup.reconcile.audit.plan`): what is confirmed is asked before the ends
 of the target, so that the records behind every confirmed position are within what is read.
@@ -19,7 +19,7 @@ from dedup.reconcile.audit.plan import Plan
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two ends to compare: a bridge's, or ones that somebody named."""
+    """Two ends to compare: a bridge's, or ones that the operator named."""
 
     source: str
     target: str
@@ -33,7 +33,7 @@ def of_bridge(settings: Settings, bridge: Bridge) -> Pair:
     """The ends of a bridge.
 
     Raises:
-        Malformed: it has none to compare, and why.
+        Malformed: it has none to compare; names the reason.
     """
     source = bridge.source_connector
     kind = kind_of(settings, source)
@@ -81,7 +81,7 @@ def of_names(settings: Settings, source: tuple[str, str], target: tuple[str, str
 
 
 class Planner:
-    """Makes the plan of one audit, and looks at its ends again."""
+    """Makes the plan of one audit, and reads its ends again."""
 
     def __init__(self, settings: Settings, path: Path, pair: Pair) -> None:
         """`path` is the file that `settings` came from: tasks read it again."""
@@ -90,7 +90,7 @@ class Planner:
         self._pair = pair
 
     async def plan(self) -> Plan:
-        """What is to be read. Raises: NotFound: no such topic or address; BridgeError: what the ends say."""
+        """Plan what to read. Raises: NotFound: no such topic or address; BridgeError: the error of an end."""
         pair, bridge = self._pair, self._pair.bridge
         source, target = self._source(), self._target()
         streams = await source.streams(pair.selection)
@@ -117,7 +117,7 @@ class Planner:
         )
 
     async def renewed(self, plan: Plan) -> Plan:
-        """The same plan with beginnings as they are now: what was deleted meanwhile was not read.
+        """The same plan with the present beginnings: what was deleted meanwhile was not read.
 
         Raises: BridgeError.
         """

@@ -1,4 +1,4 @@
-"""The command line: `main` imports the one command asked for, and turns every ending into an exit code.
+"""The command line: `main` imports the command asked for, and turns every outcome into an exit code.
 
 A command is a module with ``add_parser(subparsers, common)``, which sets ``run=`` to a function of the parsed
 arguments that returns the exit code. Only the module of the command that was asked for is imported, so that
@@ -18,7 +18,7 @@ from bridge.cli import options
 from bridge.cli.options import HelpFormatter
 from bridge.client.exit_codes import EXIT_CODES_HELP, PROGRAM, Exit
 
-#: Every command: the module that has it, and what it does in a line.
+#: Every command: its module, and its summary in a line.
 COMMANDS: Final = {
     "init": ("bridge.cli.init", "write a settings file to start from, with every setting explained"),
     "run": ("bridge.cli.run", "run the node that a settings file describes, until SIGTERM"),
@@ -57,7 +57,7 @@ TAKES: Final = {
     **dict.fromkeys(("init", "validate", "forget", "journal", "positions", "lanes", "audit"), options.FILE),
 }
 
-#: Named by the contract, not built yet.
+#: Commands that the contract names and that are not built yet.
 LATER: Final = (
     "drain",
     "cluster",
@@ -68,9 +68,9 @@ TRACEBACK_VARIABLE: Final = "CORE_BRIDGE_TRACEBACK"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code is the answer, and no traceback is ever shown unasked.
+    """Run one command; returns the exit code. No traceback is shown unless asked for.
 
-    0 done, 1 failed, 2 wrong usage or settings, 130 Ctrl-C, 141 whoever read the output went away.
+    0 done, 1 failed, 2 wrong usage or settings, 130 Ctrl-C, 141 the process that read the output has ended.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
@@ -102,7 +102,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def build_parser(command: str | None) -> argparse.ArgumentParser:
-    """The parser with `command` spelt out and every other command named only."""
+    """The parser with `command` in full and every other command by name only."""
     parser = argparse.ArgumentParser(
         prog=PROGRAM,
         description="Store-and-forward relay with duplicate detection, driven by one settings file.",
@@ -127,7 +127,7 @@ def build_parser(command: str | None) -> argparse.ArgumentParser:
 
 
 class _CommandParser(argparse.ArgumentParser):
-    """A command's parser: an option is written out in full."""
+    """A command's parser, which takes no abbreviated options."""
 
     def __init__(self, *arguments: object, **keywords: object) -> None:
         keywords.setdefault("formatter_class", HelpFormatter)
@@ -149,7 +149,7 @@ class _Version(argparse.Action):
 
 
 def _one_line(error: Exception) -> str:
-    """What went wrong in a line; errors nobody foresaw are named, with how to see more."""
+    """An error in one line; an unexpected one with its type and how to see the traceback."""
     from bridge.errors import BridgeError
 
     text = " ".join(str(error).split())
@@ -161,7 +161,7 @@ def _one_line(error: Exception) -> str:
 
 
 def _silence_stdout() -> None:
-    """Keep the interpreter from complaining about the broken pipe once more when it exits."""
+    """Keep the interpreter from reporting the broken pipe again when it exits."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
     os.close(null)

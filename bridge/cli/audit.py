@@ -1,4 +1,4 @@
-"""`core-bridge audit`: the records of a Kafka source beside those of its target; no log is believed."""
+"""`core-bridge audit`: compares the records of a Kafka source with those of its target; uses no log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bridge.audit.planning import Planner
     from bridge.settings.model import Settings
 
-#: By verdict, as `reconcile` has them.
+#: Exit codes by verdict, as `reconcile` has them.
 CODES: Final = {"clean": 0, "lost": 3, "unknown": 4}
 
 _EPILOG = f"""\
@@ -103,7 +103,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _not_to_begin(arguments: argparse.Namespace) -> str | None:
-    """What is wrong before any cluster is asked; None: nothing."""
+    """The error found before any cluster is asked; None: there is none."""
     named = arguments.source is not None and arguments.target is not None
     if bool(arguments.bridge) == named or (arguments.source is None) != (arguments.target is None):
         return "name a BRIDGE, or both --source and --target"

@@ -70,7 +70,7 @@ async def _act(arguments: argparse.Namespace) -> int:
 
 
 def _plan(address: str, cache: dict[str, Any], size: int | None) -> str:
-    """What would be forgotten, of the cache as it is now; `size` None: all of it."""
+    """A text on what would be forgotten of the present cache; `size` None: all of it."""
     entries = cache["entries"]
     forgotten = entries if size is None else max(entries - size, 0)
     change = "" if size is None else f"capacity {cache['capacity']} -> {size}; "

@@ -1,4 +1,4 @@
-"""`core-bridge dead-letters list|replay`: what bridges could not deliver, and sending it again."""
+"""`core-bridge dead-letters list|replay`: lists the dead letters of bridges, and sends them again."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def _show(arguments: argparse.Namespace) -> None:
 
 
 async def _letters(client: NodeClient) -> AsyncIterator[dict[str, Any]]:
-    """Every letter, a page at a time."""
+    """Every dead letter, a page at a time."""
     after = -1
     while True:
         answer = await client.call(

@@ -1,4 +1,4 @@
-"""What commands share that carry out a person's decision: each says first what it will do."""
+"""The common part of commands that carry out the operator's decision: each says first what it will do."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 from bridge.client.exit_codes import Exit
 from bridge.client.progress import warn
 
-#: How every such command ends, for its --help.
+#: The exit codes of every such command, for its --help.
 EXIT_CODES = "exit codes: 0 done (or --dry-run), 1 failed or not agreed to, 2 wrong usage or settings"
-#: What --help says of the switches.
+#: The text of --help on the switches.
 SAYS_FIRST = """\
 Says first what it will do. On a terminal it then asks, unless --yes is given; in a script it goes on.
 --dry-run only says it."""
@@ -28,17 +28,17 @@ def add_switches(parser: argparse.ArgumentParser) -> None:
 
 
 class Decision:
-    """Whether to do what was said, and how the command ends."""
+    """Whether to carry out the decision, and the exit code."""
 
     def __init__(self, arguments: argparse.Namespace, *, has_result: bool = False) -> None:
-        """`has_result`: stdout is for what the command answers; what it says first goes to stderr."""
+        """`has_result`: stdout is for the command's result; what it says first goes to stderr."""
         self._arguments = arguments
         self._has_result = has_result
         self._said: list[str] = []
         self._agreed = False
 
     def approve(self, lines: Sequence[str]) -> bool:
-        """Say it, and ask where somebody can answer."""
+        """Print the plan, and ask on a terminal."""
         self._said = list(lines) or ["nothing to do"]
         if self._has_result:
             warn("\n".join(self._said))
@@ -56,7 +56,7 @@ class Decision:
         return sys.stdin.readline().strip().lower() in ("y", "yes")
 
     def end(self) -> int:
-        """The exit code, after the last word."""
+        """The exit code, after the last output."""
         if not self._has_result:
             if self._arguments.format == "json":
                 print(json.dumps({"plan": self._said, "done": self._agreed}))
@@ -69,7 +69,7 @@ class Decision:
 
 
 def carried_out(arguments: argparse.Namespace, work: Callable[[Decision], Any]) -> int:
-    """Run `work`, which calls `Decision.approve` once; the exit code."""
+    """Run `work`, which calls `Decision.approve` once; returns the exit code."""
     from bridge.settings import SettingsInvalid
 
     decision = Decision(arguments)

@@ -1,4 +1,4 @@
-"""`core-bridge demo`: a real relay through cuts and kills, and the proof."""
+"""`core-bridge demo`: runs a real relay through cuts and kills, and proves the result."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ async def _play(arguments: argparse.Namespace) -> int:
 
     task = asyncio.current_task()
     assert task is not None
-    # SIGTERM must not leave two nodes behind: it ends the demo as Ctrl-C does.
+    # SIGTERM must not leave two nodes running: it ends the demo as Ctrl-C does.
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     story: Stage | None = None
     try:
@@ -135,7 +135,7 @@ async def _play(arguments: argparse.Namespace) -> int:
 
 
 async def _stage(arguments: argparse.Namespace) -> Stage:
-    """What is to be played. Raises: BadInput, OSError; NoClusters."""
+    """The demo to run. Raises: BadInput, OSError; NoClusters."""
     from bridge.demo.rows import read_input
 
     if not arguments.kafka:

@@ -1,4 +1,4 @@
-"""A message as a line of output: the body alone, or JSON that keeps every byte."""
+"""Encodes a message as a line of output: the body alone, or JSON that keeps every byte."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import base64
 import json
 from typing import Any
 
-#: A message as the node answers it (contract: GET .../messages).
+#: A message in the node's answer (contract: GET .../messages).
 Message = dict[str, Any]
 
 
@@ -28,7 +28,7 @@ def encode_json(message: Message) -> bytes:
 
 
 def message_bytes(message: Message) -> bytes | None:
-    """The body as bytes, however the node chose to write it; None for a tombstone."""
+    """The body as bytes, in either form of the answer; None for a tombstone."""
     if message.get("body-base64") is not None:
         return base64.b64decode(message["body-base64"])
     body = message.get("body")

@@ -1,8 +1,8 @@
-"""Which node a command talks to: the command line first, then the environment, then the settings file.
+"""Finds the node that a command talks to: by the command line, then the environment, then the settings file.
 
 Of the file only the table of the listener is read, so that a command needs none of the secrets of the others.
-Without ``--settings`` the file of the working directory counts, unless a URL is given: its tokens go to
-no other node unless both are named.
+Without ``--settings`` the file of the working directory counts, unless a URL is given: its tokens go to no
+other node unless both are named.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 Table = Literal["acceptor", "operations"]
 
-#: A listener on every address of the machine is reached by this one.
+#: The local address for a listener on every address of the machine.
 _LOCAL: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - where others listen
 
 
 def node_connection(arguments: argparse.Namespace) -> Connection:
-    """The acceptor to talk to. Raises: SystemExit: wrong usage or settings, which it has told."""
+    """The acceptor to talk to. Raises: SystemExit: wrong usage or settings, with a message printed."""
     return _connection(arguments, "acceptor", "--url", arguments.url, DEFAULT_URL)
 
 
@@ -63,7 +63,7 @@ def _connection(
 
 
 def _file(arguments: argparse.Namespace) -> Path | None:
-    """The settings file to ask; None: there is none, or the command line has said where the node is."""
+    """The settings file to read; None: there is none, or the command line names the node."""
     named = named_settings(arguments)
     if named is not None:
         return named
@@ -73,7 +73,7 @@ def _file(arguments: argparse.Namespace) -> Path | None:
 
 
 def _listener(path: Path, table: Table) -> Acceptor | Operations | None:
-    """One table of the file; None: it is not there. Raises: SystemExit: the file does not hold."""
+    """One table of the file; None: it has none. Raises: SystemExit: the file is not valid."""
     from bridge.settings import SettingsInvalid, load  # late: not for commands that are told a URL
 
     try:
@@ -84,7 +84,7 @@ def _listener(path: Path, table: Table) -> Acceptor | Operations | None:
 
 
 def _local_url(listener: Acceptor | Operations) -> str:
-    """Where the listener is reached from this machine."""
+    """The listener's URL on this machine."""
     endpoint = listener.endpoint
     host = _LOCAL.get(endpoint.host, endpoint.host)
     return f"{endpoint.scheme}://{f'[{host}]' if ':' in host else host}:{endpoint.port}"

@@ -1,4 +1,4 @@
-"""`core-bridge forget --bridge NAME [--address A] | --queue ADDRESS NAME | --owner BRIDGE`: to drop."""
+"""`core-bridge forget --bridge NAME [--address A] | --queue ADDRESS NAME | --owner BRIDGE`: drops state."""
 
 from __future__ import annotations
 

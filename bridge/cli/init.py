@@ -43,7 +43,7 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Write the file; 2 where one is there already."""
+    """Write the file; returns 2 where one exists already."""
     path = settings_path(arguments) if arguments.file is None else Path(arguments.file)
     # In a checkout the sample is a link to the shipped settings.toml.
     sample = resources.files("bridge.settings").joinpath("sample.toml").read_bytes()
@@ -52,7 +52,7 @@ def main(arguments: argparse.Namespace) -> int:
             try:
                 _write(file, sample)
             except OSError:
-                path.unlink()  # an empty or cut file would be valid settings of another node
+                path.unlink()  # an empty or truncated file would be valid settings of another node
                 raise
     except FileExistsError:
         warn(f"{PROGRAM}: {path}: file exists; init overwrites none")

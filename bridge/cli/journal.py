@@ -1,4 +1,4 @@
-"""`core-bridge journal new-incarnation`: a restored or copied journal goes on as another one."""
+"""`core-bridge journal new-incarnation`: lets a restored or copied journal continue as another one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`core-bridge lanes BRIDGE --set N`: cut a bridge between Kafka clusters into another number of lanes."""
+"""`core-bridge lanes BRIDGE --set N`: changes a bridge between Kafka clusters to another number of lanes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Duplicate IDs that lines carry: out of a JSON field, and into a header. Pure."""
+"""Duplicate IDs of lines: reads them from a JSON field, and writes them into a header. Pure."""
 
 from __future__ import annotations
 

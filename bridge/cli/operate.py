@@ -1,4 +1,4 @@
-"""`core-bridge start|stop|pause|resume BRIDGE`: operate a bridge of a running node."""
+"""`core-bridge start|stop|pause|resume BRIDGE`: operates a bridge of a running node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every command shares: the common options, exit codes, and the look of --help."""
+"""The parts common to all commands: the common options, exit codes, and the format of --help."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
         super().__init__(prog, max_help_position=30, width=100)
 
 
-#: Which of the common options a command takes; every other one is refused.
+#: The common options of each kind of command; it refuses every other one.
 FILE_ONLY: Final = frozenset({"--settings"})
 FILE: Final = frozenset({"--settings", "--format"})
 RESULTS: Final = frozenset({"--format"})
@@ -50,7 +50,7 @@ def common_options(takes: Set[str]) -> argparse.ArgumentParser:
 
 
 class _Refused(argparse.Action):
-    """An option of other commands."""
+    """An option of other commands, which is refused."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         command = parser.prog.removeprefix(PROGRAM).strip()

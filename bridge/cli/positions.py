@@ -1,4 +1,4 @@
-"""`core-bridge positions BRIDGE --from START`: where a stopped bridge goes on at its target."""
+"""`core-bridge positions BRIDGE --from START`: sets where a stopped bridge continues at its target."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Two ways to read an address: under the leases of a queue, or by browsing, which changes nothing.
 
-A page of a queue is leased, printed, flushed and only then acknowledged: whoever kills the reader loses
-nothing, and may see its last page again. Where the lease has ended before the acknowledgement came, the
-page's messages come back; a reader remembers exactly those and prints them no second time. Positions alone
-would not do: another reader's messages may come back below what has been printed.
+A page of a queue is leased, printed, flushed and only then acknowledged: if the reader is killed, nothing is
+lost, and the next one may print its last page again. Where the lease has ended before the acknowledgement
+came, the page's messages come back; a reader remembers exactly those and does not print them again. Positions
+alone would not suffice: another reader's messages may come back below what has been printed.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ from bridge.errors import BridgeError
 PAGE: Final = 500
 #: Longest wait of one call for the first message, in milliseconds.
 MAX_WAIT_MS: Final = 10_000
-#: How long the node keeps a page for us, in milliseconds: so long a page whose answer was lost is held up.
+#: How long the node leases a page to this reader, in milliseconds; a page whose answer was lost waits as
+#: long.
 LEASE_MS: Final = 15_000
-#: How often a browse looks for more, and pauses while the node cannot be reached, in seconds.
+#: Pause between two polls of a browse, also while the node cannot be reached, in seconds.
 LOOK_AGAIN_S: Final = 0.25
 #: Most positions remembered as printed and not acknowledged.
 MAX_REMEMBERED: Final = 100_000
@@ -38,17 +39,17 @@ _NOT_THERE: Final = frozenset({"QUEUE_NOT_FOUND", "ADDRESS_NOT_FOUND"})
 
 @dataclass(slots=True)
 class Printer:
-    """Writes messages, and knows how many it may still write."""
+    """Writes messages, and counts how many it may still write."""
 
     out: BinaryIO
     form: str = "text"
-    #: None: no end.
+    #: None: no limit.
     count: int | None = None
     printed: int = 0
 
     @property
     def wanted(self) -> int:
-        """How many messages to ask for next; 0: enough."""
+        """The number of messages to ask for next; 0: enough."""
         return PAGE if self.count is None else min(PAGE, self.count - self.printed)
 
     def write(self, messages: Sequence[Message]) -> None:
@@ -61,7 +62,7 @@ class Printer:
 
 @dataclass(slots=True)
 class Deadline:
-    """Ends a wait in which nothing came."""
+    """Ends a wait without messages."""
 
     #: Seconds without a message; None: for ever.
     timeout_s: float | None
@@ -72,7 +73,7 @@ class Deadline:
         self._since = self.clock()
 
     def restart(self) -> None:
-        """Something came."""
+        """Restart the wait: a message has come."""
         self._since = self.clock()
 
     @property
@@ -84,7 +85,7 @@ class Deadline:
 
     @property
     def over(self) -> bool:
-        """Whether the wait is at its end."""
+        """Whether the wait is over."""
         return self.left_s <= 0.0
 
 
@@ -98,16 +99,16 @@ class QueueReader:
     printer: Printer
     deadline: Deadline
     progress: Progress = field(default_factory=Progress)
-    #: Printed, and not known to be acknowledged: what comes back is not printed again.
+    #: Printed, and not known to be acknowledged: if they come back, they are not printed again.
     _unsettled: set[int] = field(default_factory=set)
     _reached: bool = False
     _first_contact: Deadline = field(default_factory=lambda: Deadline(RETRY_FOR_S))
     _made: bool = False
-    #: Ends when no page of ours whose answer was lost can be leased any more; None: no answer was lost.
+    #: Ends when no page of this reader whose answer was lost can still be leased; None: no answer was lost.
     _in_doubt: Deadline | None = None
 
     async def read(self) -> None:
-        """Print until there is enough, or until nothing has come for too long.
+        """Print until there are enough messages, or until none has come for too long.
 
         Raises:
             Problem, Unreachable: the node refused, or could not be reached at all.
@@ -147,9 +148,10 @@ class QueueReader:
         return (await self.client.call("GET", path, params=params)).body
 
     async def _somebody_holds_messages(self) -> bool:
-        """Whether messages may be held by a lease of ours whose answer was lost.
+        """Whether messages may be held by a lease of this reader whose answer was lost.
 
-        Until it ends we must not go on, or what it holds would come after what follows it.
+        Until that lease ends the reader must not continue, or its messages would come after those that follow
+        them.
         """
         assert self._in_doubt is not None
         status = (await self.client.call("GET", address_path(self.address))).body
@@ -168,10 +170,11 @@ class QueueReader:
         self._made = True
 
     async def _wait_out(self, error: BridgeError) -> None:
-        """Pause where another try may help.
+        """Pause where a retry may help.
 
         Raises:
-            Problem, Unreachable: the same error, where it does not, or where it never worked in time.
+            Problem, Unreachable: the same error, where a retry does not help, or where no attempt succeeded
+                in time.
         """
         gave_up = not self._reached and (self._first_contact.over or self.deadline.over)
         if gave_up or not is_worth_another_try(error):
@@ -226,7 +229,7 @@ class Browser:
     deadline: Deadline
 
     async def read(self) -> None:
-        """Print what is there; look for more until nothing has come for too long.
+        """Print the existing messages; poll for more until none has come for too long.
 
         Raises:
             Problem, Unreachable: the node refused, or could not be reached.

@@ -1,4 +1,4 @@
-"""`core-bridge receive`: prints messages and acknowledges them once they have left for stdout."""
+"""`core-bridge receive`: prints messages, and acknowledges them once they have been written to stdout."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
 
 
 class _WatchedClient(NodeClient):
-    """Says once when the node has no answer, and knows whether it had one at last."""
+    """Reports once when the node does not answer, and knows whether the last call was answered."""
 
     def __init__(self, connection: Connection, deadline: Deadline) -> None:
         super().__init__(connection)
         self._deadline = deadline
-        #: Why the last call has no answer; None: it has one.
+        #: The error of the last call if it was not answered; None: it was.
         self.unanswered: BridgeError | None = None
 
     async def call(self, method: str, path: str, **how: Any) -> Answer:
@@ -89,14 +89,14 @@ async def _receive(arguments: argparse.Namespace) -> int:
     timeout_s = arguments.timeout if arguments.timeout is not None or arguments.queue else 0.0
     deadline = Deadline(timeout_s)
     async with _WatchedClient(node_connection(arguments), deadline) as client:
-        silent = Progress(io.StringIO())  # the client tells it already
+        silent = Progress(io.StringIO())  # the client reports it already
         reader = (
             QueueReader(client, arguments.address, arguments.queue, printer, deadline, silent)
             if arguments.queue
             else Browser(client, arguments.address, printer, deadline)
         )
         await reader.read()
-    if client.unanswered is not None:  # nobody knows whether there was more to read
+    if client.unanswered is not None:  # it is unknown whether there were more messages to read
         raise client.unanswered
     if arguments.count is not None and printer.printed < arguments.count:
         warn(f"{PROGRAM}: {printer.printed} of {arguments.count} messages came in time")

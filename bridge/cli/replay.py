@@ -1,4 +1,4 @@
-"""`core-bridge replay`: what a reconciliation found lost, sent again by the nodes whose bridges lost it."""
+"""`core-bridge replay`: lets the nodes send again the messages that a reconciliation found lost."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from bridge.client.node_client import NodeClient, Problem, Unreachable
 from bridge.client.progress import warn
 from dedup.replay_plan import Entry, InvalidPlan, Plan, parse
 
-#: Positions, and runs of them, that are sent with one call.
+#: Most positions, and ranges of them, in one call.
 POSITIONS_AT_ONCE: Final = 10_000
 RUNS_AT_ONCE: Final = 5_000
-#: Runs and refusals of an entry that the text shows; --format json shows all.
+#: Ranges and refusals of an entry that the text shows; --format json shows all.
 SHOWN_MOST: Final = 20
 
 _EPILOG = f"""\
@@ -70,7 +70,7 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
 
 @dataclass(slots=True)
 class Mended:
-    """What became of one entry."""
+    """The result of one entry of the plan."""
 
     bridge: str
     stream: str
@@ -80,26 +80,26 @@ class Mended:
     unknown: list[list[int]] = field(default_factory=list)
     gone: list[list[int]] = field(default_factory=list)
     refused: list[dict[str, Any]] = field(default_factory=list)
-    #: Why it stopped before its end; empty: it did not.
+    #: The reason why it stopped before its end; empty: it did not.
     failed: str = ""
 
     @property
     def unknown_count(self) -> int:
-        """Messages of which it cannot be told whether the target has them."""
+        """Number of messages for which it is unknown whether the target has them."""
         return _count(self.unknown)
 
     @property
     def gone_count(self) -> int:
-        """Positions that the source no longer has."""
+        """Number of positions that the source no longer has."""
         return _count(self.gone)
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing was left."""
+        """Whether nothing of the entry is left."""
         return not (self.unknown or self.gone or self.refused or self.failed)
 
     def add(self, answer: dict[str, Any]) -> None:
-        """What one call did."""
+        """Add the result of one call."""
         self.sent += answer["sent"]
         self.known += answer["known"]
         self.earlier += answer["earlier"]
@@ -137,7 +137,7 @@ async def _replay(arguments: argparse.Namespace, plan: Plan, entries: Sequence[E
             try:
                 for positions in _portions(entry.positions):
                     await _send(client, arguments, plan, entry, positions, one)
-            except Problem as problem:  # the others may be well
+            except Problem as problem:  # the other bridges may succeed
                 one.failed = f"{problem.code}: {problem}"
             except Unreachable as error:
                 one.failed = f"{error.code}: {error}. Give the command again: nothing is sent twice"
@@ -153,7 +153,7 @@ async def _send(
     positions: list[tuple[int, int]],
     mended: Mended,
 ) -> None:
-    """One portion, call after call until all of it was looked at. Raises: Problem, Unreachable."""
+    """Send one portion, call after call until all of it was processed. Raises: Problem, Unreachable."""
     while positions:
         asked = {
             "plan": plan.name, "bridge": entry.bridge, "stream": entry.stream, "store": entry.store,
@@ -173,7 +173,7 @@ async def _send(
 
 
 def _portions(positions: Sequence[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
-    """The runs in portions that one call takes."""
+    """The ranges in portions for one call each."""
     portion: list[tuple[int, int]] = []
     count = 0
     for first, last in positions:

@@ -1,4 +1,4 @@
-"""`core-bridge run`: everything the settings file names, until SIGTERM or SIGINT."""
+"""`core-bridge run`: runs everything that the settings file names, until SIGTERM or SIGINT."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""`core-bridge send`: a message a line, in transactions that a retry cannot double.
+"""`core-bridge send`: sends a message for each line, in transactions that a retry cannot double.
 
 Every transaction of a run has an ID of its own, ``<random UUID of the run>/<number>``: when an answer is
 lost, the same transaction is sent again, and the node answers `duplicate` if the first one had been stored.
-With ``--duplicate-id-from`` the lines' own IDs do that, also from one run to the next.
+With ``--duplicate-id-from`` the lines' own IDs do this, also from one run to the next.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ exit codes: 0 every line answered, 1 not every line answered, 2 wrong usage, 130
 
 @dataclass(slots=True)
 class Totals:
-    """What the node said so far."""
+    """The node's answers so far."""
 
     #: Lines stored now (or by an attempt of this run whose answer was lost).
     stored: int = 0
-    #: Lines that the node knew already.
+    #: Lines that the node had already.
     duplicates: int = 0
-    #: Those of them whose batch had been sent before in this run, and no answer had come.
+    #: Those of them whose batch had been sent before in this run without an answer.
     uncertain: int = 0
 
     def line(self, form: str) -> str:
@@ -79,18 +79,18 @@ class Sender:
     address: str
     #: JSON field that holds a line's ID; empty: none.
     id_field: str = ""
-    #: Plain POSTs in place of transactions.
+    #: Whether to send plain POSTs instead of transactions.
     plain: bool = False
     progress: Progress = field(default_factory=Progress)
     totals: Totals = field(default_factory=Totals)
     #: How long a batch is sent again before it is given up, in seconds.
     patience_s: float = RETRY_FOR_S
-    #: Makes the IDs of this run's transactions unlike those of any other.
+    #: Distinguishes the IDs of this run's transactions from those of other runs.
     run: str = field(default_factory=lambda: str(uuid.uuid4()))
     _number: int = 0
 
     async def send(self, lines: list[Line]) -> None:
-        """Send one batch, again and again until it is answered.
+        """Send one batch, repeatedly until it is answered.
 
         Raises:
             BadLine: a line has no ID; nothing of the batch was sent.
@@ -114,7 +114,7 @@ class Sender:
             return (await self.client.call("POST", path, body=line.body, headers=headers)).body
 
         answer, retried = await self._until_answered(post, [line])
-        # An ID that this run made up can only have been stored by this run: its answer was lost.
+        # An ID that this run generated can only have been stored by this run: its answer was lost.
         self._count(1, int(answer["verdict"] == "duplicate" and own), retried=retried)
 
     async def _commit(self, lines: list[Line], ids: list[str | None], transaction: str) -> None:
@@ -137,7 +137,7 @@ class Sender:
     async def _until_answered(
         self, call: Callable[[], Awaitable[Any]], lines: list[Line]
     ) -> tuple[Any, bool]:
-        """The answer, and whether it took more than one try."""
+        """The answer, and whether it took more than one attempt."""
         retried = False
 
         def on_retry(error: BridgeError) -> None:
@@ -211,7 +211,7 @@ async def _send_all(sender: Sender, lines: AsyncIterator[list[Line]], form: str)
     try:
         async for batch in lines:
             await sender.send(batch)
-    finally:  # also after Ctrl-C and when the node is gone: what was answered is answered
+    finally:  # also after Ctrl-C and when the node is gone: counts the answered lines
         sender.progress.clear()
         print(sender.totals.line(form), flush=True)
         if sender.totals.uncertain:

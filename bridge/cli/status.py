@@ -1,4 +1,4 @@
-"""`core-bridge status`: what a running node says about itself, its bridges, addresses and queues."""
+"""`core-bridge status`: shows a running node's status: itself, its bridges, addresses and queues."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def _ask(arguments: argparse.Namespace) -> dict[str, Any]:
     try:
         async with NodeClient(acceptor) as node:
             status["addresses"] = (await node.call("GET", "/v1/addresses")).body["addresses"]
-    except (Problem, Unreachable) as error:  # a node may have no acceptor, or one for others only
+    except (Problem, Unreachable) as error:  # a node may have no acceptor, or one for other users only
         warn(f"{PROGRAM}: the addresses are not shown: {error.code}: {error}")
     return status
 
@@ -111,7 +111,7 @@ def describe(status: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _lanes(bridge: str, lanes: Mapping[str, Any]) -> Iterator[str]:
-    """Who has which lane of a bridge, over all nodes as far as is known; nothing where one has all."""
+    """The owners of a bridge's lanes, over all nodes that are known; nothing where one owner has all."""
     members = lanes["members"]
     if members is None:
         if lanes["trouble"]:

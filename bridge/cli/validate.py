@@ -1,4 +1,4 @@
-"""`core-bridge validate`: checks a settings file and tells every problem at once."""
+"""`core-bridge validate`: checks a settings file and reports every problem at once."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Check the file; 0 where it holds, 2 where it does not."""
+    """Check the file; returns 0 where it is valid, else 2."""
     from bridge.settings import SettingsInvalid, load  # late: pydantic is not for --help
 
     path = settings_path(arguments)

@@ -1,4 +1,4 @@
-"""What arrived at the hub against what the file holds, row by row and in order. Pure."""
+"""Compares the messages that arrived at the hub with the rows of the file, row by row and in order. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bridge.demo.rows import Row
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """The demo's last word; field by field the keys of contract.md's proof line."""
+    """The demo's result; field by field the keys of contract.md's proof line."""
 
     sent: int
     repeated: int
@@ -58,7 +58,7 @@ class Proof:
 
 
 class Comparison:
-    """Takes messages in the order they stand in at the hub."""
+    """Takes messages in their order at the hub."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Comparison:
         sender_of: Callable[[int], Hashable],
         edge_positions: Sequence[int | None],
     ) -> None:
-        """`sender_of`: row index to the client that sent it. `edge_positions`: None where no answer told."""
+        """`sender_of`: row index to the client that sent it. `edge_positions`: None: the answer was lost."""
         self._rows = rows
         self._sender_of = sender_of
         self._edge_positions = edge_positions
@@ -81,16 +81,16 @@ class Comparison:
 
     @property
     def lost(self) -> int:
-        """Rows of which no copy came."""
+        """Number of rows of which no copy came."""
         return self._copies.count(0)
 
     @property
     def doubled(self) -> int:
-        """Copies beyond the first, and messages that nobody sent."""
+        """Copies beyond the first, and messages that no client sent."""
         return sum(copies - 1 for copies in self._copies if copies > 1) + self.foreign
 
     def take(self, key: bytes | None, body: bytes | None) -> None:
-        """The next message: its key says which row it is, and its body must be that row's."""
+        """Take the next message: its key is the row's number, and its body must be that row's."""
         self.arrived += 1
         index = self._index(key)
         if index is None or self._rows[index].body != body:

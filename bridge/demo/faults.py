@@ -1,4 +1,4 @@
-"""What happens to the demo's nodes: a cut link, a killed sender, a killed receiver, at the worst moments."""
+"""The faults of the demo's nodes: a cut link, a killed sender, a killed receiver, at the worst moments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bridge.demo.nodes import LOOK_AGAIN_S, DemoFailed, Node, address_status, qu
 from bridge.demo.proxy import LinkProxy
 from bridge.demo.traffic import Traffic
 
-#: When the link is cut and when the sender is killed, as parts of all rows.
+#: When the link is cut and when the sender is killed, as fractions of all rows.
 CUT_AT: Final = 0.25
 KILL_AT: Final = 0.5
 #: Bytes that the healed link carries before the receiver's answers are swallowed: more than a handshake.
@@ -23,18 +23,18 @@ STORED_WITHIN_S: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """The faults in the order they are made."""
+    """The faults in their order."""
 
     edge: Node
     hub: Node
     link: LinkProxy
     traffic: Traffic
-    #: All rows.
+    #: Number of all rows.
     total: int
     note: Callable[[str], None]
 
     async def happen(self) -> None:
-        """Cut the link, kill the sender with messages queued, heal, kill the receiver with receipts unheard.
+        """Cut the link, kill the sender with messages queued, heal, kill the receiver with unread receipts.
 
         Raises:
             DemoFailed: a node does not come back, or nothing was queued or moved in time.
@@ -48,7 +48,7 @@ class Faults:
         await self.traffic.reached(int(self.total * CUT_AT)).wait()
         self.link.cut()
         self.note(f"cut the link after {self.traffic.answered} rows")
-        # At least one row more, so that something is queued behind the cut.
+        # At least one more row, so that something is queued behind the cut.
         await self.traffic.reached(min(self.traffic.answered + 1, self.total)).wait()
         await self.traffic.reached(int(self.total * KILL_AT)).wait()
         self.note(f"messages queued at the edge: {queued(await address_status(edge))}")
@@ -67,7 +67,7 @@ class Faults:
             async with asyncio.timeout(STORED_WITHIN_S):
                 while (after := (await address_status(hub))["next"]) == before:
                     if not queued(await address_status(edge)):
-                        break  # a handful of rows fits before the receipts are swallowed
+                        break  # some rows fit before the receipts are swallowed
                     await asyncio.sleep(LOOK_AGAIN_S)
         except TimeoutError:
             raise DemoFailed(

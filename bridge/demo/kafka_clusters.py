@@ -1,6 +1,6 @@
 """Two clusters as the demo's clients use them: topics made and removed, rows sent, and the proof read.
 
-These are clients as anybody has them. Nothing here knows how the bridge works, but for the name of the group
+These are ordinary clients. Nothing here knows how the bridge works, but for the name of the group
 under which it commits what it has covered.
 """
 
@@ -31,10 +31,10 @@ REACH_TIMEOUT_MS: Final = 15_000
 REMOVE_TIMEOUT_MS: Final = 15_000
 #: Longest that reading may stand still.
 READ_TIMEOUT_MS: Final = 30_000
-#: How often, and after what pause, a topic just made is looked for.
+#: Number and pause of the checks for a new topic.
 _LOOKS: Final = 100
 _LOOK_PAUSE_MS: Final = 100
-#: Records that are on their way to the source at a time.
+#: Records that are in flight to the source at a time.
 _SENT_AT_ONCE: Final = 50
 _READ_WAIT_MS: Final = 200
 _UNKNOWN_TOPIC: Final = 3
@@ -42,7 +42,7 @@ _UNKNOWN_TOPIC: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class DemoRecord:
-    """One record, as it is sent and as it is read."""
+    """One record, as sent and as read."""
 
     partition: int
     key: bytes | None
@@ -62,7 +62,7 @@ class DemoCluster:
 
     async def __aenter__(self) -> Self:
         """Connect. Raises: TargetUnavailable, SourceUnavailable and the like: no broker answers."""
-        # It logs each attempt that fails; errors say what matters.
+        # The client logs each failed attempt; the errors raised suffice.
         logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
         self._admin = self._connection.admin()
         try:
@@ -78,13 +78,13 @@ class DemoCluster:
         await self._admin.close()
 
     async def cluster_id(self) -> str:
-        """Which cluster it is."""
+        """The cluster's id."""
         with self._errors("Describe", "cluster"):
             async with ClusterClient(self._connection) as client:
                 return (await client.cluster([])).id
 
     async def make_topic(self, topic: str, partitions: int) -> None:
-        """Make it, as the cluster's defaults say; returns when every partition has a leader."""
+        """Make the topic, with the cluster's defaults; returns when every partition has a leader."""
         with self._errors("Create", f"topic {topic}"):
             # aiokafka lets -1, the cluster's default, pass only beside assignments: none, and not None.
             answer = await self._admin.create_topics([NewTopic(topic, partitions, -1, {})])
@@ -99,7 +99,7 @@ class DemoCluster:
         raise TargetUnavailable(f"topic {topic} has no leader after {_LOOKS * _LOOK_PAUSE_MS} ms")
 
     async def remove_topics(self, topics: Sequence[str]) -> None:
-        """Delete those that are there."""
+        """Delete the existing ones of these topics."""
         with self._errors("Delete", f"topics {', '.join(topics)}"):
             async with asyncio.timeout(REMOVE_TIMEOUT_MS / 1000):
                 for topic in topics:
@@ -109,20 +109,20 @@ class DemoCluster:
                     )
 
     async def committed(self, group: str, topic: str) -> dict[int, int]:
-        """By partition, what a group has committed; empty: nothing."""
+        """By partition, the offset that a group has committed; empty: none."""
         with self._errors("Read", f"group {group}"):
             found = await self._admin.list_consumer_group_offsets(group)
         return {tp.partition: place.offset for tp, place in found.items() if tp.topic == topic}
 
     async def ends(self, topic: str, partitions: int) -> dict[int, int]:
-        """By partition, the end of what is committed."""
+        """By partition, the end of the committed records."""
         async with self._consumer() as consumer:
             with self._errors("Read", f"topic {topic}"):
                 ends = await consumer.end_offsets([TopicPartition(topic, n) for n in range(partitions)])
         return {tp.partition: offset for tp, offset in ends.items()}
 
     async def read(self, topic: str, partitions: int) -> AsyncIterator[DemoRecord]:
-        """Every committed record, up to the ends as they are now; each partition in order."""
+        """Every committed record, up to the present ends; each partition in order."""
         tps = [TopicPartition(topic, number) for number in range(partitions)]
         async with self._consumer() as consumer:
             with self._errors("Read", f"topic {topic}"):
@@ -140,7 +140,7 @@ class DemoCluster:
 
     @contextlib.asynccontextmanager
     async def sender(self, topic: str) -> AsyncIterator[DemoSender]:
-        """What sends to `topic`: idempotent, ``acks=all``, and not in transactions."""
+        """A sender to `topic`: idempotent, ``acks=all``, and without transactions."""
         producer = aiokafka.AIOKafkaProducer(
             bootstrap_servers=self._connection.brokers, enable_idempotence=True, acks="all"
         )
@@ -173,7 +173,7 @@ class DemoSender:
         self._topic = topic
 
     async def send(self, records: Sequence[DemoRecord]) -> None:
-        """Returns when all replicas have them. Raises: as `DemoCluster.sender` explains it."""
+        """Send the records; returns when all replicas have them. Raises: as `DemoCluster.sender`."""
         for start in range(0, len(records), _SENT_AT_ONCE):
             futures = [
                 await self._producer.send(

@@ -14,7 +14,8 @@ from bridge.demo.ports import HOST
 
 #: Longest that a lane may stay without an owner, in seconds: several times a session.
 TAKEN_WITHIN_S: Final = 60.0
-#: What Kafka's brokers take at least by default: a lane moves once its owner was silent for so long.
+#: The least session timeout that Kafka's brokers take by default: a lane moves after its owner's silence of
+#: so long.
 SESSION_TIMEOUT_MS: Final = 6_000
 
 _SETTINGS: Final = """\
@@ -51,7 +52,7 @@ max-retry-interval = 500
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """What the bridge relays, and between which clusters."""
+    """The topic that the bridge relays, and the two clusters."""
 
     bridge: str
     topic: str
@@ -61,10 +62,10 @@ class Route:
 
 
 class Relay(NodeProcess):
-    """One of them."""
+    """One of the two relays."""
 
     def configure(self, route: Route, id_cache_size: int) -> None:
-        """Write the settings file: the same for all, but for names, directories and ports."""
+        """Write the settings file: the same for both, but for names, directories and ports."""
         text = _SETTINGS.format(
             name=self.name,
             host=HOST,
@@ -88,12 +89,12 @@ class Relay(NodeProcess):
         (bridge,) = status["bridges"]
         if bridge["state"] == "FAILED":
             raise DemoFailed(f"{self.name}: {bridge['reason']}", self.log_end())
-        # Who waits for a lane is RUNNING too, and says so.
+        # A relay that waits for a lane is RUNNING too, and says so.
         return bridge["state"] == "RUNNING" and bridge["reason"] is None
 
 
 async def owner(relays: Sequence[Relay]) -> Relay:
-    """The one of these that has the lane, as soon as one has. Raises: DemoFailed."""
+    """The relay that has the lane, as soon as one has. Raises: DemoFailed."""
     deadline = time.monotonic() + TAKEN_WITHIN_S
     while time.monotonic() < deadline:
         for relay in relays:

@@ -1,8 +1,8 @@
 """The demo between two Kafka clusters: two relays, and the one that has the lane is killed and suspended.
 
-What "in order" means here: rows go to the source's partitions in turn, and at the target each must stand in
+The meaning of "in order" here: rows go to the source's partitions in turn, and at the target each must be in
 the partition of the same number, in file order. The cut is a relay that is suspended (SIGSTOP) until the
-other one has taken its lane, and then wakes up and believes that nothing has happened: a zombie.
+other one has taken its lane, and that then resumes and does not know of it: a zombie.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TARGET: Final = "127.0.0.1:19192"
 PARTITIONS: Final = 4
 #: Every tenth row is sent again, under the same ID.
 REPEAT_EVERY: Final = 10
-#: The rows are sent in so many parts; something happens in each but the first.
+#: The rows are sent in so many parts; a fault occurs in each but the first.
 PARTS: Final = 4
 ADVICE: Final = "`make kafka-up` starts two clusters; --source and --target name others"
 
@@ -44,7 +44,7 @@ class NoClusters(BridgeError):
 
 
 async def check_clusters(source: str, target: str) -> None:
-    """Ask both who they are. Raises: NoClusters, with what to do."""
+    """Ask both clusters for their ids. Raises: NoClusters, with advice."""
     found: list[str] = []
     for side, brokers in (("source", source), ("target", target)):
         try:
@@ -77,7 +77,7 @@ class KafkaStory(Stage):
         return f"{settings}; topic {topic} is at {self.source} and {self.target}, {journal} at the latter"
 
     async def perform(self) -> Proof:
-        """From an empty topic to the proof. Raises: as `Stage.play`."""
+        """Run from an empty topic to the proof. Raises: as `Stage.play`."""
         relays = [
             Relay(f"relay-{number}", self.directory, port)
             for number, port in enumerate(free_ports(2), start=1)
@@ -104,7 +104,7 @@ class KafkaStory(Stage):
         return Proof(
             sent=len(self.rows),
             repeated=repeated,
-            # Covered, and not there: what is there twice was not taken for a duplicate.
+            # Covered, and not stored: a record stored twice was not rejected as a duplicate.
             duplicates=max(0, repeated - comparison.doubled),
             arrived=comparison.arrived,
             lost=comparison.lost,
@@ -116,7 +116,7 @@ class KafkaStory(Stage):
         )
 
     async def clean_up(self) -> None:
-        """Remove the topics; Kafka lets go of groups without members by itself."""
+        """Remove the topics; Kafka removes groups without members by itself."""
         async with DemoCluster("source", self.source) as source, DemoCluster("target", self.target) as target:
             await source.remove_topics([self.route.topic])
             await target.remove_topics([self.route.topic, journal_topic(self.route.bridge)])
@@ -124,9 +124,9 @@ class KafkaStory(Stage):
     # -- sending and breaking --------------------------------------------------------------------------
 
     async def _send_and_break(self, sender: DemoSender, relays: Sequence[Relay]) -> None:
-        """Half of each part is sent before its fault, half meanwhile; then the part before is repeated.
+        """Send half of each part before its fault, and half during it; then repeat the part before.
 
-        So whoever has to recognise a repetition is not the one who saw the first copy.
+        So the relay that has to recognise a repetition is not the one that saw the first copy.
         """
         ends = [len(self.rows) * part // PARTS for part in range(PARTS + 1)]
         before, *others = [self.rows[start:end] for start, end in itertools.pairwise(ends)]
@@ -165,7 +165,7 @@ class KafkaStory(Stage):
     # -- waiting and comparing -------------------------------------------------------------------------
 
     async def _wait_for_relay(self, source: DemoCluster, relays: Sequence[Relay]) -> int:
-        """Until the bridge has covered everything in the source; how many records these are."""
+        """Wait until the bridge has covered everything in the source; returns the number of these records."""
         topic, group = self.route.topic, progress_group(group_id(self.route.bridge))
         total = sum((await source.ends(topic, PARTITIONS)).values())
         covered, changed_at = -1, time.monotonic()
@@ -192,7 +192,7 @@ class KafkaStory(Stage):
         return comparison
 
     def _is_in_place(self, record: DemoRecord) -> bool:
-        """Whether it is in its partition, under its ID."""
+        """Whether the record is in its partition, under its ID."""
         if record.key is None or not record.key.isdigit() or int(record.key) >= len(self.rows):
             return False
         row = self.rows[int(record.key)]

@@ -19,10 +19,10 @@ ADDRESS: Final = "orders"
 QUEUE: Final = "reader"
 BRIDGE: Final = "orders-to-hub"
 
-#: How long a node may take to become ready, and to drain, in seconds.
+#: Longest that a node may take to become ready, and to drain, in seconds.
 READY_WITHIN_S: Final = 30.0
 STOPPED_WITHIN_S: Final = 30.0
-#: Pause between two looks at a node, in seconds.
+#: Pause between two checks of a node, in seconds.
 LOOK_AGAIN_S: Final = 0.05
 #: Lines of a node's log that are shown when it fails.
 LOG_LINES_SHOWN: Final = 15
@@ -64,7 +64,7 @@ max-retry-interval = 500
 
 
 class DemoFailed(BridgeError):
-    """The demo could not be played to its end; `log` is the end of the log of the node it is about."""
+    """The demo could not be completed; `log` is the end of the log of the node concerned."""
 
     def __init__(self, detail: str, log: str = "") -> None:
         super().__init__(detail)
@@ -75,7 +75,7 @@ class DemoFailed(BridgeError):
 
 @dataclass(slots=True)
 class NodeProcess:
-    """One node, whatever its settings are. `start`, then `kill` or `stop`, as often as you like."""
+    """One node with any settings. `start`, then `kill` or `stop`, any number of times."""
 
     name: str
     directory: Path
@@ -88,7 +88,7 @@ class NodeProcess:
 
     @property
     def operations(self) -> Connection:
-        """Its operations listener."""
+        """The connection to its operations listener."""
         return Connection(f"http://{HOST}:{self.operations_port}")
 
     @property
@@ -98,14 +98,14 @@ class NodeProcess:
 
     @property
     def log(self) -> Path:
-        """Where its stdout and stderr go."""
+        """The file of its stdout and stderr."""
         return self.directory / f"{self.name}.log"
 
     async def start(self) -> None:
         """Start the process and wait until it is ready.
 
         Raises:
-            DemoFailed: it ended, or was not ready in time; names the end of its log.
+            DemoFailed: it ended, or was not ready in time; shows the end of its log.
         """
         # A session of its own: a terminal's Ctrl-C is for the demo, which then ends its nodes.
         with self.log.open("ab") as log:
@@ -127,25 +127,25 @@ class NodeProcess:
                 ) from None
 
     async def kill(self) -> None:
-        """SIGKILL, as a power cut or the kernel's memory killer would."""
+        """End the process by SIGKILL, as a power cut or the kernel's memory killer would."""
         assert self._process is not None
         self._process.kill()
         await self._process.wait()
         self.kills += 1
 
     def pause(self) -> None:
-        """SIGSTOP: it does nothing, and knows nothing of it."""
+        """Send SIGSTOP: the process is suspended without notice."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
         self.pauses += 1
 
     def resume(self) -> None:
-        """SIGCONT: it goes on as if nothing had been."""
+        """Send SIGCONT: the process continues as if it had not been suspended."""
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
 
     async def stop(self) -> int | None:
-        """SIGTERM, and the exit code; None: it did not end in time and was killed."""
+        """Send SIGTERM; returns the exit code, None: it did not end in time and was killed."""
         if self._process is None:
             return None
         with contextlib.suppress(ProcessLookupError):
@@ -159,12 +159,12 @@ class NodeProcess:
             self.kill_now()
 
     async def gone(self) -> None:
-        """Wait for the end of what was killed: a loop that is closed before it hears of it complains."""
+        """Wait for the end of a killed process: asyncio warns if the loop is closed before."""
         if self._process is not None:
             await self._process.wait()
 
     def kill_now(self) -> None:
-        """Make sure that it is gone, without waiting: for failures and Ctrl-C."""
+        """Kill the process if it runs, without waiting: for failures and Ctrl-C."""
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
@@ -197,11 +197,11 @@ class Node(NodeProcess):
 
     @property
     def connection(self) -> Connection:
-        """Its acceptor."""
+        """The connection to its acceptor."""
         return Connection(f"http://{HOST}:{self.port}")
 
     def configure(self, *, id_cache_size: int, link_port: int | None = None) -> None:
-        """Write the settings file; with `link_port` the node has a bridge to what listens there."""
+        """Write the settings file; with `link_port` the node has a bridge to the server at that port."""
         template = _SETTINGS + (_HUB if link_port is None else _EDGE)
         text = template.format(
             name=self.name,
@@ -218,12 +218,12 @@ class Node(NodeProcess):
 
 
 async def address_status(client: NodeClient) -> dict[str, Any]:
-    """What the node says about the demo's address. Raises: Problem, Unreachable."""
+    """The node's status of the demo's address. Raises: Problem, Unreachable."""
     status: dict[str, Any] = (await client.call("GET", address_path(ADDRESS))).body
     return status
 
 
 def queued(status: dict[str, Any]) -> int:
-    """Messages that the bridge has still to hand over: at the edge nothing else keeps any."""
+    """Number of messages that the bridge has still to deliver: at the edge nothing else keeps any."""
     messages: int = status["messages"]
     return messages

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Final
 
 HOST: Final = "127.0.0.1"
-#: Ports below belong to well-known services too often.
+#: Lower ports often belong to well-known services.
 LOWEST: Final = 20_000
-#: Where the kernel takes the ports of outgoing connections, unless it says otherwise.
+#: The first port that the kernel uses for outgoing connections, unless it says otherwise.
 FIRST_EPHEMERAL: Final = 32_768
 _RANGE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
@@ -24,21 +24,21 @@ def first_ephemeral() -> int:
 
 
 class Ports:
-    """Hands out each port of its share once before any comes again.
+    """Hands out each port of its share once before it hands out any again.
 
-    So what was given and waits for its server is nobody else's. Processes with shares of their own never
-    meet; others begin anywhere, and seldom do.
+    So no other caller gets a port that was given and waits for its server. Processes with shares of their own
+    never get the same; others begin at a random port, and seldom do.
     """
 
     def __init__(self, share: int = 0, of: int = 1) -> None:
-        """`share` is a number below `of`, how many processes divide the ports."""
+        """`share` is a number below `of`, the number of processes that divide the ports."""
         above = first_ephemeral()
         ports = range(LOWEST, above)[share::of] if above > LOWEST + of else range(1)
         begin = random.SystemRandom().randrange(len(ports))
         self._next: Iterator[int] = itertools.cycle([*ports[begin:], *ports[:begin]])
 
     def free(self, number: int) -> list[int]:
-        """Ports that nobody listens on now, below those of outgoing connections.
+        """Ports without a listener now, below those of outgoing connections.
 
         A port from ``bind(0)`` could be taken by any client while its server is down for a restart; a client
         that keeps trying to reach it can even be connected to itself (RFC 9293, simultaneous open).
@@ -57,7 +57,7 @@ _PORTS: Final = [Ports()]
 
 
 def share_out(share: int, of: int) -> None:
-    """From now on this process takes its share only: one of `of` processes that run side by side."""
+    """Limit this process to its share of the ports: one of `of` processes that run side by side."""
     _PORTS[0] = Ports(share, of)
 
 

@@ -1,4 +1,4 @@
-"""The link between the demo's nodes: a TCP proxy that can be cut, and can swallow what the target says."""
+"""The link between the demo's nodes: a TCP proxy that can be cut, and can swallow the target's answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Link(Enum):
 
     #: Bytes pass both ways.
     OPEN = "open"
-    #: From `hold_answers_after` bytes on the target hears everything, and nothing comes back.
+    #: After `swallow_answers_after` bytes the target receives everything, and no answer comes back.
     ONE_WAY = "one-way"
     #: Connections are reset, and new ones too.
     CUT = "cut"
@@ -52,7 +52,7 @@ class LinkProxy:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port on which it listens."""
         assert self._server is not None
         port: int = self._server.sockets[0].getsockname()[1]
         return port
@@ -64,13 +64,13 @@ class LinkProxy:
         self._reset_connections()
 
     def heal(self) -> None:
-        """Let bytes pass again; connections from the one-way time are reset."""
+        """Let bytes pass again; connections of the one-way time are reset."""
         if self._state is Link.ONE_WAY:
             self._reset_connections()
         self._state = Link.OPEN
 
     def swallow_answers_after(self, sent_bytes: int) -> None:
-        """Open, but once the source has sent this many bytes nothing comes back to it until `heal`."""
+        """Open the link, but once the source has sent this many bytes no answer comes back until `heal`."""
         self._state = Link.ONE_WAY
         self._quiet_after_bytes = sent_bytes
         self._sent_bytes = 0
@@ -100,7 +100,7 @@ class LinkProxy:
             return
         self._writers.add(target_writer)
         try:
-            if self._state is Link.CUT:  # while the connection was being made
+            if self._state is Link.CUT:  # the link was cut while the connection was being made
                 return
             async with asyncio.TaskGroup() as both:
                 both.create_task(self._forward(reader, target_writer, writer))
@@ -128,7 +128,7 @@ class LinkProxy:
                     continue
                 to.write(chunk)
                 await to.drain()
-        # A dead target stays unheard as well: in the one-way time the source learns nothing.
+        # The end of a dead target is hidden as well: in the one-way time the source learns nothing.
         if self._state is not Link.ONE_WAY:
             to.transport.abort()
         back.transport.abort()

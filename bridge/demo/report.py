@@ -1,4 +1,4 @@
-"""The demo's last act: what its nodes wrote down of their deliveries is held against each other by Spark."""
+"""The demo's last step: Spark compares the delivery logs of its nodes."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def copy_logs(directory: Path, to: Path) -> None:
 
 
 async def reconcile(logs: Sequence[Path], output: Path, say: Callable[[str], None]) -> bool:
-    """Run `core-bridge reconcile`, in a process of its own that takes its memory with it.
+    """Run `core-bridge reconcile`, in a process of its own that frees its memory at the end.
 
     Args:
         logs: directories of delivery logs.
-        output: where the report goes.
+        output: directory of the report.
         say: gets each line that the command prints.
 
     Returns:
         False where the logs do not account for every message. Where Spark or Java is missing, the command
-        says what to install, and nothing is held against the demo.
+        says what to install, and that does not count against the demo.
     """
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "bridge", "reconcile", "--output", str(output), "--logs", *map(str, logs)),

@@ -1,4 +1,4 @@
-"""The rows of the input, each with the ID it is sent under. Pure but for `read_input`."""
+"""The rows of the input, each with its ID. Pure but for `read_input`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Final
 from bridge.client.input_lines import Line, LineSplitter
 from bridge.errors import BridgeError
 
-#: The data set that comes with the package: in a checkout a link to the file in examples/.
+#: The data set in the package: in a checkout a link to the file in examples/.
 DEPARTURES: Final = Path(__file__).with_name("departures-2013.jsonl")
 #: Fields whose values together name a departure.
 NATURAL_KEY: Final = ("time_hour", "carrier", "flight")
-#: The demo holds its input in memory, to compare with.
+#: Limit of the input, which the demo holds in memory to compare with.
 MAX_INPUT_BYTES: Final = 256 * 1024 * 1024
 #: Longest natural key that is used as an ID, in characters.
 MAX_KEY_LENGTH: Final = 200
@@ -33,7 +33,7 @@ class BadInput(BridgeError):
 class Row:
     """One line of the input."""
 
-    #: Place among the rows, from 0; travels as the message's key.
+    #: Index among the rows, from 0; sent as the message's key.
     index: int
     body: bytes
     #: Natural key, or line number and hash.
@@ -41,7 +41,7 @@ class Row:
 
     @property
     def key(self) -> bytes:
-        """The message key that says which row it is."""
+        """The message key with the row's index."""
         return b"%d" % self.index
 
 
@@ -67,7 +67,7 @@ def read_input(name: str) -> list[Row]:
 
 
 def to_rows(lines: Sequence[Line]) -> list[Row]:
-    """Lines as rows. A natural key that has been seen before gives way to line number and hash."""
+    """Convert lines to rows. A natural key that was used before is replaced by line number and hash."""
     rows: list[Row] = []
     seen: set[str] = set()
     for index, line in enumerate(lines):

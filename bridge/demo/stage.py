@@ -1,4 +1,4 @@
-"""What every demo has: rows, a directory that is cleaned up, and processes that end with it."""
+"""The parts common to all demos: rows, a directory that is cleaned up, and processes that end with it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bridge.demo.rows import Row
 
 #: Duplicate IDs that are remembered: the default, or every ID of a larger input.
 DEFAULT_ID_CACHE_SIZE: Final = 20_000
-#: How long the backlog may stand still before a demo gives up, in seconds.
+#: Longest time without progress of the backlog before a demo gives up, in seconds.
 STILL_FOR_S: Final = 60.0
 
 
@@ -31,26 +31,26 @@ class Stage:
     rows: Sequence[Row]
     progress: Progress
     keep: bool = False
-    #: Where settings, journals and logs are; removed at the end unless `keep` is set or it went wrong.
+    #: Directory of settings, journals and logs; removed at the end unless `keep` is set or the demo failed.
     directory: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="core-bridge-demo-")))
-    #: Whether the directory is still there after `play`.
+    #: Whether the directory still exists after `play`.
     kept: bool = False
-    #: Given the proof as soon as it is there: the report takes longer than all before it.
+    #: Called with the proof as soon as it exists: the report takes longer than everything before.
     on_proof: Callable[[Proof], None] = lambda _proof: None
-    #: Where copies of the delivery logs go; None: none are made.
+    #: Directory for copies of the delivery logs; None: none are made.
     logs: Path | None = None
-    #: Where the delivery logs' report goes; None: the logs are not reconciled.
+    #: Directory of the delivery logs' report; None: the logs are not reconciled.
     report: Path | None = None
-    #: How many duplicates were rejected and why they came, as the logs will count them; empty: not known.
+    #: A text on the rejected duplicates and their causes, as the logs will count them; empty: unknown.
     rejected: str = ""
-    #: Whether the delivery logs account for every message, as far as that was asked and could be answered.
+    #: Whether the delivery logs account for every message, if that was asked for and could be answered.
     accounted: bool = True
 
     async def play(self) -> Proof:
-        """The whole of it, with everything cleaned up.
+        """Run the whole demo, and clean up.
 
         Raises:
-            DemoFailed: a node failed, or messages stood still for too long.
+            DemoFailed: a node failed, or there was no progress for too long.
         """
         self.kept = True
         proof: Proof | None = None
@@ -72,7 +72,7 @@ class Stage:
         return proof
 
     async def _account(self) -> None:
-        """Hand on or reconcile the delivery logs, as far as that was asked for."""
+        """Copy or reconcile the delivery logs, if that was asked for."""
         if self.rejected and (self.logs is not None or self.report is not None):
             warn(self.rejected)
         if self.logs is not None:
@@ -83,26 +83,26 @@ class Stage:
             self.accounted = await reconcile(logs_in(self.directory), self.report, said)
 
     async def perform(self) -> Proof:
-        """What the demo is about. Raises: as `play`."""
+        """Run the demo's own part. Raises: as `play`."""
         raise NotImplementedError
 
     async def clean_up(self) -> None:
-        """Take away what is left elsewhere than in `directory`."""
+        """Remove what is left elsewhere than in `directory`."""
 
     @property
     def remains(self) -> str:
-        """What there is to look at afterwards where `kept` is set, and where."""
+        """A text on the remaining files where `kept` is set, with their place."""
         return f"settings, journals and logs are in {self.directory}"
 
     @property
     def id_cache_size(self) -> int:
-        """Room for the ID of every row."""
+        """Capacity for the ID of every row."""
         return max(DEFAULT_ID_CACHE_SIZE, len(self.rows))
 
 
 @contextlib.asynccontextmanager
 async def ended(nodes: Sequence[NodeProcess]) -> AsyncIterator[None]:
-    """Whatever happens inside, no node outlives it."""
+    """End all nodes on exit, also after an error."""
     try:
         yield
     finally:
@@ -113,7 +113,7 @@ async def ended(nodes: Sequence[NodeProcess]) -> AsyncIterator[None]:
 
 
 async def together(*coroutines: Any) -> None:
-    """Run side by side; the first failure ends the others and is raised as it is."""
+    """Run side by side; the first failure cancels the others and is raised as it is."""
     try:
         async with asyncio.TaskGroup() as group:
             for coroutine in coroutines:

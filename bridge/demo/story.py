@@ -77,7 +77,7 @@ class Story(Stage):
         self.progress.update(f"sent {answered} of {len(self.rows)}")
 
     async def _wait_for_relay(self, edge: NodeClient) -> None:
-        """Until nothing is queued at the edge any more."""
+        """Wait until nothing is queued at the edge."""
         left, changed_at = -1, time.monotonic()
         while left != 0:
             found = queued(await address_status(edge))
@@ -91,7 +91,7 @@ class Story(Stage):
                 await asyncio.sleep(LOOK_AGAIN_S)
 
     async def _compare(self, hub: NodeClient, traffic: Traffic) -> Comparison:
-        """Read everything at the hub by queue, with acknowledgement."""
+        """Read everything at the hub through a queue, with acknowledgement."""
         comparison = Comparison(self.rows, sender_of, traffic.edge_positions)
         messages_path = address_path(ADDRESS, "queues", QUEUE, "messages")
         acknowledge_path = address_path(ADDRESS, "queues", QUEUE, "acknowledge")

@@ -18,10 +18,10 @@ CLIENTS: Final = 32
 TRANSACTION: Final = 100
 #: Every tenth POST and transaction is sent again.
 REPEAT_EVERY: Final = 10
-#: How long a client asks a dead node again before the demo gives up, and its longest pause, in seconds.
+#: How long a client retries a dead node before the demo gives up, and the longest pause, in seconds.
 RETRY_FOR_S: Final = 120.0
 MAX_RETRY_S: Final = 0.3
-#: Transactions wait until all rows but this many before them are answered: both kinds side by side.
+#: A transaction waits until all rows before it but this many are answered: both kinds advance together.
 STEP: Final = 2 * TRANSACTION
 
 
@@ -31,7 +31,7 @@ class Traffic:
     def __init__(
         self, client: NodeClient, rows: Sequence[Row], run: str, on_answer: Callable[[int], None]
     ) -> None:
-        """`run` makes the transactions' IDs this run's own; `on_answer` hears how many rows are answered."""
+        """`run` makes the transactions' IDs unique; `on_answer` gets the number of answered rows."""
         self._client = client
         self._on_answer = on_answer
         self._singles = rows[0::2]
@@ -43,7 +43,7 @@ class Traffic:
         self.edge_positions: list[int | None] = [None] * len(rows)
         #: Rows that have been answered.
         self.answered = 0
-        #: Answers that were lost or "not now", and asked for again.
+        #: Answers that were lost or "not now", and for which the client retried.
         self.retries = 0
         #: Rows sent again on purpose, and how many of them were answered "duplicate".
         self.repeated = 0
@@ -52,7 +52,7 @@ class Traffic:
         self.known_on_retry = 0
 
     def reached(self, answered: int) -> asyncio.Event:
-        """Set once that many rows are answered."""
+        """An event that is set once that many rows are answered."""
         event = asyncio.Event()
         self._milestones.append((answered, event))
         self._answer(0)
@@ -146,5 +146,5 @@ class Traffic:
 
 
 def sender_of(index: int) -> Hashable:
-    """Which client sent a row: the one of the transactions, or one of those of the single rows."""
+    """The client that sent a row: the one of the transactions, or one of those of the single rows."""
     return "transactions" if index % 2 else index // 2 % CLIENTS

@@ -1,4 +1,4 @@
-"""A cluster as an audit reads it: its streams, what a bridge has confirmed, where topics begin and end."""
+"""An audit's view of a cluster: its streams, what a bridge has confirmed, where topics begin and end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bridge.settings.bridges import Bridge
 from bridge.settings.connectors import Connector
 from dedup.reconcile.audit.plan import Place, Stream
 
-#: Kafka's code for a topic that may not be described.
+#: Kafka's error code for a topic that the client has no right to describe.
 _DENIED: Final = 29
 
 
@@ -34,7 +34,7 @@ class KafkaEnd:
 
     @property
     def name(self) -> str:
-        """The connector's name: what errors call it."""
+        """The connector's name, as errors show it."""
         return self.connection.name
 
     def consumer(self, **own: Any) -> Any:
@@ -42,7 +42,7 @@ class KafkaEnd:
         return self.connection.consumer(**own)
 
     def told(self, error: Exception, topic: str) -> str:
-        """What an error at reading a topic means, and which right or setting mends it."""
+        """Explains an error at reading a topic, with the right or setting that mends it."""
         resource = f"topic {topic}"
         text = explained(error, side="source", connector=self.name, operation="Read", resource=resource)
         return str(text).removeprefix(f"connector {self.name}: Read {resource}: ")
@@ -68,7 +68,7 @@ class KafkaAuditSource(_Cluster):
         super().__init__(name, connector, "source")
 
     async def streams(self, selection: Selection) -> list[Stream]:
-        """As `AuditSource.streams`: a partition each."""
+        """As `AuditSource.streams`: one stream for each partition."""
         cluster = await self._survey.cluster(selection.names or None)
         missing = [name for name in selection.names if name not in cluster.topics]
         if missing:
@@ -92,14 +92,14 @@ class KafkaAuditSource(_Cluster):
         ]
 
     async def starts(self, parts: Iterable[Part]) -> Mapping[Part, int]:
-        """First offsets."""
+        """The first offset of each partition."""
         return await self._survey.starts(parts)
 
     async def confirmed(self, bridge: Bridge, streams: Sequence[Stream], store: str = "") -> dict[str, int]:
-        """As `AuditSource.confirmed`: what the bridge's progress group has.
+        """As `AuditSource.confirmed`: the offsets that the bridge's progress group has committed.
 
-        Each node that the bridge runs in commits under its own name, and what another incarnation of its
-        journal had settled is not believed.
+        Each node that the bridge runs in commits under its own name. Offsets that another incarnation of its
+        journal had settled are not believed.
         """
         if store:
             group = identity.progress_group(bridge.own_group, store.partition(":")[0])
@@ -135,13 +135,13 @@ class KafkaAuditTarget(_Cluster):
         super().__init__(name, connector, "target")
 
     async def confirmed(self, bridge: Bridge, streams: list[Stream], source: AuditSource) -> list[Stream]:  # noqa: ARG002
-        """As `AuditTarget.confirmed`: what the journal topics of the bridge and of its replays have."""
+        """As `AuditTarget.confirmed`: positions of the journal topics of the bridge and of its replays."""
         nexts: Mapping[str, int] = await self._survey.nexts(bridge.own_topic)
         streams = _with_replays(streams, await self._survey.nexts(kafka_names.replays_topic(bridge.name)))
         return [replace(one, confirmed=nexts.get(one.identity)) for one in streams]
 
     async def places(self, names: Iterable[str]) -> list[Place]:
-        """As `AuditTarget.places`: a partition each."""
+        """As `AuditTarget.places`: one entry for each partition."""
         survey = self._survey
         cluster = await survey.cluster(sorted(names))
         _check_described(self._name, cluster.topics.values(), TargetUnavailable)
@@ -153,12 +153,12 @@ class KafkaAuditTarget(_Cluster):
         ]
 
     async def starts(self, places: Sequence[Place]) -> Mapping[Part, int]:
-        """First offsets."""
+        """The first offset of each partition."""
         return await self._survey.starts((one.topic, one.partition) for one in places)
 
 
 def _with_replays(streams: Iterable[Stream], nexts: Mapping[str, int]) -> list[Stream]:
-    """The streams with how far plans have been sent, by the plans' own streams."""
+    """The streams, each with the position up to which plans have been sent, by the plans' own streams."""
     replayed: dict[str | None, int] = {}
     for planned, upto in nexts.items():
         one = planned_stream(planned)
@@ -169,7 +169,7 @@ def _with_replays(streams: Iterable[Stream], nexts: Mapping[str, int]) -> list[S
 def _check_described(
     connector: str, topics: Iterable[Topic], kind: type[SourceUnavailable | TargetUnavailable]
 ) -> None:
-    """See that Kafka tells what these have: one that may not be described seems to have no partitions.
+    """Check that Kafka describes these topics: without the right to, a topic seems to have no partitions.
 
     Raises: `kind`.
     """

@@ -27,7 +27,7 @@ _TOKEN: Final = ("sasl_oauth_token_file",)
 
 
 def check_kafka(path: KeyPath, kafka: Kafka) -> Iterator[Finding]:
-    """What is wrong in `[connectors.NAME.kafka]`."""
+    """Yield the errors in `[connectors.NAME.kafka]`."""
     yield from _tls(path, kafka)
     yield from _sasl(path, kafka)
     for key, value in (kafka.model_extra or {}).items():
@@ -70,7 +70,7 @@ def _option(path: KeyPath, key: str, value: object) -> Iterator[Finding]:
     elif key not in KAFKA_OPTIONS:
         meant = nearest(key, known)
         same = meant is not None and key.replace("_", "-").lower() == meant
-        # It may be another client's name for a secret, such as sasl-jaas-config.
+        # The key may be another client's name for a secret, such as sasl-jaas-config.
         found = HIDDEN if "sasl" in key.lower() or "ssl" in key.lower() else None
         yield Finding(path, "must be written in kebab-case" if same else "unknown key", meant, found)
     else:
@@ -84,7 +84,7 @@ def _option(path: KeyPath, key: str, value: object) -> Iterator[Finding]:
 
 
 def check_bridge(path: KeyPath, bridge: Bridge, settings: Settings) -> Iterator[Finding]:
-    """What is wrong in a bridge, as far as it is about Kafka."""
+    """Yield the errors in a bridge's table that concern Kafka."""
     source, target = _source(bridge, settings), _target(bridge, settings)
     yield from _fail_overs(path, bridge, settings, target)
     if source is not None or (target is not None and not bridge.forwarding_address):
@@ -111,7 +111,7 @@ def _fail_overs(
 
 
 def _topics(path: KeyPath, topics: Iterable[str]) -> Iterator[Finding]:
-    """The first that no Kafka topic can be called."""
+    """Yield the first topic whose name Kafka does not allow."""
     for topic in topics:
         try:
             names.check_topic(topic)
@@ -127,7 +127,7 @@ def _journal_topic(path: KeyPath, bridge: Bridge) -> Iterator[Finding]:
 
 
 def _not_to_itself(path: KeyPath, bridge: Bridge) -> Iterator[Finding]:
-    """A topic that feeds itself would never come to rest."""
+    """Check that no topic feeds itself: such a bridge would never come to rest."""
     leans_on = tuple((*path, key) for key in ("source-connector", "static-connectors", "queue-name"))
     unchanged = bridge.forwarding_address in ("", ADDRESS_PLACE)
     if unchanged or any(bridge.target_address(name) == name for name in bridge.plain_addresses):
@@ -142,7 +142,7 @@ def _not_to_itself(path: KeyPath, bridge: Bridge) -> Iterator[Finding]:
 
 
 def check_bridges(settings: Settings) -> Iterator[Finding]:
-    """What is wrong between bridges: names that two have, and journal topics that are read or written."""
+    """Yield the conflicts between bridges: names used twice, journal topics that a bridge reads or writes."""
     yield from _own(settings, "journal-topic", _target, lambda bridge: bridge.own_topic)
     yield from _own(settings, "group-id", _source, lambda bridge: bridge.own_group)
     for index, bridge in enumerate(settings.bridges):
@@ -157,21 +157,21 @@ def _own(
     end: Callable[[Bridge, Settings], Connector | None],
     name_of: Callable[[Bridge], str],
 ) -> Iterator[Finding]:
-    """A name that another bridge has already; `end` says whether the bridge has any."""
+    """Yield a name that another bridge has already; `end` says whether the bridge has any."""
     first: dict[str, int] = {}
     for index, bridge in enumerate(settings.bridges):
         if end(bridge, settings) is None:
             continue
         name = name_of(bridge)
         other = settings.bridges[first.setdefault(name, index)]
-        if other is not bridge and other.name != bridge.name:  # equal names are wrong themselves
+        if other is not bridge and other.name != bridge.name:  # equal names are an error of their own
             rule = f"must be the bridge's own; {render(('bridges', first[name]))} has the same"
             leans_on = (("bridges", index, "name"), ("bridges", first[name], key))
             yield Finding(("bridges", index, key), rule, found=show(name), leans_on=leans_on)
 
 
 def _left_alone(path: KeyPath, topic: str, cluster: Connector, settings: Settings) -> Iterator[Finding]:
-    """Nobody but its bridge reads or writes a journal topic (docs/kafka-traps.md 15)."""
+    """Check that only its own bridge reads or writes a journal topic (docs/kafka-traps.md 15)."""
     for index, bridge in enumerate(settings.bridges):
         source, target = _source(bridge, settings), _target(bridge, settings)
         reads = source is not None and same_cluster(source, cluster) and bridge.selects_topic(topic)
@@ -199,6 +199,6 @@ def _target(bridge: Bridge, settings: Settings) -> Connector | None:
 
 
 def _kafka(name: str, settings: Settings) -> Connector | None:
-    """The connector, if it is there and leads to a Kafka cluster."""
+    """The connector, if it exists and leads to a Kafka cluster."""
     connector = settings.connectors.get(name)
     return connector if connector is not None and connector.url.startswith(urls.KAFKA_SCHEME) else None

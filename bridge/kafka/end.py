@@ -52,34 +52,34 @@ _TLS_FILES: Final[Mapping[Role, str]] = {
 
 
 class KafkaKind(EndKind):
-    """A cluster; aiokafka is loaded where an end is made."""
+    """A cluster; aiokafka is loaded only where an end is made."""
 
     has_lanes = True
     takes_log = True
     stands_alone = True
     has_transactions = True
-    #: Who reads uncommitted also reads what was aborted and sent again.
+    #: A consumer that reads uncommitted also reads what was aborted and sent again.
     readers = "isolation.level=read_committed"
     audit_reader = "kafka"
 
     def used_keys(self, connector: Connector | None) -> UsedKeys:
-        """All that begin with Kafka in the reference of the settings."""
+        """All keys that begin with Kafka in the reference of the settings."""
         del connector
         return _USED
 
     def check_url(self, url: str) -> None:
-        """Raises: ValueError: the rule that it breaks."""
+        """Check the URL. Raises: ValueError: the rule that it breaks."""
         if not url.startswith(urls.KAFKA_SCHEME):
             raise ValueError(ends.url_rule())
         urls.brokers(url)
 
     def check_connector(self, path: KeyPath, connector: Connector) -> Iterator[Finding]:
-        """What is wrong in `[connectors.NAME.kafka]`."""
+        """Yield the errors in `[connectors.NAME.kafka]`."""
         if connector.kafka is not None:
             yield from checks.check_kafka((*path, "kafka"), connector.kafka)
 
     def tls(self, connector: Connector) -> Sequence[TlsTable]:
-        """Of clients that speak TLS; each reads its files when it connects."""
+        """The TLS table of clients that speak TLS; each client reads its files when it connects."""
         kafka = connector.kafka
         if kafka is None or not kafka.security_protocol.endswith("SSL"):
             return ()
@@ -87,15 +87,15 @@ class KafkaKind(EndKind):
         return (TlsTable(files, _TLS_FILES, path=("kafka",)),)
 
     def check_bridge(self, path: KeyPath, bridge: Bridge, settings: Settings) -> Iterator[Finding]:
-        """Names that Kafka takes, fail-overs, and topics that would feed themselves."""
+        """Check names that Kafka takes, fail-overs, and topics that would feed themselves."""
         return checks.check_bridge(path, bridge, settings)
 
     def check_bridges(self, settings: Settings) -> Iterator[Finding]:
-        """Names that two bridges have, and journal topics that others read or write."""
+        """Check for names that two bridges have, and journal topics that others read or write."""
         return checks.check_bridges(settings)
 
     def in_process(self, node: NodeContext, others: EndsOf) -> NodeEnds:
-        """Sources and targets at clusters."""
+        """The sources and targets at clusters."""
         from bridge.kafka.node_ends import KafkaEnds
 
         return KafkaEnds(node, others)
@@ -108,19 +108,19 @@ class KafkaKind(EndKind):
         return KafkaEnd(kafka_connection(connector, settings.connectors[connector]))
 
     def audit_source(self, settings: Settings, connector: str) -> AuditSource:
-        """Topics of the cluster. Raises: SecurityUnusable."""
+        """The cluster's topics as an audit's source. Raises: SecurityUnusable."""
         from bridge.kafka.audited import KafkaAuditSource
 
         return KafkaAuditSource(connector, settings.connectors[connector])
 
     def audit_target(self, settings: Settings, connector: str) -> AuditTarget:
-        """Topics of the cluster. Raises: SecurityUnusable."""
+        """The cluster's topics as an audit's target. Raises: SecurityUnusable."""
         from bridge.kafka.audited import KafkaAuditTarget
 
         return KafkaAuditTarget(connector, settings.connectors[connector])
 
     def recorded_lanes(self, settings: Settings, bridge: Bridge) -> RecordedLanes:
-        """In the bridge's journal topic."""
+        """The number of lanes that the bridge's journal topic records."""
         from bridge.kafka.recorded_lanes import JournalTopicLanes
 
         return JournalTopicLanes(settings, bridge)
@@ -128,7 +128,7 @@ class KafkaKind(EndKind):
     def log_copier(
         self, settings: Settings, connector: str, topic: str, segments: SegmentWriter
     ) -> LogCopier:
-        """Copies the delivery log's files to a topic."""
+        """Makes the task that copies the delivery log's files to a topic."""
         from bridge.kafka.client.options import kafka_connection
         from bridge.kafka.log_copy import LogCopy
 

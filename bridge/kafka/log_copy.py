@@ -1,8 +1,8 @@
 """A copy of a node's delivery log in a Kafka topic (`kafka-connector` in `[delivery-log]`).
 
-The files remain the truth. The copy is read from them, so that a topic that is away holds up nobody and
-costs no memory: what it has not got waits in the files, for as long as they are kept. A line may arrive
-twice, as it may stand in the files twice: equal lines are one event.
+The files remain the truth. The copy is read from them, so an unavailable topic delays no relay and costs no
+memory: lines that it lacks wait in the files, for as long as they are kept. A line may arrive twice, as it
+may stand in the files twice: equal lines are one event.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from bridge.kafka.client import producers
 from bridge.kafka.client.connection import KafkaConnection
 from bridge.kafka.client.metadata import ClusterClient
 
-#: How often it is looked for new lines.
+#: How often the task looks for new lines.
 LOOK_INTERVAL_MS: Final = 1_000
-#: After a failure.
+#: The pause after a failure.
 RETRY_INTERVAL_MS: Final = 5_000
 #: Longest that the brokers may take to store what was read at once.
 SEND_TIMEOUT_MS: Final = 30_000
@@ -33,7 +33,7 @@ _TOO_LARGE: Final = "MESSAGE_TOO_LARGE: the topic takes no such line"
 
 
 class LogCopy:
-    """One task: reads, sends, remembers. Records: the node's name as key, a line as value, one partition."""
+    """One task that reads, sends and remembers. Records: key the node's name, value a line; one partition."""
 
     def __init__(
         self, connection: KafkaConnection, topic: str, segments: SegmentWriter, *, node: str
@@ -49,11 +49,11 @@ class LogCopy:
         self._log = structlog.get_logger().bind(connector=connection.name, topic=topic)
 
     def start(self) -> None:
-        """Copy from now on, beginning with what has not been copied yet."""
+        """Start copying, beginning with what has not been copied yet."""
         self._task = asyncio.create_task(self._run(), name="delivery-log-copy")
 
     async def stop(self) -> None:
-        """Copy what is there, if that is quick, and let go; the rest is copied after the next start."""
+        """Copy the remaining lines, if that is quick, and disconnect; the next start copies the rest."""
         self._stop.set()
         if self._task is not None:
             await asyncio.wait((self._task,), timeout=STOP_TIMEOUT_MS / 1000)
@@ -64,7 +64,7 @@ class LogCopy:
     async def _run(self) -> None:
         stopping = False
         while not stopping:
-            stopping = self._stop.is_set()  # once more after that: the last lines were written before it
+            stopping = self._stop.is_set()  # one more pass after it: the last lines were written before it
             wait_ms = LOOK_INTERVAL_MS
             try:
                 await self._copy()
@@ -82,7 +82,7 @@ class LogCopy:
                         await self._stop.wait()
 
     async def _copy(self) -> None:
-        """Everything there is. Raises: KafkaError, OSError, TimeoutError."""
+        """Copy all lines that the files hold. Raises: KafkaError, OSError, TimeoutError."""
         while lines := await asyncio.to_thread(self._tail.read):
             async with asyncio.timeout(SEND_TIMEOUT_MS / 1000):
                 await self._send(lines)
@@ -101,7 +101,7 @@ class LogCopy:
                 raise answer
 
     async def _look(self) -> None:
-        """See that the topic is there: a producer would wait for it, and in the end not say for what."""
+        """Check that the topic exists: a producer would wait for it, and in the end not say for what."""
         async with ClusterClient(self._connection) as client:
             found = (await client.cluster([self._topic])).topics.get(self._topic)
         if found is None or found.error:
@@ -110,7 +110,7 @@ class LogCopy:
             )
 
     async def _sent(self, line: bytes) -> asyncio.Future[Any] | None:
-        """On its way; None: this client cannot send it, whenever it tries."""
+        """Send the line; returns the pending send, None: this client can never send this line."""
         try:
             sent: asyncio.Future[Any] = await self._producer.send(self._topic, line, self._key)
         except MessageSizeTooLargeError:

@@ -1,4 +1,4 @@
-"""Kafka's ends as the settings say, and who has which lane of a bridge.
+"""Kafka's ends as the settings say, and which lanes of a bridge each process owns.
 
 ==================  ==========================  ======================================================
 bridge              lanes belong to             journal topic
@@ -53,7 +53,7 @@ class KafkaEnds(NodeEnds):
     # -- who relays what ---------------------------------------------------------------------------------
 
     def ownership(self, bridge: Bridge, side: Side) -> Ownership:
-        """By a group, whose members are the processes that relay the bridge."""
+        """The ownership by a group, whose members are the processes that relay the bridge."""
         if side == "target":
             return JournalTopicOwnership(
                 self._parts.connection(bridge.static_connectors[0]),
@@ -72,7 +72,7 @@ class KafkaEnds(NodeEnds):
         )
 
     def division(self, bridge: Bridge, side: Side) -> AskDivision:
-        """By the same group."""
+        """The division of the lanes, as the same group has it."""
         return LaneHolders(
             self._parts.connection(
                 bridge.static_connectors[0] if side == "target" else bridge.source_connector
@@ -86,7 +86,7 @@ class KafkaEnds(NodeEnds):
     # -- sources -----------------------------------------------------------------------------------------
 
     def source(self, lane: Lane) -> SourceEnd:
-        """The lane's partitions of the topics that the bridge reads."""
+        """The source of a lane: its partitions of the topics that the bridge reads."""
         source = self._source(lane.bridge, lane.number)
         return SourceEnd(
             source, lag=lambda: source.lag, parked=lambda: source.parked, waits=lambda: source.waits
@@ -138,7 +138,7 @@ class KafkaEnds(NodeEnds):
     # -- targets -----------------------------------------------------------------------------------------
 
     def target(self, lane: Lane) -> TargetEnd:
-        """The lane's producer, and what its journal topic remembers."""
+        """The target of a lane: its producer, and what its journal topic remembers."""
         bridge = lane.bridge
         target = KafkaTarget(
             self._parts.connection(bridge.static_connectors[0]),
@@ -155,7 +155,7 @@ class KafkaEnds(NodeEnds):
         return TargetEnd(target, burier=target if bridge.dead_letter_address else None)
 
     def _duplicates_of(self, bridge: str) -> logs.Tally:
-        """Of all its lanes together: at most one line a second for a bridge."""
+        """The tally of duplicates of all the bridge's lanes: at most one log event a second."""
         tally = self._duplicates.get(bridge)
         if tally is None:
             tally = self._duplicates[bridge] = logs.rate_limited(
@@ -176,9 +176,9 @@ class KafkaEnds(NodeEnds):
         return self._made_plans
 
     def plan_source(self, bridge: Bridge) -> PlanSource:
-        """Records of the bridge's topics, by offset."""
+        """The records of the bridge's topics, by offset."""
         return self._plans.source(bridge)
 
     def plan_target(self, bridge: Bridge, source: PlanSource, *, force: bool) -> tuple[Target, Presence]:
-        """A producer and a journal topic of the replays' own, and what the topic has."""
+        """A producer and a journal topic of the replays' own, and the presence check of the topic."""
         return self._plans.target(bridge, source, force=force)

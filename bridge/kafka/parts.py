@@ -1,4 +1,4 @@
-"""What sources, targets and replays of one process are made of alike: connections and journal topics."""
+"""The parts that sources, targets and replays of one process share: connections and journal topics."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from bridge.settings.bridges import Bridge
 
 
 class KafkaParts:
-    """Makes them as the settings say."""
+    """Makes the parts as the settings say."""
 
     def __init__(self, node: NodeContext, others: EndsOf) -> None:
         self.node = node
         self._others = others
-        #: What the log has been told of journal topics: once for all lanes.
+        #: The warnings about journal topics that were logged: one set for all lanes.
         self._warned: set[str] = set()
 
     def connection(self, name: str) -> KafkaConnection:
-        """How to reach the cluster that a connector names."""
+        """The connection to the cluster that a connector names."""
         return kafka_connection(name, self.node.settings.connectors[name])
 
     def target_options(self, bridge: Bridge) -> KafkaTargetOptions:
-        """The bridge's settings, as far as its target is concerned."""
+        """The bridge's settings that concern its target."""
         return KafkaTargetOptions(
             stamp=bridge.use_duplicate_detection,
             check_producer_ids=bridge.checks_producer_ids,
@@ -44,7 +44,7 @@ class KafkaParts:
         )
 
     def journal_topic(self, bridge: Bridge) -> JournalTopic:
-        """Where a bridge to Kafka keeps what its target covers."""
+        """The journal topic in which a bridge to Kafka keeps what its target covers."""
         settings = self.node.settings
         has_lanes = kind_of(settings, bridge.source_connector).has_lanes
         return JournalTopic(
@@ -62,7 +62,7 @@ class KafkaParts:
         )
 
     def replays_topic(self, bridge: Bridge) -> JournalTopic:
-        """Where it keeps what replay plans have covered."""
+        """The journal topic in which a bridge to Kafka keeps what replay plans have covered."""
         return JournalTopic(
             self.connection(bridge.static_connectors[0]),
             bridge=bridge.name,
@@ -76,12 +76,12 @@ class KafkaParts:
         )
 
     def owner(self, bridge: Bridge) -> str:
-        """Whose records those are where each node has its own: of a source that is the node itself."""
+        """The owner of the journal records: the node's id where the source is the node itself, else empty."""
         is_own = kind_of(self.node.settings, bridge.source_connector).is_own
         return self.node.node_id if is_own else ""
 
     def _origin(self, bridge: Bridge) -> Origin:
-        """Tells where the bridge's messages come from."""
+        """The function that says where the bridge's messages come from."""
         if kind_of(self.node.settings, bridge.source_connector).is_own:
             return journal_origin
         return partial(self._others(bridge.source_connector).origin, bridge.source_connector)

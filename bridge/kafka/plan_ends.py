@@ -28,7 +28,7 @@ IDLE_S: Final = 300.0
 
 
 class KafkaPlanEnds:
-    """Makes the ends; keeps the IDs of the topic that was asked last, for plans of many calls."""
+    """Makes the ends; keeps the IDs of the last topic asked about, for plans of many calls."""
 
     def __init__(self, parts: KafkaParts) -> None:
         self._parts = parts
@@ -38,7 +38,7 @@ class KafkaPlanEnds:
         self._dropping: asyncio.TimerHandle | None = None
 
     def source(self, bridge: Bridge) -> KafkaPlanSource:
-        """The topics that the bridge reads, all lanes of them."""
+        """The source of a plan: the topics that the bridge reads, in all lanes."""
         connection = self._parts.connection(bridge.source_connector)
         acceptor = self._parts.node.settings.acceptor or AcceptorSettings()
         partitions = Partitions(
@@ -70,7 +70,7 @@ class KafkaPlanEnds:
         )
 
     def target(self, bridge: Bridge, source: PlanSource, *, force: bool) -> tuple[KafkaTarget, KafkaPresence]:
-        """Where the bridge delivers, with a journal topic and a producer of the replays' own; what it has."""
+        """The target, with a journal topic and a producer of the replays' own; and its presence check."""
         name = bridge.static_connectors[0]
         connection = self._parts.connection(name)
         journal = self._parts.replays_topic(bridge)

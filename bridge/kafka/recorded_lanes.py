@@ -18,7 +18,7 @@ class JournalTopicLanes:
         self.place = bridge.own_topic
 
     async def now(self) -> int | None:
-        """As recorded. Raises: TargetUnavailable, TargetRefused."""
+        """The recorded number; None: none is recorded. Raises: TargetUnavailable, TargetRefused."""
         found = await present(self._connection, self.place)
         return None if found is None else found.lanes
 

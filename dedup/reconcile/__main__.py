@@ -1,4 +1,4 @@
-"""``python -m dedup.reconcile``, and what spark-submit runs: the command without `core-bridge`."""
+"""``python -m dedup.reconcile``, and the file that spark-submit runs: the command without `core-bridge`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 if not __package__:
-    # Started by its path, as spark-submit does: names of modules here must not hide anybody else's.
+    # Started by its path, as spark-submit does: names of modules here must not hide those of other packages.
     here = Path(__file__).resolve().parent
     sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != here]
 
@@ -37,7 +37,7 @@ def duration_ms(text: str) -> int:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Parse and do."""
+    """Parse the arguments and run the command."""
     parser = argparse.ArgumentParser(
         prog="dedup.reconcile",
         description="Compare the delivery logs of both sides and write a report.",

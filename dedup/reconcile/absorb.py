@@ -1,4 +1,4 @@
-"""What is known after a run: what was known before it and what it has read, within the state's limits."""
+"""The state after a run: the former state and the lines that the run has read, within the state's limits."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _IN_DOUBT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What bounds a state."""
+    """The limits of a state."""
 
     #: Newest lines of each flow and side that are kept as they are: of a line that comes again it is known
     #: that it is the same one. 100,000 lines of 1,000 messages are 100 million messages.
@@ -46,11 +46,11 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one run brings."""
+    """The files and lines of one run."""
 
-    #: All files that are there now.
+    #: All files that exist now.
     found: Sequence[LogFile]
-    #: Those that were read.
+    #: The files that were read.
     unread: Sequence[LogFile]
     read: Read
 
@@ -59,13 +59,13 @@ class Batch:
         return [name for file in self.unread for name in _names(file.shown)]
 
     def open_paths(self) -> list[str]:
-        """Of files that will be read again."""
+        """The paths of files that will be read again."""
         return [file.shown for file in self.found if file.is_open]
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a version of a state holds: `collapse.STATE_COLUMNS`, `FILES`, and what is carried beside."""
+    """The content of a state's version: `collapse.STATE_COLUMNS`, `FILES`, and the carried sums."""
 
     lines: DataFrame | None
     files: DataFrame
@@ -76,7 +76,7 @@ class Known:
 def absorbed(
     spark: SparkSession, before: Known, batch: Batch, late_after_ms: int, limits: Limits, scratch: str
 ) -> Iterator[Known]:
-    """`before` and `batch` together; what is kept in Spark for it is given back at the end.
+    """`before` and `batch` together; frames kept in Spark for it are released at the end.
 
     Args:
         spark: the session.
@@ -132,7 +132,7 @@ class _Work:
         )
 
     def events(self, copies: Sequence[str]) -> tuple[DataFrame, Carried | None]:
-        """All lines, equal ones once; and what is carried, with the ranges that are in doubt now."""
+        """All lines, equal ones once; and the carried sums, with the ranges that are in doubt now."""
         fresh = self._batch.read.lines.where(~F.col("path").isin(list(copies)))
         fresh = fresh.withColumn("is_merged", F.lit(False))
         carried = self._before.carried
@@ -147,7 +147,7 @@ class _Work:
         return events.select(*collapse.STATE_COLUMNS), carried
 
     def _told_apart(self, fresh: DataFrame, lines: DataFrame, carried: Carried) -> tuple[DataFrame, Carried]:
-        """New lines within what was put together may be copies: they bring no messages a second time.
+        """New lines within lines that were put together may be copies: their messages are not counted again.
 
         Received ones count as unknown, because they may be doubles. Sent ones stay, for the positions that
         they name: those are a set.
@@ -172,7 +172,7 @@ class _Work:
         return rest.unionByName(sent), carried.with_findings(findings)
 
     def with_fewer_ids(self, events: DataFrame, carried: Carried | None) -> tuple[DataFrame, Carried | None]:
-        """Without the oldest IDs, where an address has too many. Those that came twice stay findings."""
+        """The lines without the oldest IDs, where an address has too many. Repeated IDs stay findings."""
         if not id_memory.is_too_much(events, self._limits.ids):
             return events, carried
         old = id_memory.forgotten(events, self._limits.ids).persist(StorageLevel.MEMORY_AND_DISK)

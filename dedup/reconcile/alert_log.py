@@ -1,4 +1,4 @@
-"""Which alerts were raised and not resolved, and what was said of them: kept across a crash.
+"""The alerts that were raised and not resolved, and the lines written about them: kept across a crash.
 
 What is to be said is saved first, then written, then marked as written. So after a crash nothing is missing;
 what had been saved and not marked is written again, with the same numbers.
@@ -26,7 +26,7 @@ class AlertLog:
     """The alerts of one checkpoint."""
 
     def __init__(self, spark: SparkSession, directory: str, logs: Sequence[str], out: TextIO) -> None:
-        """Load what is in `directory`; nothing is written.
+        """Load the content of `directory`; nothing is written.
 
         Raises:
             BadInput: it was written by another version, or for other logs.
@@ -46,7 +46,7 @@ class AlertLog:
         self._raised = tuple(Trouble(*each) for each in self._note["raised"])
 
     def say_again(self) -> None:
-        """Write what was saved, and perhaps not written, when the last process ended."""
+        """Write the lines that were saved, and perhaps not written, when the last process ended."""
         if self._number and self._versions.read(f"{self._number:06}/{_SAID}") is None:
             self._write()
 
@@ -54,8 +54,8 @@ class AlertLog:
         """Write a line for each trouble in `now` that is new, and for each that is over.
 
         Args:
-            now: all that there is, as `alerts.joined` leaves it.
-            batch: number of Spark's batch, for whoever looks into the checkpoint.
+            now: all present troubles, as `alerts.joined` leaves them.
+            batch: number of Spark's batch, for comparison with the checkpoint.
             now_ms: ms since the epoch.
         """
         changed = alerts.changes(self._raised, now)

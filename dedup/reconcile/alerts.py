@@ -1,4 +1,4 @@
-"""What to tell somebody who watches: which trouble is new since the last look, and which is over. No Spark.
+"""The alerts for an operator: which trouble is new since the last look, and which is over. No Spark.
 
 An alert is raised for positions, not for lines or batches: however the two logs cut them, each position is
 raised once and resolved once.
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 #: Version of an alert line.
 VERSION: Final = 1
-#: What is watched: what is open for longer than allowed; and what makes the verdict, by position and by ID.
+#: The watched troubles: those open for longer than allowed; and those of the verdict, by position and by ID.
 LATE: Final = "late"
 VERDICTS: Final = ("lost", "doubled", "repeated-id")
 
@@ -37,20 +37,20 @@ class Trouble(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Ascending by kind, flow and position."""
+    """The troubles raised and resolved, each ascending by kind, flow and position."""
 
     raised: tuple[Trouble, ...]
     resolved: tuple[Trouble, ...]
 
 
 def changes(before: Iterable[Trouble], now: Iterable[Trouble]) -> Changes:
-    """What is in one and not in the other; ranges may overlap and touch."""
+    """The differences in both directions; ranges may overlap and touch."""
     old, new = _by_subject(before), _by_subject(now)
     return Changes(tuple(_without(new, old)), tuple(_without(old, new)))
 
 
 def joined(troubles: Iterable[Trouble]) -> tuple[Trouble, ...]:
-    """The same positions in as few troubles as there can be, ascending by kind, flow and position."""
+    """The same positions in as few troubles as possible, ascending by kind, flow and position."""
     return tuple(_without(_by_subject(troubles), {}))
 
 
@@ -112,7 +112,7 @@ def _without(
 
 
 def _subtract(these: list[_Range], those: list[_Range]) -> Iterator[_Range]:
-    """What of `these` is not in `those`, both as `_join` leaves them; in one walk over both."""
+    """The ranges of `these` that are not in `those`, both as `_join` leaves them; in one walk over both."""
     at = 0
     for first, last in these:
         start = first

@@ -1,4 +1,4 @@
-"""The parts of files that Spark's tasks read: how many lines each holds, and where in its file they stand."""
+"""The parts of files that Spark's tasks read: the number of lines of each, and their place in the file."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ class FileBlocks:
 
     @property
     def size(self) -> int:
-        """Bytes that were read."""
+        """Number of bytes read."""
         return self.blocks[0].size if self.blocks else self.file.size
 
     @property
     def lines(self) -> int:
-        """Lines that can be read."""
+        """Number of readable lines."""
         return sum(block.rows - block.unreadable for block in self.blocks)
 
     @property
     def unreadable(self) -> int:
-        """Rows that are no line; without the last one of a file that is being written."""
+        """Number of rows that are no line; without the last one of a file that is being written."""
         unreadable = sum(block.unreadable for block in self.blocks)
         return unreadable - (self.file.is_open and bool(self.blocks) and self.blocks[-1].ends_torn)
 
@@ -81,7 +81,7 @@ def blocks_of(spark: SparkSession, rows: DataFrame, found: Sequence[LogFile]) ->
         found: the files.
     """
     no_line = ~F.col("is_line")
-    # What looks whole and is JSON; that a torn line is JSON by chance cannot be.
+    # Rows that look whole and are JSON; a torn line cannot be JSON by chance.
     is_object = is_whole(F.col("other")) & F.try_parse_json("other").isNotNull()
     counted = (
         rows.groupBy("uri", "block")

@@ -1,4 +1,4 @@
-"""What lines that were put together do not say any more, kept beside them and added to the tables again."""
+"""The facts that collapsed lines have lost, kept beside them and added to the tables again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FLOW: Final = ("bridge", "stream", "store")
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """Sums over lines that are not kept as they were. Each frame has its columns in `SCHEMAS`."""
+    """Sums over lines that were collapsed. Each frame has its columns in `SCHEMAS`."""
 
     #: Pieces of what was delivered late; by the `late_after_ms` of the run that put the lines together.
     late: DataFrame
@@ -35,13 +35,14 @@ class Carried:
     steps: DataFrame
     #: First and last event of received lines.
     spans: DataFrame
-    #: IDs accepted twice whose lines are forgotten; and ranges of which nobody knows whether they came twice.
+    #: IDs accepted twice whose lines are forgotten; and ranges of which it is unknown whether they came
+    #: twice.
     findings: DataFrame
     #: `accepted`: IDs that are forgotten; `repeated`, `needed`: as known when they were.
     caches: DataFrame
 
     def with_lines(self, old: DataFrame, flows: DataFrame, *, late_after_ms: int) -> Carried:
-        """With what `old` lines say, which are about to be put together.
+        """With the sums of `old` lines, which are about to be collapsed.
 
         Lines that already were say nothing here: their times are 0.
         """
@@ -64,11 +65,11 @@ class Carried:
         )
 
     def with_findings(self, findings: DataFrame) -> Carried:
-        """With more of them, each once."""
+        """With these findings too, each once."""
         return replace(self, findings=self.findings.unionByName(findings).distinct())
 
     def with_forgotten(self, caches: DataFrame) -> Carried:
-        """With IDs that are forgotten: `tables.ID_CACHES`, of which `accepted` are forgotten."""
+        """With forgotten IDs: `tables.ID_CACHES`, of which `accepted` are forgotten."""
         both = self.caches.unionByName(caches).groupBy("store", "address")
         return replace(
             self,
@@ -79,7 +80,7 @@ class Carried:
         )
 
     def added_to(self, tables: Tables) -> Tables:
-        """The tables, with what only this knows. `late` and `steps` are in them already (`job.compare`).
+        """The tables, with the facts only known here. `late` and `steps` are in them already (`job.compare`).
 
         Runs a small job.
         """
@@ -119,12 +120,12 @@ class Carried:
 
 
 def nothing(spark: SparkSession) -> Carried:
-    """What is carried before any line was put together."""
+    """The carried sums before any line was collapsed."""
     return Carried(**{field.name: table(spark, SCHEMAS[field.name], []) for field in fields(Carried)})
 
 
 def _joined(late: DataFrame) -> DataFrame:
-    """Ranges that touch or overlap as one."""
+    """The ranges, those that touch or overlap merged."""
     by_first = Window.partitionBy("flow", "of").orderBy("first", "end")
     before = F.max("end").over(by_first.rowsBetween(Window.unboundedPreceding, -1))
     until_here = by_first.rowsBetween(Window.unboundedPreceding, Window.currentRow)

@@ -1,4 +1,4 @@
-"""What each interval of a flow means: the verdicts of design section 7, and the findings by position."""
+"""Judges each interval of a flow: the verdicts of design section 7, and the findings by position."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def counts(judged: DataFrame) -> DataFrame:
 
 
 def findings(judged: DataFrame) -> DataFrame:
-    """`kind`, `flow`, `first`, `last`: each kind's positions in ranges as long as can be."""
+    """`kind`, `flow`, `first`, `last`: the positions of each kind in ranges as long as possible."""
     kinds = F.array_compact(F.array(*(F.when(F.col(name), F.lit(name.replace("_", "-"))) for name in KINDS)))
     found = judged.select("flow", "range", "first", "end", F.explode(kinds).alias("kind"))
     # First within the ranges, where there may be many, then over their edges.
@@ -84,7 +84,7 @@ def findings(judged: DataFrame) -> DataFrame:
 
 
 def _joined(found: DataFrame, *keys: str) -> DataFrame:
-    """Neighbours of the same keys as one; the result has the keys, `first` and `end`."""
+    """Neighbours of the same keys merged; the result has the keys, `first` and `end`."""
     by_first = Window.partitionBy(*keys).orderBy("first")
     is_new = (F.col("first") != F.lag("end").over(by_first)).cast("int")
     until_here = by_first.rowsBetween(Window.unboundedPreceding, Window.currentRow)

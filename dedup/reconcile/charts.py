@@ -80,7 +80,7 @@ class TimeLine:
     """A figure of what was sent and received over time."""
 
     title: str
-    #: What one column stands for.
+    #: The meaning of one column.
     unit: str
     #: The figure in words.
     told: str

@@ -1,4 +1,4 @@
-"""Old lines as fewer lines that say the same of every position: what keeps a state small.
+"""Collapses old lines into fewer lines with the same content for every position: this keeps a state small.
 
 Lines of one log that follow each other without a gap and within one hour become one line, as if the node had
 sent or received one larger batch. So every verdict stays what it was, and so does the order. What such a line
@@ -24,7 +24,7 @@ from dedup.reconcile.times import HOUR_MS
 RUNS_MERGED: Final = 10_000
 #: Columns of a state's lines: a line's, and whether it was made of others.
 STATE_COLUMNS: Final = (*COLUMNS, "is_merged")
-#: Whose lines are put together: those of one flow, side and log.
+#: The columns within which lines are merged: those of one flow, side and log.
 _LOG: Final = ("flow", "side", "log_node", "node_id", "lane")
 _PLACE: Final = ("path", "file_number", "line_number")
 #: Names that are the same in all lines that become one.
@@ -45,7 +45,7 @@ def aged(lines: DataFrame, *, lines_kept: int, open_paths: Sequence[str]) -> Dat
 
 
 def collapsed(aged_lines: DataFrame) -> DataFrame:
-    """`STATE_COLUMNS`: the old ones of `aged` put together, the others as they are."""
+    """`STATE_COLUMNS`: the old lines of `aged` collapsed, the others unchanged."""
     is_line = F.col("verdict").isNull() & (F.col("from") < F.col("upto"))
     carries_nothing = F.col("verdict").isNull() & (F.col("from") == F.col("upto"))
     kept = aged_lines.where(~F.col("is_old") | carries_nothing)
@@ -59,7 +59,7 @@ def collapsed(aged_lines: DataFrame) -> DataFrame:
 
 
 def _merged(lines: DataFrame) -> DataFrame:
-    """Old lines that follow each other, as one each. `lines` has the young ones too: they separate."""
+    """Merge old lines that follow each other. `lines` has the young ones too, which separate them."""
     in_log = Window.partitionBy(*_LOG).orderBy("file_number", "path", "line_number")
     so_far = in_log.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     alike = F.struct(
@@ -119,7 +119,7 @@ def _merged(lines: DataFrame) -> DataFrame:
 
 
 def _runs(lines: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """The runs of each group, those that touch as one."""
+    """The ranges of each group, those that touch merged."""
     by_first = Window.partitionBy(*keys).orderBy("first")
     until_here = by_first.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     is_new = F.coalesce((F.col("first") != F.lag("last").over(by_first) + 1).cast("int"), F.lit(1))
@@ -136,7 +136,7 @@ def _runs(lines: DataFrame, keys: Sequence[str]) -> DataFrame:
 
 
 def _id_lines(old: DataFrame) -> DataFrame:
-    """What old lines say of producers' IDs: lines that cover nothing, at the place of the old ones."""
+    """The producers' IDs of old lines: lines that cover nothing, at the place of the old ones."""
     nothing = {
         "from": F.col("upto"),
         "runs": F.array().cast("array<array<long>>"),
@@ -150,7 +150,7 @@ def _id_lines(old: DataFrame) -> DataFrame:
 
 
 def _verdicts(old: DataFrame) -> DataFrame:
-    """How many messages old verdict lines rejected: one line a log, without their IDs and positions."""
+    """The number of messages that old verdict lines rejected: one line a log, without IDs and positions."""
     keys = (*_LOG, *_SHARED, "verdict")
     return (
         old.groupBy(*keys)
@@ -176,7 +176,7 @@ def _verdicts(old: DataFrame) -> DataFrame:
 
 
 def _hour() -> Column:
-    """The hour in which `times.hours` counts a line: lines of two hours do not become one."""
+    """The hour in which `times.hours` counts a line: lines of two hours are not merged."""
     received = F.col("committed") - F.coalesce("clock_offset", F.lit(0))
     moment = F.when(F.col("side") == "sent", F.get("events", F.lit(0))).otherwise(received)
     return F.floor(moment / HOUR_MS)

@@ -1,4 +1,4 @@
-"""What reconcile says to a person when it cannot do its work."""
+"""The errors with which reconcile ends, for a person."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ class ReconcileError(Exception):
 
 
 class BadInput(ReconcileError):
-    """What was given cannot be reconciled: a path, a file, a line. Exit code 2.
+    """The input cannot be reconciled: a path, a file, a line. Exit code 2.
 
     The text names the place, the rule and what was found there.
     """

@@ -17,7 +17,7 @@ LOG_ORDER: Final = ("log_node", "file_number", "line_number", "path")
 
 
 def events(lines: DataFrame) -> tuple[DataFrame, tuple[DataFrame, ...]]:
-    """The lines without those that repeat another, and what was kept in Spark for that (one job).
+    """The lines without those that repeat another, and the frame kept in Spark for that (one job).
 
     A sent line repeats another that covers the same and names the same positions; a received line also has
     to say the same of when and by whom, since a target that stores a batch twice writes two lines.
@@ -42,12 +42,12 @@ def events(lines: DataFrame) -> tuple[DataFrame, tuple[DataFrame, ...]]:
 
 
 def is_received() -> Column:
-    """Whether a line tells of messages that arrived: verdict lines do not."""
+    """Whether a line records messages that arrived: verdict lines do not."""
     return (F.col("side") == "received") & F.col("verdict").isNull()
 
 
 def is_sent() -> Column:
-    """Whether a line tells of messages that were sent."""
+    """Whether a line records messages that were sent."""
     return (F.col("side") == "sent") & F.col("verdict").isNull()
 
 

@@ -22,7 +22,7 @@ CLOSED: Final = ".jsonl"
 OPEN: Final = ".jsonl.open"
 #: ``<node>-<yyyymmddThhmmss UTC>-<6 digits>`` and an ending (contract, Delivery log).
 _NAME: Final = re.compile(r"(?P<node>.+)-\d{8}T\d{6}-(?P<number>\d{6,18})\.jsonl(\.open)?", re.DOTALL)
-#: What a call into Java can raise.
+#: The errors that a call into Java can raise.
 FAILURES: Final = (Py4JJavaError, PySparkException)
 #: Bytes that are hashed at a time.
 _PART: Final = 1 << 20
@@ -31,7 +31,7 @@ _GLOB: Final = re.compile(r"[{}\[\]*?\\]")
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """One file, as it was when it was found."""
+    """One file, as of the time when it was found."""
 
     #: As Hadoop writes it, with a scheme where it has one: ``file:/logs/eu-20261121T185800-000001.jsonl``.
     path: str
@@ -42,7 +42,7 @@ class LogFile:
 
     @property
     def shown(self) -> str:
-        """The path as a person knows it: local files without their scheme."""
+        """The path for a person: local files without their scheme."""
         return re.sub(r"^file:/+", "/", self.path)
 
     @property
@@ -58,13 +58,13 @@ class LogFile:
 
     @property
     def number(self) -> int:
-        """Its place in its log; 0 where its name says none."""
+        """Its number in its log; 0 where its name has none."""
         match = _NAME.fullmatch(self.path.rpartition("/")[2])
         return int(match["number"]) if match else 0
 
     @property
     def escaped(self) -> str:
-        """The path so that Spark does not take brackets in names for patterns."""
+        """The path, escaped so that Spark does not take brackets in names for patterns."""
         return _GLOB.sub(r"\\\g<0>", self.path)
 
 
@@ -92,7 +92,7 @@ def find(spark: SparkSession, paths: Sequence[str], *, may_be_empty: bool = Fals
 
 
 def bytes_here(paths: Sequence[str]) -> int | None:
-    """How large the log files at the paths are; None where one is a pattern, or may be on no local disk."""
+    """The size of the log files at the paths; None where one is a pattern, or may be on no local disk."""
     size = 0
     for place in map(storage.local, paths):
         if place is None or not place.exists():
@@ -103,7 +103,7 @@ def bytes_here(paths: Sequence[str]) -> int | None:
 
 
 def sha256(spark: SparkSession, file: LogFile, size: int) -> str:
-    """Of the file's first `size` bytes, in hexadecimal. Read as a stream, a local one without Java.
+    """The hash of the file's first `size` bytes, in hexadecimal. Read as a stream, a local one without Java.
 
     Raises:
         FileNotFoundError: it has another name by now, because its node has completed it, or it is gone.
@@ -128,7 +128,7 @@ def sha256(spark: SparkSession, file: LogFile, size: int) -> str:
 
 
 def _sha256_here(path: Path, size: int) -> str:
-    """Raises: FileNotFoundError, BadInput."""
+    """The SHA-256 of a local file's first `size` bytes. Raises: FileNotFoundError, BadInput."""
     found = hashlib.sha256()
     try:
         with path.open("rb") as file:
@@ -150,7 +150,7 @@ def from_uri(spark: SparkSession, uri: str) -> str:
 
 @contextmanager
 def missing_told() -> Iterator[None]:
-    """Turns what Spark says of a file that went away into one kind of error.
+    """Turns Spark's errors about a file that was removed into one kind of error.
 
     Raises:
         FileNotFoundError: a file that was found is not there any more.
@@ -170,7 +170,7 @@ def is_missing(error: Exception) -> bool:
 
 
 def reason(error: Exception) -> str:
-    """One line of what Java said: its last cause, without the stack."""
+    """Java's error in one line: its last cause, without the stack."""
     for line in str(error).splitlines():
         match = re.match(r"(?:: )?(?:Caused by: )?[\w.$]*?(\w+(?:Exception|Error)): (.+)", line)
         if match is not None:

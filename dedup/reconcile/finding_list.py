@@ -1,4 +1,4 @@
-"""The findings on the page: each kind with what it means and what to do, then exact positions and IDs."""
+"""The findings on the page: each kind with its meaning and remedy, then exact positions and IDs."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ MAX_SHOWN: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How a kind of findings is shown."""
+    """The presentation of a kind of findings."""
 
     title: str
     #: ``bad``, ``warn`` or ``note``.
     tone: str
-    #: What it means and what to do, in HTML; ``{late}`` is --late-after.
+    #: Its meaning and remedy, in HTML; ``{late}`` is --late-after.
     means: str
 
 
@@ -71,11 +71,11 @@ class Found:
     """All findings of one kind."""
 
     kind: Kind
-    #: What the kind means, with the time of this report.
+    #: The meaning of the kind, with the time of this report.
     means: Markup
     messages: int
     findings: int
-    #: How many of them the table has.
+    #: Number of findings in the table.
     shown: int
     table: Table
 

@@ -1,4 +1,4 @@
-"""Who is compared: the flows, how far each side's log reaches, and into how many ranges a flow is split."""
+"""The flows that are compared: the reach of each side's log, and the number of ranges of a flow."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def flows(events: DataFrame) -> DataFrame:
 
 
 def without_plans(flows: DataFrame) -> DataFrame:
-    """The flows but for those of replay plans, which count in the streams that they stand for."""
+    """The flows without those of replay plans, which count in the streams that they stand for."""
     return flows.where("with_replays = 0")
 
 
@@ -115,5 +115,5 @@ def _event(which: int) -> Column:
 
 
 def _time(milliseconds: Column) -> Column:
-    """Null where it says that a time is not known."""
+    """The time; null where its value says that it is not known."""
     return F.when(milliseconds > 0, milliseconds)

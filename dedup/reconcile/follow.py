@@ -1,4 +1,4 @@
-"""Follows the logs while nodes write them, and says what is lost, doubled, or open for too long.
+"""Follows the logs while nodes write them, and reports what is lost, doubled, or open for too long.
 
 Spark's Structured Streaming finds the complete files, each once (its checkpoint has their names), and ticks.
 At every tick the files that are still being written are read too: they are few, and their lines come again
@@ -28,14 +28,15 @@ from dedup.reconcile.alerts import Trouble
 from dedup.reconcile.events import is_sent
 from dedup.reconcile.state import State
 
-#: How often files and the clock are looked at, in ms.
+#: Interval at which the files and the clock are checked, in ms.
 POLL_MS: Final = 2_000
 #: Most complete files that one batch takes.
 FILES_PER_BATCH: Final = 100
 #: Spark forgets a file's name when it is this much older than the newest; a file that comes with an older
 #: time of writing is not looked at.
 FILE_AGE: Final = "30d"
-#: What is kept as it was read. Less than a report keeps: all of it is compared at every batch.
+#: Limits of the lines and IDs kept as they were read. Less than for a report: all are compared at every
+#: batch.
 LIMITS: Final = Limits(lines=10_000, ids=100_000)
 #: Most ranges and IDs that are watched at a time; the first by flow and position.
 TROUBLES: Final = 10_000
@@ -130,7 +131,7 @@ class _BatchFailed(Exception):
 
 
 class _Watch:
-    """What is known, and what there is to say of it."""
+    """The state of the watch, and its reports."""
 
     def __init__(
         self,
@@ -149,11 +150,11 @@ class _Watch:
         self._state = state
         #: Of the state that was compared last; None: none was.
         self._judged: tuple[list[Trouble], list[_Open]] | None = None
-        #: What ended the watch.
+        #: The error that ended the watch.
         self.failure: Exception | None = None
 
     def look(self, batch: DataFrame, number: int) -> None:
-        """One batch of `_changes`: read what is new, compare, say what has changed."""
+        """Handle one batch of `_changes`: read new lines, compare, report the changes."""
         try:
             paths = {row.path for row in batch.where(F.col("path").isNotNull()).collect()}
             self._read(paths)
@@ -180,7 +181,7 @@ class _Watch:
         self._said.say(alerts.joined([*found, *late]), batch=number, now_ms=now_ms)
 
     def _judge(self) -> tuple[list[Trouble], list[_Open]]:
-        """What the logs say now: the verdicts, and what is open since when."""
+        """The present result of the logs: the verdicts, and what is open since when."""
         tables = self._state.tables(late_after_ms=self._late_after_ms)
         try:
             findings = tables.findings

@@ -1,4 +1,4 @@
-"""Says of a line that is JSON, but none that this version reads, which rule it breaks. Pure."""
+"""Names the rule that a line breaks which is JSON, but none that this version reads. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many producers' IDs a state remembers, and what becomes of the others."""
+"""Limits the producers' IDs that a state remembers, and handles the others."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def forgotten(lines: DataFrame, ids_kept: int) -> DataFrame:
 
 
 def without(lines: DataFrame, old: DataFrame) -> DataFrame:
-    """The lines, those of `forgotten` without their IDs; and none that said nothing else."""
+    """The lines, those of `forgotten` without their IDs; and without lines that had nothing else."""
     marks = old.select("path", "line_number", F.lit(True).alias("is_forgotten")).distinct()
     marked = lines.join(marks, ["path", "line_number"], "left")
     changed = marked.withColumn(
@@ -50,7 +50,7 @@ def _with_ids(lines: DataFrame) -> DataFrame:
 
 
 def _has_ids() -> Column:
-    """Accepted and checked ones. What verdict lines say of IDs makes them what they are: it stays."""
+    """Whether a line has accepted and checked IDs. The IDs of verdict lines are their content: they stay."""
     is_accepted = (F.col("side") == "received") & F.col("verdict").isNull()
     return is_accepted & F.col("ids").isNotNull() & is_checked()
 

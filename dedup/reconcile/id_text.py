@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 #: An ID that is bytes begins so. Text never contains this: within it the quotes have a backslash before them.
 _BYTES: Final = '{"base64":'
 _BYTES_ENTRY: Final = r'\{"base64":"([^"\\]*)"\}\]'
-#: What comes between the ID of one entry and the position of the next.
+#: The text between the ID of one entry and the position of the next.
 _BETWEEN: Final = r'"\],\['
 #: The quote before an ID, and one that begins with what comes between: cutting there would part the ID. An ID
 #: that ends with a comma looks the same, and is only parsed for nothing.
@@ -37,13 +37,13 @@ def cells(ids: Column) -> Column:
 
 
 def number(ids: Column) -> Column:
-    """How many IDs the line has."""
+    """Number of IDs in the line."""
     quotes = F.octet_length(ids) - F.octet_length(F.replace(ids, F.lit('"')))
     return F.when(_is_plain(ids), F.floor(quotes / 2)).otherwise(F.size(entries(ids))).cast("long")
 
 
 def position_of(cell: Column) -> Column:
-    """The position, null where the line does not know it."""
+    """The position, null where the line does not have it."""
     return F.substring_index(cell, ",", 1).try_cast("long")
 
 

@@ -1,4 +1,4 @@
-"""Producers' IDs where they are checked: which came again, where, and how far back their first copy lay.
+"""Producers' IDs where they are checked: which came again, where, and how far back their first copy was.
 
 The only part with a row per message. Every ID is hashed; only those whose hash came more than once are
 looked at again, byte for byte.
@@ -25,19 +25,19 @@ _ID: Final = (*_WHERE, "id")
 
 @dataclass(frozen=True, slots=True)
 class Ids:
-    """What is known of producers' IDs."""
+    """The results on producers' IDs."""
 
     #: `tables.ID_CACHES`.
     caches: DataFrame
     #: `flow`, `store`, `address`, `id` (`id_text.shown`), `position`, `kind`, `detail`: every place but the
     #: first at which an ID was accepted; each place once. `kind`: of the finding.
     repeated: DataFrame
-    #: What is kept in Spark.
+    #: The frames kept in Spark.
     kept: tuple[DataFrame, ...]
 
 
 def ids(events: DataFrame) -> Ids:
-    """What the received lines say of IDs where they are checked. Runs three jobs."""
+    """Evaluate the IDs of received lines where they are checked. Runs three jobs."""
     lines = events.where((F.col("side") == "received") & F.col("ids").isNotNull() & is_checked()).select(
         *_WHERE, F.xxhash64(*_WHERE).alias("where"), "flow", "stream", "log_node", "file_number",
         F.xxhash64("path").alias("file"), "line_number", "ids",
@@ -62,7 +62,7 @@ def ids(events: DataFrame) -> Ids:
 
 
 def none(spark: SparkSession) -> Ids:
-    """What is known where no line names an ID; runs nothing."""
+    """The results where no line names an ID; runs nothing."""
     repeated = "flow long, store string, address string, id string, position long, kind string, detail string"
     return Ids(local.table(spark, ID_CACHES, ()), local.table(spark, repeated, ()), ())
 
@@ -118,7 +118,7 @@ def _caches(before: DataFrame, seen: DataFrame) -> DataFrame:
 
 
 def _repeated(seen: DataFrame) -> DataFrame:
-    """Each place at which an ID was accepted counts once, however many lines say so."""
+    """Each place at which an ID was accepted, once, however many lines name it."""
     places = seen.where("is_accepted").groupBy(*_ID, "flow", "stream", "position")
     by_rank = Window.partitionBy(*_ID).orderBy("rank")
     place = F.concat_ws(" ", "stream", F.coalesce(F.col("position").cast("string"), F.lit("?")))

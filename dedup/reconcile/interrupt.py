@@ -1,4 +1,4 @@
-"""Ctrl-C while Spark works: a KeyboardInterrupt, and no pages of what Spark's client has to say about it."""
+"""Ctrl-C while Spark works: a KeyboardInterrupt, without pages of output from Spark's client."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def raise_quietly() -> None:
 
 
 def hush(spark: SparkSession) -> None:
-    """Nothing that Java says from here on is shown: what is being cancelled fails."""
+    """Hide all output of Java after this: work that is being cancelled fails."""
     spark.sparkContext.setLogLevel("OFF")
 
 

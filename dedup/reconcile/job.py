@@ -28,14 +28,14 @@ from dedup.reconcile.tables import FLOWS, Tables
 def reconcile(
     spark: SparkSession, logs: Sequence[str], *, late_after_ms: int, state: str | None = None
 ) -> Tables:
-    """What the logs say of every message.
+    """Reconcile the logs: judge every message.
 
     Args:
         spark: of `session.session`, or any other.
         logs: files, directories or patterns.
-        late_after_ms: what is delivered later after its event than this, or is open for longer, is late.
-        state: a directory where what earlier runs proved is kept (`dedup.reconcile.state`); None: all of
-            the logs are read.
+        late_after_ms: messages delivered later after their event than this, or open for longer, are late.
+        state: a directory for the results of earlier runs (`dedup.reconcile.state`); None: all of the logs
+            are read.
 
     Raises:
         BadInput: see `lines.read`.
@@ -105,7 +105,7 @@ def compare(
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What is to be judged, and by which times."""
+    """The parameters of the judgement."""
 
     late_after_ms: int
     now_ms: int
@@ -116,8 +116,8 @@ class _Asked:
 def _judged(
     events: DataFrame, flows: DataFrame, late: DataFrame | None, asked: _Asked
 ) -> tuple[DataFrame, Ids]:
-    """`chains.judge` of these lines, and what they say of IDs; `late`: pieces of lines that are gone."""
-    # What no line asks for is not even planned.
+    """`chains.judge` of these lines, and the results on their IDs; `late`: pieces of lines that are gone."""
+    # Results that no line needs are not even planned.
     ids = ids_of(events) if asked.with_ids else none(events.sparkSession)
     parts = pieces.of_lines(events, flows, late_after_ms=asked.late_after_ms, now_ms=asked.now_ms)
     parts = parts.unionByName(pieces.of_disorder(out_of_order(events)))

@@ -1,4 +1,4 @@
-"""One line of the delivery log in Spark: its keys, how its text becomes columns, and what is none of ours."""
+"""One line of the delivery log in Spark: its keys, its columns, and the check for foreign lines."""
 
 from __future__ import annotations
 
@@ -92,14 +92,14 @@ def fields(parsed: str) -> list[Column]:
         if name == "events":
             column = F.transform(column, lambda time: F.coalesce(_usable(time), F.lit(0)))
         if name == "ids":
-            # What the sender says of IDs is not used: half of the bytes where there are many.
+            # The sender's IDs are not used: half of the bytes where there are many.
             column = F.when((F.col(f"{parsed}.side") == "received") & (column != "[]"), column)
         columns.append(column.alias(name.replace("-", "_")))
     return [*columns, flow(*(F.col(f"{parsed}.{name}") for name in ("bridge", "stream", "store")))]
 
 
 def _usable(time: Column) -> Column:
-    """A time in ms that can be reckoned with, else null: records may come with one in nanoseconds.
+    """A time in ms that can be computed with, else null: records may come with one in nanoseconds.
 
     No verdict uses a clock, so such a line counts, and only its times do not.
     """

@@ -1,4 +1,4 @@
-"""Which openings of a journal belong to one life of it; pure.
+"""Determines which openings of a journal belong to one life of it; pure.
 
 A journal that is put back from a backup goes on from an earlier line than the lost one did. Each opening of a
 journal is a session, which names the line that it went on from. So the sessions of a store are a tree: where
@@ -18,7 +18,7 @@ ALL: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """An opening of a journal, as the lines that it wrote tell."""
+    """An opening of a journal, as its lines show it."""
 
     id: str
     #: The session and the number of the line that it went on from; None: it was the first.
@@ -117,7 +117,7 @@ def _is_leaf(session: Session, children: Mapping[str, Sequence[Session]]) -> boo
 
 
 def _without_parts(whole: Sequence[Life], sessions: Mapping[str, Session]) -> list[Life]:
-    """Those of which no other one has all lines."""
+    """The lives of which no other one has all lines."""
     lines = [_reached(life, sessions) for life in whole]
 
     def is_part(at: int) -> bool:

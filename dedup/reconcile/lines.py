@@ -1,4 +1,4 @@
-"""Reads the delivery logs: a row a line, each told where it stands; what is no line is counted or named."""
+"""Reads the delivery logs: a row for each line, with its place; unreadable lines are counted or named."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dedup.reconcile.files import LogFile
 from dedup.reconcile.line_format import SCHEMA, fields, is_ours, is_whole, parse
 from dedup.reconcile.tables import INPUTS
 
-#: How often the files are looked for anew when a node gives one its final name meanwhile.
+#: Number of attempts to find the files again when a node gives one its final name meanwhile.
 ATTEMPTS: Final = 5
 
 #: The columns of `Read.lines`: a line's keys with underscores for hyphens, then
@@ -37,11 +37,11 @@ class Read:
     lines: DataFrame
     #: `tables.INPUTS`.
     inputs: DataFrame
-    #: What is kept.
+    #: The frames kept in Spark.
     kept: tuple[DataFrame, ...]
 
     def release(self) -> None:
-        """Give back what is kept; the frames must not be used any more."""
+        """Release what is kept; the frames must not be used any more."""
         for frame in self.kept:
             frame.unpersist()
 
@@ -64,7 +64,7 @@ def read(spark: SparkSession, paths: Sequence[str]) -> Read:
 
 
 def _read(spark: SparkSession, found: Sequence[LogFile]) -> Read:
-    """Raises: FileNotFoundError, BadInput."""
+    """Read these files. Raises: FileNotFoundError, BadInput."""
     with files.missing_told():
         kept = _parsed(spark, found).persist(StorageLevel.MEMORY_AND_DISK)
         try:
@@ -100,7 +100,7 @@ def _parsed(spark: SparkSession, found: Sequence[LogFile]) -> DataFrame:
 
 
 def _refuse_foreign(kept: DataFrame, blocks: Sequence[FileBlocks]) -> None:
-    """Raises: BadInput: no line of a file is a delivery log's, or one is JSON and of no known version."""
+    """Raises BadInput where no line of a file is a delivery log's, or one is JSON and of no known version."""
     for each in blocks:
         if each.is_foreign:
             raise BadInput(f"{each.file.shown}: none of its {each.unreadable} lines is one of a delivery log")
@@ -119,7 +119,7 @@ def _input(spark: SparkSession, found: FileBlocks) -> tuple[object, ...]:
 
 
 def _places(spark: SparkSession, blocks: Sequence[FileBlocks]) -> DataFrame:
-    """For every block, whose it is, and what makes a row's number its line number."""
+    """For every block, its file, and the offset from a row's number to its line number."""
     rows = [
         (block.uri, block.start, each.file.shown, each.file.node, each.file.number, base)
         for each in blocks

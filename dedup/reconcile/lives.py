@@ -1,4 +1,4 @@
-"""Stores that were put back from a backup: the lines of each life of their journal are compared alone.
+"""Stores that were restored from a backup: the lines of each life of their journal are compared alone.
 
 A life is compared as a store of its own, which has all lines that tell of it: the received ones that its
 journal held, the sent ones, and those that name no session. Then the verdicts of the lives are put together.
@@ -21,7 +21,7 @@ from dedup.reconcile.ids import Ids
 from dedup.reconcile.line_format import flow
 from dedup.reconcile.lineage import Life, Session, lives
 
-#: What parts a store from the number of its life, where it stands for that life.
+#: Separates a store from the number of its life, where it stands for that life.
 _OF: Final = "\0"
 #: Verdicts that hold where they hold in each life, and are unknown where they hold in some.
 _IN_EACH: Final = ("lost", "doubled", "unsent")
@@ -61,7 +61,7 @@ def lives_of(lines: DataFrame) -> Lives | None:
 
 
 def _with_past(names: Sequence[str], sessions: Mapping[str, Session]) -> list[Session]:
-    """The sessions of these names, and all that they go back to."""
+    """The sessions of these names, and all sessions that they go back to."""
     found: dict[str, Session] = {}
     wanted = list(names)
     while wanted:
@@ -89,7 +89,7 @@ class Lives:
     of: Mapping[str, Sequence[Life]]
 
     def apart(self, lines: DataFrame) -> DataFrame:
-        """`lines`, where each life is a store; what belongs to several lives is there for each of them."""
+        """`lines`, with each life as a store; lines of several lives are there for each of them."""
         spark = lines.sparkSession
         known = local.table(
             spark,
@@ -179,7 +179,7 @@ def _plain(store: str) -> Column:
 
 
 def _put_together(of_lives: DataFrame) -> DataFrame:
-    """A sweep over the lives' intervals: how many of them say what of each position."""
+    """A sweep over the lives' intervals: the number of lives that give each judgement of a position."""
     counts = {
         name: F.col(name) & (F.lit(True) if name == "doubled" else F.col("is_firm"))
         if name in (*_IN_EACH, *_IN_ANY)

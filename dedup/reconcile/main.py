@@ -35,7 +35,7 @@ EXIT_CODES: Final = (
 _SPARK: Final = "pyspark"
 #: Packages that `reconcile` needs beyond core-bridge itself, and their names; Jinja2 on the driver alone.
 _EXTRA: Final = {_SPARK: "PySpark", "jinja2": "Jinja2"}
-#: How it is installed.
+#: The command that installs them.
 INSTALL: Final = (
     "pip install 'core_bridge-VERSION-py3-none-any.whl[reconcile]', or '.[reconcile]' in a checkout"
 )
@@ -87,7 +87,7 @@ def add_options(parser: argparse.ArgumentParser, duration_ms: Callable[[str], in
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Do what the options say; the answer is the exit code.
+    """Run the options; returns the exit code.
 
     Results go to stdout, everything else to stderr. `arguments.format` is ``text`` or ``json``.
     """
@@ -175,7 +175,7 @@ def _check_installed(package: str) -> None:
 
 
 def _check_places(arguments: argparse.Namespace) -> None:
-    """Say at once, without the seconds that Spark takes to start, what is wrong with local paths."""
+    """Check local paths at once, without the seconds that Spark takes to start."""
     if any(name in os.environ for name in ("HADOOP_CONF_DIR", "SPARK_CONF_DIR", "PYSPARK_GATEWAY_PORT")):
         return  # a path without a scheme may be anywhere
     for path in arguments.logs:
@@ -190,7 +190,7 @@ def _check_places(arguments: argparse.Namespace) -> None:
 
 
 def _log_bytes(arguments: argparse.Namespace) -> int | None:
-    """How much is to be read, where that is known before Spark is there."""
+    """The number of bytes to read, where it is known before Spark is started."""
     if arguments.follow or arguments.state is not None:
         return None
     from dedup.reconcile.files import bytes_here
@@ -200,7 +200,7 @@ def _log_bytes(arguments: argparse.Namespace) -> int | None:
 
 @contextmanager
 def _spark(master: str | None, log_bytes: int | None = None) -> Iterator[SparkSession]:
-    """A session, which ends with the command unless somebody else began it."""
+    """A session, which ends with the command unless the caller had started it."""
     _check_installed(_SPARK)
     from pyspark.sql import SparkSession as Session  # after the extra is known to be there
 

@@ -81,7 +81,7 @@ def page(facts: Facts, outcome: Summary, made: Made) -> str:
     findings = Section("findings", "Findings")
     sections = [
         Section("bridges", "Bridges"),
-        # What the verdict rests on comes before what is good to know.
+        # The basis of the verdict comes before further information.
         *([*graphs, findings] if outcome.verdict is Verdict.CLEAN else [findings, *graphs]),
         *([Section("ids", "Duplicate IDs")] if facts.id_caches else []),
         Section("files", "Log files"),
@@ -129,7 +129,7 @@ def _templates() -> Environment:
 
 
 def _shown(value: object) -> str:
-    """Any value as a template writes it: what a reader would not see is shown; then it is escaped."""
+    """Any value as a template writes it: invisible characters are shown; then it is escaped."""
     return value if isinstance(value, Markup) else text.visible(str(value))
 
 
@@ -146,7 +146,7 @@ def _tiles(facts: Facts, compared: Sequence[Flow]) -> list[Tile]:
 
 
 def _doubt(outcome: Summary, facts: Facts) -> str:
-    """What the headline does not say where messages are lost: of some others the logs do not say enough."""
+    """The addition to the headline where messages are lost: for some others the logs do not suffice."""
     unknown = sum(flow.unknown + flow.unsent for flow in facts.flows)
     if outcome.verdict is not Verdict.LOST or not unknown:
         return ""
@@ -160,7 +160,7 @@ def _extent(facts: Facts, compared: Sequence[Flow]) -> str:
 
 
 def _times(facts: Facts) -> list[str]:
-    """The first and the last event's, or the one that there is; the day once, and the zone at the end."""
+    """The time of the first and the last event, or of the only one; the day once, and the zone at the end."""
     times = [ms for flow in facts.flows for ms in (flow.first_ms, flow.last_ms) if ms is not None]
     if not times:
         return []

@@ -18,7 +18,7 @@ MAX_INPUTS: Final = 200
 MAX_ADDRESSES: Final = 3
 #: Files up to which the table is unfolded.
 MAX_OPEN_INPUTS: Final = 8
-#: What is counted, the verdicts' four first: column of a flow, title, tone where it is not 0.
+#: The counts, the verdicts' four first: column of a flow, title, tone where it is not 0.
 COUNTS: Final = (
     ("lost", "Lost", "bad"),
     ("doubled", "Doubled", "bad"),
@@ -30,7 +30,7 @@ COUNTS: Final = (
     ("refused", "Refused", "note"),
     ("rejected", "Rejected", "note"),
 )
-#: How many of them, from the first on, a verdict rests on.
+#: Number of those, from the first on, on which a verdict is based.
 DECIDING: Final = 4
 
 
@@ -43,7 +43,7 @@ _NUMBERS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The first rows of a table, and how many there are in all."""
+    """The first rows of a table, and the total number of rows."""
 
     table: Table
     count: int
@@ -95,7 +95,7 @@ def _addresses(flows: Iterable[Flow]) -> Cell:
 
 
 def _counts(flows: Sequence[Flow]) -> list[Cell]:
-    """The cells of a row; what is not compared has no number."""
+    """The cells of a row; a count that is not compared has no number."""
     compared = any(flow.bridge is not None for flow in flows)
     known = {"received", "rejected", "doubled"}
     return [
@@ -105,7 +105,7 @@ def _counts(flows: Sequence[Flow]) -> list[Cell]:
 
 
 def id_caches_table(caches: Sequence[IdCache]) -> Table:
-    """How far back IDs came again, and the cache that would have known them; the largest first."""
+    """The distances of repeated IDs, and the cache sizes that would have known them; the largest first."""
     columns = (
         Column("Address", header=True),
         Column("Store", code=True),
@@ -119,7 +119,7 @@ def id_caches_table(caches: Sequence[IdCache]) -> Table:
 
 
 def inputs_table(inputs: Sequence[Input]) -> Cut:
-    """What was read, the worst files first."""
+    """The log files that were read, the worst first."""
     columns = (
         Column("File", header=True, code=True),
         Column("Lines", numeric=True),

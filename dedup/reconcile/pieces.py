@@ -1,4 +1,4 @@
-"""Lines as pieces of positions: what is covered, carried, refused, late. The sweep adds them up."""
+"""Converts lines to pieces of positions: covered, carried, refused, late. The sweep adds them up."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dedup.replay_plan import FORCED
 
 
 class Of(IntEnum):
-    """What a piece says of its positions."""
+    """The meaning of a piece for its positions."""
 
     #: The sender's log covers them; a sent line carries them.
     SENT_COVERED = 0
@@ -37,7 +37,7 @@ class Of(IntEnum):
     MAY_BE_KNOWN = 10
 
 
-#: What a piece is in Spark.
+#: The type of a piece in Spark.
 _PIECES: Final = "array<struct<of:int,first:long,end:long>>"
 
 
@@ -72,11 +72,11 @@ def of_lines(events: DataFrame, flows: DataFrame, *, late_after_ms: int, now_ms:
 
 
 def of_replays(events: DataFrame) -> DataFrame:
-    """What replay plans brought, as pieces of the streams that they stand for.
+    """The messages that replay plans delivered, as pieces of the streams that they stand for.
 
     A plan's lines have a stream of their own, whose positions are the first stream's, and no sent lines. The
-    target had been asked, so what the first stream's lines say was received is not doubled: it had lost that
-    again. It had not been asked where the plan was forced.
+    target had been asked, so messages that the first stream's lines call received are not doubled: the target
+    had lost them again. It had not been asked where the plan was forced.
     """
     brought = events.where(is_received() & F.col("replays").isNotNull())
     forced = F.when(F.col("stream").endswith(FORCED), _of_runs(F.col("runs"), F.lit(int(Of.RECEIVED))))
@@ -107,9 +107,9 @@ def _of_runs(runs: Column, of: Column) -> Column:
 
 
 def _late(late_after_ms: int, now_ms: int) -> Column:
-    """How many of a line's messages are late: its oldest, spread evenly between its event times.
+    """The number of a line's messages that are late: its oldest, spread evenly between its event times.
 
-    A received line by its commit; a sent line that reaches beyond the receiver's log by `now_ms`.
+    A received line is judged by its commit; a sent line that reaches beyond the receiver's log by `now_ms`.
     """
     if late_after_ms < 0:
         return F.lit(0).cast("long")
@@ -126,7 +126,7 @@ def _late(late_after_ms: int, now_ms: int) -> Column:
 
 
 def _first_of_runs(number: str) -> Column:
-    """The first messages of the line: as many as the column `number` says, as runs."""
+    """The first messages of the line: as many as the column `number` says, as ranges."""
     start = F.struct(F.col(number).alias("left"), F.array().cast("array<array<long>>").alias("taken"))
 
     def take(done: Column, run: Column) -> Column:

@@ -1,4 +1,4 @@
-"""From what is lost to the replay plan that `core-bridge replay --plan` takes; pure."""
+"""Makes the replay plan for `core-bridge replay --plan` from the lost messages; pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Findings of what the target knew already and did not store again."""
+"""Findings of messages that the target knew already and did not store again."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def rejected(events: DataFrame) -> DataFrame:
 
 
 def known_already() -> Column:
-    """How many messages a received line says the target knew, each message in one line of its flow.
+    """The number of messages that a received line says the target knew, each message in one line of its flow.
 
     A Kafka target names known IDs in a line of its own beside the batch's, which has counted them.
     """

@@ -50,7 +50,7 @@ PAGE: Final = "report.html"
 PLAN: Final = "replay-plan.json"
 #: Rows of latencies that the page is written from, the slowest first.
 MAX_LATENCIES: Final = 1_000
-#: What Hadoop's local file system leaves beside each file; our own hashes say more.
+#: Files that Hadoop's local file system leaves beside each file; the report's own hashes cover more.
 _CHECKSUM: Final = ".crc"
 #: No empty _SUCCESS file: `SHA256SUMS` says that the report is complete.
 _NO_MARKS: Final = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
@@ -124,7 +124,7 @@ def write_files(
 
 
 def check_output(storage: Storage, directory: str) -> None:
-    """See that writing a report there destroys nothing but an earlier report.
+    """Check that writing a report there destroys nothing but an earlier report.
 
     Raises:
         BadInput: it holds other files, is a file, or cannot be replaced because something is mounted there.
@@ -175,7 +175,7 @@ def beside(directory: str, purpose: str) -> str:
 
 
 def collect(spark: SparkSession, report: str) -> tuple[Facts, list[Finding]]:
-    """What the page and the summary need of the tables, and what is lost; bounded by limits with names."""
+    """The facts for the page and the summary, and the lost messages; bounded by named limits."""
     from pyspark.sql import functions as F
 
     from dedup.reconcile import tables
@@ -227,7 +227,7 @@ def _rows(frame: DataFrame) -> list[dict[str, Any]]:
 
 
 def _place(flow: Flow) -> tuple[bool, str, str, str]:
-    """Bridges first, then what clients sent."""
+    """Bridges first, then the messages that clients sent."""
     return (flow.bridge is None, flow.bridge or "", flow.stream, flow.store)
 
 

@@ -22,7 +22,7 @@ KINDS: Final = (
 
 
 class _FromTable:
-    """Rows are made from mappings that have their columns, and others perhaps."""
+    """A row made from a mapping that has its columns, and perhaps others."""
 
     @classmethod
     def columns(cls) -> tuple[str, ...]:
@@ -37,9 +37,9 @@ class _FromTable:
 
 @dataclass(frozen=True, slots=True)
 class Flow(_FromTable):
-    """What one bridge brought of one stream to one store. All counts are messages."""
+    """The messages that one bridge brought of one stream to one store. All counts are messages."""
 
-    #: None for what clients sent: nothing to compare it with.
+    #: None for messages that clients sent: there is nothing to compare them with.
     bridge: str | None
     stream: str
     store: str
@@ -91,7 +91,7 @@ class Finding(_FromTable):
 
 @dataclass(frozen=True, slots=True)
 class Total(_FromTable):
-    """How much there is of one kind of findings."""
+    """The totals of one kind of findings."""
 
     kind: str
     #: Rows of the table.
@@ -123,7 +123,7 @@ class Hour(_FromTable):
 
 @dataclass(frozen=True, slots=True)
 class Latency(_FromTable):
-    """How long messages took from the source's event to the target's commit, in ms; approximate."""
+    """The time of messages from the source's event to the target's commit, in ms; approximate."""
 
     bridge: str | None
     stream: str
@@ -143,7 +143,7 @@ class IdCache(_FromTable):
     store: str
     address: str
     accepted: int
-    #: How many came again, accepted or rejected.
+    #: Number of those that came again, accepted or rejected.
     repeated: int
     #: `id-cache-size` that would have known all of them; 0 where none came again.
     needed: int

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 #: The oldest Java that Spark 4 runs on.
 OLDEST_JAVA: Final = 17
-#: How long `java -version` may take.
+#: Longest that `java -version` may take.
 JAVA_ANSWER_S: Final = 30.0
 #: Heap of a session that is started here. A local one does all its work in it.
 DRIVER_MEMORY: Final = "2g"
@@ -61,7 +61,7 @@ appender.console.layout.pattern = spark: %p %c{1}: %m%n%ex{3}
 
 
 def java_missing() -> str | None:
-    """What to install where Spark would not start; None where Java is there and new enough.
+    """The advice on what to install where Spark would not start; None where Java is there and new enough.
 
     Starts ``java -version``, which takes some 0.1 s. Needs no PySpark.
     """
@@ -149,7 +149,7 @@ def _start(settings: SparkConf, master: str, *, short: bool) -> SparkSession:
 
 
 def _cores(master: str) -> int:
-    """How many cores a local master takes: ``local``, ``local[4]``, ``local[4,2]``, ``local[*]``."""
+    """The number of cores of a local master: ``local``, ``local[4]``, ``local[4,2]``, ``local[*]``."""
     if master == "local":
         return 1
     match = re.match(r"local\[(\d+)", master)

@@ -1,7 +1,7 @@
-"""What earlier runs have read: so a run reads new files only, and finds what a run over all of them finds.
+"""The state of earlier runs: with it a run reads new files only, and finds what a run over all of them finds.
 
 A state is a directory of versions (`dedup.reconcile.versions`), each with Parquet tables: the newest lines as
-they were read, older ones put together (`collapse`), and what those do not say any more (`carried`).
+they were read, older ones collapsed (`collapse`), and the facts that those have lost (`carried`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class State:
     carried: Carried | None
 
     def tables(self, *, late_after_ms: int) -> Tables:
-        """What all that was read says."""
+        """The tables of all lines that were read."""
         from dedup.reconcile.job import compare
 
         assert self.lines is not None
@@ -95,7 +95,7 @@ def advance(
     limits: Limits | None = None,
     complete: Collection[str] | None = None,
 ) -> State:
-    """Read the files at `logs` that are new or have changed, and save what is known then as a new version.
+    """Read the files at `logs` that are new or have changed, and save the result as a new version.
 
     Returns `state` itself where there is nothing new.
 
@@ -133,7 +133,7 @@ def advance(
 
 
 def _save(state: State, batch: Batch, late_after_ms: int, limits: Limits) -> State:
-    """The next version, on disk."""
+    """Write the next version to disk."""
     number = state.number + 1
     place = state.versions.begin(number)
     before = Known(state.lines, state.files, state.carried)

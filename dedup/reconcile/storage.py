@@ -1,4 +1,4 @@
-"""Where a report lies: a local directory, or any file system that Hadoop knows.
+"""The storage of a report: a local directory, or any file system that Hadoop knows.
 
 A local directory is read and written without Spark, so that a report can be verified without Java.
 """
@@ -19,7 +19,7 @@ _LOCAL: Final = "file"
 
 
 class Storage(Protocol):
-    """The few things a report needs of a file system. Paths are absolute and qualified."""
+    """The operations that a report needs of a file system. Paths are absolute and qualified."""
 
     def exists(self, path: str) -> bool:
         """Whether there is a file or a directory."""
@@ -50,7 +50,7 @@ class Storage(Protocol):
         ...
 
     def sync(self, directory: str) -> None:
-        """Bring all files below a directory to the disk."""
+        """Sync all files below a directory to the disk."""
         ...
 
 
@@ -166,7 +166,7 @@ class Hadoop:
         self._system.delete(self._path(path), True)
 
     def sync(self, directory: str) -> None:
-        """Nothing: such file systems answer for what was closed."""
+        """Do nothing: such file systems vouch for closed files."""
 
     def _path(self, path: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(path)

@@ -1,4 +1,4 @@
-"""A report in short: the verdict, `summary.json` as the contract has it, the terminal's text; pure."""
+"""The summary of a report: the verdict, `summary.json` as the contract has it, the terminal's text; pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_FINDINGS: Final = 10_000
 #: Flows that the terminal names, the worst first.
 MAX_TOLD: Final = 10
 
-#: What a report cannot say, and who can.
+#: A text on what the logs cannot show, and the command that shows it.
 NOT_IN_LOGS: Final = (
     "no log tells what came later than its newest line, or what waits at a Kafka source or came over another "
     "bridge: core-bridge status does"
@@ -39,7 +39,7 @@ COUNTS: Final = (
 
 
 class Verdict(StrEnum):
-    """What a report comes to. No verdict uses a clock."""
+    """The verdict of a report. No verdict uses a clock."""
 
     #: Every message that was delivered, as far as the logs go; others may wait at their source.
     CLEAN = "clean"
@@ -49,7 +49,7 @@ class Verdict(StrEnum):
     UNKNOWN = "unknown"
 
 
-#: What `core-bridge reconcile` ends with.
+#: The exit codes of `core-bridge reconcile`.
 EXIT_CODES: Final = {Verdict.CLEAN: 0, Verdict.LOST: 3, Verdict.UNKNOWN: 4}
 
 
@@ -60,7 +60,7 @@ class Summary:
     verdict: Verdict
     #: `summary.json`, in the contract's form.
     content: dict[str, Any]
-    #: What to tell a person, without the paths of the files: a line each, the verdict first.
+    #: The text for a person, without the paths of the files: one line each, the verdict first.
     lines: tuple[str, ...]
 
     @property
@@ -178,13 +178,13 @@ def _unread(flow: Flow) -> dict[str, Any]:
 
 
 def unread(flows: Sequence[Flow]) -> list[Flow]:
-    """What clients sent to streams of which no bridge has a line: whether one reads them, no log says."""
+    """Clients' messages to streams of which no bridge has a line: no log shows whether one reads them."""
     read = {flow.stream for flow in flows if flow.bridge is not None}
     return [flow for flow in flows if flow.bridge is None and flow.received and flow.stream not in read]
 
 
 def not_sent_yet(flows: Sequence[Flow]) -> Iterable[str]:
-    """What waits at its source, since when, and what no log can tell of that; each a sentence."""
+    """The messages that wait at their source, since when, and what no log shows of them; each a sentence."""
     bridges = sorted(by_bridge(flow for flow in flows if flow.bridge is not None).items(), key=_most_waiting)
     for name, of_bridge in bridges[:MAX_TOLD]:
         count = sum(flow.waiting for flow in of_bridge)
@@ -234,7 +234,7 @@ def _told(outcome: Verdict, facts: Facts) -> Iterable[str]:
 
 
 def by_bridge(flows: Iterable[Flow]) -> dict[str | None, list[Flow]]:
-    """The flows of each bridge, as they come."""
+    """The flows of each bridge, in the given order."""
     bridges: dict[str | None, list[Flow]] = {}
     for flow in flows:
         bridges.setdefault(flow.bridge, []).append(flow)

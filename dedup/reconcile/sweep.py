@@ -64,7 +64,7 @@ def _cut(pieces: DataFrame, flows: DataFrame) -> DataFrame:
 
 
 def _edges(flows: DataFrame) -> DataFrame:
-    """Points that change nothing: where ranges begin and end, and where a side's log begins and ends.
+    """Points that change nothing: the beginnings and ends of ranges, and those of a side's log.
 
     Without them a gap between two pieces in different ranges would be no interval, and an interval could lie
     on both sides of what a log reaches.

@@ -1,4 +1,4 @@
-"""What reconcile finds: six tables, their columns and what each number means."""
+"""The results of reconcile: six tables, their columns and the meaning of each number."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from pyspark.sql import DataFrame
 
-#: What a finding can be. `lost`, `doubled` and `repeated-id` make the verdict `lost`; `unknown` and `unsent`
+#: The kinds of findings. `lost`, `doubled` and `repeated-id` make the verdict `lost`; `unknown` and `unsent`
 #: make it `unknown`, unless something is lost; the others change nothing.
 Kind = Literal[
     "lost",
@@ -72,10 +72,10 @@ class Tables:
     #: `ID_CACHES`: a row a (store, address) where IDs are checked: IDs accepted, IDs that came again, and
     #: the `id-cache-size` that would have known each of them (0: none came again).
     id_caches: DataFrame
-    #: What is kept in Spark for them.
+    #: The frames kept in Spark for them.
     kept: tuple[DataFrame, ...] = ()
 
     def release(self) -> None:
-        """Give back what is kept in Spark; the frames must not be used any more."""
+        """Release the frames kept in Spark; they must not be used any more."""
         for frame in self.kept:
             frame.unpersist()

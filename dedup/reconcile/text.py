@@ -1,4 +1,4 @@
-"""How a report writes text, numbers and times, on its page and on a terminal; pure."""
+"""The format of text, numbers and times in a report, on its page and on a terminal; pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UNITS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (_SECOND_
 
 
 def visible(text: str) -> str:
-    r"""The text with every character that a reader would not see written as ``\u{202e}``."""
+    r"""The text with every invisible character written as ``\u{202e}``."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(

@@ -84,7 +84,7 @@ def _numbers(rows: Sequence[Latency]) -> Table:
 
 
 def _apart(row: Latency, shown: Sequence[Latency]) -> str:
-    """What tells streams apart where bridge and address are shown twice."""
+    """A suffix that distinguishes streams where bridge and address are shown twice."""
     alike = [other for other in shown if (other.bridge, other.address) == (row.bridge, row.address)]
     if len(alike) == 1:
         return ""

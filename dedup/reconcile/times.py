@@ -1,4 +1,4 @@
-"""How much went through in each hour, and how long it took: by the clocks, so never a verdict."""
+"""The throughput of each hour, and the delivery times: by the clocks, so never a verdict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a report, and the logs it was made from, are still what they were: by the hashes it keeps.
+"""Checks whether a report, and the logs it was made from, are unchanged: by the hashes it keeps.
 
 The report's own files are in `SUMS`, in the form that ``sha256sum --check`` reads; the logs in
 `summary.json`. This notices damage and mistakes. Who can change a report can change its hashes too: keep the
@@ -50,7 +50,7 @@ def named(storage: Storage, report: str) -> dict[str, str]:
 
 
 def verify(report: str, spark: SparkSession | None = None) -> list[str]:
-    """What differs, a line each; empty where everything is as it was.
+    """The differences, a line each; empty where everything is unchanged.
 
     Args:
         report: the directory that `reconcile` wrote.
@@ -58,7 +58,7 @@ def verify(report: str, spark: SparkSession | None = None) -> list[str]:
 
     Raises:
         BadInput: it is no report.
-        NeedsSpark: something is not on this machine, and there is no session.
+        NeedsSpark: a file is not on this machine, and there is no session.
     """
     storage, directory = place(report, spark)
     return [*_files(storage, directory), *_inputs(storage, directory, spark)]
@@ -96,7 +96,7 @@ def _inputs(storage: Storage, report: str, spark: SparkSession | None) -> Iterat
 
 
 def _found(path: str, spark: SparkSession | None) -> tuple[Storage, str]:
-    """Where an input lies: Spark writes a blank in a name as it is or as %20."""
+    """The path of an input: Spark writes a blank in a name as it is or as %20."""
     storage, found = place(path, spark)
     plain = unquote(path)
     return (storage, found) if plain == path or storage.exists(found) else place(plain, spark)

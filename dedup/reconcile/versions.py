@@ -1,8 +1,8 @@
 """Numbered versions of a directory: written aside, then renamed into place.
 
-``DIR/000007`` is a version. A writer fills ``DIR/000008.writing`` and renames it: the rename is the one
-moment at which the new version exists (atomic on local disks and on HDFS, not on object stores). Whoever
-dies before it leaves the old version as the newest; what it left half written goes with the next writer.
+``DIR/000007`` is a version. A writer fills ``DIR/000008.writing`` and renames it: the new version exists from
+the rename on (atomic on local disks and on HDFS, not on object stores). If a writer dies before it, the old
+version remains the newest; the next writer removes the incomplete files.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dedup.reconcile.storage import Local, place
 
 #: The note of a version: a JSON object, written last before the rename.
 NOTE: Final = "note.json"
-#: How many versions stay: the newest, and the one before it, which somebody may still be reading.
+#: Number of versions that are kept: the newest, and the one before it, which a process may still be reading.
 VERSIONS_KEPT: Final = 2
 _WRITING: Final = ".writing"
 _VERSION: Final = re.compile(r"(\d{6,})/")
@@ -29,7 +29,7 @@ class Versions:
     """The versions in one directory. One writer at a time."""
 
     def __init__(self, spark: SparkSession, directory: str) -> None:
-        """Touches nothing. `directory` is a path or a URL that Hadoop knows."""
+        """Nothing is read or written. `directory` is a path or a URL that Hadoop knows."""
         self._storage, self._directory = place(directory, spark)
         #: As a message names it.
         self.name = directory
@@ -43,7 +43,7 @@ class Versions:
         return self._for_spark(self._path(number))
 
     def begin(self, number: int) -> str:
-        """A place to write version `number` in, as Spark takes it; what others left half done is removed."""
+        """The place to write version `number`, as Spark takes it; incomplete files of others are removed."""
         begun = {name.split("/")[0] for name in self._storage.files(self._directory)}
         for name in sorted(begun):
             if name.endswith(_WRITING):
@@ -55,7 +55,7 @@ class Versions:
         self._storage.delete(f"{self._path(number)}{_WRITING}/{name}")
 
     def commit(self, number: int, note: dict[str, Any]) -> None:
-        """Make what was written in `begin(number)` the newest version, all of it or nothing.
+        """Make the files written in `begin(number)` the newest version, all of them or nothing.
 
         Raises:
             BadInput: another run has written this version meanwhile.
@@ -74,10 +74,10 @@ class Versions:
             self._storage.delete(self._path(old))
 
     def note(self, number: int) -> dict[str, Any]:
-        """What `commit` was given.
+        """The note that `commit` was given.
 
         Raises:
-            BadInput: it is not there, or is no JSON object: no `commit` wrote it.
+            BadInput: it does not exist, or is no JSON object: no `commit` wrote it.
         """
         text = self.read(f"{number:06}/{NOTE}")
         try:

@@ -1,7 +1,8 @@
-"""What a bridge has still to send, as far as its node's log says: clients' messages beyond its sent lines.
+"""The messages that a bridge has still to send, by its node's log: clients' messages beyond its sent lines.
 
-A sent line is written when the receipt has come, so what waits for a target that is away is in no sent line.
-What clients sent to the same stream is in the node's log at once, as received lines without a bridge.
+A sent line is written when the receipt has come, so messages that wait for an absent target are in no sent
+line. The messages that clients sent to the same stream are in the node's log at once, as received lines
+without a bridge.
 """
 
 from __future__ import annotations

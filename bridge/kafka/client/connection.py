@@ -59,9 +59,9 @@ aiokafka.conn.AIOKafkaConnection = BrokerConnection
 
 @dataclass(frozen=True, slots=True)
 class KafkaConnection:
-    """How to reach a cluster. Made from `[connectors.NAME]` by `bridge.kafka.client.options`."""
+    """A cluster's address and options, made from `[connectors.NAME]` by `bridge.kafka.client.options`."""
 
-    #: The connector's name: what errors call it.
+    #: The connector's name, as errors show it.
     name: str
     #: ``host:port,host:port``.
     brokers: str
@@ -81,7 +81,7 @@ class KafkaConnection:
         }
 
     def consumer(self, **own: Any) -> aiokafka.AIOKafkaConsumer:
-        """A consumer that reads what is committed, and only from where it is told to."""
+        """A consumer that reads what is committed, and only from offsets that it is given."""
         options = {
             **self._common(),
             **self.consumer_options,
@@ -163,7 +163,7 @@ class KafkaConnection:
 
 
 def _expect_brokers(client: AIOKafkaClient) -> None:
-    """Have `client` fail to connect, and ask the next time anew, where nobody names a broker."""
+    """Make `client` fail to connect, and ask anew the next time, where no broker is named."""
     bootstrap = client.bootstrap
 
     async def bootstrapped() -> None:

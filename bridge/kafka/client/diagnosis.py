@@ -24,11 +24,11 @@ from aiokafka.protocol.metadata import MetadataRequest
 from bridge.kafka.client.connection import BrokerConnection, KafkaConnection
 from bridge.kafka.client.errors import NoBroker, Unanswered
 
-#: Longest that brokers are asked why, each step of connecting.
+#: Longest that a broker may take to give the reason, for each step of connecting.
 ASKING_TIMEOUT_MS: Final = 5_000
-#: Most brokers that are asked why.
+#: Most brokers that are asked for the reason.
 MAX_ASKED: Final = 8
-#: What asking may end with; anything else is a bug.
+#: The errors with which asking may end; anything else is a bug.
 _ANSWERS: Final = (OSError, KafkaError, TimeoutError, ValueError, AssertionError)
 
 _OF_SECURITY: Final = ("sasl_", "ssl_", "security_")
@@ -62,13 +62,13 @@ class Connection(KafkaConnection):
         return self._telling(KafkaConnection.client(self), "bootstrap")
 
     def _telling(self, client: Any, method: str) -> Any:
-        """`client`, whose `method` tells why it cannot connect."""
+        """`client`, whose `method` says why it cannot connect."""
         setattr(client, method, functools.partial(_told, getattr(client, method), self))
         return client
 
 
 async def _told(begin: Callable[[], Awaitable[None]], connection: KafkaConnection) -> None:
-    """Begin. Raises: NoBroker: no broker takes a connection, for these reasons; else what `begin` raises."""
+    """Run `begin`. Raises: NoBroker: no broker takes a connection, for these reasons; else as `begin`."""
     try:
         await begin()
     except KafkaConnectionError as error:
@@ -79,7 +79,7 @@ async def _told(begin: Callable[[], Awaitable[None]], connection: KafkaConnectio
 
 
 async def why(connection: KafkaConnection) -> list[tuple[str, BaseException]]:
-    """Broker and reason, for each that does not take a connection; none, if one of them takes it."""
+    """Broker and reason, for each broker that does not take a connection; none, if one of them takes it."""
     hosts = [(host, port) for host, port, _ in collect_hosts(connection.brokers, randomize=False)][:MAX_ASKED]
     answers = await asyncio.gather(*(_ask(host, port, connection.security) for host, port in hosts))
     if None in answers:
@@ -88,7 +88,7 @@ async def why(connection: KafkaConnection) -> list[tuple[str, BaseException]]:
 
 
 async def _ask(host: str, port: int, security: Mapping[str, Any]) -> BaseException | None:
-    """Connect as aiokafka does, and ask for metadata; what goes wrong, None if nothing does."""
+    """Connect as aiokafka does, and ask for metadata; returns the error, None if there is none."""
     options = {
         key: value for key, value in security.items() if key.startswith(("sasl_", "ssl_", "security_"))
     }
@@ -109,13 +109,13 @@ async def _ask(host: str, port: int, security: Mapping[str, Any]) -> BaseExcepti
 
 
 def _guess(error: BaseException, security: Mapping[str, Any], *, connected: bool) -> BaseException:
-    """`error`, or where a broker closed the connection without a word, what it may have minded."""
+    """`error`, or where a broker closed the connection without an answer, the likely reason."""
     protocol = security.get("security_protocol", "PLAINTEXT")
     if isinstance(error, ConnectionResetError | ssl.SSLEOFError) and protocol.endswith("SSL"):
         return Unanswered(_SILENT, _SPEAKS_NO_TLS)
     if type(error) is not KafkaConnectionError:
         return error
-    if isinstance(error.__cause__, OSError):  # a TLS alert: that is a word
+    if isinstance(error.__cause__, OSError):  # a TLS alert is an answer
         return error.__cause__
     if connected:
         return Unanswered(_SILENT, "" if protocol.startswith("SASL_") else _WANTS_SASL)

@@ -11,7 +11,7 @@ from typing import Final
 
 from aiokafka import errors
 
-#: What Kafka's ACLs call what is done.
+#: The names of operations in Kafka's ACLs.
 ACL_OPERATIONS: Final = frozenset(
     {
         "Read",
@@ -35,7 +35,7 @@ AUTHORIZATION: Final[Mapping[int | None, tuple[str, str]]] = {
     53: ("transactional id", "Write"),
 }
 
-#: Which setting mends it.
+#: The setting that mends an error, by code.
 HINTS: Final[Mapping[int, str]] = {
     3: "there is no such topic: make it, or let the bridge make it (create-topics = true)",
     10: "see max.message.bytes of the topic",
@@ -62,7 +62,7 @@ HINTS: Final[Mapping[int, str]] = {
     89: "the cluster's quota is used up; tried again",
 }
 
-#: A record that the broker will never take. The record batch with it is refused whole.
+#: Errors of a record that the broker will never take. It refuses the whole record batch.
 RECORD_ERRORS: Final[Mapping[int, str]] = {
     10: "MESSAGE_TOO_LARGE",
     18: "RECORD_LIST_TOO_LARGE",
@@ -70,7 +70,7 @@ RECORD_ERRORS: Final[Mapping[int, str]] = {
     87: "INVALID_RECORD",
 }
 
-#: What does not pass by itself: rights, credentials, versions, settings, and records that will not do.
+#: Errors that do not pass by themselves: rights, credentials, versions, settings, and unstorable records.
 FOR_GOOD: Final = frozenset(
     {
         10,  # MESSAGE_TOO_LARGE
@@ -107,10 +107,10 @@ FOR_GOOD: Final = frozenset(
     }
 )
 
-#: Another producer has the transactional id, or the broker has timed out the transaction.
+#: Errors of fencing: another producer has the transactional id, or the broker timed out the transaction.
 FENCED: Final = frozenset({47, 90})
 
-#: What aiokafka calls a code that it does not know.
+#: aiokafka's text for a code that it does not know.
 UNKNOWN_CODE: Final = "an error code that the client library does not know"
 
 #: Codes that a bridge may meet and aiokafka maps to `UnknownError`: name, whether Kafka's clients retry it,

@@ -1,6 +1,6 @@
-"""What Kafka's errors mean to a bridge: try again, or tell the operator which right or setting is missing.
+"""The meaning of Kafka's errors to a bridge: try again, or tell the operator the right or setting to change.
 
-Passing or for good is decided here and not by aiokafka's `retriable`: that knows neither the codes that
+The bridge decides whether an error passes, and not aiokafka's `retriable`: that knows neither the codes that
 came after 79 nor what a bridge can wait for. `bridge.kafka.client.error_codes` has the table.
 """
 
@@ -50,8 +50,8 @@ MAX_CAUSES: Final = 8
 
 _REFUSED: Final = {"source": SourceRefused, "target": TargetRefused}
 _UNAVAILABLE: Final = {"source": SourceUnavailable, "target": TargetUnavailable}
-#: What no second attempt changes, besides Kafka's codes: the library or the broker cannot do it, or the
-#: client was made with a value that it does not take.
+#: Errors that no second attempt changes, besides Kafka's codes: the library or the broker cannot do it, or
+#: the client was made with a value that it does not take.
 _FOR_GOOD_TYPES: Final = (
     IncompatibleBrokerVersion,
     UnrecognizedBrokerVersion,
@@ -60,14 +60,14 @@ _FOR_GOOD_TYPES: Final = (
     TypeError,
 )
 
-#: What needs the same right on every resource on the way: committing a transaction writes to its topics.
+#: Operations that need the same right on every resource involved: a commit writes to its topics.
 _CARRIED_ON: Final = frozenset({"Read", "Write"})
 
 teach_aiokafka()
 
 
 class Unanswered(KafkaError):
-    """A broker took the connection and closed it without a word: what it minds can only be guessed."""
+    """A broker took the connection and closed it without an answer: its reason can only be guessed."""
 
     def __init__(self, detail: str, hint: str) -> None:
         super().__init__(detail)
@@ -75,15 +75,15 @@ class Unanswered(KafkaError):
 
 
 class TokenUnusable(KafkaError):
-    """The token file holds nothing that could be a token. Names the file, never what is in it."""
+    """The token file holds nothing that could be a token. Names the file, never its content."""
 
 
 class TokenRefused(KafkaError):
-    """The broker did not take the token. The next may be better: the file is read again each time."""
+    """The broker did not take the token. The next may be valid: the file is read again each time."""
 
 
 class NoBroker(KafkaConnectionError):
-    """No broker took the connection; `reasons` are why, one for each broker that was asked."""
+    """No broker took the connection; `reasons` holds one error for each broker that was asked."""
 
     def __init__(self, reasons: Collection[tuple[str, BaseException]]) -> None:
         super().__init__("; ".join(f"{broker}: {said(error)}" for broker, error in reasons))
@@ -119,7 +119,7 @@ def explained(
 
 @contextmanager
 def explaining(connector: str, operation: str, resource: str, *, side: Side = "source") -> Iterator[None]:
-    """What fails inside is `explained`; the bridge's own errors pass as they are.
+    """Raise errors of Kafka, the network or the loop as `explained` ones; the bridge's own pass unchanged.
 
     Raises: as `explained` says.
     """
@@ -133,11 +133,11 @@ def explaining(connector: str, operation: str, resource: str, *, side: Side = "s
 
 def is_for_good(error: BaseException) -> bool:
     """Whether asking again does not help: a right or a setting must change first."""
-    if isinstance(error, NoBroker):  # one that may come back is enough
+    if isinstance(error, NoBroker):  # one broker that may come back is enough
         return all(is_for_good(reason) for reason in error.reasons)
     if isinstance(error, ssl.SSLError):
         return tls_errors.is_for_good(error)
-    if isinstance(error, OSError | UnicodeError):  # UnicodeError: what a record holds, not what was set
+    if isinstance(error, OSError | UnicodeError):  # UnicodeError: a record's content, not a setting
         return False
     return code_of(error) in FOR_GOOD or isinstance(error, _FOR_GOOD_TYPES)
 
@@ -148,14 +148,14 @@ def is_fencing(error: BaseException) -> bool:
 
 
 def code_of(error: BaseException) -> int | None:
-    """Kafka's error code; None where it has none, or aiokafka has lost it."""
+    """Kafka's error code; None where the error has none, or aiokafka has lost it."""
     if isinstance(error, BrokerResponseError) and not isinstance(error, UnknownError):
         return int(error.errno)
     return None
 
 
 def said(error: BaseException) -> str:
-    """What Kafka, the network or the library said, in one line."""
+    """The message of Kafka, the network or the library, in one line."""
     about = ", ".join(filter(None, map(_named, error.args)))
     if isinstance(error, NoBroker | Unanswered | TokenUnusable | TokenRefused):
         return about
@@ -177,7 +177,7 @@ def _telling(error: BaseException) -> BaseException:
 
 
 def _most_specific(chain: list[BaseException]) -> BaseException:
-    """The first that has a type of its own; plain KafkaErrors only carry another."""
+    """The first error with a type of its own; plain KafkaErrors only wrap another."""
     return next((item for item in chain if type(item) is not KafkaError), chain[0])
 
 
@@ -211,9 +211,9 @@ def _missing_right(error: BaseException, operation: str, resource: str, right: t
     kind, usual = right
     about = ", ".join(filter(None, map(_named, error.args)))
     asked, _, _ = resource.partition(" ")
-    if asked == f"{kind}s" and about:  # of the many that were asked for, Kafka names those it is about
+    if asked == f"{kind}s" and about:  # of many resources asked for, Kafka names those concerned
         resource = f"{kind} {about}"
-    elif not resource.startswith(kind):  # found out on the way to something else
+    elif not resource.startswith(kind):  # the error was met on the way to another resource
         resource = f"{kind} {about}".rstrip()
         operation = operation if operation in _CARRIED_ON else ""
     needed = operation if operation in ACL_OPERATIONS else usual
@@ -221,7 +221,7 @@ def _missing_right(error: BaseException, operation: str, resource: str, right: t
 
 
 def _named(argument: object) -> str:
-    """An argument of an error as far as it says something: texts, topics, partitions; never an object."""
+    """An argument of an error as text: texts, topics, partitions; never an object."""
     match argument:
         case str() | int():
             return str(argument).strip()

@@ -1,18 +1,18 @@
-"""How much a source's consumer fetches at a time, and for how long a broker may keep it waiting."""
+"""Limits of a source's fetches: their sizes, and how long a broker may delay one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Final
 
-#: How long a broker keeps a fetch that finds nothing. New data ends it at once; a partition that is not part
-#: of it waits for its end, so it is short.
+#: How long a broker delays a fetch that finds nothing. New data ends the wait at once, but a partition that
+#: is not part of the fetch waits for its end, so it is short.
 FETCH_MAX_WAIT_MS: Final = 100
-#: A fetch of one partition brings at most this many batches' bytes: while one is stored another is there...
+#: A fetch of one partition brings at most the bytes of so many batches: one is stored, another is ready...
 PARTITION_BATCHES: Final = 2
-#: ...one of all partitions this many from each broker, and each has its part of them...
+#: ...a fetch of all partitions so many from each broker, of which each partition has its part...
 FETCH_BATCHES: Final = 4
-#: ...but a batch counts for this at least, and so does a part: a small fetch costs what a large one does.
+#: ...but each batch and each part counts for at least this: a small fetch costs what a large one does.
 MIN_FETCH_BYTES: Final = 64 * 1024
 
 

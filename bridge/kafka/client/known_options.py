@@ -14,27 +14,27 @@ from bridge.settings.units import is_whole, whole_number
 
 #: A commit is given up after this long, which must come before the request times out (docs/kafka-traps.md 3).
 COMMIT_TIMEOUT_MS: Final = 20_000
-#: Codecs that are there: gzip by Python, the others by cramjam.
+#: The codecs available: gzip by Python, the others by cramjam.
 COMPRESSION_TYPES: Final = ("gzip", "snappy", "lz4", "zstd")
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaOption:
-    """One option: what it may be, and which clients have it."""
+    """One option: its allowed values, and the clients that have it."""
 
     kind: type[int] | type[str] | type[bool]
-    #: Whether aiokafka's consumer, its producer have it. An option of both goes to every client.
+    #: Whether aiokafka's consumer and its producer have it. An option of both goes to every client.
     consumer: bool = False
     producer: bool = False
     #: Smallest whole number.
     least: int = 1
-    #: The only texts; empty: any but the empty one.
+    #: The only allowed texts; empty: any but the empty one.
     choices: tuple[str, ...] = ()
-    #: Why not less than `least`.
+    #: The reason for `least`.
     why: str = field(default="")
 
     def check(self, value: Any) -> Any:
-        """`value` if it may be this option's.
+        """Returns `value` if the option may have it.
 
         Raises:
             ValueError: the rule that it breaks.
@@ -68,7 +68,7 @@ def _producer(kind: Any, *, least: int = 1, choices: tuple[str, ...] = ()) -> Ka
     return KafkaOption(kind, producer=True, least=least, choices=choices)
 
 
-#: By the key in the file; aiokafka's name has underscores for hyphens.
+#: The options by their key in the file; aiokafka's name has underscores for hyphens.
 KAFKA_OPTIONS: Final[Mapping[str, KafkaOption]] = {
     "client-id": _both(str),
     "connections-max-idle-ms": _both(int),

@@ -1,7 +1,7 @@
-"""What a cluster is now: its id, topics with their ids, partitions with leaders and leader epochs.
+"""The present state of a cluster: its id, topics with their ids, partitions with leaders and leader epochs.
 
-aiokafka's own metadata has neither topic ids nor leader epochs. Both are how a re-created topic and a
-truncated log are told from the one that was read a moment ago. Ask the partition's *leader*: a broker
+aiokafka's own metadata has neither topic ids nor leader epochs. By these two the bridge tells a re-created
+topic and a truncated log from the one that it read a moment ago. Ask the partition's *leader*: a broker
 learns of a new topic or epoch before it serves a fetch under it, and another broker may learn later.
 """
 
@@ -38,7 +38,7 @@ from bridge.kafka.client.transaction_requests import DescribeProducersRequest, P
 #: UNKNOWN_TOPIC_OR_PARTITION, and INVALID_TOPIC_EXCEPTION for a name that no topic can have.
 _ABSENT: Final = (3, 17)
 
-#: Of an offset request: the end of the log, committed or not.
+#: In an offset request: the end of the log, committed or not.
 _LATEST: Final = -1
 _READ_UNCOMMITTED: Final = 0
 
@@ -49,7 +49,7 @@ class Partition:
 
     #: Node id of the leader; -1: none.
     leader: int
-    #: Grows with every election.
+    #: Increases with every election.
     leader_epoch: int
     replicas: tuple[int, ...] = ()
 
@@ -68,13 +68,13 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The answer to one request."""
+    """The answer to one metadata request."""
 
     #: The cluster's id.
     id: str
     #: Node ids of the brokers that are up.
     brokers: tuple[int, ...]
-    #: By name; a topic that does not exist is left out.
+    #: The topics by name; a topic that does not exist is left out.
     topics: Mapping[str, Topic] = field(default_factory=dict)
 
 
@@ -148,7 +148,7 @@ class _MetadataRequestV10(RequestStruct):
 
 
 class _MetadataRequest(Request[_MetadataRequestV10]):
-    """Never makes a topic."""
+    """A metadata request that never makes a topic."""
 
     API_KEY = 3
 
@@ -233,12 +233,12 @@ def _topics(answer: Any) -> dict[str, Topic]:
 
 
 async def topics_as_seen(client: AIOKafkaClient, topics: Sequence[str], broker: int) -> Mapping[str, Topic]:
-    """These topics as one broker sees them, asked by a client that somebody holds. Raises: KafkaError."""
+    """These topics as one broker sees them, asked by an existing client. Raises: KafkaError."""
     return _topics(await client.send(broker, _MetadataRequest(topics)))
 
 
 class ClusterClient:
-    """Asks a cluster what it is; one connection a broker, opened when it is needed."""
+    """Asks a cluster for its state; one connection for each broker, opened when it is needed."""
 
     def __init__(self, connection: KafkaConnection) -> None:
         self._connection = connection
@@ -255,13 +255,13 @@ class ClusterClient:
         await self.close()
 
     async def open(self) -> None:
-        """Connect, unless it is. Raises: KafkaError."""
+        """Connect, unless the client is connected. Raises: KafkaError."""
         async with self._opening:
             if self._client is None:
                 self._client = await self._connection.connected()
 
     async def close(self) -> None:
-        """Let go."""
+        """Close the connections."""
         client, self._client = self._client, None
         if client is not None:
             await client.close()
@@ -277,7 +277,7 @@ class ClusterClient:
     async def epoch_end(self, topic: str, partition: int, epoch: int, *, broker: int) -> int:
         """One beyond the last offset written under `epoch` or an older one, as the leader `broker` has it.
 
-        -1 where the leader no longer knows. Raises: KafkaError.
+        -1 where the leader no longer knows the epoch. Raises: KafkaError.
         """
         answer = await self._ask(_EpochEndRequest(topic, partition, epoch), broker)
         ((_topic, ((error, _partition, _epoch, end),)),) = answer.topics
@@ -288,7 +288,7 @@ class ClusterClient:
     async def high_watermarks(
         self, places: Sequence[TopicPartition], *, broker: int
     ) -> dict[TopicPartition, int]:
-        """Of these partitions, as their leader `broker` has them; those it cannot speak for are left out.
+        """The high watermarks of these partitions, as their leader `broker` has them; others are left out.
 
         Raises: KafkaError.
         """
@@ -304,9 +304,10 @@ class ClusterClient:
         }
 
     async def producers(self, topic: str, partition: int, *, broker: int) -> Mapping[int, ProducerState]:
-        """By producer id, who has written to a partition, as the leader `broker` has it. Raises: KafkaError.
+        """By producer id, the producers that wrote to a partition, as its leader `broker` has them.
 
-        The brokers know no more of one that has not written for `producer.id.expiration.ms`.
+        The brokers forget a producer that has not written for `producer.id.expiration.ms`. Raises:
+        KafkaError.
         """
         answer = await self._ask(DescribeProducersRequest([(topic, partition)]), broker)
         return producers_of(answer)[topic, partition]

@@ -1,4 +1,4 @@
-"""From `[connectors.NAME]` to a connection: which client gets which option of the settings."""
+"""Makes a connection from `[connectors.NAME]`: gives each client its options of the settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bridge.settings.urls import KAFKA_SCHEME
 
 
 def kafka_connection(name: str, connector: Connector) -> KafkaConnection:
-    """How to reach the cluster of the connector called `name`. Opens nothing but certificate files.
+    """The connection to the cluster of the connector called `name`. Opens nothing but certificate files.
 
     Raises:
         SecurityUnusable: a certificate or key that cannot be used; names the setting and the file.

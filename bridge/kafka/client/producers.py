@@ -1,7 +1,7 @@
-"""Transactional producers: made, started within a time, and let go without hanging.
+"""Transactional producers: made, started within a time limit, and discarded without hanging.
 
-aiokafka's own `stop` flushes first and waits without an end where a broker does not answer; and an error
-of its sender stays in a future that nobody asks. What is needed of its inside is done here and nowhere else.
+aiokafka's own `stop` flushes first and waits without an end where a broker does not answer; and an error of
+its sender stays in a future that no caller awaits. All access to its internals for this is in this module.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from bridge.kafka.client.throttling import Throttle, honour, throttle_of
 
 #: Longest that a producer may take to find its coordinator and fence the one before it.
 START_TIMEOUT_MS: Final = 30_000
-#: Longest that letting go waits for the producer's tasks, and then for its connections.
+#: Longest that `discard` waits for the producer's tasks, and then for its connections.
 DISCARD_TIMEOUT_MS: Final = 1_000
-#: What aiokafka's sender starts as tasks of their own.
+#: The methods that aiokafka's sender starts as tasks of their own.
 _SENDERS_WORK: Final = ("_send_produce_req", "_do_add_partitions_to_txn", "_do_txn_commit")
 
 
@@ -58,10 +58,10 @@ aiokafka.producer.sender.ProduceRequest = _Producing
 
 
 async def started(connection: KafkaConnection, transactional_id: str) -> aiokafka.AIOKafkaProducer:
-    """A producer that has fenced the one before it. The broker has ended that one's open transaction.
+    """Start a producer, which fences the one before it: the broker has ended that one's open transaction.
 
     Raises:
-        KafkaError, TimeoutError: it could not; nothing is left of it.
+        KafkaError, TimeoutError: it could not be started; nothing is left of it.
     """
     producer = await _started(connection.producer(transactional_id))
     _pin(producer)
@@ -69,7 +69,7 @@ async def started(connection: KafkaConnection, transactional_id: str) -> aiokafk
 
 
 async def started_without_transactions(connection: KafkaConnection) -> aiokafka.AIOKafkaProducer:
-    """An idempotent producer for what may come twice.
+    """Start an idempotent producer, for records that may be stored twice.
 
     Raises:
         KafkaError, TimeoutError: it could not be started; nothing is left of it.
@@ -90,10 +90,10 @@ async def _started(producer: aiokafka.AIOKafkaProducer) -> aiokafka.AIOKafkaProd
 
 
 def _hear(producer: aiokafka.AIOKafkaProducer) -> None:
-    """Wait as long as brokers ask, and keep what they say about records that they refuse.
+    """Make the producer wait as long as brokers ask, and keep their reasons for records that they refuse.
 
-    What is sent to the partition next takes the sequence numbers of a refused record batch, so that the
-    broker judges that too (docs/kafka-traps.md 2). One of a partition is on its way at a time.
+    The next record batch for the partition takes the sequence numbers of a refused one, so that the broker
+    judges that too (docs/kafka-traps.md 2). One record batch of a partition is in flight at a time.
     """
     sender, transactions = producer._sender, producer._txn_manager  # noqa: SLF001
     pending = producer._message_accumulator._pending_batches  # noqa: SLF001
@@ -112,21 +112,21 @@ def _hear(producer: aiokafka.AIOKafkaProducer) -> None:
 
 
 def throttle(producer: aiokafka.AIOKafkaProducer) -> Throttle:
-    """What the brokers have asked the producer to wait."""
+    """The waits that the brokers have asked of the producer."""
     return throttle_of(producer.client)
 
 
 def refused_records(producer: aiokafka.AIOKafkaProducer, builder: BatchBuilder) -> Mapping[int, str]:
-    """Why a refused record batch was refused: by the place of a record in it, the broker's word.
+    """The broker's reasons for refusing a record batch, by the index of the record in it.
 
-    Empty: the broker names none; it may be the whole that it does not take.
+    Empty: the broker names no record; it may refuse the batch as a whole.
     """
     found: Mapping[int, str] = producer._sender.refused.get(builder, {})  # noqa: SLF001
     return found
 
 
 def transaction_timeout_ms(producer: aiokafka.AIOKafkaProducer) -> int:
-    """After how long the coordinator aborts an open transaction."""
+    """The time after which the coordinator aborts an open transaction, in ms."""
     return int(producer._txn_manager.transaction_timeout_ms)  # noqa: SLF001
 
 
@@ -135,11 +135,11 @@ class CoordinatorLost(KafkaError):
 
 
 def _pin(producer: aiokafka.AIOKafkaProducer) -> None:
-    """Begin no transaction by another connection to the coordinator than the one that it has now.
+    """Begin no transaction over another connection to the coordinator than the present one.
 
-    A coordinator that was started anew may have forgotten markers. The first request that it takes for the
-    next transaction would tie the two together (`bridge.kafka.recovery.left_open`), so it must not be sent
-    again.
+    A coordinator that was restarted may have forgotten markers. The first request that it takes for the next
+    transaction would merge the two (`bridge.kafka.recovery.left_open`), so the producer must not send that
+    request again.
     """
     sender = producer._sender  # noqa: SLF001
     sender.session = _coordinator(producer)
@@ -151,14 +151,14 @@ def _pin(producer: aiokafka.AIOKafkaProducer) -> None:
         error = CoordinatorLost("the connection to the transaction coordinator was lost")
         producer._txn_manager.fatal_error(error)  # noqa: SLF001
         producer._message_accumulator.fail_all(error)  # noqa: SLF001
-        sender.sender_task.cancel()  # else it sends the data all the same
+        sender.sender_task.cancel()  # otherwise it sends the data nevertheless
         return False
 
     sender._do_add_partitions_to_txn = pinned  # noqa: SLF001
 
 
 def is_in_session(producer: aiokafka.AIOKafkaProducer) -> bool:
-    """Whether the coordinator is connected as it has been since the start: it has forgotten nothing."""
+    """Whether the coordinator's connection is that of the start: then it has forgotten nothing."""
     session = producer._sender.session  # noqa: SLF001
     return session is not None and session is _coordinator(producer) and session.connected()
 
@@ -193,7 +193,7 @@ def _remembered(
 async def discard(producer: aiokafka.AIOKafkaProducer) -> None:
     """End the producer's tasks and close its connections, whatever state it is in. Never raises.
 
-    What it had not sent is gone, and the broker aborts its open transaction when the next one starts.
+    Messages that were not sent are dropped; the broker aborts its open transaction when the next one starts.
     """
     producer._closed = True  # noqa: SLF001 - else it complains when it is collected
     sender, transactions = producer._sender, producer._txn_manager  # noqa: SLF001
@@ -205,13 +205,13 @@ async def discard(producer: aiokafka.AIOKafkaProducer) -> None:
     unsent = [batch for pile in producer._message_accumulator._batches.values() for batch in pile]  # noqa: SLF001
     for waiter in (transactions._transaction_waiter, *(batch._drain_waiter for batch in unsent)):  # noqa: SLF001
         if waiter is not None and waiter.done() and not waiter.cancelled():
-            waiter.exception()  # asked for, so that asyncio does not log it
+            waiter.exception()  # retrieved, so that asyncio does not log it
 
 
 async def abort(producer: aiokafka.AIOKafkaProducer) -> None:
-    """End a transaction that is open, so that nobody who reads has to wait for it. Never raises.
+    """Abort a transaction that is open, so that no consumer has to wait for it. Never raises.
 
-    Only where no next producer of this id will: its start would end it.
+    Call it only where no producer of this id starts afterwards: its start would end the transaction.
     """
     if producer._txn_manager.is_in_transaction():  # noqa: SLF001
         await _bounded(asyncio.ensure_future(producer.abort_transaction()))
@@ -225,21 +225,21 @@ async def _bounded(work: asyncio.Future[Any]) -> None:
 
 
 def create_batch(producer: aiokafka.AIOKafkaProducer, most_bytes: int) -> BatchBuilder:
-    """As `AIOKafkaProducer.create_batch`, with a size of its own: topics differ in what they take."""
+    """As `AIOKafkaProducer.create_batch`, with a size of its own: topics have different limits."""
     compression = producer._message_accumulator._compression_type  # noqa: SLF001
     return BatchBuilder(most_bytes, compression, is_transactional=True)
 
 
 def identity(producer: aiokafka.AIOKafkaProducer) -> tuple[int, int]:
-    """Producer id and epoch, of one that has started."""
+    """The producer id and epoch of a producer that has started."""
     transactions = producer._txn_manager  # noqa: SLF001
     return int(transactions.producer_id), int(transactions.producer_epoch)
 
 
 def fault(producer: aiokafka.AIOKafkaProducer) -> BaseException | None:
-    """What has ended the producer's transaction, being fenced above all; None: nothing that is known.
+    """The error that ended the producer's transaction, such as being fenced; None: none is known.
 
-    aiokafka finds out in its background, and then only says that there is no transaction.
+    aiokafka meets it in a background task, and afterwards only says that there is no transaction.
     """
     waiter = producer._txn_manager._transaction_waiter  # noqa: SLF001
     if waiter is None or not waiter.done() or waiter.cancelled():
@@ -249,11 +249,11 @@ def fault(producer: aiokafka.AIOKafkaProducer) -> BaseException | None:
 
 
 def know(producer: aiokafka.AIOKafkaProducer, topic: str) -> None:
-    """Have the producer ask for this topic's leaders whenever it asks for any.
+    """Make the producer ask for this topic's leaders whenever it asks for metadata.
 
-    At its start it learns those of all topics, and afterwards keeps only those that it was told of: one that
-    it had found by itself is forgotten with the next answer. What is sent there then waits for a leader, and
-    never gets one (docs/kafka-traps.md 23).
+    At its start it learns those of all topics, and afterwards keeps only those of topics that it was given:
+    one that it had found by itself is forgotten with the next answer. Records for that topic then wait for a
+    leader, and never get one (docs/kafka-traps.md 23).
     """
     producer.client._topics.add(topic)  # noqa: SLF001
 
@@ -261,6 +261,6 @@ def know(producer: aiokafka.AIOKafkaProducer, topic: str) -> None:
 def announce(producer: aiokafka.AIOKafkaProducer, topic: str, partition: int) -> None:
     """Add a partition to the open transaction with the next ones that are added.
 
-    Saves a request to the coordinator where something is written there last.
+    Saves a request to the coordinator where a record is written there last.
     """
     producer._txn_manager.maybe_add_partition_to_txn(TopicPartition(topic, partition))  # noqa: SLF001

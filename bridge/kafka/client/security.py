@@ -1,4 +1,4 @@
-"""How a Kafka connection is secured: TLS contexts, passwords, and a token that is read anew each time.
+"""The security of a Kafka connection: TLS contexts, passwords, and a token that is read anew each time.
 
 No secret is ever part of an error: texts name the setting and the file.
 """
@@ -17,9 +17,9 @@ from bridge.errors import BridgeError
 from bridge.kafka.client.errors import TokenRefused, TokenUnusable
 from bridge.settings.connectors import Kafka
 
-#: Longest token; a file that is longer is not one.
+#: Longest token; a longer file holds none.
 MAX_TOKEN_BYTES: Final = 64 * 1024
-#: Most of a broker's reason not to take a token that an error shows.
+#: Most bytes of a broker's reason for refusing a token that an error shows.
 MAX_CHALLENGE_BYTES: Final = 500
 
 
@@ -51,7 +51,7 @@ def security_options(name: str, kafka: Kafka) -> dict[str, Any]:
 
 
 def ssl_context(name: str, kafka: Kafka) -> ssl.SSLContext:
-    """What TLS trusts and shows: the system's authorities where `ssl-cafile` is empty.
+    """The TLS context: the authorities (the system's where `ssl-cafile` is empty) and the certificate.
 
     Raises:
         SecurityUnusable: names the setting and its file.
@@ -79,7 +79,7 @@ def _unusable(name: str, key: str, path: Path | None, wanted: str, error: Except
 
 
 class TokenFile(AbstractTokenProvider):
-    """The OAUTHBEARER token in a file, read at each authentication: whoever renews it just writes it."""
+    """The OAUTHBEARER token in a file, read at each authentication: to renew the token, write the file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -111,10 +111,11 @@ class TokenFile(AbstractTokenProvider):
 
 
 class _Authenticator(aiokafka.conn.OAuthAuthenticator):
-    """aiokafka's, which takes every answer for a yes.
+    """aiokafka's authenticator takes every answer for a success; this one does not.
 
-    A broker that does not take the token says so in a challenge (RFC 7628, section 3.2.2). Left alone, it
-    then answers the next request with a cluster without brokers, and the client waits for ever.
+    A broker that does not take the token says so in a challenge (RFC 7628, section 3.2.2). If the client
+    ignores it, the broker answers the next request with a cluster without brokers, and the client waits for
+    ever.
     """
 
     async def step(self, payload: bytes | None) -> tuple[bytes, bool] | None:

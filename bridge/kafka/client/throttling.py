@@ -21,27 +21,27 @@ RECORDS: Final = 2
 
 
 class Throttle:
-    """What the brokers have asked one client to wait. Times in ms, by the clock of the running loop."""
+    """The waits that the brokers have asked of one client. Times in ms, by the clock of the running loop."""
 
     def __init__(self) -> None:
-        #: By node id: until when nothing is sent there.
+        #: By node id: the time until which nothing is sent there.
         self._until_ms: dict[int, float] = {}
-        #: What they have asked for, in sum, of all brokers.
+        #: The sum of all waits that brokers have asked for.
         self.asked_ms = 0.0
 
     def told(self, node: int, throttle_ms: int) -> None:
-        """A broker has answered that it reads nothing more for so long."""
+        """Record that a broker has answered that it reads nothing more for `throttle_ms`."""
         if throttle_ms > 0:
             self._until_ms[node] = _now_ms() + throttle_ms
             self.asked_ms += throttle_ms
 
     def left_ms(self, node: int | None = None) -> float:
-        """How long it is until nothing has to wait: at this broker, or (None) at any."""
+        """The time until no request has to wait: at this broker, or (None) at any."""
         until = self._until_ms.values() if node is None else (self._until_ms.get(node, 0.0),)
         return max(0.0, max(until, default=0.0) - _now_ms())
 
     async def over(self, node: int | None = None) -> None:
-        """Wait until then."""
+        """Wait until no request has to wait."""
         while (left_ms := self.left_ms(node)) > 0:  # noqa: ASYNC110 - it is a time that is waited for
             await asyncio.sleep(left_ms / 1000)
 
@@ -49,9 +49,9 @@ class Throttle:
 def honour(
     client: AIOKafkaClient, kind: type[Request[Any]], heard: Callable[[Any], None] = lambda _answer: None
 ) -> Throttle:
-    """Have requests of one kind wait as brokers ask, and go over connections of their own.
+    """Make requests of one kind wait as brokers ask, over connections of their own.
 
-    `heard` gets each answer before whoever asked. Also `throttle_of` tells what is returned.
+    `heard` gets each answer before the caller does. `throttle_of` returns the same throttle.
     """
     send, throttle = client.send, Throttle()
 
@@ -70,7 +70,7 @@ def honour(
 
 
 def throttle_of(client: Any) -> Throttle:
-    """Of a client that honours."""
+    """The throttle of a client that `honour` was called for."""
     found: Throttle = client.throttle
     return found
 

@@ -1,4 +1,4 @@
-"""What a failed TLS handshake with a Kafka broker means, and which setting mends it."""
+"""The meaning of a failed TLS handshake with a Kafka broker, and which setting mends it."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ def is_for_good(error: ssl.SSLError) -> bool:
 
 
 def hint(error: ssl.SSLError) -> str:
-    """Which setting mends it; empty where none is known to."""
+    """The setting that mends it; empty where none is known."""
     return _HINTS[fault(error)]

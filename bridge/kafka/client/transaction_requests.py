@@ -1,7 +1,7 @@
-"""Requests about transactions that no client of aiokafka's offers.
+"""Requests about transactions that none of aiokafka's clients offers.
 
-Which producers have a transaction open in a partition (DescribeProducers, KIP-664), what stands there and of
-whom, and the end of a transaction to which nothing is written.
+They ask which producers have a transaction open in a partition (DescribeProducers, KIP-664), read the records
+there with their producers, and end a transaction to which nothing is written.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _READ_UNCOMMITTED, _READ_COMMITTED = 0, 1
 _OUT_OF_RANGE: Final = 1
 #: OPERATION_NOT_ATTEMPTED: another partition of the request is the reason.
 _NOT_ATTEMPTED: Final = 55
-#: How long before the coordinator is asked again where it could not answer.
+#: Pause before the coordinator is asked again where it could not answer.
 RETRY_MS: Final = 100
 
 #: Topic and partition.
@@ -108,7 +108,7 @@ class DescribeProducersRequest(Request[_DescribeProducersRequestV0]):
         self._topics = _by_topic(places)
 
     def build(self, request_struct_class: type[_DescribeProducersRequestV0]) -> _DescribeProducersRequestV0:
-        """As aiokafka asks for it."""
+        """Build the request as aiokafka asks for it."""
         tags: dict[int, bytes] = {}
         asked = [(topic, partitions, tags) for topic, partitions in self._topics.items()]
         return request_struct_class(asked, {})
@@ -116,7 +116,7 @@ class DescribeProducersRequest(Request[_DescribeProducersRequestV0]):
 
 @dataclass(frozen=True, slots=True)
 class ProducerState:
-    """What a partition's leader knows of one producer."""
+    """The state of one producer, as a partition's leader knows it."""
 
     epoch: int
     #: Sequence number of the last record.
@@ -127,9 +127,9 @@ class ProducerState:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What stands in a partition from an offset on."""
+    """The content of a partition from an offset on."""
 
-    #: One beyond the last record that is replicated, and that is decided.
+    #: One beyond the last record that is replicated, and one beyond the last that is decided.
     high_watermark: int
     stable: int
     #: Aborted transactions in what was fetched: producer id and first offset.
@@ -139,7 +139,7 @@ class Fetched:
 
 
 def producers_of(answer: Any) -> Mapping[Place, Mapping[int, ProducerState]]:
-    """What a leader says of producers, by partition and producer id. Raises: KafkaError, names the topic."""
+    """A leader's producers, by partition and producer id. Raises: KafkaError, names the topic."""
     found: dict[Place, Mapping[int, ProducerState]] = {}
     for topic, partitions, _ in answer.topics:
         for partition, error, _message, active, _tags in partitions:
@@ -153,22 +153,22 @@ def producers_of(answer: Any) -> Mapping[Place, Mapping[int, ProducerState]]:
 
 
 class TransactionRequests:
-    """Asks on behalf of a started producer, by its connections."""
+    """Sends requests on behalf of a started producer, over its connections."""
 
     def __init__(self, producer: aiokafka.AIOKafkaProducer, transactional_id: str) -> None:
         self._client = producer.client
         self._transactional_id = transactional_id
-        #: The coordinator's for the transactional id: the id stays, the epoch grows with every start.
+        #: Given by the coordinator for the transactional id: the id stays, the epoch grows with every start.
         self.producer_id, self._epoch = producers.identity(producer)
 
     async def describe(
         self, places: Iterable[Place], *, leader: int
     ) -> Mapping[Place, Mapping[int, ProducerState]]:
-        """By partition and producer id, who has written there. Raises: KafkaError, names the topic."""
+        """By partition and producer id, the producers there. Raises: KafkaError, names the topic."""
         return producers_of(await self._client.send(leader, DescribeProducersRequest(places)))
 
     async def fetch(self, place: Place, offset: int, *, leader: int, committed: bool) -> Fetched | None:
-        """What stands there from `offset` on; None: it begins behind, or ends before. Raises: KafkaError."""
+        """Fetch from `offset` on; None: the partition begins after it, or ends before. Raises: KafkaError."""
         topic, partition = place
         isolation = _READ_COMMITTED if committed else _READ_UNCOMMITTED
         request = FetchRequest(
@@ -189,7 +189,7 @@ class TransactionRequests:
         which its successor's start aborts. For the same reason they are repeated rather than given up.
 
         Raises:
-            KafkaError: fenced, or without the right. TimeoutError: the coordinator could not.
+            KafkaError: fenced, or without the right. TimeoutError: the coordinator could not end it in time.
         """
         topics = _by_topic(places)
         who = (self._transactional_id, self.producer_id, self._epoch)
@@ -209,7 +209,7 @@ class TransactionRequests:
         node = await self._client.coordinator_lookup(CoordinationType.TRANSACTION, self._transactional_id)
         await self._client.ready(
             node, group=group
-        )  # from here on both are written at once, and in this order
+        )  # both requests are written at once below, and in this order
         added, ended = await asyncio.gather(
             self._client.send(node, add, group=group), self._client.send(node, end, group=group)
         )

@@ -1,1 +1,1 @@
-"""What a Kafka target remembers, in a compacted topic: its records, and how bridges are cut into lanes."""
+"""The state of a Kafka target, in a compacted topic: its records, and how bridges are cut into lanes."""

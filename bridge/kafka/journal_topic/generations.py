@@ -1,8 +1,9 @@
 """Decides how a bridge is cut into lanes: at its first start, by `core-bridge lanes`, and for a new name.
 
 Every decision is one transaction that writes the same `GenerationRecord` to all partitions, under the one
-transactional id `<journal topic>.generations`: of two that decide at once the later fences the earlier, and
-then reads what the earlier has committed. Nothing else is moved here: takers of lanes do that
+transactional id `<journal topic>.generations`: of two concurrent decisions the later fences the earlier, and
+then reads what the earlier has committed. Nothing else is moved here: the takers of lanes do that
+(`repartitioning`).
 (`repartitioning`).
 """
 
@@ -26,13 +27,13 @@ from bridge.kafka.journal_topic.repartitioning import (
 from bridge.kafka.journal_topic.setup import JournalSetup
 from bridge.kafka.records import identity
 
-#: How often, and after what pause, whoever was fenced looks for what the other has decided.
+#: Number and pause of the checks by which a fenced process looks for the other's decision.
 _LOOKS: Final = 50
 _LOOK_PAUSE_MS: Final = 100
-#: A transaction that has held up the journal topic for so long was left by a worker that died.
+#: A transaction that has delayed reading the journal topic for so long was left by a worker that died.
 LEFT_OPEN_AFTER_MS: Final = 2_000
 
-#: What a decision makes of the present generation and the partitions; None: nothing has to change.
+#: Makes the next generation from the present one and the partitions; None: nothing has to change.
 Decision = Callable[[GenerationRecord | None, Sequence[Snapshot]], GenerationRecord | None]
 
 
@@ -47,12 +48,12 @@ async def set_lanes(
     """Cut a bridge into another number of lanes: `core-bridge lanes NAME --set N`.
 
     Adds partitions to the journal topic where there are fewer than `lanes`, then records the next
-    generation. Workers of the old one keep on until the first lane of the new one is taken, which fences
-    them all; when they take their lanes again they find the new generation and refuse. What one that was
-    killed has left open is ended here, not waited for until the broker does so. So the settings
-    of every worker must say `concurrency = N` before it is started again. Nothing is lost or sent twice
-    at whatever moment this or a taker dies. What a change costs: the duplicate IDs of an address that
-    the old lanes remembered are merged, and the new lanes each keep the newest `id-cache-size` of them
+    generation. Workers of the old one continue until the first lane of the new one is taken, which fences
+    them all; when they take their lanes again they find the new generation and refuse. A transaction that a
+    killed worker has left open is ended here, without waiting until the broker does so. So the settings of
+    every worker must say `concurrency = N` before it is started again. Nothing is lost or sent twice at
+    whatever moment this or a taker dies. The cost of a change: the duplicate IDs of an address that the old
+    lanes remembered are merged, and the new lanes each keep the newest `id-cache-size` of them
     (`id_blocks.merged`).
 
     Args:
@@ -85,7 +86,7 @@ async def set_lanes(
             return None
         return next_generation(current, superseded(topic, current, partitions), lanes=lanes)
 
-    # Who must not change anything must not have added partitions either: they cannot be taken away.
+    # A call that must not change anything must not have added partitions either: they cannot be removed.
     if (current := await present(connection, topic)) is None:
         raise _never_ran(bridge, topic)
     check_bridge(current, bridge=bridge, topic=topic)
@@ -99,7 +100,7 @@ async def set_lanes(
 async def _end_left_open(
     connection: KafkaConnection, topic: str, record: GenerationRecord, lanes: Iterable[int | str]
 ) -> None:
-    """Fence the owners of these lanes where one lets nobody read on. One that lives takes its lane again."""
+    """Fence these lanes' owners where an open transaction blocks reading. A live one takes its lane again."""
     found = await JournalSetup(connection).find(topic)
     try:
         await JournalLog(connection, stalled_after_ms=LEFT_OPEN_AFTER_MS).read(
@@ -112,7 +113,7 @@ async def _end_left_open(
 
 
 async def present(connection: KafkaConnection, topic: str) -> GenerationRecord | None:
-    """How the bridge of a journal topic is cut; None: there is no such topic, or no bridge has run.
+    """The present generation of a journal topic; None: there is no such topic, or no bridge has run.
 
     Raises:
         TargetUnavailable: try again later. TargetRefused: no right to read, or a damaged record.
@@ -124,7 +125,7 @@ async def present(connection: KafkaConnection, topic: str) -> GenerationRecord |
 
 
 async def decide(connection: KafkaConnection, topic: str, decision: Decision) -> GenerationRecord:
-    """Write what `decision` makes of the present generation, as the only one who decides at a time.
+    """Write the generation that `decision` makes of the present one; only one process decides at a time.
 
     Raises: as `set_lanes`.
     """
@@ -142,9 +143,9 @@ async def decide(connection: KafkaConnection, topic: str, decision: Decision) ->
 async def first(
     connection: KafkaConnection, topic: str, *, bridge: str, lanes: int, source: str = ""
 ) -> GenerationRecord:
-    """The generation that the bridge has; at its first start ever, one of that many lanes.
+    """The generation that the bridge has; at its first start ever, a new one of that many lanes.
 
-    One that names no source, because an older version wrote it, names this one from now on.
+    One that names no source, because an older version wrote it, gets this one.
 
     Raises: as `set_lanes`.
     """
@@ -157,7 +158,7 @@ async def first(
     try:
         return await decide(connection, topic, decision)
     except Fenced:
-        for _ in range(_LOOKS):  # a worker that starts at the same moment was later: it decides the same
+        for _ in range(_LOOKS):  # a worker that started at the same moment was later: it decides the same
             found = await present(connection, topic)
             if found is not None and decision(found, ()) is None:
                 return found
@@ -175,21 +176,21 @@ async def adopt(
     source: str = "",
     owner: str = "",
 ) -> GenerationRecord:
-    """Go on under a new name: what `previous`, the former name's journal topic, holds becomes the past.
+    """Continue under a new name: the state in `previous`, the former name's journal topic, becomes the past.
 
     The same transaction marks the old topic as moved, so that nothing runs under both names. A topic that
-    has a state of its own keeps it, and the other is let be; only one that moved to `previous` takes back.
-    Bridges with and without `previous-name` must not be started for the first time at one moment. What a
-    worker that was killed under the old name has left open is ended, as by `set_lanes`.
+    has a state of its own keeps it, and the other is left alone; only one that moved to `previous` takes
+    back. Bridges with and without `previous-name` must not be started for the first time at the same moment.
+    A transaction that a killed worker of the old name has left open is ended, as by `set_lanes`.
 
     Args:
         connection: to the cluster that has both.
         topic: the bridge's journal topic, which exists.
         previous: the former one, which exists; the same where both names have one `journal-topic`.
         bridge: the new name.
-        lanes: how many it has from now on.
+        lanes: how many it has after this.
         source: where its messages come from, by this name.
-        owner: whose lanes these are where a node's journal is the source; other nodes end their own.
+        owner: the node UUID of the lanes where a node's journal is the source; other nodes end their own.
 
     Raises:
         TargetUnavailable: as `set_lanes`. TargetRefused: also where the old topic has moved elsewhere.
@@ -213,7 +214,7 @@ async def adopt(
 def _everywhere(
     topic: str, partitions: Sequence[Snapshot], record: GenerationRecord
 ) -> list[tuple[str, int, Record]]:
-    """The record in each partition: whoever takes a lane then finds it by reading that lane's alone."""
+    """The record in each partition: the taker of a lane finds it by reading that lane's partition alone."""
     return [(topic, partition, generation_record(record)) for partition in range(len(partitions))]
 
 

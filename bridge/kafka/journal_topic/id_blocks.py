@@ -2,7 +2,7 @@
 
 The cache of an address with room for n IDs is stored as a ring of ``ceil(n / b) + 1`` slots, with b IDs to a
 block. The ID with running number r stands in the block ``r // b``, which is in slot ``block % slots``. A
-transaction writes the block being filled anew, and a full one never again until its slot comes round: so
+transaction writes the block being filled anew, and a full one never again until its slot is reused: so
 what is written grows with the IDs added, and what is read at a start with n, whatever was compacted.
 """
 
@@ -15,17 +15,17 @@ from typing import Final
 from bridge.kafka.journal_topic.records import IdBlock
 from dedup.cache import IdCache, Overlay
 
-#: IDs in a block, where the journal topic takes so many of the longest. A transaction that adds one ID
+#: IDs in a block, where the journal topic takes so many of maximum length. A transaction that adds one ID
 #: rewrites half of this on average: some 2.5 KB.
 BLOCK_IDS: Final = 128
-#: Longest ID that is remembered, bytes.
+#: Length of the longest ID that is remembered, in bytes.
 MOST_ID_BYTES: Final = 8_000
-#: What msgpack adds to an ID of that length, bytes.
+#: Bytes that msgpack adds to an ID of that length.
 _ID_FRAME_BYTES: Final = 8
 
 
 def block_ids(record_bytes: int) -> int:
-    """IDs in a block where a record may have so many bytes, beside key and frame: all may be the longest."""
+    """IDs in a block where a record may have so many bytes, besides key and frame: all may be the longest."""
     return max(1, min(BLOCK_IDS, record_bytes // (MOST_ID_BYTES + _ID_FRAME_BYTES)))
 
 
@@ -37,7 +37,7 @@ def slots_of(capacity: int, per_block: int) -> int:
 def stored_ids(blocks: Mapping[int, IdBlock]) -> tuple[list[bytes], int]:
     """The IDs in an address's slots, oldest first, and the running number after the newest.
 
-    Only what counted when the newest block was written: slots may still hold blocks from the round before.
+    Only IDs that counted when the newest block was written: slots may still hold blocks of the round before.
     """
     if not blocks:
         return [], 0
@@ -50,11 +50,11 @@ def stored_ids(blocks: Mapping[int, IdBlock]) -> tuple[list[bytes], int]:
 
 
 def merged(lists: Sequence[Sequence[bytes]], capacity: int) -> list[bytes]:
-    """The newest of several lanes' IDs of one address as one list, oldest first, each ID once.
+    """Merge several lanes' IDs of one address into one list: the newest, oldest first, each ID once.
 
-    How old an ID of one lane is against one of another is not recorded. So the newest of each come first,
-    then the second newest of each, and so on until `capacity` are found: every lane keeps the same share, as
-    far as it has so many. What is left out is forgotten, as if it had been overwritten.
+    The age of one lane's ID relative to another's is not recorded. So the newest of each come first, then the
+    second newest of each, and so on until `capacity` are found: every lane keeps the same share, as far as it
+    has so many. IDs left out are forgotten, as if they had been overwritten.
     """
     newest_first: dict[bytes, None] = {}
     for same_age in zip_longest(*(reversed(ids) for ids in lists)):
@@ -67,10 +67,10 @@ def merged(lists: Sequence[Sequence[bytes]], capacity: int) -> list[bytes]:
 
 
 class AddressIds:
-    """The ID cache of one address, and how its blocks stand in the partition.
+    """The ID cache of one address, and the state of its blocks in the partition.
 
-    Whatever changes goes through one `Overlay` at a time: `writes` names what its transaction has to write,
-    `commit` makes it so here once the transaction is committed.
+    Every change goes through one `Overlay` at a time: `writes` returns what its transaction has to write,
+    `commit` applies it here once the transaction is committed.
     """
 
     __slots__ = ("_filling", "_per_block", "_relay", "_slots", "_stored", "_written", "cache")
@@ -83,7 +83,7 @@ class AddressIds:
         stored: Mapping[int, IdBlock] | None = None,
         per_block: int | None = None,
     ) -> None:
-        """An address with these slots in the partition.
+        """Create an address with these slots in the partition.
 
         Args:
             cache: an empty one, to be filled with what is stored; or one that has been filled otherwise, and
@@ -97,7 +97,7 @@ class AddressIds:
         self._written = persist and cache.capacity > 0
         self._per_block = per_block or BLOCK_IDS
         self._slots = slots_of(cache.capacity, self._per_block)
-        #: Slots that hold something.
+        #: Slots that hold a block.
         self._stored = set(stored)
         #: IDs of the block being filled, which ends with the newest ID.
         self._filling: list[bytes] = []
@@ -125,7 +125,7 @@ class AddressIds:
         return self._relay
 
     def writes(self, overlay: Overlay | None) -> list[tuple[int, IdBlock | None]]:
-        """What a transaction has to write: slots, each with its block or None to empty it."""
+        """Returns what a transaction has to write: slots, each with its block or None to empty it."""
         first, ids = self._laid(overlay)
         blocks: dict[int, IdBlock | None] = dict(self._blocks(first, ids))
         if self._relay:
@@ -133,7 +133,7 @@ class AddressIds:
         return list(blocks.items())
 
     def commit(self, overlay: Overlay | None) -> None:
-        """The transaction with these writes has been committed. Call it once."""
+        """Apply these writes: their transaction has been committed. Call it once."""
         first, ids = self._laid(overlay)
         slots = {slot for slot, _ in self._blocks(first, ids)}
         self._stored = slots if self._relay else self._stored | slots
@@ -151,7 +151,7 @@ class AddressIds:
         return self.cache.accepted - len(before), [*before, *added]
 
     def _blocks(self, first: int, ids: list[bytes]) -> Iterator[tuple[int, IdBlock]]:
-        """The blocks that these IDs fill, less those that they overwrite themselves."""
+        """The blocks that these IDs fill, without those that they overwrite themselves."""
         if not self._written or not (self._relay or len(ids) > len(self._filling)):
             return
         end, capacity, per_block = first + len(ids), self.cache.capacity, self._per_block

@@ -1,9 +1,9 @@
-"""The journal topic of a bridge with a Kafka target: what the target remembers, kept where the messages are.
+"""The journal topic of a bridge with a Kafka target: the target's state, kept in the cluster of its messages.
 
-Compacted, one partition a lane (design section 5). A lane is taken like this, and no shorter: `prepare`;
-start the producer with `transactional_id`, which fences whoever had the lane and ends its open transaction;
-`read`, which goes to the *uncommitted* high watermark and so sees all that the one before has committed; then
-run. Whatever changes afterwards is in the lane's own transactions (`lane_state`).
+Compacted, one partition a lane (design section 5). To take a lane, do all of this: `prepare`; start the
+producer with `transactional_id`, which fences the lane's previous owner and ends its open transaction;
+`read`, which goes to the *uncommitted* high watermark and so sees all that the previous owner has committed;
+then run. All later changes are in the lane's own transactions (`lane_state`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from bridge.settings import kafka_names
 
 
 class JournalTopic:
-    """One bridge's journal topic, for all lanes that this process takes."""
+    """The journal topic of one bridge, for all lanes that this process takes."""
 
     def __init__(  # noqa: PLR0913 - the settings that concern it, by name
         self,
@@ -56,16 +56,16 @@ class JournalTopic:
 
         Args:
             connection: to the target's cluster.
-            bridge: the bridge's name: what the topic belongs to.
+            bridge: the bridge's name: the owner of the topic.
             topic: its name (`journal-topic`).
-            lanes: how many there are (`concurrency`), at least 1.
+            lanes: number of lanes (`concurrency`), at least 1.
             replication_factor: of a topic that is made; -1: three, or as many as there are brokers.
             owner: the node UUID of a journal source: nodes share partitions, each with a state of its own.
             id_cache_size: capacity of a target address's ID cache; 0: none.
             persist_ids: whether IDs outlive this process.
             previous_topic: the journal topic under the bridge's former name (`previous-name`).
-            origin: tells where the bridge's messages come from; None: it is neither recorded nor checked.
-            warned: what the log has been told of the topic; for journal topics of one process to share.
+            origin: returns where the bridge's messages come from; None: it is neither recorded nor checked.
+            warned: the warnings logged about the topic; for the journal topics of one process to share.
             stalled_after_ms: reading gives up after this long without progress.
         """
         self._bridge = bridge
@@ -80,25 +80,25 @@ class JournalTopic:
         self._log = JournalLog(connection, stalled_after_ms=stalled_after_ms)
         self._setup = JournalSetup(connection, replication_factor=replication_factor, warned=warned)
         self._preparing = asyncio.Lock()
-        #: As found at the last `prepare`; a lane that finds another one at its taking forgets it.
+        #: As found at the last `prepare`; a lane that finds another generation at its taking forgets it.
         self._generation: GenerationRecord | None = None
-        #: Its id as found first: a topic that was made again under its name is another.
+        #: The topic's id as found first: a topic re-created under its name has another.
         self._id = ""
         #: Lanes read by this process: their IDs outlive a new taking even where they are not stored.
         self._states: dict[int, LaneState] = {}
 
     @property
     def topic(self) -> str:
-        """Its name."""
+        """The topic's name."""
         return self._topic
 
     @property
     def most_bytes(self) -> int:
-        """Of a record batch that it takes, as of the last `prepare`."""
+        """Most bytes of a record batch that the topic takes, as of the last `prepare`."""
         return self._setup.most_bytes
 
     def transactional_id(self, generation: int, lane: int) -> str:
-        """Under which the lane's one producer writes: messages, state and dead letters alike."""
+        """The id under which the lane's one producer writes messages, state and dead letters."""
         return identity.transactional_id(self._topic, generation, self._owner or lane)
 
     def partition(self, lane: int) -> int:
@@ -106,13 +106,13 @@ class JournalTopic:
         return zlib.crc32(self._owner.encode()) % self._lanes if self._owner else lane
 
     async def prepare(self) -> int:
-        """Make the topic or check that it can hold a journal, and the present generation.
+        """Make the topic or check that it can hold a journal; returns the present generation.
 
-        At every taking of a lane, before its producer is started. Never makes a topic by asking for it.
+        Call it at every taking of a lane, before its producer is started. Asking never makes the topic.
 
         Raises:
-            TargetUnavailable: try again later. SourceUnavailable, SourceRefused: who the source is must be
-                known.
+            TargetUnavailable: try again later. SourceUnavailable, SourceRefused: the source's identity must
+                be known.
             TargetRefused: not compacted; another bridge's, or another source's; cut into other lanes (names
                 `core-bridge lanes`); deleted since the last time, or made again (names `core-bridge
                 positions`); moved to another name; or a right or replicas are missing.
@@ -122,7 +122,7 @@ class JournalTopic:
             found = await self._setup.ready(self._topic, self._lanes, known=self._id)
             self._id = found.id
             if self._generation is None:
-                # For a hint the last stable offset will do: `read` compares with what the lane says.
+                # As a hint the last stable offset is enough: `read` compares with the lane's record.
                 partitions = await self._log.read(self._topic, [0], settled=False)
                 decided = await self._decided(found, partitions[0].generation, source)
                 self._check(decided, source)
@@ -138,7 +138,7 @@ class JournalTopic:
             and previous == kafka_names.journal_topic(present.bridge)
             and present.bridge != bridge
         ):
-            previous = topic  # renamed, with a journal-topic of its own that stayed
+            previous = topic  # renamed, with a journal-topic of its own that did not change
         unadopted = present is None or present.moved or previous not in present.adopted
         if previous and unadopted and await self._setup.find(previous) is not None:
             check_partitions(found, lanes)
@@ -160,23 +160,23 @@ class JournalTopic:
         return present
 
     def _check(self, record: GenerationRecord, source: str = "") -> None:
-        """That it is this bridge's, and cut as its settings say. Raises: TargetRefused."""
+        """Check that the generation is this bridge's, and cut as its settings say. Raises: TargetRefused."""
         check_bridge(record, bridge=self._bridge, topic=self._topic)
         check_source(record, bridge=self._bridge, source=source, topic=self._topic)
         check_lanes(record, bridge=self._bridge, lanes=self._lanes, topic=self._topic)
 
     async def read(self, lane: int, generation: int) -> LaneState:
-        """What the lane's earlier owners have committed. After its producer has started, which fences them.
+        """Read the state that the lane's earlier owners committed. Its producer must have fenced them before.
 
-        A lane that is not laid for this generation takes over what earlier generations hold, after fencing
-        them all; that is written by the first change, and until then another taker does the same again.
+        A lane that is not initialised for this generation takes over what earlier generations hold, after
+        fencing them all; the first change writes that, and until then another taker does the same again.
 
         Args:
             lane: its number.
-            generation: what `prepare` answered and the producer's id names.
+            generation: as `prepare` returned it and the producer's id names it.
 
         Raises:
-            TargetUnavailable: not reached, held up by an open transaction, or the generation has changed:
+            TargetUnavailable: not reached, delayed by an open transaction, or the generation has changed:
                 take the lane again. TargetRefused: as `prepare`.
         """
         partition = self.partition(lane)
@@ -209,11 +209,11 @@ class JournalTopic:
         return state
 
     def lost(self, why: str) -> TargetRefused:
-        """The error where the topic was found to be another by the offsets that its partition gives."""
+        """The error where the offsets of the topic's partition show that the topic is another one."""
         return replaced(self._topic, f" and made again, or cut back ({why})")
 
     def check_same(self, found: Topic | None) -> None:
-        """That the topic, as a broker shows it now, is the one that was prepared. None says nothing.
+        """Check that the topic, as a broker shows it now, is the one that was prepared. None is not an error.
 
         Raises: TargetRefused: it was deleted and made again.
         """
@@ -221,7 +221,7 @@ class JournalTopic:
             raise replaced(self._topic, f" and made again (topic id {self._id} before)", found.id)
 
     async def _changed(self, record: GenerationRecord | None) -> None:
-        """Forget the generation; where the new one is not for this bridge, say so at once."""
+        """Forget the generation; raise at once where the new one is not for this bridge."""
         async with self._preparing:
             self._generation = None
         if record is not None:
@@ -230,7 +230,7 @@ class JournalTopic:
     async def _taken_over(
         self, lane: int, laid: LaneRecord, own: Snapshot, past: Iterable[Past]
     ) -> LaneState:
-        """The lane's state out of everything that there is, once nobody can add to it any more."""
+        """The lane's state out of all partitions, once no other producer can add to it."""
         await self._log.fence(
             identity.transactional_id(each.topic, each.generation, name)
             for each in past
@@ -260,34 +260,34 @@ class JournalTopic:
         )
 
     async def _whole(self, topic: str, *, settled: bool = True) -> Collection[Snapshot] | None:
-        """All partitions of a topic; None: it is gone."""
+        """All partitions of a topic; None: the topic is gone."""
         found = await self._setup.find(topic)
         if found is None:
             return None
         return (await self._log.read(topic, found.partitions.keys(), settled=settled)).values()
 
     async def look(self) -> Sequence[Snapshot]:
-        """What its partitions hold, without taking a lane; empty: there is no such topic.
+        """The content of its partitions, without taking a lane; empty: there is no such topic.
 
         Raises: as `read`.
         """
         return [*(await self._whole(self._topic, settled=False) or ())]
 
     async def has_run(self) -> bool:
-        """Whether any stream is remembered, in whatever lane, also under former names. Raises: as `read`.
+        """Whether any stream is remembered, in any lane, also under former names. Raises: as `read`.
 
-        Reads all there is, so ask it where a lane remembers none. After `prepare`.
+        Reads all partitions, so call it only where a lane remembers no stream. Call it after `prepare`.
         """
         past = () if self._generation is None else self._generation.past
         for topic in dict.fromkeys((self._topic, *(each.topic for each in past))):
-            # What is hidden by an open transaction now was not there before this start.
+            # What an open transaction hides now was not there before this start.
             partitions = await self._whole(topic, settled=False)
             if partitions is not None and any(each.has_streams(self._owner) for each in partitions):
                 return True
         return False
 
     async def close(self) -> None:
-        """Forget what was read. Nothing is held open between calls."""
+        """Forget what was read. No connection is open between calls."""
         async with self._preparing:
             self._generation, self._id = None, ""
         self._states.clear()

@@ -1,14 +1,14 @@
-"""What a Kafka target remembers for one lane: streams and duplicate IDs, changed transaction by transaction.
+"""A Kafka target's state for one lane: streams and duplicate IDs, changed transaction by transaction.
 
 Pure: `journal_topic` reads and a target writes.
 
-`LaneState` is what has been committed. A `LaneChange` is what one transaction adds: it is seen on top of the
-state, says which records the transaction has to carry, and joins the state when the transaction has been
-committed. One that was not committed is dropped, and nothing has been remembered (design rules 1 and 3).
+`LaneState` is the committed state. A `LaneChange` is what one transaction adds: reads see it on top of the
+state, it makes the records that the transaction writes, and it joins the state when the transaction has been
+committed. A change that was not committed is dropped, and nothing was remembered (design rules 1 and 3).
 
 A delivery-log line is on disk before the next transaction that covers anything (design section 7). So that
-one takes it out of the record of a stream that it does not touch: of all streams there ever were, only those
-of the last transaction carry lines, which may be long.
+transaction removes the line from the record of a stream that it does not touch: of all streams that ever
+existed, only those of the last transaction carry lines, which may be long.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["LaneChange", "LaneState", "StreamRecord", "ids_in_block"]
 
 
 def ids_in_block(most_bytes: int) -> int:
-    """Duplicate IDs that a record holds where the journal topic takes record batches of so many bytes."""
+    """The duplicate IDs that a record holds where the journal topic takes record batches of so many bytes."""
     return block_ids(most_bytes - RESERVED_BYTES)
 
 
@@ -55,30 +55,30 @@ class LaneState:
         laid: bool = False,
         most_bytes: int = DEFAULT_BATCH_BYTES,
     ) -> None:
-        """A lane as it stands; `rebuilt` makes one of records.
+        """Create a lane's state; `rebuilt` makes one from records.
 
         Args:
-            lane: the identity under which it is laid.
+            lane: the identity under which it is initialised.
             owner: the node UUID before its keys, where nodes share partitions.
             id_cache_size: capacity of an address's ID cache.
             persist_ids: whether IDs are stored, or kept in memory alone.
-            streams: what is remembered, by identity.
+            streams: the record of each stream, by identity.
             ids: by target address.
             laid: whether the partition holds all this. If not, the first change writes it.
-            most_bytes: of a record batch that the journal topic takes: records are cut to it.
+            most_bytes: of a record batch that the journal topic takes: records are limited to it.
         """
-        #: Of a record batch that the journal topic takes.
+        #: Most bytes of a record batch that the journal topic takes.
         self.most_bytes = most_bytes
-        #: Offset up to which its partition was read: what is written next stands there or behind.
+        #: Offset up to which its partition was read: later records have this offset or a greater one.
         self.end = 0
-        #: Who took part in the lane's last transaction when its partition was read; None: there is none.
+        #: Participants of the lane's last transaction when its partition was read; None: there is none.
         self.last: Mark | None = None
         self._lane = lane
         self._owner = owner
         self._id_cache_size = id_cache_size
         self._persist_ids = persist_ids
         self._streams = dict(streams or {})
-        #: Whose records carry lines: of the last transaction that covered anything.
+        #: The streams whose records carry lines: those of the last transaction that covered anything.
         self._lined = {identity for identity, record in self._streams.items() if record.line}
         self._ids = dict(ids or {})
         self._laid = laid
@@ -96,10 +96,10 @@ class LaneState:
         memory: Mapping[str, IdCache] | None = None,
         most_bytes: int = DEFAULT_BATCH_BYTES,
     ) -> LaneState:
-        """The state that the lane's partition holds.
+        """Rebuild the state from the records of the lane's partition.
 
         Args:
-            lane: the identity it must have been laid under; if there is no such record it is written.
+            lane: the identity that it was initialised under; if there is no such record it is written.
             snapshot: the committed records of the partition.
             owner: see above, as for the other two.
             id_cache_size: see above.
@@ -134,15 +134,16 @@ class LaneState:
 
     @property
     def streams(self) -> Mapping[str, StreamRecord]:
-        """What is remembered of each stream, by identity."""
+        """The record of each stream, by identity."""
         return self._streams
 
     @property
     def unwritten(self) -> bool:
         """Whether there is something to write although nothing has been covered yet.
 
-        That the lane is laid, what it took over, ID blocks of another size, blocks to delete (D17, D23). It
-        goes with the first change; a target that commits one as it takes the lane need not wait for messages.
+        That is the initialisation of the lane, the state it took over, ID blocks of another size, blocks to
+        delete (D17, D23). The first change writes it; a target that commits one as it takes the lane need not
+        wait for messages.
         """
         return not self._laid or any(ids.unwritten for ids in self._ids.values())
 
@@ -152,21 +153,21 @@ class LaneState:
         return {address: ids.cache for address, ids in self._ids.items()}
 
     def stream(self, identity: str) -> StreamRecord | None:
-        """What is remembered of a stream; None: it was never seen."""
+        """The record of a stream; None: the stream was never seen."""
         return self._streams.get(identity)
 
     def id_entries(self, address: str) -> tuple[int, int]:
-        """IDs remembered at a target address, and how many there is room for."""
+        """The number of IDs remembered at a target address, and the capacity."""
         ids = self._ids.get(address)
         return (len(ids.cache), ids.cache.capacity) if ids else (0, self._id_cache_size(address))
 
     def change(self) -> LaneChange:
-        """The next transaction. The one before is over: committed, or dropped by this."""
+        """Begin the next transaction. The one before is over: committed, or dropped by this call."""
         self._current = LaneChange(self)
         return self._current
 
     def ids_at(self, address: str) -> AddressIds:
-        """The IDs of a target address; none, the first time it is asked for."""
+        """The IDs of a target address; empty at the first call."""
         ids = self._ids.get(address)
         if ids is None:
             cache = IdCache(self._id_cache_size(address))
@@ -175,7 +176,7 @@ class LaneState:
         return ids
 
     def writes(self, streams: Mapping[str, StreamRecord], overlays: Mapping[str, Overlay]) -> list[Record]:
-        """The records of a transaction that brings these."""
+        """The records of a transaction that makes these changes."""
         records = [] if self._laid else [lane_record(self._owner, self._lane)]
         records += [
             stream_record(self._owner, identity, record, self.most_bytes)
@@ -192,10 +193,10 @@ class LaneState:
     def committed(
         self, change: LaneChange, streams: Mapping[str, StreamRecord], overlays: Mapping[str, Overlay]
     ) -> None:
-        """Take over what `change` brought; all that had not been written has been, with it.
+        """Apply `change`; with it, everything that was unwritten has been written.
 
         Raises:
-            RuntimeError: it was committed before, or another one has been begun since.
+            RuntimeError: it was committed before, or another change has been begun since.
         """
         if change is not self._current:
             raise RuntimeError("only the last change of a lane can be committed, and only once")
@@ -211,10 +212,11 @@ class LaneState:
         self._laid = True
 
     def _written(self, streams: Mapping[str, StreamRecord]) -> Mapping[str, StreamRecord]:
-        """What a transaction that covers these writes of streams.
+        """The records of streams that a transaction with these changes writes.
 
-        To lay the lane it writes all, as they are. Otherwise it takes out the lines of the one before. One
-        that covers nothing, for ID blocks alone, leaves them: it may come before they are on disk.
+        The transaction that initialises the lane writes all records, as they are. A later one removes the
+        lines of the one before. One that covers nothing, for ID blocks alone, keeps them: they may not be on
+        disk yet.
         """
         if not self._laid:
             return {**self._streams, **streams}
@@ -226,7 +228,7 @@ class LaneState:
 
 
 class LaneChange:
-    """What one transaction brings, on top of a lane's committed state."""
+    """The changes of one transaction, on top of a lane's committed state."""
 
     def __init__(self, state: LaneState) -> None:
         self._state = state
@@ -234,39 +236,39 @@ class LaneChange:
         self._overlays: dict[str, Overlay] = {}
 
     def next(self, identity: str) -> int | None:
-        """A stream's next as if this had been committed; None: never seen."""
+        """A stream's next as if this change had been committed; None: never seen."""
         record = self._streams.get(identity) or self._state.stream(identity)
         return None if record is None else record.next
 
     def known(self, address: str, ids: Sequence[bytes]) -> list[int]:
-        """Indices of those IDs that are known at a target address, also by this transaction."""
+        """The indices of the IDs that are known at a target address, including those of this transaction."""
         return self._overlay(address).known(ids)
 
     def add_ids(self, address: str, ids: Sequence[bytes]) -> None:
         """Remember IDs whose messages this transaction stores at a target address, in order.
 
         Raises:
-            ValueError: one is known or stands twice; nothing was added.
+            ValueError: an ID is known or occurs twice; nothing was added.
         """
         self._overlay(address).add(ids)
 
     def accept_ids(self, address: str, ids: Sequence[bytes]) -> list[int]:
-        """Remember the unknown ones of these, one after the other; the indices of those known (D6)."""
+        """Remember the unknown IDs of these, in order; returns the indices of the known ones (D6)."""
         return self._overlay(address).accept(ids)
 
     def cover(self, identity: str, record: StreamRecord) -> None:
-        """Remember this of a stream, in place of what this transaction said before."""
+        """Set the record of a stream, in place of an earlier one of this transaction."""
         self._streams[identity] = record
 
     def records(self) -> list[Record]:
-        """What the transaction must write to the lane's partition of the journal topic: key and value.
+        """The records that the transaction must write to the lane's partition: key and value.
 
-        A value of None is a tombstone. What was `unwritten` is in it.
+        A value of None is a tombstone. Includes what was `unwritten`.
         """
         return self._state.writes(self._streams, self._overlays)
 
     def commit(self) -> None:
-        """Make it the lane's state: after the transaction has been committed, and only then."""
+        """Apply the change to the lane's state: after the transaction has been committed, and only then."""
         self._state.committed(self, self._streams, self._overlays)
 
     def _overlay(self, address: str) -> Overlay:

@@ -1,7 +1,7 @@
-"""Where a bridge's messages come from, as its journal topic records it.
+"""The origin of a bridge's messages, as its journal topic records it.
 
-Workers of two sources under one bridge name would share the lanes, and each would leave half of what the
-other reads to nobody. So the first one writes its source down, and another is refused (`repartitioning`).
+Workers of two sources under one bridge name would share the lanes, and half of each source would be read by
+no worker. So the first worker records its source, and a worker of another is refused (`repartitioning`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from bridge.kafka.client.errors import explaining
 from bridge.kafka.client.metadata import ClusterClient
 from bridge.kafka.records import identity
 
-#: Tells the source's identity. Raises: SourceUnavailable, SourceRefused.
+#: Returns the source's identity. Raises: SourceUnavailable, SourceRefused.
 Origin = Callable[[], Awaitable[str]]
 
 #: The one identity of all journals: sidecars share a journal topic on purpose, each with its own records.
@@ -22,14 +22,14 @@ JOURNAL: Final = "journal"
 
 
 async def journal_origin() -> str:
-    """A journal's, whatever node's."""
+    """The identity of a journal, the same for all nodes."""
     return JOURNAL
 
 
 def cluster_origin(connection: KafkaConnection) -> Origin:
-    """A source cluster's: its `identity`, or else its cluster id, for which it is asked at each call.
+    """The identity of a source cluster: its `identity`, or else its cluster id, asked for at each call.
 
-    Not asked once and for all: another cluster may come to stand behind an address.
+    The id is not cached: another cluster may come to be at an address.
     """
 
     async def ask() -> str:

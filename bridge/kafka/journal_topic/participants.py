@@ -1,8 +1,8 @@
-"""Who takes part in a transaction, and how one must end that Kafka left open. Pure.
+"""The participants of a transaction, and the decision how to end one that Kafka left open. Pure.
 
-The first journal record of every transaction carries a `Mark` in a header: how many journal records there
-are, and where the data stands. It is written when every data batch has been acknowledged, so whoever finds
-all of the journal's records knows that all of the data is there too (`bridge.kafka.recovery.hanging`).
+The first journal record of every transaction carries a `Mark` in a header: the number of journal records, and
+the offsets of the data. It is written when every data batch has been acknowledged, so a reader that finds all
+of the journal's records knows that all of the data is stored too (`bridge.kafka.recovery.hanging`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bridge.kafka.records.record_batches import Offsets
 
 #: Name of the header.
 MARK_HEADER: Final = "transaction"
-#: What an operator has to do where the bridge cannot decide.
+#: The operator's action where the bridge cannot decide.
 REMEDY: Final = (
     "find out with kafka-transactions.sh (find-hanging, describe-producers), and end it with its abort"
 )
@@ -29,7 +29,7 @@ class Participant(msgspec.Struct, frozen=True, array_like=True, order=True):
 
     topic: str
     partition: int
-    #: Offset of the last record of it there; -1: the broker did not say.
+    #: Offset of the transaction's last record there; -1: the broker did not say.
     last: int
 
     @property
@@ -42,23 +42,23 @@ class Participant(msgspec.Struct, frozen=True, array_like=True, order=True):
 
 
 class Mark(msgspec.Struct, frozen=True, array_like=True):
-    """What the first journal record of a transaction says of all of it."""
+    """The description of a transaction in its first journal record."""
 
-    #: Journal records.
+    #: Number of journal records.
     records: int
     participants: tuple[Participant, ...]
 
 
 class Outcome(Enum):
-    """How a transaction ended in one partition."""
+    """The outcome of a transaction in one partition."""
 
-    #: It has not: there is no marker.
+    #: The transaction has not ended: there is no marker.
     HANGING = "open"
     COMMITTED = "committed"
     ABORTED = "aborted"
-    #: It has, and the record that would tell how is gone.
+    #: It has ended, and the record that would show the outcome is gone.
     UNKNOWN = "ended, nobody knows how"
-    #: There is no such topic any more.
+    #: The topic does not exist any more.
     GONE = "gone"
 
 
@@ -90,7 +90,7 @@ def marked(value: bytes) -> Mark:
 
 
 def together(marks: Iterable[Mark]) -> Mark:
-    """All of several transactions that have been left open one after the other, as if they were one."""
+    """Merge the marks of several transactions that were left open one after the other into one."""
     ends: dict[tuple[str, int], int] = {}
     records = 0
     for each in marks:
@@ -102,12 +102,12 @@ def together(marks: Iterable[Mark]) -> Mark:
 
 
 def is_to_commit(transaction: str, found: Mapping[Participant, Outcome], *, complete: bool) -> bool:
-    """Whether what is open has to be committed, or aborted; never leaves some committed and some aborted.
+    """Whether the open transaction has to be committed, else aborted; never leaves it partly committed.
 
     Args:
         transaction: what errors call it.
-        found: how it ended in each data partition; the journal partition is open and not among them.
-        complete: whether all journal records were written. If not it was never told to commit.
+        found: the outcome in each data partition; the journal partition is open and not among them.
+        complete: whether all journal records were written. If not, it was never told to commit.
 
     Raises:
         TargetRefused: an operator has to decide; says what was found.
@@ -122,12 +122,12 @@ def is_to_commit(transaction: str, found: Mapping[Participant, Outcome], *, comp
         return False
     if Outcome.UNKNOWN in outcomes:
         raise refused(transaction, f"whether it was committed cannot be told: {_listed(found)}")
-    # A receipt may be out, and all of it is there.
+    # A receipt may have been sent, and all of the data is stored.
     return True
 
 
 def is_named(transaction: str, place: tuple[str, int], last: int | None, open_from: int) -> bool:
-    """Whether what is open in a data partition is of the last committed transaction.
+    """Whether what is open in a data partition belongs to the last committed transaction.
 
     Args:
         transaction: what errors call it.

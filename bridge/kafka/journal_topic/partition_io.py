@@ -1,4 +1,4 @@
-"""Reads and writes whole partitions of journal topics: for taking lanes and for cutting them anew."""
+"""Reads and writes whole partitions of journal topics: for taking lanes and for repartitioning."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from bridge.kafka.client.errors import explaining
 from bridge.kafka.journal_topic.participants import MARK_HEADER
 from bridge.kafka.journal_topic.records import Record, Snapshot, foreign
 
-#: Reading gives up after this long without progress: somebody's open transaction may hold it up until the
-#: broker ends it (TRANSACTION_TIMEOUT_MS at the latest).
+#: Reading gives up after this long without progress: another producer's open transaction may block it until
+#: the broker ends it (TRANSACTION_TIMEOUT_MS at the latest).
 STALLED_AFTER_MS: Final = 20_000
-#: How long a look for more records waits; also what a marker at the very end costs.
+#: How long a poll for more records waits; a marker at the very end costs as much.
 _POLL_MS: Final = 50
-#: Records of a transaction on their way at a time.
+#: Records of a transaction in flight at a time.
 _IN_FLIGHT: Final = 1_000
 
 
@@ -38,17 +38,17 @@ class JournalLog:
     async def read(
         self, topic: str, partitions: Collection[int], *, settled: bool = True
     ) -> Mapping[int, Snapshot]:
-        """What has been committed in these partitions.
+        """Read the committed records of these partitions.
 
         Args:
             topic: must exist.
             partitions: of it.
-            settled: read up to the *uncommitted* high watermark of now: every transaction that has
-                written anything is waited for, and counts or does not (docs/kafka-traps.md 15). Without it
-                the last stable offset is enough, and nothing is waited for.
+            settled: read up to the *uncommitted* high watermark of now: wait for every transaction that has
+                written anything, committed or aborted in the end (docs/kafka-traps.md 15). Without it the
+                last stable offset is enough, and the call waits for nothing.
 
         Raises:
-            TargetUnavailable: not reached, or an open transaction holds it up.
+            TargetUnavailable: not reached, or blocked by an open transaction.
             TargetRefused: no right to read, or a record that no bridge can have written.
         """
         asked = [TopicPartition(topic, partition) for partition in sorted(partitions)]
@@ -71,7 +71,7 @@ class JournalLog:
         before: list[int] = []
         progress = clock()
         while True:
-            # A position, not an offset of a record: markers and what compaction took are behind it too.
+            # A position, not a record's offset: it is beyond markers and records that compaction removed.
             positions = [await consumer.position(place) for place in ends]
             if all(position >= end for position, end in zip(positions, ends.values(), strict=True)):
                 for place, position in zip(ends, positions, strict=True):
@@ -95,7 +95,7 @@ class JournalLog:
     async def _records(
         consumer: Any, ends: Iterable[TopicPartition], positions: Sequence[int]
     ) -> Mapping[TopicPartition, Sequence[Any]]:
-        """The next ones. Raises: TargetRefused: the client cannot read one of them."""
+        """The next records. Raises: TargetRefused: the client cannot read one of them."""
         try:
             found: Mapping[TopicPartition, Sequence[Any]] = await consumer.getmany(timeout_ms=_POLL_MS)
         except UnicodeDecodeError as error:  # the name of a header (docs/kafka-traps.md 6)
@@ -109,7 +109,7 @@ class JournalLog:
         return found
 
     async def fence(self, transactional_ids: Iterable[str]) -> None:
-        """End every open transaction of these ids, and keep who has them from beginning another.
+        """End every open transaction of these ids, and keep their producers from beginning another.
 
         Raises: as `read`.
         """
@@ -119,7 +119,7 @@ class JournalLog:
 
     @contextlib.asynccontextmanager
     async def writer(self, transactional_id: str) -> AsyncIterator[JournalWriter]:
-        """For whole transactions under this id, which fences whoever had it. Raises: as `read`."""
+        """A writer of whole transactions under this id; fences its previous producer. Raises: as `read`."""
         errors = functools.partial(self._errors, "Write", f"transactional id {transactional_id}")
         with errors():
             producer = await producers.started(self._connection, transactional_id)
@@ -146,7 +146,7 @@ class JournalWriter:
 
         Raises:
             TargetUnavailable: whether it was committed is unknown.
-            TargetRefused: it was not, and will not be.
+            TargetRefused: it was not committed, and will not be.
         """
         with self._errors():
             await self._producer.begin_transaction()
@@ -154,7 +154,7 @@ class JournalWriter:
             for topic, partition, (key, value) in records:
                 try:
                     sent.append(await self._producer.send(topic, value, key, partition=partition))
-                except AssertionError as error:  # aiokafka's word for a partition that it does not know yet
+                except AssertionError as error:  # aiokafka's error for a partition that it does not know yet
                     raise TargetUnavailable(f"{topic} has no partition {partition} yet: {error}") from error
                 if len(sent) == _IN_FLIGHT:
                     await _all(sent)
@@ -164,7 +164,7 @@ class JournalWriter:
 
 
 async def _all(sent: list[asyncio.Future[Any]]) -> None:
-    """Wait for every one: a commit would not notice that one has failed (docs/kafka-traps.md 1)."""
+    """Wait for every send: a commit would not notice that one has failed (docs/kafka-traps.md 1)."""
     answers = await asyncio.gather(*sent, return_exceptions=True)
     sent.clear()
     for answer in answers:

@@ -1,7 +1,7 @@
-"""The records of a bridge's journal topic on Kafka: keys, values, and what a partition holds of them. Pure.
+"""The records of a bridge's journal topic on Kafka: keys, values, and snapshots of partitions. Pure.
 
 The topic is compacted: of records with one key the newest counts, and a null value deletes the key. Keys are
-text, read by people; values are JSON, those of ID blocks msgpack; each carries a version.
+text, for people to read; values are JSON, those of ID blocks msgpack; each carries a version.
 
 ==================================  ==================  ==================================================
 key                                 value               says
@@ -38,19 +38,19 @@ Record = tuple[bytes, bytes | None]
 
 #: Bytes of a record batch that brokers take by default.
 DEFAULT_BATCH_BYTES: Final = 1024 * 1024
-#: What is left of them for all but a delivery-log line and IDs: keys, frames, the offsets of a stream, and
-#: the mark of the transaction (`participants`), which names each partition that it wrote to.
+#: The share of them reserved for all but a delivery-log line and IDs: keys, frames, the offsets of a stream,
+#: and the mark of the transaction (`participants`), which names each partition that it wrote to.
 RESERVED_BYTES: Final = 16 * 1024
-#: The least that a journal topic must take.
+#: The least limit on record batches that a journal topic may have.
 LEAST_BATCH_BYTES: Final = 2 * RESERVED_BYTES
-#: The most of them that the offsets of a stream may have; longer ones are left out.
+#: Most bytes of them for the offsets of a stream; longer ones are left out.
 _MOST_OFFSETS_BYTES: Final = 4 * 1024
-#: One of them, beside the topic's name.
+#: Bytes of one offset, besides the topic's name.
 _OFFSET_BYTES: Final = 32
 
 
 class Past(msgspec.Struct, frozen=True):
-    """An earlier way of cutting the bridge, with state that may not have been taken over yet."""
+    """An earlier generation, with state that may not have been taken over yet."""
 
     topic: str
     generation: int
@@ -58,22 +58,23 @@ class Past(msgspec.Struct, frozen=True):
 
 
 class GenerationRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """How the bridge is cut into lanes now. The same in all partitions, written in one transaction."""
+    """The present lanes of the bridge. The same in all partitions, written in one transaction."""
 
     #: The bridge's name: no other may use this topic.
     bridge: str
-    #: Where its messages come from (`origin`): no other source may. Empty: an older version wrote this.
+    #: Where its messages come from (`origin`): no other source may use it. Empty: an older version wrote
+    #: this.
     source: str = ""
-    #: From 1; grows with every new cut.
+    #: From 1; grows with every repartitioning.
     generation: int
     lanes: int
-    #: Which hash puts a stream into its lane.
+    #: The hash that assigns a stream to its lane.
     hash: str = LANE_HASH
-    #: Oldest first: whoever takes a lane that is not laid fences these and takes over what they hold.
+    #: Oldest first: the taker of a lane that is not initialised fences these and takes over what they hold.
     past: tuple[Past, ...] = ()
     #: Journal topics of former names whose state has been adopted.
     adopted: tuple[str, ...] = ()
-    #: The journal topic that has adopted this one; nothing runs under this one's name any more.
+    #: The journal topic that has adopted this one; no bridge runs under this one's name any more.
     moved: str = ""
     v: int = VERSION
 
@@ -89,15 +90,16 @@ class LaneRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StreamRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What the target remembers of one stream: written in the transaction that moved `next`."""
+    """The target's state of one stream: written in the transaction that moved `next`."""
 
     #: First position not covered.
     next: int
-    #: The sender's run that moved next last: a journal's run UUID, a source partition's leader epoch.
+    #: The session of the sender that moved next last: a journal's session id, a source partition's leader
+    #: epoch.
     run: str = ""
     #: Checksum of the last source message below next; 0: none known.
     checksum: int = 0
-    #: Name at the source. With the partition in the identity it decides the lane.
+    #: The stream's name at the source. With the partition in the identity it decides the lane.
     address: str = ""
     #: (topic, partition, last offset written), of the last transaction that wrote messages.
     offsets: tuple[tuple[str, int, int], ...] = ()
@@ -109,16 +111,16 @@ class StreamRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IdBlock(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """Duplicate IDs that an address accepted one after the other; its slot is in the key."""
+    """Consecutive duplicate IDs that an address accepted; the slot is in the key."""
 
     v: int = VERSION
-    #: Slots in the ring and IDs that count, as they were when this was written.
+    #: Slots in the ring and IDs that count, as of the time of writing.
     slots: int
     capacity: int
     #: Running number of the first ID: IDs accepted at the address before it.
     first: int
     ids: list[bytes]
-    #: IDs that fill a block, as it was when this was written.
+    #: IDs that fill a block, as of the time of writing.
     per_block: int = 128
 
     @property
@@ -139,22 +141,22 @@ _Decoder = msgspec.json.Decoder[_Value] | msgspec.msgpack.Decoder[_Value]
 
 
 def generation_record(record: GenerationRecord) -> Record:
-    """The record that says how the bridge is cut."""
+    """The record with the bridge's present lanes."""
     return GENERATION_KEY, _json(record)
 
 
 def lane_record(owner: str, record: LaneRecord) -> Record:
-    """The record that says that a lane is laid."""
+    """The record that says that a lane is initialised."""
     return _prefix(owner) + b"lanes", _json(record)
 
 
 def stream_record(
     owner: str, identity: str, record: StreamRecord, most_bytes: int = DEFAULT_BATCH_BYTES
 ) -> Record:
-    """The record of one stream, as far as it fits a record batch of so many bytes.
+    """The record of one stream, limited to a record batch of so many bytes.
 
-    What is left out where it does not: the line, which is missing in the log if the process dies before it is
-    written, and the offsets, by which a target that has lost what it confirmed is noticed.
+    What does not fit is left out: the line, which the log lacks if the process dies before it is written, and
+    the offsets, by which the target's loss of confirmed messages is noticed.
     """
     if sum(len(topic) + _OFFSET_BYTES for topic, _, _ in record.offsets) > _MOST_OFFSETS_BYTES:
         record = msgspec.structs.replace(record, offsets=(), target_id="")
@@ -175,13 +177,13 @@ def _prefix(owner: str) -> bytes:
 
 
 def _owner(key: bytes) -> str:
-    """The other way round. A stream's name may hold strokes, but stands behind a colon."""
+    """The owner in a key. A stream's name may hold slashes, but stands behind a colon."""
     owner, stroke, _ = key.partition(b"/")
     return owner.decode(errors="replace") if stroke and b":" not in owner else ""
 
 
 class _Stored(NamedTuple):
-    """A record's value, and where it stands."""
+    """A record's value, and its location."""
 
     value: bytes
     #: Topic, partition and offset, for people.
@@ -189,9 +191,9 @@ class _Stored(NamedTuple):
 
 
 def foreign(key: bytes) -> str:
-    """Why no bridge can have written a record with this key although it looks like one's; empty: it can.
+    """The reason why no bridge can have written a record with this key although it looks so; empty: one can.
 
-    Other keys are others' business, and are not looked at.
+    Other keys do not concern the bridge, and are not examined.
     """
     owner, stroke, rest = key.partition(b"/")
     own = rest if stroke and b":" not in owner else key
@@ -208,15 +210,16 @@ def foreign(key: bytes) -> str:
 
 
 class Snapshot:
-    """What one partition holds: the newest value of every key, however far it has been compacted."""
+    """The content of one partition: the newest value of every key, however far the partition is compacted."""
 
     __slots__ = ("_latest", "_marks", "end")
 
     def __init__(self, records: Iterable[tuple[bytes | None, bytes | None]] = ()) -> None:
         self._latest: dict[bytes, _Stored] = {}
-        #: By owner, of its last transaction: what is compacted away has its key, and a mark, later again.
+        #: By owner, the mark of its last transaction: a key that compaction removes has a later record, with
+        #: a mark.
         self._marks: dict[str, bytes] = {}
-        #: Offset up to which it was read.
+        #: Offset up to which the partition was read.
         self.end = 0
         for key, value in records:
             self.apply(key, value)
@@ -224,9 +227,9 @@ class Snapshot:
     def apply(
         self, key: bytes | None, value: bytes | None, mark: bytes | None = None, *, where: str = ""
     ) -> None:
-        """Take the next committed record, in the order of the offsets; with the mark that it carries.
+        """Apply the next committed record, in the order of the offsets, with the mark that it carries.
 
-        `where` it stands, for errors. No record that is `foreign`.
+        `where`: its location, for errors. Pass no record that is `foreign`.
         """
         if key is None:
             return
@@ -239,37 +242,37 @@ class Snapshot:
 
     @property
     def generation(self) -> GenerationRecord | None:
-        """How the bridge is cut, as this partition has it. Raises: TargetRefused, as all of these."""
+        """The generation in this partition. Raises: TargetRefused, as all of these methods do."""
         value = self._latest.get(GENERATION_KEY)
         return None if value is None else _decoded(GENERATION_KEY, value, _generation)
 
     def lane(self, owner: str) -> LaneRecord | None:
-        """For which generation this lane's state is whole; None: for none."""
+        """The generation for which this lane's state is whole; None: for none."""
         key = _prefix(owner) + b"lanes"
         value = self._latest.get(key)
         return None if value is None else _decoded(key, value, _lane)
 
     @property
     def laid(self) -> bool:
-        """Whether any lane, of whatever owner, has been laid here."""
+        """Whether any lane, of any owner, has been initialised here."""
         return b"lanes" in self._latest or self.owned
 
     @property
     def owned(self) -> bool:
-        """Whether nodes have been here, each with a state of its own."""
+        """Whether nodes have used the partition, each with a state of its own."""
         return any(key.endswith(b"/lanes") for key in self._latest)
 
     def mark(self, owner: str) -> bytes | None:
-        """Who took part in the owner's last transaction (`participants.marked`); None: none has said."""
+        """The participants of the owner's last transaction (`participants.marked`); None: not recorded."""
         return self._marks.get(owner)
 
     def has_streams(self, owner: str) -> bool:
-        """Whether there are any."""
+        """Whether the owner has any streams."""
         prefix = _prefix(owner) + b"stream:"
         return any(key.startswith(prefix) for key in self._latest)
 
     def streams(self, owner: str) -> dict[str, StreamRecord]:
-        """By identity."""
+        """The owner's stream records, by identity."""
         prefix = _prefix(owner) + b"stream:"
         return {
             key[len(prefix) :].decode(): _decoded(key, value, _stream)
@@ -278,7 +281,7 @@ class Snapshot:
         }
 
     def ids(self, owner: str) -> dict[str, dict[int, IdBlock]]:
-        """By target address and slot."""
+        """The owner's ID blocks, by target address and slot."""
         prefix = _prefix(owner) + b"ids:"
         found: dict[str, dict[int, IdBlock]] = {}
         for key, value in self._latest.items():
@@ -289,10 +292,10 @@ class Snapshot:
 
 
 def _decoded(key: bytes, stored: _Stored, decoder: _Decoder[_Value]) -> _Value:
-    """A value under a key that is ours.
+    """Decode a value under a key of the bridge.
 
     Raises:
-        TargetRefused: damaged, or written by a newer version: going on would forget what it says.
+        TargetRefused: damaged, or written by a newer version: to continue would forget its content.
     """
     name = key.decode(errors="replace")
     try:
@@ -314,11 +317,11 @@ def _decoded(key: bytes, stored: _Stored, decoder: _Decoder[_Value]) -> _Value:
 
 @dataclass(frozen=True, slots=True)
 class JournalPartition:
-    """Where the records of what the target remembers go."""
+    """The partition for the records of a target's state."""
 
     topic: str
     partition: int
-    #: Of a record batch that it takes.
+    #: Most bytes of a record batch that it takes.
     most_bytes: int = JOURNAL_BATCH_BYTES
-    #: What is written there next has this offset or a greater one.
+    #: The next record there has this offset or a greater one.
     end: int = 0

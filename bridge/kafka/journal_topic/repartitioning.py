@@ -1,11 +1,11 @@
-"""Cutting a bridge into other lanes, and taking over what it remembered before. Pure.
+"""Repartitioning: cuts a bridge into other lanes, and takes over its former state. Pure.
 
-Every cut is a generation, recorded in all partitions of the journal topic. A lane is *laid* when its
-partition says that it holds the lane's whole state for the generation that counts. Until then the state lies
-with earlier generations, maybe under a bridge's former name: the record names them as `past`. Whoever takes
-such a lane fences all of the past, reads it whole, and writes what is the lane's own with its first
-transaction. What it leaves where it was may be other lanes' and is never deleted; a stream's next only grows,
-so that the greatest found anywhere is the one that counts.
+Every cut is a generation, recorded in all partitions of the journal topic. A lane is *initialised* when its
+partition says that it holds the lane's whole state for the generation that counts. Until then earlier
+generations hold the state, maybe under a bridge's former name: the record names them as `past`. The taker of
+such a lane fences all of the past, reads it whole, and writes the lane's own part with its first transaction.
+State that it leaves in place may be other lanes' and is never deleted; a stream's next only grows, so that
+the greatest found anywhere is the one that counts.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from dedup.cache import IdCache
 
 
 def check_bridge(record: GenerationRecord, *, bridge: str, topic: str) -> None:
-    """Raises TargetRefused where the topic is another bridge's, or one by a former name."""
+    """Raises TargetRefused where the topic is another bridge's, or one of a former name."""
     if record.moved:
         raise TargetRefused(
             f"what bridge {record.bridge} remembered has moved from the journal topic {topic} to"
@@ -64,9 +64,9 @@ def check_source(record: GenerationRecord, *, bridge: str, source: str, topic: s
 
 
 def with_source(record: GenerationRecord, *, bridge: str, source: str) -> GenerationRecord | None:
-    """A generation of an older version, which does not say what the bridge's source is, with that said.
+    """A copy of an older version's generation, which does not name the bridge's source, with the source.
 
-    None: there is nothing to change, or it is not this bridge's.
+    None: nothing has to change, or it is not this bridge's.
     """
     if record.source or not source or record.moved or record.bridge != bridge:
         return None
@@ -74,7 +74,7 @@ def with_source(record: GenerationRecord, *, bridge: str, source: str) -> Genera
 
 
 def check_lanes(record: GenerationRecord, *, bridge: str, lanes: int, topic: str) -> None:
-    """Raises TargetRefused where the bridge is cut in another way than its settings say."""
+    """Raises TargetRefused where the bridge is cut differently than its settings say."""
     if record.hash != LANE_HASH:
         raise TargetRefused(
             f"the journal topic {topic} puts streams into lanes by {record.hash}, this core bridge by"
@@ -94,32 +94,32 @@ def check_lanes(record: GenerationRecord, *, bridge: str, lanes: int, topic: str
 
 
 def lane_identity(record: GenerationRecord) -> LaneRecord:
-    """What a lane of this generation is laid as."""
+    """The record with which a lane of this generation is initialised."""
     return LaneRecord(
         bridge=record.bridge, generation=record.generation, lanes=record.lanes, hash=record.hash
     )
 
 
 def superseded(topic: str, record: GenerationRecord, partitions: Sequence[Snapshot]) -> tuple[Past, ...]:
-    """What the successor of a generation has to name as its past.
+    """The `past` that the successor of a generation must have.
 
     Args:
         topic: the generation's journal topic.
-        record: how it was cut.
+        record: the generation.
         partitions: of the topic, all of them, from the first.
     """
     here = Past(topic, record.generation, record.lanes)
     laid = lane_identity(record)
     lanes = partitions[: record.lanes]
     whole = len(lanes) == record.lanes and all(partition.lane("") == laid for partition in lanes)
-    # Nodes that have not been here for long may still have their state with the past: it is kept for them.
+    # Nodes that have not run here for long may still have their state in the past: it is kept for them.
     if whole and not any(partition.owned for partition in partitions):
         return (here,)
     return (*(past for past in record.past if past != here), here)
 
 
 def next_generation(record: GenerationRecord, past: tuple[Past, ...], **changes: Any) -> GenerationRecord:
-    """The one after `record`, with these fields changed."""
+    """The generation after `record`, with these fields changed."""
     fields = {"moved": "", **changes}
     return msgspec.structs.replace(record, generation=record.generation + 1, past=past, **fields)
 
@@ -134,7 +134,7 @@ def adopted(
     lanes: int,
     source: str = "",
 ) -> tuple[GenerationRecord, GenerationRecord | None]:
-    """The generation of a bridge that goes on under a new name, and what its former topic says then.
+    """The generation of a bridge that continues under a new name, and the new record of its former topic.
 
     Args:
         topic: the bridge's journal topic.
@@ -142,8 +142,8 @@ def adopted(
         previous: the journal topic under the former name; the same where both names have one.
         old: all partitions of that.
         bridge: the new name.
-        lanes: how many it has from now on.
-        source: where its messages come from from now on; the former name's source may have been another.
+        lanes: how many it has after this.
+        source: where its messages come from after this; the former name's source may have been another.
 
     Returns:
         The present generation where the bridge has a state of its own, or there is nothing to adopt.
@@ -192,16 +192,16 @@ def taken_over(  # noqa: PLR0913 - the settings that concern it, by name
     persist_ids: bool,
     most_bytes: int = DEFAULT_BATCH_BYTES,
 ) -> LaneState:
-    """The state of a lane that is not laid, gathered from wherever its streams were before.
+    """The state of a lane that is not initialised, collected from the former places of its streams.
 
     An address's duplicate IDs come from all lanes that had some, as any of them may have accepted an ID that
-    belongs here now; `id_blocks.merged` says which ones there is room for.
+    belongs here now; `id_blocks.merged` chooses those that fit.
 
     Args:
-        lane: what it is to be laid as.
+        lane: the record with which it will be initialised.
         number: the lane's.
-        own: what its partition holds.
-        everything: what every partition of now and of the past holds, with `own` among them.
+        own: the snapshot of its partition.
+        everything: the snapshots of every partition of now and of the past, `own` among them.
         owner: the node UUID where nodes share partitions; the lane then is the node's, whatever its number.
         id_cache_size: capacity of an address's ID cache.
         persist_ids: whether IDs are stored.
@@ -240,6 +240,6 @@ def taken_over(  # noqa: PLR0913 - the settings that concern it, by name
 
 
 def _lane(identity: str, record: StreamRecord, lanes: int) -> int:
-    """The lane of a stream; the first, where it is no partition of a topic."""
+    """The lane of a stream; the first, where the stream is no partition of a topic."""
     partition = partition_of(identity)
     return 0 if partition is None else lane_of(record.address, partition, lanes)

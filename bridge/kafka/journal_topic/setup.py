@@ -1,4 +1,4 @@
-"""Makes a bridge's journal topic, and checks the one that is there."""
+"""Makes a bridge's journal topic, and checks an existing one."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from bridge.kafka.client.errors import explaining
 from bridge.kafka.client.metadata import Cluster, ClusterClient, Topic
 from bridge.kafka.journal_topic.records import DEFAULT_BATCH_BYTES, LEAST_BATCH_BYTES
 
-#: With fewer in-sync replicas than this nothing is written, where there are three.
+#: With fewer in-sync replicas than this nothing is written, where there are three replicas.
 MIN_IN_SYNC_REPLICAS: Final = 2
-#: What `journal-replication-factor = -1` becomes, as far as there are so many brokers.
+#: The value of `journal-replication-factor = -1`, if there are so many brokers.
 REPLICATION_FACTOR: Final = 3
-#: A taker reads what has not been compacted: some of these at most, and what was written in the cleaner's
-#: pause. Kafka's default of 1 GiB would take minutes to read.
+#: A taker reads what has not been compacted: at most some of these segments, and what was written in the
+#: cleaner's pause. Kafka's default of 1 GiB would take minutes to read.
 SEGMENT_BYTES: Final = 16 * 1024 * 1024
-#: Share of uncompacted bytes from which the cleaner sets to work.
+#: Share of uncompacted bytes at which the cleaner starts.
 _DIRTY_RATIO: Final = "0.1"
-#: How often, and after what pause, a topic just made is looked for before the target counts as unavailable.
+#: Number and pause of the checks for a new topic before the target counts as unavailable.
 _LOOKS: Final = 50
 _LOOK_PAUSE_MS: Final = 100
 _TOPIC_ALREADY_EXISTS: Final = 36
@@ -50,7 +50,7 @@ def check_partitions(found: Topic, lanes: int) -> None:
 
 
 def replaced(topic: str, what: str, found: str = "") -> TargetRefused:
-    """The error where a journal topic is not the one any more in which the bridge has kept its memory."""
+    """The error where the journal topic that holds the bridge's state was replaced by another."""
     return TargetRefused(
         f"the journal topic {topic} was deleted under the running bridge{what}: what it remembered there is"
         " gone, and nothing more is written. Stop the bridge's nodes, and decide with `core-bridge positions`"
@@ -61,9 +61,9 @@ def replaced(topic: str, what: str, found: str = "") -> TargetRefused:
 
 
 def _check_config(topic: str, config: Mapping[str, str], replicas: int) -> None:
-    """Raises TargetRefused where the topic may forget what was committed, and all would come again."""
+    """Raises TargetRefused where the topic may forget what was committed, so that all would be sent again."""
     policy = config.get(_POLICY, "")
-    if policy != "compact":  # by age or size it would forget a quiet stream's next
+    if policy != "compact":  # by age or size it would forget the next of a quiet stream
         raise TargetRefused(
             f"the journal topic {topic} has cleanup.policy={policy}, and would forget what the bridge has"
             " sent: it was made by hand or by the broker (auto.create.topics.enable). If no bridge has"
@@ -73,7 +73,7 @@ def _check_config(topic: str, config: Mapping[str, str], replicas: int) -> None:
             found=policy,
         )
     in_sync = config.get(_IN_SYNC, "")
-    # With fewer replicas it is a trade between what may be lost and what stops; with these it costs nothing.
+    # With fewer replicas it is a trade-off between loss and availability; with these it costs nothing.
     if replicas >= REPLICATION_FACTOR and in_sync.isdecimal() and int(in_sync) < MIN_IN_SYNC_REPLICAS:
         raise TargetRefused(
             f"the journal topic {topic} has {replicas} replicas and min.insync.replicas={in_sync}: what one"
@@ -86,7 +86,7 @@ def _check_config(topic: str, config: Mapping[str, str], replicas: int) -> None:
 
 
 def _most_bytes(topic: str, config: Mapping[str, str]) -> int:
-    """Bytes of a record batch that it takes; the brokers' `message.max.bytes` where it has no own.
+    """Bytes of a record batch that the topic takes; the brokers' `message.max.bytes` where it has none set.
 
     Raises: TargetRefused: too little for any bridge.
     """
@@ -109,7 +109,7 @@ class JournalSetup:
     def __init__(
         self, connection: KafkaConnection, *, replication_factor: int = -1, warned: set[str] | None = None
     ) -> None:
-        """`warned`: what has been said already, and is not said again; its holder may share it."""
+        """`warned`: the warnings already logged, which are not repeated; the caller may share it."""
         self._connection = connection
         self._replication_factor = replication_factor
         self._warned = set() if warned is None else warned
@@ -117,7 +117,7 @@ class JournalSetup:
         self.most_bytes = DEFAULT_BATCH_BYTES
 
     async def find(self, topic: str) -> Topic | None:
-        """The topic as it is now; None: there is none, and asking does not make it. Raises: as `ready`."""
+        """The topic as it is now; None: it does not exist, and this does not make it. Raises: as `ready`."""
         return (await self._look(topic)).topics.get(topic)
 
     async def _look(self, topic: str) -> Cluster:
@@ -130,14 +130,14 @@ class JournalSetup:
         return cluster
 
     async def ready(self, topic: str, lanes: int, *, known: str = "") -> Topic:
-        """The journal topic: the one there is, if it can hold a journal, or one made for that many lanes.
+        """The journal topic: the existing one, if it can hold a journal, or a new one for that many lanes.
 
-        One with fewer replicas than it would be made with is warned of: the cluster may have grown.
+        One with fewer replicas than a new one would have is logged as a warning: the cluster may have grown.
 
         Args:
             topic: its name.
-            lanes: how many partitions one gets that is made.
-            known: the topic's id as this process found it before: no other will do, and none is made.
+            lanes: number of partitions of a new topic.
+            known: the topic's id as this process found it before: no other is accepted, and none is made.
 
         Raises:
             TargetUnavailable: try again later.
@@ -171,7 +171,7 @@ class JournalSetup:
         return found
 
     def _replicas(self, brokers: int) -> int:
-        """How many a topic gets that is made now."""
+        """The number of replicas of a new topic."""
         if self._replication_factor >= 0:
             return self._replication_factor
         return min(REPLICATION_FACTOR, brokers)

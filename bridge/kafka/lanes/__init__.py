@@ -1,1 +1,1 @@
-"""Which process has which lane: consumer groups that read nothing."""
+"""The lanes that each process owns, by consumer groups that read nothing."""

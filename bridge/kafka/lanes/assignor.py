@@ -1,6 +1,6 @@
-"""Which member of a group owns which lane: balanced, sticky, and the same whoever leads. Pure.
+"""Assigns lanes to the members of a group: balanced, sticky, and the same whichever member leads. Pure.
 
-A lane is given away as a whole and by its number: which partitions it stands for follows from
+A lane is assigned as a whole and by its number: which partitions it stands for follows from
 `bridge.kafka.records.identity.lane_of`, so topics that appear or are matched later change nothing here.
 """
 
@@ -12,21 +12,21 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Final
 
-#: Layout of `encode`; what says another number is read as nothing.
+#: Layout of `encode`; a claim with another version number is read as an empty one.
 VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a member says of itself when it joins."""
+    """A member's claim, which it sends when it joins."""
 
-    #: What it was given last.
+    #: The lanes that it was given last.
     lanes: frozenset[int] = frozenset()
     #: The group's generation that gave it; -1: none. Of two claims the newer one counts.
     generation: int = -1
     #: Lanes that have FAILED at this member: it is given none of them.
     failed: frozenset[int] = frozenset()
-    #: What status calls the member.
+    #: The member's name in a status.
     name: str = ""
 
 
@@ -34,13 +34,13 @@ def protocol_name(lanes: int, whose: str = "") -> str:
     """The name under which members join: the coordinator lets only equal ones into a group.
 
     So members that count lanes differently (another `concurrency`) never share any, nor do two bridges with
-    one `group-id`: each would leave the other's part of its lanes to nobody. `whose` says which bridge.
+    one `group-id`: each would leave the other's part of its lanes to no member. `whose` names the bridge.
     """
     return f"core-bridge-lanes-{lanes}{f'-{zlib.crc32(whose.encode()):08x}' if whose else ''}"
 
 
 def encode(claim: Claim) -> bytes:
-    """What a member says when it joins, and what the leader answers."""
+    """Encode what a member sends when it joins, or what the leader answers."""
     said = {
         "v": VERSION,
         "generation": claim.generation,
@@ -52,7 +52,7 @@ def encode(claim: Claim) -> bytes:
 
 
 def decode(data: bytes) -> Claim:
-    """The reverse of `encode`; what cannot be read claims nothing."""
+    """The reverse of `encode`; unreadable data is an empty claim."""
     try:
         said = json.loads(data)
         if said["v"] != VERSION:
@@ -69,13 +69,13 @@ def decode(data: bytes) -> Claim:
 
 
 def assign(lanes: int, claims: Mapping[str, Claim]) -> dict[str, frozenset[int]]:
-    """Lanes ``0..lanes-1`` over the members of a group, given what each claims.
+    """Divide the lanes ``0..lanes-1`` over the members of a group, given what each claims.
 
     Where no lane has failed, no two members differ by more than one lane, and no other division that is as
     even moves fewer lanes. A member on which a lane has failed keeps the others that it has, up to an even
-    share, and takes a new one only where every member has failed on some lane: what failed on it may lie in
-    the node, and then the next lane fails on it too. A lane that has failed on every member that could take
-    it is given to none.
+    share, and takes a new one only where every member has failed on some lane: the cause may lie in the node,
+    and then the next lane fails on it too. A lane that has failed on every member that could take it is given
+    to none.
 
     Depends on nothing but its arguments, and not on their order.
     """
@@ -96,9 +96,9 @@ def assign(lanes: int, claims: Mapping[str, Claim]) -> dict[str, frozenset[int]]
 def _uneven(
     given: Mapping[str, Set[int]], takers: Sequence[str], claims: Mapping[str, Claim]
 ) -> tuple[str, int, str] | None:
-    """A lane that makes the division more even where it moves: from, lane, to; None: there is none.
+    """A move of a lane that makes the division more even: from, lane, to; None: there is none.
 
-    So what comes out is a division that stands when it goes in again.
+    So the result is a division that `assign` leaves unchanged.
     """
     for giver in sorted(given, key=lambda member: (-len(given[member]), member)):
         poorer = [member for member in takers if len(given[giver]) - len(given[member]) > 1]
@@ -110,7 +110,7 @@ def _uneven(
 
 
 def _undisputed(lanes: int, claims: Mapping[str, Claim]) -> dict[str, set[int]]:
-    """Each lane for the one member whose claim is newest."""
+    """Each lane at the one member whose claim is newest."""
     held: dict[str, set[int]] = {member: set() for member in claims}
     taken: set[int] = set()
     for member, claim in _newest_first(claims.items()):

@@ -1,7 +1,7 @@
-"""One member of a classic consumer group, spoken directly: join, sync, heartbeat, leave (KIP-62, KIP-394).
+"""One member of a classic consumer group, at protocol level: join, sync, heartbeat, leave (KIP-62, KIP-394).
 
 aiokafka's consumer is a member too, but it reads: it wants topics to subscribe to, asks for their metadata
-in a way that makes them, leaves the group when nobody polls it (docs/kafka-traps.md 16)
+in a way that makes them, leaves the group when its caller stops polling (docs/kafka-traps.md 16)
 and swallows what a rebalance listener raises (trap 9). A member that only holds lanes needs none of it.
 """
 
@@ -27,14 +27,16 @@ from aiokafka.protocol.group import HeartbeatRequest, JoinGroupRequest, LeaveGro
 
 from bridge.kafka.client.connection import KafkaConnection
 
-#: A generation that no group has.
+#: A generation number that no group has.
 NO_GENERATION: Final = -1
 
 
-#: A member that has not been heard of for so long is thrown out: the time after which a killed worker's
-#: lanes move. `session-timeout-ms` of the connector overrides it; brokers take 6 s to 30 min by default.
+#: The coordinator removes a member that has not sent a heartbeat for so long: the time after which a killed
+#: worker's lanes move. `session-timeout-ms` of the connector overrides it; brokers take 6 s to 30 min by
+#: default.
 SESSION_TIMEOUT_MS: Final = 6_000
-#: Pause between two heartbeats, and so how late members learn of a rebalance. `heartbeat-interval-ms`.
+#: Pause between two heartbeats, and so the delay at which members learn of a rebalance.
+#: `heartbeat-interval-ms` of the connector overrides it.
 HEARTBEAT_INTERVAL_MS: Final = 500
 #: Most that a rebalance waits for members that are alive; below the request time-out, which covers the wait.
 MAX_REBALANCE_TIMEOUT_MS: Final = 20_000
@@ -42,19 +44,19 @@ MAX_REBALANCE_TIMEOUT_MS: Final = 20_000
 
 @dataclass(frozen=True, slots=True)
 class GroupTimes:
-    """How patient a group is with its members, in milliseconds."""
+    """The time limits of a group's members, in milliseconds."""
 
     session_ms: int = SESSION_TIMEOUT_MS
     heartbeat_ms: int = HEARTBEAT_INTERVAL_MS
 
     @property
     def rebalance_ms(self) -> int:
-        """How long a rebalance waits for members that are alive."""
+        """The time that a rebalance waits for members that are alive."""
         return min(self.session_ms, MAX_REBALANCE_TIMEOUT_MS)
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Self:
-        """As a connector's consumer options say."""
+        """The times of a connector's consumer options."""
         return cls(
             int(options.get("session_timeout_ms", SESSION_TIMEOUT_MS)),
             int(options.get("heartbeat_interval_ms", HEARTBEAT_INTERVAL_MS)),
@@ -63,23 +65,23 @@ class GroupTimes:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What the leader gives a member."""
+    """A member's assignment, given by the leader."""
 
-    #: The lanes as partitions of `GroupMember`'s topic: for Kafka's tools, which show who has which.
+    #: The lanes as partitions of `GroupMember`'s topic: Kafka's tools show them as each member's partitions.
     partitions: Iterable[int]
-    #: The same as the members understand it.
+    #: The same lanes in the members' own format.
     data: bytes
 
 
-#: Given what each member says, by member id, what each gets. Called where this member leads.
+#: By member id: takes what each member sends, returns its assignment. Called where this member leads.
 Share = Callable[[Mapping[str, bytes]], Mapping[str, Given]]
 
 
 class GroupMember:
     """Requests to the coordinator and the identity under which they are sent; no loop, no time-outs.
 
-    What the members say to each other goes in the form of Kafka's consumers, so that its tools show it;
-    `topic` is the one that they seem to subscribe to, empty for none. Nothing ever asks for it.
+    The members' data has the form of that of Kafka's consumers, so that Kafka's tools show it; `topic` is the
+    one that they appear to subscribe to, empty for none. No request ever asks for it.
 
     The identity outlives `close`: a member that comes back under it takes its own place instead of
     waiting beside it until the session of the lost one expires.
@@ -89,7 +91,7 @@ class GroupMember:
         self.group = group
         #: Given by the coordinator; empty: none.
         self.id: str = JoinGroupRequest.UNKNOWN_MEMBER_ID
-        #: Of the last assignment received.
+        #: The generation of the last assignment received.
         self.generation = NO_GENERATION
         self._connection = connection
         self._topic = topic
@@ -98,19 +100,19 @@ class GroupMember:
         self._coordinator: int | None = None
 
     async def open(self) -> None:
-        """Connect to the cluster, anew where it is connected. Raises: KafkaError."""
+        """Connect to the cluster, and connect again where it is connected. Raises: KafkaError."""
         await self.close()
         self._client = await self._connection.connected()
 
     async def close(self) -> None:
-        """Drop the connections; the group learns nothing of it."""
+        """Close the connections; the group is not notified."""
         client, self._client = self._client, None
         self._coordinator = None
         if client is not None:
             await client.close()
 
     async def join(self, protocol: str, data: bytes, share: Share) -> bytes:
-        """Join, or join again, saying `data`; returns the data that the leader gave once all have joined.
+        """Join, or join again, with `data`; returns the data that the leader gave once all have joined.
 
         Raises:
             RebalanceInProgressError, UnknownMemberIdError, IllegalGenerationError: join again.
@@ -152,19 +154,19 @@ class GroupMember:
         return shares
 
     async def heartbeat(self) -> None:
-        """Returns when the coordinator has said that this member and its generation stand.
+        """Send a heartbeat; returns when the coordinator has confirmed this member and its generation.
 
         Raises:
-            RebalanceInProgressError, UnknownMemberIdError, IllegalGenerationError: they do not; join again.
-            KafkaError: it could not be asked.
+            RebalanceInProgressError, UnknownMemberIdError, IllegalGenerationError: not confirmed; join again.
+            KafkaError: the coordinator could not be asked.
         """
         await self._ask(HeartbeatRequest(self.group, self.generation, self.id))
 
     async def leave(self) -> None:
-        """Give everything back at once. Raises: KafkaError."""
+        """Leave the group, so that its lanes move at once. Raises: KafkaError."""
         if self._client is not None and self.id:
-            # On a connection of its own: brokers answer a connection's requests in order, and a join that
-            # waits for the other members may be in front.
+            # The request has a connection of its own: brokers answer a connection's requests in order, and a
+            # join that waits for the other members may be ahead of it.
             await self._ask(LeaveGroupRequest(self.group, self.id), ConnectionGroup.DEFAULT)
         self._forget()
 

@@ -1,10 +1,10 @@
-"""Which lanes this process owns, by a consumer group that reads nothing (design section 5).
+"""The lanes that this process owns, by a consumer group that reads nothing (design section 5).
 
-Every member tells what it was given last, the leader divides the lanes (`bridge.kafka.lanes.assignor`), the
-coordinator sees who is alive. A rebalance takes nothing away by itself: lanes go when the new division says
-so, when they are given up, or when the membership is known to be lost. Two owners of a lane are possible for
-a moment in any such scheme; transactional ids and positions make that harmless, so nothing here is about
-safety but `confirmed`.
+Every member sends the lanes that it was given last, the leader divides the lanes
+(`bridge.kafka.lanes.assignor`), and the coordinator monitors which members are alive. A rebalance takes no
+lane away by itself: a member loses a lane when the new division says so, when it gives the lane up, or when
+its membership is known to be lost. Two owners of a lane are possible for a moment in any such scheme;
+transactional ids and positions make that harmless, so only `confirmed` here concerns safety.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from bridge.kafka.client.errors import Side, explained, is_for_good
 from bridge.kafka.lanes.assignor import Claim, assign, decode, encode, protocol_name
 from bridge.kafka.lanes.group_member import Given, GroupMember, GroupTimes
 
-#: Between two tries to join.
+#: Pause between two attempts to join.
 RETRY_BACKOFF_MS: Final = 100
 #: A join may take this long, however short the sessions are: the refusal of a session that is too short has
 #: to arrive too.
 LEAST_JOIN_MS: Final = 10_000
-#: Leaving is a courtesy: without it the others wait for the session to expire.
+#: Leaving is optional: without it the other members wait for the session to expire.
 LEAVE_TIMEOUT_MS: Final = 2_000
 
 _NETWORK: Final = (KafkaError, OSError, TimeoutError)
@@ -42,7 +42,7 @@ _THROWN_OUT: Final = (UnknownMemberIdError, IllegalGenerationError)
 
 
 class GroupOwnership:
-    """`bridge.relay.ownership.Ownership` by a group; `bridge.kafka.lanes.groups` says which group on what."""
+    """`bridge.relay.ownership.Ownership` by a group; `bridge.kafka.lanes.groups` has the kinds of groups."""
 
     def __init__(
         self,
@@ -55,9 +55,9 @@ class GroupOwnership:
         bridge: str = "",
         name: str = "",
     ) -> None:
-        """`topic`: the one that Kafka's tools show; it, or the name `bridge`, says whose lanes they are.
+        """`topic`: the one that Kafka's tools show; the protocol's name has it, or else the name `bridge`.
 
-        `name` is what status calls this member.
+        `name` is the member's name in a status.
         """
         times = GroupTimes.of(connection.consumer_options)
         self._session_s, self._interval_s = times.session_ms / 1000, times.heartbeat_ms / 1000
@@ -67,17 +67,17 @@ class GroupOwnership:
         self._protocol = protocol_name(lanes, topic or bridge)
         self._side = side
         self._member = GroupMember(connection, group, times, topic=topic)
-        #: What was given last, also when it has been lost: whoever leads gives it back where nobody has it.
-        #: And what has been given up.
+        #: The last assignment, also when it has been lost: the leader gives its lanes back where no member
+        #: has them. Also the lanes that were given up.
         self._claim = Claim(name=name)
-        #: Lanes given up, as this member has said at its last joining.
+        #: Lanes given up, as sent at the last join of this member.
         self._said_failed: frozenset[int] = frozenset()
         self._owned: frozenset[int] = frozenset()
         self._keeper: asyncio.Task[None] | None = None
-        #: Numbers of the last heartbeat that was sent, and of the last one that the coordinator affirmed.
+        #: Numbers of the last heartbeat that was sent, and of the last one that the coordinator confirmed.
         self._sent = 0
         self._affirmed = 0
-        #: Set to have the next heartbeat sent at once.
+        #: Set to send the next heartbeat at once.
         self._hurry = asyncio.Event()
         #: Set, and replaced, whenever one of the above changes.
         self._news = asyncio.Event()
@@ -85,7 +85,7 @@ class GroupOwnership:
 
     @property
     def owned(self) -> frozenset[int]:
-        """The lanes that are ours as far as is known now."""
+        """The lanes that this process owns as far as it knows now."""
         return self._owned
 
     async def open(self) -> None:
@@ -104,7 +104,7 @@ class GroupOwnership:
         self._keeper.add_done_callback(lambda _task: self._tell())
 
     async def changed(self, known: frozenset[int]) -> frozenset[int]:
-        """Wait until what is ours differs from `known`; returns it.
+        """Wait until the owned lanes differ from `known`; returns them.
 
         Raises:
             As `open`: the membership is lost, and with it every lane; open again.
@@ -116,14 +116,14 @@ class GroupOwnership:
             await self._news.wait()
 
     async def confirmed(self, lane: int) -> None:
-        """Returns when the coordinator, asked after the call, has affirmed that the lane is ours.
+        """Returns when the coordinator, asked after the call, has confirmed that this process owns the lane.
 
-        While the group divides its lanes anew that is waited for, but not longer than a session lasts.
+        While the group divides its lanes anew the call waits, but not longer than a session lasts.
 
         Raises:
-            As `open`, and TargetUnavailable (SourceUnavailable): not ours, or no answer in time.
+            As `open`, and TargetUnavailable (SourceUnavailable): the lane is not owned, or no answer in time.
         """
-        mine = self._sent + 1  # what is under way may have been answered before the call
+        mine = self._sent + 1  # a heartbeat under way may have been answered before the call
         try:
             async with asyncio.timeout(self._session_s):
                 while self._affirmed < mine:
@@ -139,14 +139,14 @@ class GroupOwnership:
             raise self._unavailable(f"has given lane {lane} to another member", found=lane)
 
     def give_up(self, lane: int) -> None:
-        """Own the lane no more, and have the group divide its lanes anew, knowing why."""
+        """Give the lane up, and make the group divide its lanes anew, with the lane marked as failed."""
         failed = self._claim.failed | {lane}
         self._claim = replace(self._claim, failed=failed, lanes=self._claim.lanes - failed)
         self._own(self._owned - failed)
         self._hurry.set()
 
     def take_again(self) -> None:
-        """Have the group divide its lanes anew, with nothing given up."""
+        """Make the group divide its lanes anew, with no lane marked as failed."""
         self._claim = replace(self._claim, failed=frozenset())
         self._hurry.set()
 
@@ -166,7 +166,7 @@ class GroupOwnership:
     # -- membership ------------------------------------------------------------------------------------
 
     async def _keep(self) -> None:
-        """Stay a member; raises when that cannot be, with every lane given up."""
+        """Keep the membership; raises when that is impossible, with every lane given up."""
         try:
             while True:
                 await self._beat()
@@ -177,7 +177,7 @@ class GroupOwnership:
             self._own(frozenset())
 
     async def _beat(self) -> None:
-        """Heartbeats until the group wants its members to join again, or this one has something to say.
+        """Send heartbeats until the members have to join again, or this one has a lane to give up.
 
         Raises: KafkaError, TimeoutError: for a whole session the coordinator could not be asked.
         """
@@ -189,7 +189,7 @@ class GroupOwnership:
             self._sent += 1
             number, sent_s = self._sent, _now_s()
             try:
-                # A process that slept through its session asks once more: the coordinator may have slept too.
+                # A process that was suspended for its session asks again: the coordinator may have been, too.
                 async with asyncio.timeout_at(max(heard_s + self._session_s, sent_s + self._interval_s)):
                     await self._member.heartbeat()
             except RebalanceInProgressError:
@@ -205,7 +205,7 @@ class GroupOwnership:
                 self._tell()
 
     async def _pause(self) -> None:
-        """Until the next heartbeat is due, or somebody is in a hurry."""
+        """Wait until the next heartbeat is due, or a caller asks for one at once."""
         try:
             async with asyncio.timeout(self._interval_s):
                 await self._hurry.wait()
@@ -235,7 +235,8 @@ class GroupOwnership:
                         raise
                 else:
                     self._said_failed = said.failed
-                    # What has failed meanwhile is said at the next joining, and is not taken until then.
+                    # Lanes that have failed meanwhile are sent at the next join, and are not taken until
+                    # then.
                     lanes = decode(given).lanes - self._claim.failed
                     self._claim = replace(self._claim, lanes=lanes, generation=self._member.generation)
                     self._own(lanes)

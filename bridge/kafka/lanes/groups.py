@@ -11,8 +11,8 @@ from bridge.kafka.lanes.group_ownership import GroupOwnership
 class JournalTopicOwnership(GroupOwnership):
     """Kafka to Kafka: a group at the target, lane i being partition i of the journal topic.
 
-    It never asks for the topic, so it cannot make it either; partitions beyond `lanes` belong to nobody.
-    `prepare` is awaited before each joining: who cannot work with the journal topic owns no lane.
+    It never asks for the topic, so it cannot make it either; partitions beyond `lanes` belong to no member.
+    `prepare` is awaited before each join: a process that cannot use the journal topic owns no lane.
     """
 
     def __init__(
@@ -29,14 +29,14 @@ class JournalTopicOwnership(GroupOwnership):
         self._prepare = prepare
 
     async def open(self) -> None:
-        """As `GroupOwnership.open`, once the journal topic is as it must be."""
+        """As `GroupOwnership.open`, once `prepare` has checked the journal topic."""
         if self._prepare is not None:
             await self._prepare()
         await super().open()
 
 
 class SourceOwnership(GroupOwnership):
-    """Kafka to node: a group at the source. Lanes are shared by number, whatever topics there are now."""
+    """Kafka to node: a group at the source. Lanes are shared by number, independent of the topics."""
 
     def __init__(
         self, connection: KafkaConnection, *, group: str, lanes: int, bridge: str = "", name: str = ""

@@ -1,4 +1,4 @@
-"""Who holds which lane of a bridge, asked of its group by whoever wants to know, member or not."""
+"""The owners of a bridge's lanes, as its group says, for members of the group and other processes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from bridge.kafka.lanes.assignor import decode
 from bridge.relay.ownership import Division, Member
 from bridge.runtime.clock import Clock
 
-#: Longest that the group is asked: who asks for a status wants an answer, also while brokers are away.
+#: Longest that the question may take: a status must be answered, also while brokers are down.
 ASK_TIMEOUT_MS: Final = 2_000
-#: An answer, or why there is none, holds for so long: however often a status is asked for.
+#: How long an answer, or the error in its place, is kept: however often a status is asked for.
 ANSWER_MS: Final = 2_000
-#: What the coordinator calls a group whose lanes are divided.
+#: The coordinator's name for the state of a group whose lanes are divided.
 _STABLE: Final = "Stable"
 
 
@@ -39,14 +39,14 @@ class LaneHolders:
         self._lanes = lanes
         self._side = side
         self._clock = clock
-        #: One question at a time.
+        #: One request at a time.
         self._asking = asyncio.Lock()
         self._known: Division | BridgeError = Division()
-        #: Monotonic clock, ms, until when the above holds.
+        #: Monotonic clock, ms, until when the answer above is kept.
         self._holds_until_ms = -1
 
     async def ask(self) -> Division:
-        """The division, not older than `ANSWER_MS`.
+        """The division of the lanes, not older than `ANSWER_MS`.
 
         Raises:
             BridgeError: the group cannot be asked, or is dividing its lanes anew.

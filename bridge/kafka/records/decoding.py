@@ -1,7 +1,7 @@
-"""From consumer records to batches: what a Kafka record is as a message, and where batches are cut. Pure.
+"""Turns consumer records into batches: a record's message, and the cuts between batches. Pure.
 
-Per-record work is what a relay's speed hangs on: a record without headers costs one `Message` and one size.
-The headers are gone through only where there are any.
+A relay's speed depends on the work per record: a record without headers costs one `Message` and one size.
+Headers are read only where a record has some.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dedup import ids as duplicate_ids
 
 #: The header in which a producer names its message (Artemis: `Message.HDR_DUPLICATE_DETECTION_ID`).
 DUPLICATE_ID_HEADER: Final = "_AMQ_DUPL_ID"
-#: Most bytes that a message adds to body and key, with its encoding and one hop, and those each header adds.
+#: Most bytes that a message adds to body and key, with its encoding and one hop, and that each header adds.
 MESSAGE_BYTES: Final = 64
 HEADER_BYTES: Final = 16
 #: Length of a stamped ID's text.
@@ -28,7 +28,7 @@ _STAMP_BYTES: Final = 36
 
 
 class Record(Protocol):
-    """What is used of a record, be it decoded only (`bridge.kafka.records.raw_records`) or aiokafka's own."""
+    """The fields that are used of a record: of `bridge.kafka.records.raw_records` or aiokafka's own."""
 
     offset: int
     timestamp: int
@@ -39,7 +39,7 @@ class Record(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How a bridge wants its messages and batches. Sizes in bytes."""
+    """A bridge's rules for messages and batches. Sizes in bytes."""
 
     #: This bridge's hop (`bridge.messages.hops.hop`), which every message takes.
     own_hop: bytes
@@ -47,7 +47,7 @@ class Rules:
     stamp: bool
     #: Largest batch (`producer-window-size`); one message may be larger.
     batch_bytes: int
-    #: From here a message travels in a batch of its own (`min-large-message-size`).
+    #: A message of this size or larger travels in a batch of its own (`min-large-message-size`).
     large_bytes: int
     max_hops: int
     #: Longest duplicate ID (`max-duplicate-id-size`).
@@ -56,12 +56,12 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class _Headers:
-    """A record's headers, looked through."""
+    """The headers of a record, parsed."""
 
-    #: As the message carries them: byte for byte, but for the hops, which travel beside it.
+    #: As the message has them: byte for byte, but for the hops, which are stored apart from it.
     carried: tuple[Header, ...]
     size: int
-    #: The hops it has come through; None: there is no such header.
+    #: The hops that it has passed; None: there is no such header.
     passed: bytes | None
     #: The ID that the producer set.
     producer_id: bytes | None
@@ -76,7 +76,7 @@ def make_batches(
 
     Args:
         rules: of the bridge.
-        stream: identity.
+        stream: identity of the stream.
         records: in order, all of them at offsets in ``[from_, upto)``.
         from_: where the last batch ended.
         upto: the consumer's next position: beyond markers and holes.
@@ -121,7 +121,7 @@ def checksum_of(record: Record) -> int:
 def _read(
     rules: Rules, records: Sequence[Record]
 ) -> tuple[list[Message], list[int], list[IndexedId], hops.Hops, list[tuple[int, str]]]:
-    """The messages, their sizes, producers' IDs by index, hops, and what is refused by position."""
+    """The messages, their sizes, producers' IDs by index, hops, and the refused positions with reasons."""
     messages: list[Message] = []
     sizes: list[int] = []
     ids: list[IndexedId] = []
@@ -148,7 +148,7 @@ def _read(
 
 
 def _hops(rules: Rules, passed: Mapping[int, bytes], count: int) -> hops.Hops:
-    """The hops of all messages with this bridge's, of those that have come through others by index."""
+    """The hops of all messages with this bridge's; `passed`: earlier hops, by index."""
     if not passed:
         return ((count, rules.own_hop),)
     runs = hops.joined((1, passed.get(index, b"")) for index in range(count))
@@ -156,7 +156,7 @@ def _hops(rules: Rules, passed: Mapping[int, bytes], count: int) -> hops.Hops:
 
 
 def _look_through(rules: Rules, headers: Sequence[Header]) -> _Headers:
-    """The last header of a name counts, as with Kafka's `lastHeader`; all others are carried."""
+    """Parse the headers. The last header of a name counts, as with Kafka's `lastHeader`; others are kept."""
     passed: bytes | None = None
     duplicate_id: bytes | None = None
     has_id = has_hops = False
@@ -188,7 +188,7 @@ def is_stamp(value: bytes | None) -> bool:
 
 
 def _divide(rules: Rules, sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Where to cut, as index ranges ``[start, stop)``."""
+    """The cuts between batches, as index ranges ``[start, stop)``."""
     batch_bytes, large_bytes = rules.batch_bytes, rules.large_bytes
     start = total = 0
     for index, size in enumerate(sizes):

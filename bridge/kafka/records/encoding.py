@@ -1,7 +1,7 @@
-"""What of a message becomes headers of a Kafka record: its duplicate ID and its hops. Pure.
+"""Encodes a message's duplicate ID and its hops as headers of a Kafka record. Pure.
 
-Headers stay as they are, in order, repeated ones too; what is added stands behind them, where the last of a
-name counts. A message that carries `ID_HEADER` already gets no other: whoever set it named the message.
+A message's own headers stay as they are, in order, repeated ones too; added ones follow them, as the last of
+a name counts. A message with an `ID_HEADER` of its own gets no other: its producer named the message.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _stamp(identity: str) -> Stamp:
 
 
 def duplicate_ids(block: Block, *, stamp: bool) -> list[bytes | None]:
-    """The ID of each message: its producer's, else with `stamp` that of the place it was first stored at."""
+    """The ID of each message: its producer's, else with `stamp` that of where it was first stored."""
     found: list[bytes | None] = []
     if stamp:
         for stream, first, last in block.origins:
@@ -40,7 +40,7 @@ def duplicate_ids(block: Block, *, stamp: bool) -> list[bytes | None]:
 
 
 def hop_headers(block: Block) -> list[Header | None]:
-    """The header with the hops of each message; None: it has none."""
+    """The header with the hops of each message; None: it has no hops."""
     found: list[Header | None] = []
     for count, value in block.hops:
         found += [(hops.HEADER, value) if value else None] * count
@@ -66,10 +66,10 @@ def headers_of(
 
 
 def timed(messages: Sequence[Message], stored_ms: int) -> list[Message]:
-    """The messages, those without a timestamp with `stored_ms`: for sources where producers need not set one.
+    """The messages, those without a timestamp with `stored_ms`: for sources where a timestamp is optional.
 
-    Consumers such as Kafka Streams fail on a record without one. When the message was stored at its source
-    is the same at every attempt, which the time now is not.
+    Consumers such as Kafka Streams fail on a record without one. The time at which the message was stored at
+    its source is the same at every attempt, which the time now is not.
     """
     return [
         message if message.timestamp >= 0 else Message(message.body, message.key, message.headers, stored_ms)

@@ -1,6 +1,6 @@
-"""What things on Kafka are called: streams, lanes, topics and ids of the bridge. Pure.
+"""The names of things on Kafka: streams, lanes, topics and ids of the bridge. Pure.
 
-A stream is one partition of one topic of one cluster, told apart from every other there ever was:
+A stream is one partition of one topic of one cluster, and distinct from every other that ever existed:
 ``kafka:<cluster id>:<topic id>:<partition>``. A re-created topic has another id, and so is another stream.
 """
 
@@ -28,14 +28,14 @@ def partition_of(identity: str) -> int | None:
 
 
 def store_identity(cluster: str) -> str:
-    """Who a Kafka cluster is as a target (design section 1)."""
+    """The store identity of a Kafka cluster as a target (design section 1)."""
     return f"kafka:{cluster}"
 
 
 def lane_of(topic: str, partition: int, lanes: int) -> int:
-    """The lane that relays a partition: CRC-32 of the topic's name, and on from there by partition.
+    """The lane that relays a partition: CRC-32 of the topic's name plus the partition, modulo the lanes.
 
-    So the partitions of a topic are spread as evenly as can be (docs/decisions/0015-lanes-by-partition.md).
+    So the partitions of a topic are spread as evenly as possible (docs/decisions/0015-lanes-by-partition.md).
     """
     return (zlib.crc32(topic.encode()) + partition) % lanes
 

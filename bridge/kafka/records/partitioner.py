@@ -1,8 +1,8 @@
-"""Which partition of the target topic a message goes to (design section 5, 'Keys'). Pure.
+"""Chooses the partition of the target topic for a message (design section 5, 'Keys'). Pure.
 
-A key goes where Java's client sends it: murmur2, as in ``org.apache.kafka.common.utils.Utils`` and
-``BuiltInPartitioner.partitionForKey``. Without a key everything of a stream goes to one partition, so that
-its order is kept.
+A message with a key goes to the partition that Java's client chooses: murmur2, as in
+``org.apache.kafka.common.utils.Utils`` and ``BuiltInPartitioner.partitionForKey``. All messages of a stream
+without a key go to one partition, so that their order is kept.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_for_key(key: bytes, partitions: int) -> int:
-    """Where Java's client sends `key` in a topic of so many partitions."""
+    """The partition of `key`, in a topic of so many partitions, that Java's client chooses."""
     if len(key) <= REMEMBERED_KEY_BYTES:
         return _remembered(key, partitions)
     return _partition(key, partitions)
@@ -55,7 +55,7 @@ _remembered = lru_cache(maxsize=REMEMBERED_KEYS)(_partition)
 
 
 def partition_without_key(stream: str, partitions: int) -> int:
-    """Where messages of a stream without a key go: source partition mod `partitions`, or by CRC-32."""
+    """The partition of a stream's messages without a key: source partition mod `partitions`, or by CRC-32."""
     source = partition_of(stream)
     return (zlib.crc32(stream.encode()) if source is None else source) % partitions
 

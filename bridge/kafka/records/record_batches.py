@@ -1,7 +1,7 @@
-"""Record batches in the making: what one transaction sends to each partition of the target. Pure.
+"""The record batches that one transaction sends to each partition of the target. Pure.
 
-This is where every message passes once more, so the loop in `Piles.pour` does as little as it can: one
-`append` of the client's C code, and two comparisons.
+Every message passes through here, so the loop in `Piles.pour` does as little as possible: one `append` of the
+client's C code, and two comparisons.
 """
 
 from __future__ import annotations
@@ -18,59 +18,59 @@ RECORD_BATCH_BYTES: Final = 1024 * 1024
 
 
 class Builder(Protocol):
-    """aiokafka's batch builder, as far as it is used."""
+    """The part of aiokafka's batch builder that is used here."""
 
     def append(
         self, *, timestamp: int, key: bytes | None, value: bytes | None, headers: list[Header]
     ) -> object | None:
-        """Add a record; None: it does not fit. The first one always does."""
+        """Add a record; None: it does not fit. The first record always fits."""
 
     def size(self) -> int:
-        """Bytes so far, uncompressed."""
+        """The size so far in bytes, uncompressed."""
 
     def record_count(self) -> int:
-        """Records so far."""
+        """The number of records so far."""
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """What stands in a record batch for one stream, without gaps between."""
+    """A contiguous part of a record batch that belongs to one stream."""
 
     #: The stream's identity.
     stream: str
     #: First and last position.
     first: int
     last: int
-    #: Place of the last record in the record batch, from 0.
+    #: Index of the last record in the record batch, from 0.
     place: int
-    #: Whether it is a dead letter of that position, not the message.
+    #: Whether the record is the dead letter of that position, not the message.
     is_letter: bool = False
-    #: Of its records, in their order.
+    #: The positions and messages of its records, in their order.
     positions: Sequence[int] = field(default=(), compare=False, repr=False)
     messages: Sequence[Message] = field(default=(), compare=False, repr=False)
 
     def at(self, place: int) -> tuple[int, Message]:
-        """Position and message of the record at this place in the record batch, which is this segment's."""
+        """The position and message of the record at this index of the record batch, in this segment."""
         index = place - self.place - 1
         return self.positions[index], self.messages[index]
 
 
 @dataclass(slots=True, eq=False)
 class RecordBatch:
-    """One record batch, with who is in it."""
+    """One record batch, with the segments in it."""
 
     topic: str
     partition: int
     builder: Builder
     segments: list[Segment] = field(default_factory=list)
-    #: Its records have no timestamp, and it takes none that has: the builder would give all of them that one
-    #: (docs/kafka-traps.md 7).
+    #: Whether its records have no timestamp. Then it takes none that has one: the builder would give that one
+    #: to all of them (docs/kafka-traps.md 7).
     untimed: bool = False
-    #: Nothing more is put in.
+    #: Whether it is closed: no more records are added.
     sealed: bool = False
 
     def segment(self, place: int) -> Segment | None:
-        """That of the record at this place; None: there is no such record."""
+        """The segment of the record at this index; None: there is no such record."""
         return next((one for one in self.segments if one.place >= place >= 0), None)
 
 
@@ -79,7 +79,7 @@ Offsets = Mapping[RecordBatch, int]
 
 
 class TooLarge(Exception):
-    """Messages that no record batch of their topic can carry; what was poured is of no use any more."""
+    """Messages that no record batch of their topic can hold; the record batches made so far are of no use."""
 
     def __init__(self, sizes: Mapping[int, int]) -> None:
         super().__init__(
@@ -87,13 +87,13 @@ class TooLarge(Exception):
                 f"message {index} makes a record batch of {size} bytes" for index, size in sizes.items()
             )
         )
-        #: By index among the messages poured: bytes of a record batch with it alone.
+        #: By index among the messages appended: bytes of a record batch that holds it alone.
         self.sizes = sizes
 
 
 @dataclass(frozen=True, slots=True)
 class Pouring:
-    """Messages of one stream on their way to one partition: columns of the same length."""
+    """Messages of one stream for one partition: columns of the same length."""
 
     stream: str
     positions: Sequence[int]
@@ -102,7 +102,7 @@ class Pouring:
     is_letter: bool = False
 
     def chosen(self, indices: Sequence[int]) -> Pouring:
-        """Those at these indices."""
+        """The messages at these indices."""
         positions, messages, headers = (
             [column[index] for index in indices] for column in (self.positions, self.messages, self.headers)
         )
@@ -115,24 +115,25 @@ class Piles:
     def __init__(self, make: Callable[[int], Builder], *, exact: bool) -> None:
         """`make` starts a record batch of at most so many bytes, if it holds more than one message.
 
-        `exact`: whether sizes are those that the broker sees. Compressed ones are known to nobody before.
+        `exact`: whether sizes are those at the broker. The size of a compressed record batch is unknown
+        before.
         """
         self._make = make
         self._exact = exact
         self.piles: dict[tuple[str, int], list[RecordBatch]] = {}
 
     def __iter__(self) -> Iterator[RecordBatch]:
-        """All of them."""
+        """All record batches."""
         return (batch for pile in self.piles.values() for batch in pile)
 
     @property
     def records(self) -> int:
-        """How many are in them."""
+        """The number of records in all record batches."""
         return sum(batch.builder.record_count() for batch in self)
 
     @property
     def bytes(self) -> int:
-        """Of all of them, before compression."""
+        """The size of all record batches in bytes, before compression."""
         return sum(batch.builder.size() for batch in self)
 
     def pour(
@@ -144,10 +145,10 @@ class Piles:
         alone: bool = False,
         most_bytes: int = RECORD_BATCH_BYTES,
     ) -> None:
-        """Put messages on a pile, in order. `alone`: in a record batch that holds nothing else, if they fit.
+        """Append messages, in order. `alone`: in a record batch that holds nothing else, if they fit.
 
         Raises:
-            TooLarge: some can never be stored; drop these piles.
+            TooLarge: some can never be stored; drop these record batches.
         """
         pile = self.piles.setdefault((rules.name, partition), [])
         index = 0
@@ -175,7 +176,7 @@ class Piles:
 
 
 def _fill(batch: RecordBatch, what: Pouring, start: int) -> int:
-    """Append messages from index `start` on while they fit; the index of the first that did not."""
+    """Append messages from index `start` on while they fit; returns the index of the first that did not."""
     messages, headers, untimed, append = what.messages, what.headers, batch.untimed, batch.builder.append
     for index in range(start, len(messages)):
         message = messages[index]

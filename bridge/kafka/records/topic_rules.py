@@ -1,4 +1,4 @@
-"""What a target topic takes, by its configuration (docs/kafka-traps.md 12, 13). Pure."""
+"""The rules of a target topic, from its configuration (docs/kafka-traps.md 12, 13). Pure."""
 
 from __future__ import annotations
 
@@ -8,46 +8,46 @@ from typing import Final
 
 from bridge.messages.message import Message
 
-#: Kafka's own defaults, for a topic whose configuration may not be read: then the broker has the last word.
+#: Kafka's own default, for a limit of a topic whose configuration may not be read: then the broker decides.
 UNKNOWN_LIMIT: Final = 2**63 - 1
-#: Records without a timestamp; brokers let them pass whatever the topic's limits are.
+#: The timestamp of records without one; brokers accept them whatever the topic's limits are.
 NO_TIMESTAMP: Final = -1
-#: What begins the reason where a broker refuses a record for its time.
+#: The beginning of the reason where a broker refuses a record for its time.
 INVALID_TIMESTAMP: Final = "INVALID_TIMESTAMP"
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRules:
-    """One topic of the target, as it was at the last opening."""
+    """The rules of one topic of the target, as of the last opening."""
 
     name: str
-    #: How many partitions it has.
+    #: Number of partitions.
     partitions: int
     #: Most bytes of a record batch; `UNKNOWN_LIMIT` where it could not be read.
     max_message_bytes: int = UNKNOWN_LIMIT
     #: How far a record's timestamp may lie before and after the broker's clock, ms.
     before_max_ms: int = UNKNOWN_LIMIT
     after_max_ms: int = UNKNOWN_LIMIT
-    #: The broker writes its own time over every timestamp (message.timestamp.type=LogAppendTime).
+    #: Whether the broker replaces every timestamp with its own time (message.timestamp.type=LogAppendTime).
     log_append_time: bool = False
-    #: Records need a key.
+    #: Whether records need a key.
     compacted: bool = False
-    #: In-sync replicas without which the broker takes nothing.
+    #: Number of in-sync replicas without which the broker stores nothing.
     min_insync_replicas: int = 1
-    #: The topic's id: one made again under this name has another. Empty: not known.
+    #: The topic's id: a topic re-created under this name has another. Empty: not known.
     id: str = ""
 
     def timestamp_range(self, now_ms: int) -> tuple[int, int]:
-        """First and last timestamp that the topic takes now, by this process's clock."""
+        """The first and last timestamp that the topic takes now, by this process's clock."""
         if self.log_append_time:
             return -UNKNOWN_LIMIT, UNKNOWN_LIMIT
         return now_ms - self.before_max_ms, now_ms + self.after_max_ms
 
     def refuses(self, message: Message) -> str | None:
-        """The rule, as `CODE: detail`, by which a message can never be stored here; None: by none known.
+        """The rule, as `CODE: detail`, by which a message can never be stored here; None: none is known.
 
-        Its size is not looked at: only the finished record batch has one (`too_large`). Nor is its time:
-        this machine's clock may be wrong, so the broker decides (`bridge.kafka.target.doubts`).
+        The message's size is not checked: only the finished record batch has one (`too_large`). Nor is its
+        time: this machine's clock may be wrong, so the broker decides (`bridge.kafka.target.doubts`).
         """
         if self.compacted and message.key is None:
             return (
@@ -63,7 +63,7 @@ class TopicRules:
         return {index: reason for index, reason in reasons if reason is not None}
 
     def time_told(self, message: Message, now_ms: int) -> str:
-        """How a message's time and the topic's limits lie, for whoever reads that a broker refused it."""
+        """A message's time and the topic's limits, to explain why a broker refused the message."""
         ahead_ms = message.timestamp - now_ms
         return (
             f"the message is of {message.timestamp}, {ahead_ms} ms from this machine's time; "
@@ -72,7 +72,7 @@ class TopicRules:
         )
 
     def too_large(self, size: int) -> str:
-        """Why a record batch of `size` bytes with one message can never be stored here."""
+        """The reason why a record batch of `size` bytes with one message can never be stored here."""
         return (
             f"MESSAGE_TOO_LARGE: {size} bytes with key, headers and frame; topic {self.name} takes "
             f"{self.max_message_bytes} (max.message.bytes)"
@@ -82,7 +82,7 @@ class TopicRules:
 def rules_of(
     name: str, partitions: int, configuration: Mapping[str, str | None], *, id_: str = ""
 ) -> TopicRules:
-    """A topic's rules from its configuration as the broker describes it; what is not there is unknown."""
+    """A topic's rules from its configuration as the broker describes it; missing keys are unknown limits."""
 
     def number(key: str, otherwise: int) -> int:
         value = configuration.get(key)

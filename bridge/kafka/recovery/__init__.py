@@ -1,1 +1,1 @@
-"""Transactions that brokers have left open after their end: looked for, and ended."""
+"""Finds and ends transactions that brokers have left open after their end."""

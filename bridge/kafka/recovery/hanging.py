@@ -1,12 +1,13 @@
-"""Ends a transaction of our own that the brokers have left open after its end.
+"""Ends a transaction of this lane's id that the brokers have left open after its end.
 
 Kafka's coordinator can call a transaction complete although no partition has the marker: where it does not
-know a leader it takes the topic for deleted, and just after a broker's start it may know none (seen with
-Kafka 4.3: 2 of 27 clean restarts under traffic). Such a transaction *hangs*: nobody ends it any more, its
-records stay invisible, and the journal partition cannot be read beyond it, so the lane cannot be taken.
+know a leader it assumes that the topic was deleted, and just after a broker's start it may know none (seen
+with Kafka 4.3: 2 of 27 clean restarts under traffic). Such a transaction *hangs*: neither a client nor a
+broker ends it, its records stay invisible, and the journal partition cannot be read beyond it, so the lane
+cannot be taken.
 
-After a lane's producer has started no transaction of the ones before it is open, so one that is open hangs.
-Its journal records say who takes part (`bridge.kafka.journal_topic.participants`), and it is ended in all
+After a lane's producer has started, no transaction of the ones before it is open, so an open one hangs. Its
+journal records name its participants (`bridge.kafka.journal_topic.participants`). It is ended in all
 partitions the way it was ended in any: by a transaction of the same id, with the new epoch, over exactly
 these partitions and without a record. The marker of a newer epoch ends what an older one has left open.
 """
@@ -36,9 +37,9 @@ from bridge.kafka.journal_topic.participants import (
 from bridge.kafka.journal_topic.records import JournalPartition
 from bridge.kafka.recovery.own_transactions import OwnTransactions
 
-#: A journal partition that takes longer to read is looked at: a transaction may hang there.
+#: A journal partition that takes longer to read is examined: a transaction may hang there.
 SUSPECTED_AFTER_MS: Final = 2_000
-#: Longest that finding out may take, before the transaction is ended.
+#: Longest that the examination may take, before the transaction is ended.
 LOOK_TIMEOUT_MS: Final = 30_000
 
 
@@ -48,10 +49,11 @@ async def end_own(
     transactional_id: str,
     journal: JournalPartition,
 ) -> bool:
-    """End what hangs of this id in the journal partition; whether there was anything.
+    """End what hangs of this id in the journal partition; returns whether there was anything.
 
-    If so the brokers are writing its markers, and the producer is of no use any more: start another, which
-    waits for them. Others' transactions are left alone. Called again, by whomever, it comes to the same.
+    If so, the brokers are writing its markers, and the producer is of no use any more: start another, which
+    waits for them. Transactions of other ids are left alone. A second call, by any process, has the same
+    result.
 
     Args:
         connection: to the cluster.
@@ -75,7 +77,7 @@ async def end_own(
 
 
 async def end(own: OwnTransactions, places: list[Place], *, commit: bool) -> None:
-    """End what hangs in these partitions, and say so. Raises: as `OwnTransactions.end`."""
+    """End what hangs in these partitions, and log it. Raises: as `OwnTransactions.end`."""
     structlog.get_logger().warning(
         "hanging-transaction",
         transactional_id=own.transactional_id,
@@ -109,14 +111,14 @@ class _Hanging:
         return [*hanging, self._journal], commit
 
     async def _told(self, offset: int) -> tuple[Mark, bool]:
-        """What the open journal records say of their transactions, and whether all of them are there."""
+        """The marks of the open journal records, as one, and whether all of the records are there."""
         marks: list[Mark] = []
         records, end = 0, -1
         while end < 0 or offset < end:
             fetched = await self._own.fetch(self._journal, offset)
             if fetched is None or not fetched.batches:
                 raise TargetUnavailable(f"the journal partition cannot be read at offset {offset}")
-            end = end if end > 0 else fetched.high_watermark  # as it is now: others may go on writing
+            end = end if end > 0 else fetched.high_watermark  # as of now: others may continue writing
             for batch in fetched.batches:
                 offset = batch.next_offset
                 if batch.producer_id != self._own.producer_id or batch.is_control_batch:

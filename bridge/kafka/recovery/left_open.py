@@ -1,14 +1,14 @@
-"""Looks before a session's first write to a partition whether a transaction of ours has been left open there.
+"""Finds transactions of a lane's id that were left open in a partition before a session first writes there.
 
-`bridge.kafka.recovery.hanging` ends what hangs in the journal partition and with it. What hangs in data
-partitions alone holds up nobody who takes the lane; but whatever ends the next transaction there ends it too.
-Records of one that was aborted would become visible beside those that were sent again, and an abort would
-take records away that have been confirmed.
+`bridge.kafka.recovery.hanging` ends what hangs in the journal partition and with it. A transaction that hangs
+in data partitions alone does not delay the taking of the lane; but whatever ends the next transaction there
+ends it too. Records of one that was aborted would become visible beside those that were sent again, and an
+abort would remove records that have been confirmed.
 
-A session is one started producer: nothing of its id is open then, so what is open hangs. It is committed
-where the mark of the last committed transaction names it, else aborted. Only the last one can hang: the
-coordinator begins no other before it holds the last for complete, and forgets markers only where it has been
-started anew, which ends the session (`bridge.kafka.client.producers`).
+A session is one started producer: none of its id's transactions is open then, so an open one hangs. It is
+committed where the mark of the last committed transaction names it, else aborted. Only the last one can hang:
+the coordinator begins no other before it considers the last complete, and forgets markers only where it was
+restarted, which ends the session (`bridge.kafka.client.producers`).
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from bridge.kafka.journal_topic.participants import Mark, is_named
 from bridge.kafka.recovery import hanging
 from bridge.kafka.recovery.own_transactions import OwnTransactions
 
-#: Longest that partitions' leaders may take to say what is open; a topic just made has none at first.
+#: Longest that partitions' leaders may take to say what is open; a new topic has no leaders at first.
 LOOK_TIMEOUT_MS: Final = 15_000
-#: How long before they are asked again.
+#: Pause before they are asked again.
 _LOOK_AGAIN_MS: Final = 100
 
 
 class LeftOpen:
-    """What hangs of one session's id in data partitions; each is looked at once."""
+    """The transactions of one session's id that hang in data partitions; each partition is checked once."""
 
     def __init__(
         self,
@@ -45,23 +45,23 @@ class LeftOpen:
         transactional_id: str,
         last: Mark | None,
     ) -> None:
-        """`last`: of the lane's last committed transaction; None: there is none."""
+        """`last`: the mark of the lane's last committed transaction; None: there is none."""
         self._connection = connection
         self._own = OwnTransactions(connection, producer, transactional_id)
         self._named = {one.place: one.last for one in last.participants} if last is not None else {}
         self._clear: set[Place] = set()
 
     async def end_named(self) -> bool:
-        """`end_before` for where the last committed transaction has written, unless the topic is gone.
+        """As `end_before` for the partitions of the last committed transaction, unless the topic is gone.
 
-        To be called before anything is committed: the next mark takes the place of this one.
+        Call it before anything is committed: the next mark replaces this one.
         """
         return await self._end(self._named.keys(), may_be_gone=True)
 
     async def end_before(self, places: Collection[Place]) -> bool:
-        """End what hangs in these partitions, none of which is written to yet; whether there was anything.
+        """End what hangs in these partitions, none of which is written to yet; returns whether anything did.
 
-        If so the producer is of no use any more: start another, which waits for the markers.
+        If so, the producer is of no use any more: start another, which waits for the markers.
 
         Raises:
             Fenced: the lane has been taken meanwhile. TargetUnavailable: try again later.
@@ -81,13 +81,13 @@ class LeftOpen:
         self._clear.update(place for place in new if place not in found)
         for commit in (True, False):
             hanging_there = [place for place, committed in decided.items() if committed is commit]
-            if hanging_there:  # of the other kind, the next session ends it
+            if hanging_there:  # if both kinds hang, the next session ends the other
                 await hanging.end(self._own, hanging_there, commit=commit)
                 return True
         return False
 
     async def _states(self, places: Collection[Place], *, may_be_gone: bool) -> Mapping[Place, ProducerState]:
-        """By partition where we have written, in whatever session. Asks again while there is no leader."""
+        """By partition that this id has written to, in any session. Asks again while there is no leader."""
         clock = asyncio.get_running_loop().time
         ends = clock() + LOOK_TIMEOUT_MS / 1000
         async with asyncio.timeout(2 * LOOK_TIMEOUT_MS / 1000), ClusterClient(self._connection) as cluster:
@@ -111,5 +111,5 @@ class LeftOpen:
 
 
 def _passes(error: KafkaError | BridgeError) -> bool:
-    """Whether it may be another in a moment."""
+    """Whether a retry may succeed."""
     return isinstance(error, TargetUnavailable) or not (is_for_good(error) or is_fencing(error))

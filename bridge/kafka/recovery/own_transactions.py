@@ -1,6 +1,6 @@
-"""What the brokers have of one transactional id, partition by partition: what is open there, and records.
+"""The state of one transactional id at the brokers, by partition: open transactions, and records.
 
-Asked on behalf of a producer that has started under the id and so has ended what was open. What is open
+The producer that asks has started under the id and so has ended what was open. A transaction that is open
 nevertheless *hangs* (`bridge.kafka.recovery.hanging`), and can be ended here.
 """
 
@@ -30,16 +30,16 @@ class OwnTransactions:
         self._connection = connection
         self._requests = TransactionRequests(producer, transactional_id)
         self.transactional_id = transactional_id
-        #: What errors call one of them.
+        #: The name of such a transaction in errors.
         self.name = f"a transaction of {transactional_id}"
         self.producer_id = self._requests.producer_id
-        #: What `look_up` has found, by name.
+        #: The topics that `look_up` has found, by name.
         self._topics: dict[str, Topic] = {}
 
     async def look_up(self, cluster: ClusterClient, names: Set[str], *, anew: bool = False) -> None:
-        """Find topics. One is gone only if no broker knows it: a broker that knew none lost the markers.
+        """Find topics. A topic is gone only if no broker knows it: a broker that knew none lost the markers.
 
-        `anew`: also those that have been found already.
+        `anew`: find those again that have been found already.
 
         Raises: KafkaError.
         """
@@ -59,9 +59,9 @@ class OwnTransactions:
         return found is None
 
     async def states(self, places: Collection[Place]) -> Mapping[Place, ProducerState]:
-        """By partition, what its leader knows of our producer; nothing where we have written nothing.
+        """By partition, the leader's state of this producer id; no entry where it has not written.
 
-        Raises: KafkaError. TargetUnavailable: one has no leader.
+        Raises: KafkaError. TargetUnavailable: a partition has no leader.
         """
         by_leader: dict[int, list[Place]] = {}
         for place in places:
@@ -81,14 +81,14 @@ class OwnTransactions:
         return await self._requests.fetch(place, offset, leader=self._leader(place), committed=committed)
 
     def is_ours(self, fetched: Fetched, offset: int) -> bool:
-        """Whether the record at `offset`, from where on was fetched, is there and of this id."""
+        """Whether the record at `offset`, from where `fetched` begins, exists and is of this id."""
         if not fetched.batches:
             return False
         batch = fetched.batches[0]
         return bool(batch.base_offset <= offset and batch.producer_id == self.producer_id)
 
     async def check_end(self, place: Place, last: int, state: ProducerState) -> None:
-        """See that what hangs there ends at `last`, the offset that the journal names, and not behind it.
+        """Check that what hangs there ends at `last`, the offset that the journal names, and not behind it.
 
         Raises: KafkaError. TargetRefused: there is more, or something else; says what was found.
         """
@@ -137,7 +137,7 @@ class OwnTransactions:
 
     @contextlib.contextmanager
     def errors(self, operation: str, resource: str) -> Iterator[None]:
-        """Kafka's errors as the bridge's own."""
+        """Convert Kafka's errors to the bridge's own."""
         try:
             yield
         except (KafkaError, OSError, TimeoutError) as error:

@@ -1,1 +1,1 @@
-"""What replay plans and audits ask of Kafka: records by offset, IDs, copies, and ends of partitions."""
+"""Queries of Kafka for replay plans and audits: records by offset, IDs, copies, and ends of partitions."""

@@ -1,7 +1,7 @@
-"""Counts, at both ends, the messages that share a duplicate ID: before a replay takes one for another.
+"""Counts, at both ends, the messages that share a duplicate ID, so that a replay mistakes none for another.
 
 Both ends are read from their beginnings, for the few IDs that more than one message can have and that the
-target holds. In this order: how far the target covers the source, the target, the source. So every copy that
+target holds. The order is: the positions that the target covers, the target, the source. So every copy that
 the target has is of a message that was counted, unless the source no longer has it.
 """
 
@@ -33,7 +33,7 @@ def ids_of(batch: Batch, *, stamp: bool) -> list[bytes | None]:
 
 
 class CopyCount:
-    """One count, which may take several calls; `run` until it answers True."""
+    """One count, which may take several calls; call `run` until it returns True."""
 
     def __init__(self, ids: frozenset[bytes], topic: TopicCopies, covered: Covered, *, stamp: bool) -> None:
         """`ids`: those that are counted; `stamp`: whether messages without an ID get one."""
@@ -44,24 +44,24 @@ class CopyCount:
         self._covered: Mapping[str, int] | None = None
         self._target_is_read = False
         self._siblings: Sequence[Sibling] | None = None
-        #: Which sibling is being read, and from where.
+        #: The sibling that is being read, and the position.
         self._at = (0, 0)
-        #: It has ended, and is of no use for another call.
+        #: Whether the count has ended, and is of no use for another call.
         self.is_done = False
         self._least: Counter[bytes] = Counter()
         self._most: Counter[bytes] = Counter()
 
     def held(self, fingerprint: bytes) -> int:
-        """How often the target has what is known by this."""
+        """The number of copies with this fingerprint at the target."""
         return self._topic.copies[fingerprint]
 
     def due(self, fingerprint: bytes) -> Due:
-        """How often it should have it."""
+        """The number of copies that the target should have."""
         is_whole = all(one.is_whole for one in self._siblings or ())
         return Due(self._least[fingerprint], self._most[fingerprint] if is_whole else None)
 
     async def run(self, source: PlanSource, stream: Stream, deadline_s: float) -> bool:
-        """Read on; False: the deadline (loop clock) came first.
+        """Continue reading; False: the deadline (loop clock) came first.
 
         Raises: what the ends raise.
         """
@@ -71,7 +71,7 @@ class CopyCount:
             self._target_is_read = await self._topic.read(0, deadline_s)
         if not self._target_is_read:
             return False
-        # Anew at every call: a source is one call's, and knows the streams that it was asked for.
+        # Asked at every call: a source belongs to one call, and knows only the streams it was asked for.
         self._siblings = await source.siblings(stream)
         number, at = self._at
         while number < len(self._siblings):

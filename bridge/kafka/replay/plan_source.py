@@ -1,4 +1,4 @@
-"""Records that a replay plan sends again, read by offset."""
+"""Reads by offset the records that a replay plan sends again."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from bridge.messages.positions import Runs
 from bridge.relay.ports import Stream
 from bridge.replay.sending import Part, Sibling
 
-#: Batches' bytes that one reading brings, about.
+#: Batches' bytes that one read returns, approximately.
 BATCHES_AT_ONCE: Final = 4
-#: A run that begins this close is read on to, and not sought.
+#: A range that begins this close is reached by reading on, not by seeking.
 NEAR: Final = 1_000
-#: Longest that a cluster may bring nothing although there is something.
+#: Longest that a cluster may return nothing although there are records.
 SILENT_S: Final = 30.0
 _POLL_MS: Final = 1_000
 
 
 class KafkaPlanSource:
-    """Implements `bridge.replay.sending.PlanSource` for the topics of one bridge, whatever their lane."""
+    """Implements `bridge.replay.sending.PlanSource` for the topics of one bridge, in all lanes."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class KafkaPlanSource:
         bridge: str,
         batch_bytes: int,
     ) -> None:
-        """`partitions`: of all lanes; `make_rules`: given the bridge's own hop."""
+        """`partitions`: of all lanes; `make_rules`: takes the bridge's own hop."""
         self._connection = connection
         self._partitions = partitions
         self._make_rules = make_rules
@@ -80,7 +80,7 @@ class KafkaPlanSource:
         return ()
 
     async def read(self, stream: Stream, wanted: Runs) -> Part:
-        """As `PlanSource.read`. What retention, compaction or a truncation has removed is not there.
+        """As `PlanSource.read`. Records that retention, compaction or a truncation has removed are missing.
 
         Raises: SourceUnavailable: also where the topic was re-created meanwhile. SourceRefused.
         """
@@ -102,7 +102,7 @@ class KafkaPlanSource:
         return self._consumer
 
     async def _records(self, consumer: Any, tp: TopicPartition, wanted: Runs) -> tuple[list[Any], int]:
-        """Records at wanted offsets, some batches' bytes; and up to where it has looked."""
+        """The records at wanted offsets, some batches' bytes; and the offset up to which it has read."""
         consumer.assign([tp])
         start = (await consumer.beginning_offsets([tp]))[tp]
         end = (await consumer.end_offsets([tp]))[tp]
@@ -125,7 +125,7 @@ class KafkaPlanSource:
         return records, wanted[-1][1] + 1
 
     async def _next(self, consumer: Any, tp: TopicPartition) -> Sequence[Any]:
-        """What comes next; returns once the position has moved."""
+        """The next records; returns once the position has moved."""
         before = await consumer.position(tp)
         loop = asyncio.get_running_loop()
         until_s = loop.time() + SILENT_S
@@ -140,7 +140,7 @@ class KafkaPlanSource:
                 )
 
     async def close(self) -> None:
-        """Let go of consumer and client."""
+        """Close consumer and client."""
         consumer, self._consumer = self._consumer, None
         try:
             if consumer is not None:

@@ -1,8 +1,8 @@
-"""What a Kafka target has of a plan's messages: by their IDs, and by counting where several can share one.
+"""Finds which messages of a plan a Kafka target has: by IDs, and by counting where several can share one.
 
-The index of the topic's IDs says at once that a message is not there, and of an ID that only one message can
-have that it is: a stamp of the message's own place, or a producer's ID that the bridge checks. What else is
-found is counted at both ends (`bridge.kafka.replay.copy_count`).
+The index of the topic's IDs shows at once that a message is missing, and of an ID that only one message can
+have that it is present: a stamp of the message's own position, or a producer's ID that the bridge checks.
+Other IDs that are found are counted at both ends (`bridge.kafka.replay.copy_count`).
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from bridge.replay.sending import Part, Place, PlanSource
 
 
 class Counts(Protocol):
-    """Makes counts; one that did not end is there again when the same IDs are asked for."""
+    """Makes counts; a count that did not end is returned again for the same IDs."""
 
     def __call__(self, topic: str, ids: frozenset[bytes]) -> CopyCount:
-        """How often both ends have these IDs."""
+        """The count of these IDs at both ends."""
 
 
 class KafkaPresence:
@@ -40,7 +40,7 @@ class KafkaPresence:
         stamp: bool,
         checks_ids: bool,
     ) -> None:
-        """Made of parts.
+        """Create the check from its parts.
 
         Args:
             source: where the bridge's messages are counted.
@@ -56,11 +56,11 @@ class KafkaPresence:
         self._counts = counts
         self._stamp = stamp
         self._checks_ids = checks_ids
-        #: What `judge` has last said to be there: positions that the target covers and does not store.
+        #: The positions that `judge` last found present: the target covers them and does not store them.
         self.known: frozenset[int] = frozenset()
         self._tally = Tally()
         self._ids: TopicIds | None = None
-        #: Counts that have ended, by each ID of theirs.
+        #: Counts that have ended, by each of their IDs.
         self._counted: dict[bytes, CopyCount] = {}
 
     async def place(self, planned: Stream) -> Place:
@@ -104,7 +104,7 @@ class KafkaPresence:
         left_out = judged.known.union(judged.unknown)
         self._tally.stored(key for position, key in self._keyed(batch) if position not in left_out)
 
-    # -- keys: (an ID, None) where only one message has it, else (the ID, what its message is known by) ---
+    # -- keys: (an ID, None) where only one message has it, else (the ID, the message's fingerprint) -------
 
     def _keyed(self, batch: Batch) -> list[Keyed]:
         if batch.block is None:
@@ -126,7 +126,7 @@ class KafkaPresence:
         return {value for value, is_shared in values if is_shared and value is not None}
 
     def _are_shared(self, batch: Batch) -> list[bool]:
-        """For each message whether others can have its ID."""
+        """For each message, whether others can have its ID."""
         if batch.block is None:
             return []
         origins = batch.block.origins if self._stamp else ()
@@ -153,7 +153,7 @@ class KafkaPresence:
         if known_by is None:
             return ONCE
         count = self._counted.get(value)
-        # An ID that the topic does not hold: what is there now, this plan has sent.
+        # An ID that the topic does not hold: copies that exist now were sent by this plan.
         return Due(least=2**63) if count is None else count.due(known_by)
 
 

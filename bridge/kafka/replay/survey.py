@@ -1,4 +1,4 @@
-"""What a cluster holds, for an audit: where partitions begin and end, and what a bridge has confirmed.
+"""The content of a cluster for an audit: where partitions begin and end, and what a bridge has confirmed.
 
 Nothing is changed, and no group is joined.
 """
@@ -22,47 +22,47 @@ from bridge.kafka.source.checksums import maybe_compacted
 from bridge.kafka.source.progress import Kind, Progress
 from bridge.runtime.clock import SystemClock
 
-#: How long an open transaction may hide what was written before the audit began: a bridge's ends after
-#: TRANSACTION_TIMEOUT_MS, and its broker looks every 10 s.
+#: How long an open transaction may hide what was written before the audit began: a bridge's transaction ends
+#: after TRANSACTION_TIMEOUT_MS, and its broker checks every 10 s.
 SETTLED_WITHIN_MS: Final = 75_000
 #: A topic and the number of a partition; aiokafka's TopicPartition is one.
 Part = tuple[str, int]
-#: Pause between two looks.
+#: Pause between two checks.
 _LOOK_PAUSE_MS: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Where one partition begins and ends."""
+    """The bounds of one partition."""
 
     start: int
-    #: Last stable offset at a first look.
+    #: Last stable offset at the first check.
     stable: int
-    #: High watermark at a second look, up to which everything is settled now.
+    #: High watermark at the second check; everything below it is settled now.
     end: int
-    #: Records may be taken out by their keys, or it cannot be told (no right to DescribeConfigs).
+    #: Whether the topic may be compacted (also where that is unknown: no right to DescribeConfigs).
     compacted: bool
 
 
 class Survey:
-    """One cluster."""
+    """Reads one cluster's topics, bounds and confirmed positions."""
 
     def __init__(
         self, connection: KafkaConnection, side: Side, *, settled_within_ms: int = SETTLED_WITHIN_MS
     ) -> None:
-        """`side` is what errors call it."""
+        """`side`: the cluster's side in errors."""
         self._connection = connection
         self._side = side
         self._settled_within_ms = settled_within_ms
 
     async def cluster(self, topics: Sequence[str] | None) -> Cluster:
-        """These topics; None: all there are. Raises: …Unavailable, …Refused of its side, as all of these."""
+        """These topics; None: all. Raises: …Unavailable, …Refused of its side, as all of these methods do."""
         with self._errors("Describe", "cluster"):
             async with ClusterClient(self._connection) as client:
                 return await client.cluster(topics)
 
     async def starts(self, partitions: Iterable[Part]) -> Mapping[Part, int]:
-        """First offsets."""
+        """The first offset of each partition."""
         asked = [TopicPartition(*part) for part in partitions]
         if not asked:
             return {}
@@ -72,8 +72,9 @@ class Survey:
         return found
 
     async def bounds(self, partitions: Iterable[Part], *, settle: bool) -> Mapping[Part, Bounds]:
-        """Beginnings and ends. With `settle` the end is the high watermark, and open transactions below it
-        are waited for; without, it is the last stable offset."""
+        """The first offsets and ends. With `settle` the end is the high watermark, and the call waits for
+        open transactions below it; without, it is the last stable offset.
+        """
         asked = [TopicPartition(*part) for part in partitions]
         if not asked:
             return {}
@@ -86,7 +87,7 @@ class Survey:
         return {tp: Bounds(starts[tp], stable[tp], ends[tp], compacted=tp.topic in compacted) for tp in asked}
 
     async def _settled(self, consumer: Any, asked: Collection[TopicPartition]) -> Mapping[Part, int]:
-        """High watermarks, once no open transaction hides anything below them."""
+        """The high watermarks, once no open transaction hides anything below them."""
         async with self._connection.consuming(isolation_level="read_uncommitted") as uncommitted:
             ends: Mapping[Part, int] = await uncommitted.end_offsets(asked)
         clock = asyncio.get_running_loop().time
@@ -117,14 +118,14 @@ class Survey:
             return {}
         snapshots = await JournalLog(self._connection).read(journal_topic, found.partitions, settled=False)
         nexts: dict[str, int] = {}
-        # After a new cut two partitions may have a stream: the greatest next wins.
+        # After a repartitioning two partitions may have a stream: the greatest next wins.
         for snapshot in snapshots.values():
             for identity, record in snapshot.streams("").items():
                 nexts[identity] = max(nexts.get(identity, 0), record.next)
         return nexts
 
     async def progress(self, group: str) -> dict[tuple[str, int], int]:
-        """By topic id and partition, below which offset the target covers everything, as a group has it."""
+        """By topic id and partition, the offset below which the target covers everything, by a group."""
         progress = Progress(self._connection, group, SystemClock())
         try:
             marks = await progress.marks()

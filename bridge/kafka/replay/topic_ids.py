@@ -1,8 +1,8 @@
-"""Which duplicate IDs a topic holds: what a replay asks a Kafka target before it sends again.
+"""The duplicate IDs that a topic holds: a replay checks them at a Kafka target before it sends again.
 
-The topic itself is read, from about the time of what was lost to its end: headers are what counts. What
-retention or compaction has removed is not known any more. The index outlives the call that began it, so that
-a plan of many calls reads the topic once, and a long reading is spread over calls.
+The topic itself is read, from about the time of the lost messages to its end: only headers are needed. IDs of
+records that retention or compaction has removed are unknown. The index outlives the call that began it, so
+that a plan of many calls reads the topic once, and a long read is spread over calls.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ from bridge.messages.positions import Run
 from bridge.replay.copies import fingerprint
 from dedup.ids import parse
 
-#: Runs of stamped IDs and single producers' IDs that are kept, some 100 bytes each.
+#: Ranges of stamped IDs and single producers' IDs that are kept, some 100 bytes each.
 ENTRIES_MOST: Final = 2_000_000
-#: Records with a time this much before that of the first lost message are not read.
+#: Records whose time is earlier than that of the first lost message by more than this are not read.
 BEFORE_MS: Final = 24 * 3600 * 1000
-#: Longest that a cluster may bring nothing although there is something.
+#: Longest that a cluster may return nothing although there are records.
 SILENT_S: Final = 30.0
 _FETCH_BYTES: Final = 1024 * 1024
 _POLL_MS: Final = 1_000
 
 
 class HeldIds:
-    """The IDs of a topic's records, in little memory: stamped ones as runs of positions."""
+    """The IDs of a topic's records, in little memory: stamped ones as ranges of positions."""
 
     def __init__(self, limit: int = ENTRIES_MOST) -> None:
         self._limit = limit
-        #: By prefix, ascending and apart from each other, but for `_late`, which is not put in yet.
+        #: By prefix, ascending and disjoint, but for `_late`, which is not merged yet.
         self._runs: dict[int, list[Run]] = {}
         self._late: dict[int, list[int]] = {}
         self._digests: set[bytes] = set()
         self._entries = 0
 
     def add(self, value: bytes) -> None:
-        """One more. Raises: TargetRefused: too many."""
+        """Add an ID. Raises: TargetRefused: too many."""
         stamped = parse(value.decode("ascii")) if is_stamp(value) else None
         before = self._entries
         if stamped is None:
@@ -89,7 +89,7 @@ class HeldIds:
         return place >= 0 and runs[place][1] >= position
 
     def _settle(self) -> None:
-        """Put in what came out of order, with as few runs as there can be."""
+        """Merge the positions that came out of order, with as few ranges as possible."""
         for prefix, positions in self._late.items():
             joined: list[Run] = []
             for first, last in sorted((*self._runs[prefix], *((one, one) for one in positions))):
@@ -107,7 +107,7 @@ def _digest(value: bytes) -> bytes:
 
 
 class TopicReading(ABC):
-    """Reads the records of one topic to its end; goes on where it was when it is asked again."""
+    """Reads the records of one topic to its end; continues where it was when it is called again."""
 
     def __init__(self, connection: KafkaConnection, topic: str) -> None:
         self._connection = connection
@@ -118,11 +118,11 @@ class TopicReading(ABC):
 
     @abstractmethod
     def _clear(self) -> None:
-        """Forget what was read: it is read anew, from an earlier time or of another topic of this name."""
+        """Forget what was read: the topic is read anew, from an earlier time, or another one of this name."""
 
     @abstractmethod
     def _take(self, duplicate_id: bytes, record: Any) -> None:
-        """A record with an ID."""
+        """Take a record with an ID."""
 
     async def read(self, since_ms: int, deadline_s: float) -> bool:
         """Read on from records of this time to the topic's end; False: the deadline (loop clock) came first.
@@ -133,7 +133,7 @@ class TopicReading(ABC):
             async with ClusterClient(self._connection) as client:
                 topic = (await client.cluster([self._topic])).topics.get(self._topic)
             if topic is None or not topic.partitions:
-                return True  # it is not there yet
+                return True  # the topic does not exist yet
             if self._since_ms is None or since_ms < self._since_ms or topic.id != self._topic_id:
                 self._since_ms, self._topic_id, self._next = since_ms, topic.id, {}
                 self._clear()
@@ -157,7 +157,7 @@ class TopicReading(ABC):
                 self._look_at(records)
                 moved_s = loop.time()
                 self._next[tp] = records[-1].offset + 1
-            for tp in tps:  # beyond markers and aborted records, too
+            for tp in tps:  # the position, beyond markers and aborted records, too
                 position = await consumer.position(tp)
                 moved_s = loop.time() if position > self._next[tp] else moved_s
                 self._next[tp] = max(self._next[tp], position)
@@ -184,7 +184,7 @@ class TopicReading(ABC):
 
 
 class TopicIds(TopicReading):
-    """Which IDs a topic holds."""
+    """The IDs that a topic holds."""
 
     def __init__(self, connection: KafkaConnection, topic: str) -> None:
         super().__init__(connection, topic)
@@ -198,7 +198,7 @@ class TopicIds(TopicReading):
 
 
 class TopicCopies(TopicReading):
-    """How often a topic holds records with some IDs, by what they are known by (`fingerprint`)."""
+    """The number of a topic's records with some IDs, by `fingerprint`."""
 
     def __init__(self, connection: KafkaConnection, topic: str, ids: frozenset[bytes]) -> None:
         super().__init__(connection, topic)

@@ -1,1 +1,1 @@
-"""Kafka as a source: reading partitions from where the target says, and committing how far it is settled."""
+"""Kafka as a source: reads partitions from the target's positions on, and commits the settled offsets."""

@@ -1,8 +1,8 @@
-"""What the log has just below a position: the checksum of the last message there, as the target keeps it.
+"""Reads the checksum of the last message below a position in the log, as the target keeps it.
 
-A marker, an aborted record or a hole may lie between that message and the position, but a hole may also be
-where compaction took that very message away. So a message further below counts only where nothing is
-compacted; where that cannot be told the answer is that nothing is known.
+A marker, an aborted record or a hole may lie between that message and the position, but compaction may also
+have removed that very message and left a hole. So a message further below counts only where nothing is
+compacted; where that is unknown the checksum is unknown.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from bridge.kafka.client.connection import KafkaConnection
 from bridge.kafka.records.decoding import Record, checksum_of
 from bridge.kafka.source.consumer import Reading
 
-#: How far below a position its last message is looked for.
+#: How far below a position its last message is searched for.
 LOOK_BACK: Final = 64
-#: How long for; what has not come by then is not known.
+#: Longest that the search takes; a message that has not arrived by then is unknown.
 LOOK_BACK_TIMEOUT_MS: Final = 5_000
 _WAIT_MS: Final = 100
 
@@ -32,7 +32,7 @@ async def last_checksums(
     wanted: Mapping[TopicPartition, int],
     starts: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, int]:
-    """CRC-32 of the last message below each position; a partition of which nothing is known is left out.
+    """CRC-32 of the last message below each position; a partition whose message is unknown is left out.
 
     Leaves `reading` assigned to these partitions: assign it anew.
 
@@ -40,7 +40,7 @@ async def last_checksums(
         connection: to ask for the topics' policies.
         reading: reads them.
         wanted: the position, by partition.
-        starts: first positions that there still are.
+        starts: the first existing position, by partition.
 
     Raises: SourceUnavailable, SourceRefused.
     """
@@ -70,12 +70,12 @@ async def _read_last(reading: Reading, wanted: Mapping[TopicPartition, int]) -> 
                     if fetched.upto >= wanted[tp]:
                         reached.add(tp)
     except TimeoutError:
-        pass  # those that were not reached are not known
+        pass  # partitions that were not reached are unknown
     return {tp: record for tp, record in last.items() if tp in reached}
 
 
 async def maybe_compacted(connection: KafkaConnection, topics: Collection[str]) -> set[str]:
-    """Those that are compacted, and those that cannot be asked (no right to DescribeConfigs)."""
+    """The topics that are compacted, and those that cannot be asked (no right to DescribeConfigs)."""
     unsure = set(topics)
     asked = [ConfigResource(ConfigResourceType.TOPIC, topic) for topic in topics]
     try:

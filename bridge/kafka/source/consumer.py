@@ -1,8 +1,9 @@
-"""One consumer, and where it is: fetches what comes next of the partitions that were assigned to it by hand.
+"""One consumer and its positions: fetches the next records of manually assigned partitions.
 
-What aiokafka's consumer does is not trusted where it could lose a record: the positions here move only with
-what was handed on, and after any error the consumer is set back to them. (`getmany` drops what it has drained
-from other partitions when one of them raises; a record too large for a fetch moves the position past it.)
+aiokafka's consumer is not trusted where it could lose a record: the positions here move only with the records
+that were handed on, and after any error the consumer is set back to them. (`getmany` drops what it has
+drained from other partitions when one of them raises; a record too large for a fetch moves the position past
+it.)
 """
 
 from __future__ import annotations
@@ -25,23 +26,23 @@ from bridge.kafka.records.decoding import Record
 from bridge.kafka.records.raw_records import RAW
 from bridge.kafka.source.stall_detection import Patience
 
-#: After a record could not be decoded partitions are read one by one for this long, to find it.
+#: After a record could not be decoded, partitions are read one by one for this long, to find it.
 CAREFUL_MS: Final = 5_000
-#: A partition is parked when the same position could not be decoded this often.
+#: A partition is parked when the same position could not be decoded this many times.
 PARK_AFTER: Final = 3
 #: Longest that leaders may take to say where logs begin and end; aiokafka waits for a leader much longer.
 BOUNDS_TIMEOUT_MS: Final = 15_000
-#: How long the question for a log's end may take before a silent consumer is given up anyway.
+#: Longest that the request for a log's end may take; after it a silent consumer is replaced anyway.
 ENDS_TIMEOUT_MS: Final = 5_000
 
 
 class OutOfRange(SourceUnavailable):
-    """The log has expired up to beyond what comes next, was cut back, or is another topic's by now."""
+    """The next position has expired, the log was cut back, or the topic is another one by now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What came of one partition: the records in ``[from_, upto)``; none where there are only markers."""
+    """The records of one partition in ``[from_, upto)``; none where there are only markers."""
 
     from_: int
     upto: int
@@ -50,48 +51,49 @@ class Fetched:
 
 @dataclass(slots=True)
 class _Watch:
-    """One partition, as far as it has been handed on."""
+    """One partition and the position up to which its records were handed on."""
 
     at: int
-    #: How often the record at `at` could not be decoded.
+    #: How many times the record at `at` could not be decoded.
     failures: int = 0
-    #: Why it stands still; empty: it does not.
+    #: The reason why the partition is parked; empty: it is not.
     parked: str = ""
-    #: Its owner does not want it now.
+    #: Whether the partition is backed off: its owner does not want its records now.
     put_off: bool = False
 
     @property
     def at_rest(self) -> bool:
-        """Nothing is fetched of it."""
+        """Whether the partition is not fetched."""
         return bool(self.parked) or self.put_off
 
 
 @dataclass(slots=True, eq=False)
 class Reading:
-    """A consumer that can be replaced under those who read from it."""
+    """A consumer that can be replaced while others read from it."""
 
     connection: KafkaConnection
     #: Largest batch, bytes; fetches are sized by it.
     batch_bytes: int
     _consumer: Any = None
-    #: What the consumer was made with.
+    #: The options with which the consumer was created.
     _options: dict[str, Any] = field(default_factory=dict)
     _watches: dict[TopicPartition, _Watch] = field(default_factory=dict)
     _patience: Patience = field(default_factory=Patience)
-    #: Until then (seconds, monotonic) partitions are read one by one.
+    #: Partitions are read one by one until then (seconds, monotonic).
     _careful_until: float = 0.0
-    #: Each partition is read up to the end that its leader named last; they are paused until the next fetch.
+    #: Whether each partition was read up to the end that its leader named last; they are paused until the
+    #: next fetch.
     at_end: bool = False
     _log: Any = field(default_factory=structlog.get_logger)
 
     @property
     def partitions(self) -> frozenset[TopicPartition]:
-        """Those that are read: assigned, neither parked nor put off."""
+        """The partitions that are read: assigned, and neither parked nor backed off."""
         return frozenset(tp for tp, watch in self._watches.items() if not watch.at_rest)
 
     @property
     def parked(self) -> Sequence[str]:
-        """Partitions that stand still, each with the offset and why its record cannot be decoded."""
+        """The parked partitions, each with the offset and the reason why its record cannot be decoded."""
         return [
             f"{tp.topic}/{tp.partition} stands still at offset {watch.at}: {watch.parked}"
             for tp, watch in self._watches.items()
@@ -101,9 +103,9 @@ class Reading:
     async def assign(
         self, positions: Mapping[TopicPartition, int], put_off: Collection[TopicPartition] = ()
     ) -> None:
-        """Read these from here on, and nothing that was fetched before. Parked partitions are tried again.
+        """Read these from here on, and drop what was fetched before. Parked partitions are tried again.
 
-        Those that are `put_off` are assigned and not fetched.
+        Partitions in `put_off` are assigned but not fetched.
 
         Raises: SourceUnavailable, SourceRefused.
         """
@@ -122,7 +124,7 @@ class Reading:
             await self._stop()
 
     def put_off(self, tps: Collection[TopicPartition]) -> None:
-        """Fetch no more of these until they are assigned anew; what was fetched and not taken is dropped."""
+        """Stop fetching these until they are assigned anew; what was fetched and not taken is dropped."""
         for tp in tps:
             self._watches[tp].put_off = True
             if self._consumer is not None:
@@ -132,7 +134,7 @@ class Reading:
         return fetch_options(self.batch_bytes, self.connection.consumer_options, partitions)
 
     async def _start(self, partitions: int) -> None:
-        """A consumer where there is none, for whatever purpose: it reads on where the one before was."""
+        """Start a consumer where there is none; it continues where the one before was."""
         if self._consumer is not None:
             return
         options = self._options_for(partitions)
@@ -143,8 +145,8 @@ class Reading:
             self._seek()
 
     def _seek(self) -> None:
-        """A new assignment: what is on its way for an older one is dropped by aiokafka."""
-        self._consumer.assign(list(self._watches))  # and nothing is paused any more
+        """Assign anew: aiokafka drops what is under way for an older assignment."""
+        self._consumer.assign(list(self._watches))  # after this nothing is paused
         self.at_end = False
         for tp, watch in self._watches.items():
             self._consumer.seek(tp, watch.at)
@@ -154,7 +156,7 @@ class Reading:
     # -- fetching --------------------------------------------------------------------------------------
 
     async def fetch(self, wait_ms: int) -> dict[TopicPartition, Fetched]:
-        """What has come of all partitions; waits at most `wait_ms`. Cancelled, it has taken nothing.
+        """Fetch the next records of all partitions; waits at most `wait_ms`. Cancelled, it has taken nothing.
 
         Raises: OutOfRange, SourceUnavailable, SourceRefused.
         """
@@ -163,7 +165,7 @@ class Reading:
             return {}
         began = time.monotonic()
         try:
-            await self._start(len(self._watches))  # the one who replaced the consumer may have been cancelled
+            await self._start(len(self._watches))  # the call that replaced it may have been cancelled
             self._resume()
             if began < self._careful_until:
                 return await self._fetch_carefully(wait_ms)
@@ -181,7 +183,7 @@ class Reading:
             self._patience.waited_ms += (time.monotonic() - began) * 1000
 
     def _pause_at_end(self) -> None:
-        """Have nothing fetched ahead where there was no more: the next call is to bring all that comes."""
+        """Pause partitions whose end was reached, so that the next call returns all records that arrive."""
         ends = {tp: self.end(tp) for tp in self.partitions}
         self.at_end = all(end is not None and end <= self._watches[tp].at for tp, end in ends.items())
         if self.at_end:
@@ -193,7 +195,7 @@ class Reading:
             self._consumer.resume(*self.partitions)
 
     async def _moved(self, records: Mapping[TopicPartition, list[Any]]) -> dict[TopicPartition, Fetched]:
-        """What was taken, with the consumer's next read offset as its end. Does not suspend."""
+        """The records taken, with the consumer's next read offset as their end. Does not suspend."""
         found: dict[TopicPartition, Fetched] = {}
         for tp, watch in self._watches.items():
             if watch.at_rest:
@@ -206,7 +208,7 @@ class Reading:
         return found
 
     def _pass_on(self, error: Exception) -> None:
-        """Raise what is not about one record. Raises: OutOfRange, SourceUnavailable, SourceRefused."""
+        """Raise errors not about one record. Raises: OutOfRange, SourceUnavailable, SourceRefused."""
         if isinstance(error, OffsetOutOfRangeError):
             raise OutOfRange(f"the log no longer has what comes next: {error}") from error
         if isinstance(error, KafkaError) and not isinstance(
@@ -217,7 +219,7 @@ class Reading:
                 raise error
 
     async def _fetch_carefully(self, wait_ms: int) -> dict[TopicPartition, Fetched]:
-        """Record by record, so that whatever cannot be decoded shows where it is."""
+        """Fetch record by record, so that a record that cannot be decoded is located."""
         deadline = time.monotonic() + wait_ms / 1000
         while True:
             records = {tp: await self._one_by_one(tp) for tp, w in self._watches.items() if not w.at_rest}
@@ -237,7 +239,7 @@ class Reading:
         return records
 
     def _failed(self, tp: TopicPartition, error: Exception) -> None:
-        """The next record of a partition cannot be decoded: try again, and at last park the partition."""
+        """Handle a record that cannot be decoded: try again, and at last park the partition."""
         self._pass_on(error)
         watch = self._watches[tp]
         watch.failures += 1
@@ -257,9 +259,10 @@ class Reading:
     async def bounds(
         self, tps: Sequence[TopicPartition]
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-        """Log starts, and last stable offsets (what read_committed can read up to).
+        """The first offsets, and the last stable offsets (up to which read_committed reads).
 
-        Raises: SourceUnavailable: also where one has no leader for `BOUNDS_TIMEOUT_MS`. SourceRefused.
+        Raises: SourceUnavailable: also where a partition has no leader for `BOUNDS_TIMEOUT_MS`.
+        SourceRefused.
         """
         if not tps:
             return {}, {}
@@ -269,24 +272,24 @@ class Reading:
                 return await self._consumer.beginning_offsets(tps), await self._consumer.end_offsets(tps)
 
     def end(self, tp: TopicPartition) -> int | None:
-        """The last stable offset as the last fetch had it; None: nothing was fetched yet."""
+        """The last stable offset as of the last fetch; None: nothing was fetched yet."""
         if self._consumer is None or tp not in self._watches:
             return None
         found: int | None = self._consumer.last_stable_offset(tp)
         return found
 
     def high_watermark(self, tp: TopicPartition) -> int | None:
-        """As the last fetch had it: beyond `end` while a transaction is open; None: nothing was fetched."""
+        """The high watermark as of the last fetch: beyond `end` while a transaction is open; None: none."""
         if self._consumer is None or tp not in self._watches:
             return None
         found: int | None = self._consumer.highwater(tp)
         return found
 
     async def heal(self, there: Collection[TopicPartition]) -> None:
-        """Replace a consumer that brings nothing although there is something (docs/kafka-traps.md 10).
+        """Replace a consumer that returns nothing although there are records (docs/kafka-traps.md 10).
 
-        Only partitions that are `there`, with a leader, are asked for: of others nothing can come, and
-        nobody answers, which would hold up all that is read.
+        Only partitions that are `there`, with a leader, are asked for: others can return nothing, and no
+        broker answers for them, which would delay all reading.
 
         Raises: SourceUnavailable, SourceRefused.
         """
@@ -323,6 +326,6 @@ class Reading:
             await stopping  # also when cancelled: no connection is left open
 
     async def close(self) -> None:
-        """Let go of the consumer."""
+        """Stop the consumer."""
         self._watches = {}
         await self._stop()

@@ -1,8 +1,8 @@
 """Partitions that cannot be read to their end: a transaction of another producer is open in them. Pure.
 
-A read_committed reader gets what lies below the *last stable offset*, the first offset of the oldest open
-transaction. Each transaction holds it up for as long as it runs. One that stands still below the high
-watermark for longer is worth a word: its producer runs a very long transaction, or nobody ends it any more.
+A read_committed consumer gets what lies below the *last stable offset*, the first offset of the oldest open
+transaction. Each transaction blocks it for as long as it runs. An offset that stays below the high watermark
+for longer is reported: its producer runs a very long transaction, or no process ends it any more.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from aiokafka.structs import TopicPartition
 
 @dataclass(slots=True)
 class Held:
-    """A last stable offset that stands still below the high watermark. Times in milliseconds."""
+    """A last stable offset that stays below the high watermark. Times in milliseconds."""
 
     tp: TopicPartition
     stable: int
@@ -23,15 +23,15 @@ class Held:
     #: When it was first seen there: monotonic, and by the wall clock.
     since_ms: int
     since_wall_ms: int
-    #: How long it has been there.
+    #: How long it has been there, in ms.
     for_ms: int = 0
-    #: It has been told of, as it has been there for too long.
+    #: Whether it was reported, as it has been there for too long.
     is_told: bool = False
-    #: Of the producers whose transaction begins there: id and epoch; None: the brokers have not said.
+    #: The producers whose transaction begins there: id and epoch; None: the brokers have not said.
     producers: Sequence[tuple[int, int]] | None = None
 
     def __str__(self) -> str:
-        """For a person."""
+        """The text for a person."""
         who = ", ".join(f"producer id {number} (epoch {epoch})" for number, epoch in self.producers or ())
         return (
             f"{self.tp.topic}/{self.tp.partition} can be read up to offset {self.stable} of {self.high}: a"
@@ -41,9 +41,9 @@ class Held:
 
 @dataclass(slots=True)
 class HeldBack:
-    """What is seen of a lane's partitions now and again."""
+    """The blocked partitions of a lane, as observed from time to time."""
 
-    #: Longer than this is told, ms; -1: never.
+    #: Offsets blocked for longer than this are reported, ms; -1: never.
     after_ms: int
     _held: dict[TopicPartition, Held] = field(default_factory=dict)
 
@@ -54,11 +54,11 @@ class HeldBack:
         now_ms: int,
         wall_ms: int,
     ) -> tuple[list[Held], list[Held]]:
-        """Those that have now been held for too long, and those that were and are no more.
+        """Returns those that have now been blocked for too long, and those that were and are no longer.
 
         Args:
             seen: last stable offset and high watermark of partitions of which everything readable was read.
-            opened: all that are open. Of those not seen now what is known holds.
+            opened: all that are open. For those not in `seen` the known state remains.
             now_ms: monotonic.
             wall_ms: the same moment by the wall clock.
         """
@@ -83,10 +83,10 @@ class HeldBack:
 
     @property
     def told(self) -> list[str]:
-        """Those that have been told of and still stand there, as texts."""
+        """The reported ones that are still blocked, as texts."""
         return [str(held) for held in self._held.values() if held.is_told]
 
     @property
     def since_wall_ms(self) -> int | None:
-        """Since when the first of all stands there; None: none does."""
+        """When the first of the present ones was blocked, by the wall clock, in ms; None: there is none."""
         return min((held.since_wall_ms for held in self._held.values()), default=None)

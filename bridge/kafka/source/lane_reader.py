@@ -1,4 +1,4 @@
-"""The open streams of a lane: what is fetched counts when its leader vouches for it; what is new shows."""
+"""The open streams of a lane: checks fetched records with their leaders, and finds new streams."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from bridge.runtime.clock import Clock
 
 #: Metadata is asked for at least this often while reading (a re-created topic is noticed within 30 s).
 METADATA_INTERVAL_MS: Final = 5_000
-#: Leaders are asked at least this often, also while nothing comes: a source that has gone must show soon.
+#: Leaders are asked at least this often, also without records: an unavailable source must be noticed soon.
 WATCH_INTERVAL_MS: Final = 1_000
 #: Commits are renewed this often: brokers keep them for 7 days by default, and 1 minute at least.
 KEEP_INTERVAL_MS: Final = 30 * 60_000
-#: Reading looks up at least this often: markers at a log's end wake nobody.
+#: A fetch waits no longer than this: markers at a log's end do not end a wait.
 POLL_MS: Final = 250
-#: Longest that nothing is fetched at the log's end because a transaction runs: so long other streams wait for
-#: one of which a batch is held at the target.
+#: Longest pause without a fetch at the log's end while a transaction runs: other streams wait so long for one
+#: whose batch is blocked at the target.
 LINGER_MS: Final = 100
 
 
 @dataclass(slots=True, kw_only=True)
 class LaneReading:
-    """Reads the streams that were opened, until they end."""
+    """Reads the opened streams, until they end."""
 
     partitions: Partitions
     progress: Progress
@@ -46,38 +46,38 @@ class LaneReading:
     held_back: HeldBack
     missing: MissingTopics
     bridge: str
-    #: Takes what was read for the delivery log alone; waits where that is behind. Raises: SourceUnavailable.
+    #: Takes batches read for the delivery log alone; waits where that is behind. Raises: SourceUnavailable.
     recovered: Callable[[Batch], Awaitable[None]]
     #: Whether the target stores in transactions, one after the other: see `_linger`.
     lingers: bool = False
-    #: By stream identity.
+    #: The open streams by identity.
     places: dict[str, Place] = field(default_factory=dict)
-    #: How batches are made; set when the streams are opened, for it needs the cluster's id.
+    #: The rules for making batches; set when the streams are opened, because they need the cluster's id.
     rules: Rules | None = None
     _by_partition: dict[TopicPartition, Place] = field(default_factory=dict)
     _settled: asyncio.Event = field(default_factory=asyncio.Event)
-    #: What was fetched, and whether it counts is not known yet.
+    #: Fetched records that the leaders have not yet vouched for.
     _unchecked: dict[TopicPartition, Fetched] = field(default_factory=dict)
-    #: Identities that were ever opened. One of these that comes back is no new stream to those above.
+    #: Identities that were ever opened. One that comes back is no new stream to the caller.
     _known: set[str] = field(default_factory=set)
     #: Identities of which nothing is read until they are opened again.
     _put_off: set[str] = field(default_factory=set)
     #: When metadata is due, and when commits are to be renewed, monotonic.
     _look_at_ms: int = 0
     _keep_at_ms: int = 0
-    #: When the leaders are to be asked although nothing has come, monotonic.
+    #: When the leaders are to be asked although no records have come, monotonic.
     _watch_at_ms: int = 0
-    #: While nothing is read: ends of the partitions, and since when (ms, wall) one was seen behind its end.
+    #: While nothing is read: ends of the partitions, and since when (ms, wall) one was behind its end.
     _ends: dict[TopicPartition, int] = field(default_factory=dict)
     _behind_since_ms: int | None = None
-    #: As it was when reading ended.
+    #: The lag as of the end of reading.
     _last_lag: tuple[int, int | None] = (0, None)
     _log: Any = field(default_factory=structlog.get_logger)
 
     async def go_on(self, opened: Mapping[str, Place], there: Collection[str]) -> None:
-        """Read these from where they are, and those that were open before and are still `there`.
+        """Read these from their positions, and those that were open before and are still `there`.
 
-        What was fetched before does not count. Raises: SourceUnavailable, SourceRefused.
+        Drops what was fetched before. Raises: SourceUnavailable, SourceRefused.
         """
         kept = {identity: place for identity, place in self.places.items() if identity in there}
         self.places = {**kept, **opened}
@@ -117,19 +117,20 @@ class LaneReading:
             ready = (place.next_batch() for place in self._by_partition.values())
             batches = [batch for batch in ready if batch is not None]
             if batches:
-                # A worker that dies after its first transaction, again and again, is to serve all partitions:
-                # of one that falls far behind, the others' IDs push those out that its next records repeat.
+                # A worker that dies after its first transaction, again and again, must still serve all
+                # partitions: if one falls far behind, the others' IDs push out of the cache those that its
+                # next records repeat.
                 batches.sort(key=_oldest_ms)
                 if any(batch.count for batch in batches):
-                    self._behind_since_ms = None  # from here on the messages say how old they are
+                    self._behind_since_ms = None  # from here on the messages show their age
                 return batches
             await self._linger()
             await self._fetch()
 
     async def _linger(self) -> None:
-        """At the log's end, wait until what was handed out is settled: at most `LINGER_MS`.
+        """At the log's end, wait until all batches handed out are settled: at most `LINGER_MS`.
 
-        What comes while a transaction runs would only wait for it, message by message: one fetch has all.
+        Messages that arrive during a transaction would wait for it one by one: one fetch takes all of them.
         """
         if self.lingers and self.reading.at_end and not self._unchecked and self._is_unsettled():
             with contextlib.suppress(TimeoutError):
@@ -144,7 +145,7 @@ class LaneReading:
         )
 
     def settle(self, place: Place, upto: int) -> None:
-        """The target covers everything below `upto` of one of the streams."""
+        """Note that the target covers everything below `upto` of one of the streams."""
         place.settle(upto)
         self._settled.set()
 
@@ -154,7 +155,7 @@ class LaneReading:
                 await self.recovered(batch)
 
     async def _fetch(self) -> None:
-        """Fetch, and take what the leaders vouch for. Cancelled in between, the next call goes on with it."""
+        """Fetch, and take what the leaders vouch for. After a cancellation the next call continues."""
         if not self._unchecked:
             try:
                 self._unchecked = await self.reading.fetch(POLL_MS)
@@ -179,7 +180,7 @@ class LaneReading:
             await self._end(ended)
 
     async def _end(self, ended: Collection[str]) -> None:
-        """Let go of streams whose topic is another by now, and look for the one that has taken its place."""
+        """Drop streams whose topic was replaced, and look for the topic that has taken its place."""
         for identity in ended:
             place = self.places.pop(identity)
             self._put_off.discard(identity)
@@ -189,16 +190,16 @@ class LaneReading:
         await self._assign()
 
     def _keep_progress(self) -> None:
-        """Have old commits renewed: brokers forget those of a quiet partition (offsets.retention.minutes)."""
+        """Renew old commits: brokers forget those of a quiet partition (offsets.retention.minutes)."""
         now_ms = self.clock.monotonic_ms()
         if now_ms >= self._keep_at_ms:
             self._keep_at_ms = now_ms + KEEP_INTERVAL_MS
             self.progress.renew()
 
     async def _look(self) -> bool:
-        """Look at metadata; end streams whose topic has been replaced; True: there are new ones.
+        """Check the metadata; end streams whose topic has been replaced; True: there are new streams.
 
-        Raises: SourceUnavailable: one that was open has come back, and is to be opened anew.
+        Raises: SourceUnavailable: a stream that was open has come back, and is to be opened anew.
         """
         self._look_at_ms = self.clock.monotonic_ms() + METADATA_INTERVAL_MS
         now = self.partitions.in_lane(await self.partitions.find())
@@ -223,9 +224,10 @@ class LaneReading:
         return bool(new - self._known)
 
     async def _look_at_transactions(self) -> None:
-        """Say where open transactions have held back what comes next for too long, and where they ended.
+        """Log open transactions that have blocked the next records for too long, and those that have ended.
 
-        By what the last fetches said: leaders are asked for the producers of those that are told of.
+        Uses the offsets of the last fetches: leaders are asked only for the producers of those that are
+        logged.
         """
         seen: dict[TopicPartition, tuple[int, int]] = {}
         for tp in self.reading.partitions & self._by_partition.keys():
@@ -245,9 +247,9 @@ class LaneReading:
             self._log.info("open-transaction-ended", **_told(held), bridge=self.bridge)
 
     async def _deleted(self, absent: Collection[Found]) -> list[str]:
-        """Those of which their leader says that there is no such topic: the client would ask for it for ever.
+        """The streams whose leader says that the topic does not exist: the client would ask for it for ever.
 
-        That nobody leads a partition now says nothing.
+        That a partition has no leader now says nothing.
         """
         if not absent:
             return []
@@ -257,10 +259,10 @@ class LaneReading:
             return []
 
     def lag(self) -> tuple[int, int | None]:
-        """Positions behind, and when the oldest that was handed out and is not settled was stored, ms.
+        """Positions behind, and when the oldest message handed out and not settled was stored, ms.
 
-        Up to the high watermark: what an open transaction holds back waits too, for as long as that does.
-        While nothing is open: as it was last.
+        Counts up to the high watermark: records that an open transaction blocks wait too, for as long as it
+        runs. While nothing is open: the last values.
         """
         if not self._by_partition:
             return self._last_lag
@@ -280,7 +282,8 @@ class LaneReading:
     async def look_at_ends(self, there: Iterable[Found]) -> None:
         """For `lag` while nothing is read because the target is away: a client fetches only what is taken.
 
-        Only partitions that are `there`, with a leader: nobody answers for others, which would hold up all.
+        Asks only for partitions that are `there`, with a leader: no broker answers for others, which would
+        block all.
 
         Raises: SourceUnavailable, SourceRefused.
         """
@@ -296,14 +299,14 @@ class LaneReading:
             self._behind_since_ms = self.clock.wall_ms()
 
     def clear(self) -> None:
-        """Nothing is open any more."""
+        """Close all streams."""
         self._last_lag = self.lag()
         self.places, self._by_partition, self._unchecked = {}, {}, {}
         self._put_off.clear()
 
 
 def _told(held: Held) -> dict[str, Any]:
-    """The keys of an event about it."""
+    """The fields of a log event about it."""
     return {
         "topic": held.tp.topic,
         "partition": held.tp.partition,
@@ -314,5 +317,5 @@ def _told(held: Held) -> dict[str, Any]:
 
 
 def _oldest_ms(batch: Batch) -> int:
-    """When its first message was stored; coverage alone waits for nothing."""
+    """When the batch's first message was stored; coverage alone has no such time."""
     return batch.events[0]

@@ -1,4 +1,4 @@
-"""Topics that a bridge names outright and that there are not: no failure, for they may come."""
+"""Topics that a bridge names outright and that do not exist: no failure, as they may be made later."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import structlog
 
 @dataclass(slots=True)
 class MissingTopics:
-    """Said once when one is found missing, and once when it has come."""
+    """Logs a topic once when it is found missing, and once when it has appeared."""
 
     bridge: str
-    #: Whether this lane says so: the others see the same.
+    #: Whether this lane logs them: the others see the same.
     tells: bool
     _missing: frozenset[str] = field(default_factory=frozenset)
 
     def look(self, missing: Collection[str]) -> None:
-        """Take what is missing now."""
+        """Take the topics that are missing now."""
         if not self.tells:
             return
         log = structlog.get_logger().bind(bridge=self.bridge)
@@ -30,5 +30,5 @@ class MissingTopics:
 
     @property
     def told(self) -> list[str]:
-        """Those that are missing now, as texts."""
+        """The topics that are missing now, as texts."""
         return [f"there is no topic {topic} (queue-name)" for topic in sorted(self._missing)]

@@ -1,4 +1,4 @@
-"""Opening a lane's streams: where each begins, checked against its leader before anything is read."""
+"""Opens a lane's streams: where each begins, checked against its leader before anything is read."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ StartPosition = Literal["earliest", "latest"]
 
 Marks = Mapping[TopicPartition, Mark]
 
-#: Positions of one stream that are read again for the delivery log. It may lack what was confirmed in the
-#: last second before a crash; much more where the group could not be committed for long.
+#: Most positions of one stream that are read again for the delivery log. It may lack what was confirmed in
+#: the last second before a crash; much more where the group could not be committed for long.
 MOST_RECOVERED: Final = 1_000_000
 #: Partitions whose ends are asked for in one request.
 BOUNDS_AT_ONCE: Final = 1_000
@@ -34,7 +34,7 @@ _NO_RECORD: Final[Mapping[str, StreamState]] = {}
 
 @dataclass(slots=True, kw_only=True)
 class Opening:
-    """What it takes to open streams; `places` may be called any number of times."""
+    """Opens streams; `places` may be called any number of times."""
 
     connection: KafkaConnection
     partitions: Partitions
@@ -45,9 +45,9 @@ class Opening:
     gaps: Gaps
     #: Whether the sent side has a delivery log.
     has_log: bool
-    #: Whether it is settled that this is not, or no longer, the bridge's first start ever.
+    #: Whether it is certain that this is not, or no longer, the bridge's first start ever.
     started: bool = False
-    #: What was committed when streams were opened last.
+    #: The offsets that were committed when streams were opened last.
     _committed: Marks = field(default_factory=dict)
 
     async def places(
@@ -57,15 +57,15 @@ class Opening:
         everything: Sequence[Found],
         record: Mapping[str, StreamState] = _NO_RECORD,
     ) -> dict[str, Place]:
-        """Where to read each stream; what is gone and covered is counted in `gaps`.
+        """The position at which to read each stream; positions gone and covered are counted in `gaps`.
 
         Leaves `reading` assigned to something else: assign it anew.
 
         Args:
-            resume: the target's word.
+            resume: the target's state of each stream.
             found: by identity, the streams' partitions.
             everything: all partitions of the bridge, of every lane.
-            record: the target's word on the first start's own stream, where this lane asked for it.
+            record: the target's state of the first start's own stream, where this lane asked for it.
 
         Raises:
             SourceGap, Diverged: see `bridge.kafka.source.start_positions`. SourceUnavailable, SourceRefused.
@@ -97,9 +97,9 @@ class Opening:
         logs: Mapping[str, Log],
         starts: Mapping[str, Start],
     ) -> None:
-        """Have read again what was sent and may not be in the log; mark where that of a new stream begins.
+        """Mark positions that the log may lack for reading again; commit where a new stream's log begins.
 
-        Without a mark it is not known what is in the log: then nothing is read again.
+        Without a mark the content of the log is unknown: then nothing is read again.
         """
         begins: dict[TopicPartition, Mark] = {}
         for identity, place in places.items():
@@ -130,9 +130,9 @@ class Opening:
     def told(
         self, places: Mapping[str, Place], resume: Mapping[str, StreamState], store: str
     ) -> tuple[Marks, Marks]:
-        """What the target's word at this opening settles beyond what is committed: receipts may be lost.
+        """The marks that the target's state settles beyond the committed ones: receipts may have been lost.
 
-        And what is committed, and holds.
+        And the committed marks that hold.
         """
         found: dict[TopicPartition, Mark] = {}
         held: dict[TopicPartition, Mark] = {}
@@ -149,7 +149,7 @@ class Opening:
         return found, held
 
     async def _confirm(self, found: Mapping[str, Found]) -> None:
-        """That the leaders still say what `found` does."""
+        """Check that the leaders still confirm `found`."""
         gone = await self.partitions.replaced(found.values())
         if gone:
             raise SourceUnavailable(f"re-created or deleted while it was opened: {', '.join(sorted(gone))}")
@@ -157,12 +157,12 @@ class Opening:
     # -- marks -----------------------------------------------------------------------------------------
 
     async def _marks(self, resume: Mapping[str, StreamState], everything: Sequence[Found]) -> Marks:
-        """What is committed; at the first start ever it is made here, for all lanes in one request.
+        """The committed marks; at the first start ever they are made here, for all lanes in one request.
 
-        So what comes later has no mark and begins at 0, in whatever lane. The progress group alone cannot
-        tell a first start: it is empty under a new name too, after its retention, when all topics were
-        deleted, and where none was found; then the target tells (`bridge.kafka.source.first_start`). Nor can
-        a lane to which the target says nothing: it leaves that to the others.
+        So a topic that appears later has no mark and begins at 0, in any lane. The progress group alone
+        cannot identify a first start: it is empty under a new name too, after its retention, when all topics
+        were deleted, and where none was found; then the target decides (`bridge.kafka.source.first_start`). A
+        lane for which the target has no state cannot either: it leaves that to the others.
         """
         marks: Marks = await self.progress.marks()
         known = any(state.next is not None or state.has_run for state in resume.values())
@@ -173,9 +173,9 @@ class Opening:
         return marks
 
     async def _begun(self, marks: Marks, everything: Sequence[Found]) -> Marks:
-        """Marks for all that is there, where `start-position` says; a mark that is there already stays.
+        """Make marks for all existing partitions, where `start-position` says; an existing mark stays.
 
-        What expired before this is none of the bridge's business, and what expires from now on is.
+        Positions that expired before this do not concern the bridge; those that expire after it do.
         """
         new = [one for one in everything if _mark_of(one, marks) is None]
         begins, ends = await self.bounds(new)
@@ -235,7 +235,7 @@ class Opening:
 
 
 def _mark_of(one: Found, marks: Marks) -> Mark | None:
-    """What is committed of this very partition; None: nothing, or it speaks of another topic of that name."""
+    """The committed mark of exactly this partition; None: none, or it is of another topic of that name."""
     mark = marks.get(one.tp)
     return mark if mark is not None and mark.topic_id == one.topic_id else None
 

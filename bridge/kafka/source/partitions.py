@@ -1,6 +1,6 @@
-"""Which partitions a lane reads, and whether they are still what they were when they were opened.
+"""Finds the partitions that a lane reads, and checks whether they are still those that were opened.
 
-aiokafka fetches by a topic's *name*. So what was fetched counts only when the partition's leader says
+aiokafka fetches by a topic's *name*. So fetched records count only when the partition's leader confirms
 afterwards that topic id and leader epoch are the ones that were verified at the opening: a topic re-created
 meanwhile, or a log cut back by an election, shows in them before its first record can be fetched.
 """
@@ -25,9 +25,9 @@ from bridge.relay.ports import Stream
 
 T = TypeVar("T")
 
-#: What a broker says that has none: all its streams would have one identity.
+#: The topic id of a broker that has none: all its streams would have one identity.
 NO_TOPIC_ID: Final = "00000000-0000-0000-0000-000000000000"
-#: Requests that are on their way at a time.
+#: Requests in flight at a time.
 REQUESTS_AT_ONCE: Final = 32
 
 
@@ -57,7 +57,7 @@ class Partitions:
         names: Sequence[str] = (),
         names_only: bool = False,
     ) -> None:
-        """`names`: topics that are named outright, for which a right that is missing must be said.
+        """`names`: topics that are named outright, for which a missing right must be reported.
 
         `names_only`: there are no others, so no others are asked for.
         """
@@ -69,15 +69,15 @@ class Partitions:
         self._forward = forward
         self._lane = lane
         self._lanes = lanes
-        #: Of the source, as stream and store identities have it; known once the cluster has answered.
+        #: The source's name in stream and store identities; known once the cluster has answered.
         self.cluster = ""
-        #: Of the selected topics, as `find` saw them last: partitions that no broker leads, with topic ids.
+        #: Of the selected topics, as of the last `find`: partitions without a leader, with topic ids.
         self.leaderless: Mapping[TopicPartition, str] = {}
-        #: Topics that are named outright and that there are not, as `find` saw it last.
+        #: Topics that are named outright and do not exist, as of the last `find`.
         self.missing: Sequence[str] = ()
 
     async def find(self) -> list[Found]:
-        """Every partition of every selected topic that has a leader, whatever its lane.
+        """Every partition with a leader of every selected topic, in all lanes.
 
         Raises: SourceUnavailable, SourceRefused.
         """
@@ -103,7 +103,7 @@ class Partitions:
                 tp = TopicPartition(name, number)
                 if partition.leader < 0:
                     leaderless[tp] = topic.id
-                    continue  # nobody can say anything about it now
+                    continue  # no broker can say anything about it now
                 identity = stream_identity(self.cluster, topic.id, number)
                 stream = Stream(identity, name, target, str(partition.leader_epoch), len(topic.partitions))
                 found.append(Found(stream, tp, topic.id, partition.leader, partition.leader_epoch))
@@ -111,7 +111,7 @@ class Partitions:
         return found
 
     def _check_rights(self, by_name: Cluster) -> None:
-        """Topics that may not be described are left out where all are asked for; by name, Kafka says so.
+        """Check rights: a request for all topics leaves out those without; one by name returns the error.
 
         Raises: SourceUnavailable, SourceRefused.
         """
@@ -121,7 +121,7 @@ class Partitions:
                     raise for_code(error)
 
     def in_lane(self, found: Iterable[Found]) -> dict[str, Found]:
-        """Those of this lane, by stream identity."""
+        """The partitions of this lane, by stream identity."""
         return {
             one.stream.identity: one
             for one in found
@@ -129,7 +129,7 @@ class Partitions:
         }
 
     async def replaced(self, opened: Collection[Found]) -> set[str]:
-        """Ask the leaders of `opened` whether all is as it was; answers the identities of ended streams.
+        """Ask the leaders of `opened` whether they are unchanged; returns the identities of ended streams.
 
         Raises:
             SourceUnavailable: another leader or epoch: what was fetched may have been cut back since.
@@ -145,7 +145,7 @@ class Partitions:
         return {one.stream.identity for one in opened if _is_replaced(one, cluster)}
 
     async def high_watermarks(self, opened: Collection[Found]) -> dict[TopicPartition, int]:
-        """In one request a leader; without those of which it is not known now.
+        """The high watermarks, in one request for each leader; without those that are unknown now.
 
         Raises: SourceUnavailable, SourceRefused.
         """
@@ -160,7 +160,7 @@ class Partitions:
             return await self._client.high_watermarks(tps, broker=leader)
 
     async def open_from(self, one: Found, offset: int) -> list[tuple[int, int]]:
-        """Id and epoch of the producers whose open transaction begins at `offset`, the oldest open one's.
+        """Id and epoch of the producers whose open transaction, the oldest there, begins at `offset`.
 
         Raises: SourceUnavailable, SourceRefused: also where brokers are too old to say.
         """
@@ -181,7 +181,7 @@ class Partitions:
             return await self._client.epoch_end(tp.topic, tp.partition, epoch, broker=leader)
 
     async def _ask(self, topics: list[str] | None, broker: int | None) -> Cluster:
-        """Metadata, of `broker` or any; asked twice, for a client's list of brokers grows old."""
+        """Metadata from `broker` or any; asked twice, because a client's list of brokers becomes outdated."""
         resource = "cluster" if topics is None else f"topics {', '.join(topics)}"
         for last in (False, True):
             try:
@@ -189,18 +189,18 @@ class Partitions:
                     await self._client.open()
                     return await self._client.cluster(topics, broker=broker)
             except SourceUnavailable:
-                await self._client.close()  # the next asks the brokers in the settings where the others are
+                await self._client.close()  # the next attempt asks the brokers in the settings for the others
                 if last:
                     raise
         raise AssertionError
 
     async def close(self) -> None:
-        """Let go; what is asked next connects again."""
+        """Close the connections; the next request connects again."""
         await self._client.close()
 
 
 async def _together(requests: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """The answers, in order; the first error ends all the others."""
+    """The answers, in order; the first error cancels all other requests."""
     limit = asyncio.Semaphore(REQUESTS_AT_ONCE)
 
     async def limited(request: Coroutine[Any, Any, T]) -> T:
@@ -216,11 +216,11 @@ async def _together(requests: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         for request in waiting:
-            request.close()  # one that was cancelled before it had begun
+            request.close()  # closes a request that was cancelled before it had begun
 
 
 def _is_replaced(one: Found, cluster: Cluster) -> bool:
-    """Whether the topic has gone or is another. Raises: SourceUnavailable."""
+    """Whether the topic was deleted or re-created. Raises: SourceUnavailable."""
     topic = cluster.topics.get(one.tp.topic)
     if topic is None:
         return True

@@ -1,11 +1,11 @@
-"""The progress group: what a bridge commits at its source, and what it believes of it later.
+"""The progress group: the offsets that a bridge commits at its source, and their use.
 
-Such a commit never decides where reading goes on where the target knows: that is the target's `next`. It
-frees space, serves monitoring, is the witness that a bridge has run before (design rule 1), and holds the
-marks at which the partitions begin that were there at the bridge's first start ever (`start-position`).
+Such a commit never decides where reading continues where the target knows: that is the target's `next`. It
+frees space, serves monitoring, is the evidence that a bridge has run before (design rule 1), and holds the
+marks at which the partitions begin that existed at the bridge's first start ever (`start-position`).
 
-The offset's metadata says what it is, as compact JSON: its kind, the topic's id (a re-created topic is
-another) and the target's store identity. An offset without it, as tools set them, is believed in nothing.
+The offset's metadata describes it, as compact JSON: its kind, the topic's id (a re-created topic is another)
+and the target's store identity. An offset without it, as tools set them, is not used.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ from bridge.runtime.fault_injection import crash_point
 
 #: Settlements are committed at most this often.
 COMMIT_INTERVAL_MS: Final = 1_000
-#: How long to go on asking a coordinator that is not there yet: a cluster makes its first group's topic then.
+#: How long to retry while there is no coordinator yet: a cluster makes its first group's topic then.
 COORDINATOR_TIMEOUT_MS: Final = 15_000
 COORDINATOR_RETRY_MS: Final = 200
-#: How long a commit may take at closing: it frees space only.
+#: Longest that a commit may take at closing: it frees space only.
 CLOSING_TIMEOUT_MS: Final = 3_000
 #: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR.
 _COORDINATOR_MOVES: Final = (14, 15, 16)
-#: Kinds that older versions wrote, as what they are read: where a stream began that was not at its mark.
+#: Kinds that older versions wrote, and their present meaning: where a stream began that was not at its mark.
 _FORMER: Final = {"lines": "start"}
 
 
 class Kind(Enum):
-    """What a committed offset means."""
+    """The meaning of a committed offset."""
 
-    #: The bridge begins here, and the delivery log of its sent side; nothing of it was sent yet.
+    #: The bridge begins here, and so does the delivery log of its sent side; nothing of it was sent yet.
     START = "start"
-    #: It was there at the bridge's first start, and no broker led it: it begins where its log does when it is
-    #: seen. The offset says nothing.
+    #: The partition existed at the bridge's first start without a leader: it begins where its log does when
+    #: it is first seen. The offset has no meaning.
     UNSEEN = "unseen"
     #: The target covers everything below.
     SETTLED = "settled"
-    #: Not one of ours.
+    #: Not committed by a bridge.
     FOREIGN = ""
 
 
@@ -64,13 +64,13 @@ class Mark:
     offset: int
     kind: Kind
     topic_id: str = ""
-    #: Store identity of the target that covers what is settled.
+    #: Store identity of the target that covers everything below.
     store: str = ""
-    #: Of a bridge's first start ever: how many marks it made. 0: any other.
+    #: Number of marks that the bridge's first start ever made, if this is one of them. 0: any other mark.
     of: int = 0
 
     def metadata(self) -> str:
-        """As it is committed."""
+        """The metadata text that is committed."""
         fields: dict[str, Any] = {
             "v": 1,
             "kind": self.kind.value,
@@ -83,7 +83,7 @@ class Mark:
 
 
 def read_mark(offset: int, metadata: str | None) -> Mark:
-    """A committed offset; FOREIGN where its metadata is not ours."""
+    """Decode a committed offset; FOREIGN where its metadata is not a bridge's."""
     try:
         fields = json.loads(metadata or "")
         if fields["v"] == 1:
@@ -91,16 +91,16 @@ def read_mark(offset: int, metadata: str | None) -> Mark:
             topic_id, store, of = str(fields["topic"]), str(fields["store"]), int(fields.get("of", 0))
             return Mark(offset, Kind(kind), topic_id, store, of)
     except (ValueError, KeyError, TypeError):
-        pass  # whoever wrote it: it is not ours, and says nothing
+        pass  # the metadata is not a bridge's, and says nothing
     return Mark(offset, Kind.FOREIGN)
 
 
 def tell_of_a_start(marks: Collection[Mark]) -> bool:
-    """Whether what a group has says that its bridge has run before.
+    """Whether the content of a group shows that its bridge has run before.
 
-    Of a first start that was stopped on the way (a right was missing for one of the topics) only a part of
-    the marks may be there: that one is still to be made. Offsets that tools have set count: they are set for
-    a bridge that has run.
+    A first start that was interrupted (a right was missing for one of the topics) may have made only some of
+    the marks: then it is still to be made. Offsets that tools have set count: they are set for a bridge that
+    has run.
     """
     begun = [mark for mark in marks if mark.kind in (Kind.START, Kind.UNSEEN)]
     made = Counter(mark.of for mark in begun)
@@ -108,7 +108,7 @@ def tell_of_a_start(marks: Collection[Mark]) -> bool:
 
 
 class Progress:
-    """Commits and reads the offsets of one group, whose members there are none of."""
+    """Commits and reads the offsets of one group, which has no members."""
 
     def __init__(self, connection: KafkaConnection, group: str, clock: Clock) -> None:
         self._connection = connection
@@ -119,9 +119,9 @@ class Progress:
         self._one = asyncio.Lock()
         #: Settlements are committed one after the other too.
         self._turn = asyncio.Lock()
-        #: What is settled and not committed.
+        #: The marks that are settled and not committed.
         self._waiting: dict[TopicPartition, Mark] = {}
-        #: What is settled, as far as this process knows; whether committed or not.
+        #: The marks that are settled, as far as this process knows; committed or not.
         self._settled: dict[TopicPartition, Mark] = {}
         self._committing: asyncio.Task[None] | None = None
         self._last_commit_ms = -COMMIT_INTERVAL_MS
@@ -141,7 +141,7 @@ class Progress:
         }
 
     async def commit(self, marks: Mapping[TopicPartition, Mark]) -> None:
-        """All of them in one request. Raises: SourceUnavailable, SourceRefused."""
+        """Commit all of them in one request. Raises: SourceUnavailable, SourceRefused."""
         topics: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
         for tp, mark in marks.items():
             topics[tp.topic].append((tp.partition, mark.offset, mark.metadata()))
@@ -158,15 +158,15 @@ class Progress:
         self._begin()
 
     def keep(self, marks: Mapping[TopicPartition, Mark]) -> None:
-        """These are settled and committed already: `renew` is to know them."""
+        """Note marks that are settled and committed already, for `renew`."""
         self._settled.update(marks)
 
     def settled(self, tp: TopicPartition) -> Mark | None:
-        """What is settled as far as this process knows; None: nothing."""
+        """The settled mark as far as this process knows; None: there is none."""
         return self._settled.get(tp)
 
     def renew(self) -> None:
-        """Commit again all that is settled, before the witness of a quiet bridge expires at the broker."""
+        """Commit all settled marks again, before those of a quiet bridge expire at the broker."""
         self._waiting = self._settled | self._waiting
         if self._waiting:
             self._begin()
@@ -176,13 +176,13 @@ class Progress:
             self._committing = asyncio.create_task(self._commit_in_time())
 
     async def settle_now(self, marks: Mapping[TopicPartition, Mark]) -> None:
-        """Commit these, and what waits, before going on; a failure is logged, and tried again later."""
+        """Commit these and the waiting marks now; a failure is logged, and tried again later."""
         self._waiting.update(marks)
         self._settled.update(marks)
         await self._commit_waiting()
 
     def forget(self, tp: TopicPartition) -> None:
-        """The topic has been re-created: what was settled of the old one is history."""
+        """Drop the partition's marks: the topic has been re-created."""
         self._waiting.pop(tp, None)
         self._settled.pop(tp, None)
 
@@ -193,7 +193,7 @@ class Progress:
             await self._commit_waiting()
 
     async def _commit_waiting(self) -> None:
-        """A failure frees no space for a while, and is logged once; the next settlement tries again."""
+        """Commit the waiting marks. A failure is logged once and frees no space; the next call retries."""
         async with self._turn:
             marks, self._waiting = self._waiting, {}
             self._last_commit_ms = self._clock.monotonic_ms()
@@ -204,7 +204,7 @@ class Progress:
                 await self.commit(marks)
                 committed = True
             except BridgeError as error:
-                # A topic that is gone has nothing to remember, and all the others have been committed.
+                # A deleted topic has no offsets, and all the others have been committed.
                 committed = isinstance(error.__cause__, UnknownTopicOrPartitionError)
                 if not committed and not self._failing:
                     self._log.warning("progress-not-committed", reason=error.detail)
@@ -214,7 +214,7 @@ class Progress:
                     self._waiting = marks | self._waiting
 
     async def close(self) -> None:
-        """Commit what waits, if that is quick, and let go."""
+        """Commit the waiting marks, if that is quick, and disconnect."""
         task, self._committing = self._committing, None
         if task is not None:
             task.cancel()
@@ -260,9 +260,9 @@ class Progress:
 
 
 def _raise_error(answer: Any) -> None:
-    """Raise the first error in an answer about offsets: of the whole, or of one partition.
+    """Raise the first error in an answer about offsets: of the request, or of one partition.
 
-    That a topic is gone comes last: where it is raised nothing else was wrong.
+    The error that a topic does not exist comes last: where it is raised there was no other.
     """
     codes = [getattr(answer, "error_code", 0)]
     codes += [partition[-1] for _topic, partitions in answer.topics for partition in partitions]

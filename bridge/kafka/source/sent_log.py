@@ -1,7 +1,7 @@
 """The sent side of a Kafka source's delivery log: each line is on disk before the group's commit says so.
 
-A line goes in as a batch is confirmed, and out together with others. What a crash takes with it lies between
-the group's commit and the target's next: `bridge.kafka.source.stream_reader` reads that again, as
+A line is added when a batch is confirmed, and written together with others. A crash loses lines between the
+group's commit and the target's next: `bridge.kafka.source.stream_reader` reads those positions again, as
 `recovered`.
 """
 
@@ -23,9 +23,9 @@ from bridge.messages import positions as run_arithmetic
 from bridge.messages.batch import Batch
 from bridge.relay.ports import Receipt, Stream
 
-#: Bytes of lines that may wait for the disk; then confirmations wait, and with them the window.
+#: Bytes of lines that may wait for the disk; beyond it confirmations wait, and with them the window.
 MOST_WAITING_BYTES: Final = 4 * 1024 * 1024
-#: Longest that closing waits for the disk: what is not written is recovered at the next opening.
+#: Longest that closing waits for the disk: lines not written are recovered at the next opening.
 CLOSE_TIMEOUT_MS: Final = 2_000
 
 
@@ -33,16 +33,16 @@ class SentLog:
     """Lines that wait for the disk, in order; one write at a time."""
 
     def __init__(self, write: WriteLines, writer: LineWriter) -> None:
-        """`writer` without a store: that is the target's, which each line is told."""
+        """`writer` has no store: each line gets its target's."""
         self._write = write
         self._writer = writer
-        #: Line (empty: none), and what is to be done once it is on disk.
+        #: Line (empty: none), and the function to call once it is on disk.
         self._waiting: deque[tuple[str, Callable[[], None]]] = deque()
         self._waiting_bytes = 0
         self._working: asyncio.Task[None] | None = None
         #: Set, and replaced, when a write has ended.
         self._changed = asyncio.Event()
-        #: Why the last write failed; empty: it did not.
+        #: The error of the last write; empty: there was none.
         self._trouble = ""
         self._log = structlog.get_logger().bind(bridge=writer.bridge)
 
@@ -56,9 +56,9 @@ class SentLog:
         *,
         recovered: bool,
     ) -> None:
-        """Take what the target covers, by its receipt; coverage of nothing makes no line.
+        """Add the line of a batch that the target covers, by its receipt; coverage of nothing makes no line.
 
-        `written` is called once it, and all before it, is on disk.
+        `written` is called once this line, and all before it, is on disk.
         """
         line = ""
         if batch.upto > batch.from_:
@@ -68,10 +68,11 @@ class SentLog:
         self._begin()
 
     async def room(self) -> None:
-        """Wait while too much waits.
+        """Wait while too many bytes wait.
 
         Raises:
-            SourceUnavailable: the delivery log cannot be written. What waits stays, and `flush` tries again.
+            SourceUnavailable: the delivery log cannot be written. Waiting lines stay, and `flush` tries
+                again.
         """
         while not self._trouble and self._waiting_bytes > MOST_WAITING_BYTES:
             await self._change()
@@ -79,7 +80,7 @@ class SentLog:
             raise SourceUnavailable(f"the delivery log cannot be written: {self._trouble}")
 
     async def flush(self) -> None:
-        """Wait until all is on disk, after a failure too. Raises: as `room`."""
+        """Wait until all lines are on disk, after a failure too. Raises: as `room`."""
         self._trouble = ""
         self._begin()
         while self._waiting and not self._trouble:
@@ -87,7 +88,7 @@ class SentLog:
         await self.room()
 
     async def close(self) -> None:
-        """Bring to disk what waits, if that is quick, and forget the rest."""
+        """Write the waiting lines, if that is quick, and drop the rest."""
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_MS / 1000):
                 await self.flush()
@@ -117,7 +118,7 @@ class SentLog:
                     self._waiting_bytes -= len(line)
                     written()
                 self._tell()
-        except Exception as error:  # noqa: BLE001 - whoever adds the next line, or waits, raises it
+        except Exception as error:  # noqa: BLE001 - the next or a waiting call raises it
             self._trouble = str(error) or type(error).__name__
         finally:
             self._working = None
@@ -132,7 +133,7 @@ class SentLog:
 
 
 def sent_line(batch: Batch, receipt: Receipt, stream: Stream, writer: LineWriter, *, recovered: bool) -> str:
-    """The line of a batch that the target covers, by its receipt."""
+    """The delivery-log line of a batch that the target covers, by its receipt."""
     ids: list[tuple[int | None, bytes]] = []
     if batch.block is not None and batch.block.ids:
         positions = list(run_arithmetic.positions(batch.runs))

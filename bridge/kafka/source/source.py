@@ -1,6 +1,6 @@
 """Kafka as a source: one lane of a bridge, which is a fixed set of the partitions that the bridge selects.
 
-The way of a record: `bridge.kafka.source.consumer` fetches it, `bridge.kafka.source.lane_reader` has
+The path of a record: `bridge.kafka.source.consumer` fetches it, `bridge.kafka.source.lane_reader` has
 `partitions` ask its leader whether topic and log are still the ones that were opened,
 `bridge.kafka.records.decoding` makes it part of a batch, and `read` hands the batch out. Where reading begins
 is decided in `opening` and `start_positions`.
@@ -62,32 +62,33 @@ class KafkaSource:
         records_start: bool = False,
         open_transaction_warn_after_ms: int = 60_000,
     ) -> None:
-        """Where and how to read. Sizes in bytes.
+        """Create the source. Sizes in bytes.
 
         Args:
             connection: the cluster.
-            bridge: whose messages these become: its name is part of their hop.
+            bridge: the bridge of these messages: its name is part of their hop.
             group: id of the progress group.
             selects: whether the bridge reads a topic.
             forward: the address at the target for a topic here.
             lane: this lane's number, of `lanes`.
             lanes: how many lanes the bridge has (`concurrency`).
             stamp: name the origin of messages (`use-duplicate-detection`).
-            start_position: where partitions begin that are there at the bridge's first start ever.
-            gap_policy: what to do where the log no longer has what comes next.
+            start_position: where partitions begin that exist at the bridge's first start ever.
+            gap_policy: what to do where the log no longer has the next position.
             batch_bytes: largest batch (`producer-window-size`); one message may be larger.
-            large_bytes: from here a message travels in a batch of its own (`min-large-message-size`).
-            max_hops: most bridges a message may have come through.
+            large_bytes: a message of this size or larger travels in a batch of its own
+                (`min-large-message-size`).
+            max_hops: most bridges that a message may have passed.
             max_id_bytes: longest duplicate ID (`max-duplicate-id-size`).
             clock: times refreshes and commits.
-            names: topics that the bridge names outright: that one may not be read is an error, not silence.
-            names_only: it reads no others: nothing is asked about other topics.
+            names: topics that the bridge names outright: a missing right to read one is an error.
+            names_only: the bridge reads no others: nothing is asked about other topics.
             sent_log: takes what the target confirms, before the group's commit says so; None: there is none.
-            lingers: at the log's end, let what comes while a batch is unconfirmed become one fetch.
-            records_start: have the target record the bridge's first start
+            lingers: at the log's end, fetch what arrives while a batch is unconfirmed all at once.
+            records_start: make the target record the bridge's first start
             (`bridge.kafka.source.first_start`).
-            open_transaction_warn_after_ms: how long an open transaction may hold back what comes next before
-                that is told; -1: it never is.
+            open_transaction_warn_after_ms: how long an open transaction may block the next records before it
+                is logged; -1: it never is.
         """
         self._bridge = bridge
         self._sizes = (stamp, batch_bytes, large_bytes, max_hops, max_id_bytes)
@@ -103,7 +104,7 @@ class KafkaSource:
         self._progress = Progress(connection, group, clock)
         self._reading = Reading(connection, batch_bytes)
         self._sent_log = sent_log
-        #: What the source no longer had, and what was passed over for it.
+        #: The positions that the source no longer had, and that were skipped.
         self.gaps = Gaps(bridge)
         self._missing = MissingTopics(bridge, tells=lane == RECORDING_LANE)
         self._opening = Opening(
@@ -129,9 +130,9 @@ class KafkaSource:
         )
         self._first_start = FirstStart(records_start)
         self._store = ""
-        #: By identity: as `streams` has shown them; a run there is what the target was told.
+        #: By identity, the partitions as `streams` has shown them; the target was given their `run`.
         self._shown: dict[str, Found] = {}
-        #: By identity: every stream that was opened.
+        #: By identity, every stream that was opened.
         self._opened: dict[str, Stream] = {}
 
     async def streams(self) -> Sequence[Stream]:
@@ -143,7 +144,7 @@ class KafkaSource:
         return [*record, *(found.stream for found in self._shown.values())]
 
     async def remembered(self) -> Mapping[str, Remembered]:
-        """By stream identity, what was confirmed before: by the progress group's offsets.
+        """By stream identity, the positions that were confirmed before: the progress group's offsets.
 
         Raises: SourceUnavailable, SourceRefused.
         """
@@ -158,7 +159,7 @@ class KafkaSource:
         }
 
     async def bounds(self) -> Mapping[str, Bounds]:
-        """By stream identity, what the log has and can be read. Raises: SourceUnavailable, SourceRefused."""
+        """By stream identity, the bounds of the readable log. Raises: SourceUnavailable, SourceRefused."""
         found = self._partitions.in_lane(await self._partitions.find())
         firsts, ends = await self._opening.bounds(list(found.values()))
         return {
@@ -180,7 +181,7 @@ class KafkaSource:
     # -- opening ---------------------------------------------------------------------------------------
 
     async def open(self, resume: Mapping[str, StreamState], store: str) -> None:
-        """Go to the target's next of each stream; see `bridge.kafka.source.start_positions`.
+        """Seek to the target's next of each stream; see `bridge.kafka.source.start_positions`.
 
         Raises:
             SourceGap: a position is gone or beyond the end. Diverged: the log below is another.
@@ -235,7 +236,7 @@ class KafkaSource:
     # -- settling --------------------------------------------------------------------------------------
 
     async def settled(self, batch: Batch, receipt: Receipt) -> None:
-        """Remember what the target covers; committed soon, and not for a topic that was re-created.
+        """Record the positions that the target covers; committed soon, unless the topic was re-created.
 
         Raises: SourceUnavailable: the delivery log cannot be written.
         """
@@ -250,12 +251,12 @@ class KafkaSource:
         await self._record(batch, receipt, upto)
 
     async def _recovered(self, batch: Batch) -> None:
-        """What the target had covered before this opening. Raises: as `settled`."""
+        """Record a batch that the target had covered before this opening. Raises: as `settled`."""
         receipt = Receipt(batch.stream, Verdict.STORED, batch.upto)
         await self._record(batch, receipt, batch.upto, recovered=True)
 
     async def _record(self, batch: Batch, receipt: Receipt, upto: int, *, recovered: bool = False) -> None:
-        """Into the delivery log, and then to the group."""
+        """Write to the delivery log, and then to the group."""
         log, stream = self._sent_log, self._opened[batch.stream]
         if log is None:
             self._progress_to(stream.identity, upto)
@@ -272,21 +273,21 @@ class KafkaSource:
 
     @property
     def lag(self) -> tuple[int, int | None]:
-        """Positions behind, and when the oldest that was read and is not settled was stored, ms, if any."""
+        """Positions behind, and when the oldest message read and not settled was stored, ms, if any."""
         return self._lane.lag()
 
     @property
     def parked(self) -> Sequence[str]:
-        """Partitions that stand still, each with the offset and why its record cannot be decoded."""
+        """The parked partitions, each with the offset and the reason why its record cannot be decoded."""
         return self._reading.parked
 
     @property
     def waits(self) -> Sequence[str]:
-        """What is waited for at the source: topics that are not there, and open transactions of others."""
+        """The source's waits, as texts: topics that do not exist, and other producers' open transactions."""
         return [*self._missing.told, *self._lane.held_back.told]
 
     async def close(self) -> None:
-        """Commit what is settled and let go."""
+        """Commit the settled marks and disconnect."""
         try:
             if self._sent_log is not None:
                 await self._sent_log.close()

@@ -1,9 +1,10 @@
-"""Where reading a partition begins: what the target says, held against what the log has now. Pure.
+"""Where reading a partition begins: the target's state checked against the present log. Pure.
 
 The target's `next` decides; a stream that it has never seen begins at its mark, or at position 0 where it is
-new to a bridge that has run before. What the log no longer has is a gap; a log that ends before `next`, or
-whose past is another than the one that was sent, has been cut back (an election outside the in-sync replicas)
-or was replaced by a copy: going on would lose or double messages, so a person decides.
+new to a bridge that has run before. Positions that the log no longer has are a gap; a log that ends before
+`next`, or whose past is another than the one that was sent, has been cut back (an election outside the
+in-sync replicas) or was replaced by a copy: to continue would lose or double messages, so the operator
+decides.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from bridge.relay.ports import Stream, StreamState
 
 GapPolicy = Literal["stop", "continue"]
 
-#: What a person can do.
+#: The advice to the operator.
 ADVICE: Final = "Nothing was sent. `core-bridge positions` says from where to go on"
 
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """What a partition's leader says of it."""
+    """The state of a partition's log, as its leader has it."""
 
-    #: First position that there still is.
+    #: First position that still exists.
     start: int
     #: One beyond the last, whether readable yet or not.
     end: int
@@ -40,17 +41,17 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where to read on."""
+    """The position at which to continue reading."""
 
     at: int
-    #: Coverage without messages that goes out before anything is read; None: none.
+    #: Coverage without messages that is sent before anything is read; None: none.
     coverage: Batch | None = None
-    #: Positions that are gone, and covered by it.
+    #: Number of positions that are gone, and covered by it.
     skipped: int = 0
 
     @property
     def begins(self) -> int:
-        """Where the coverage begins; `at` where nothing is gone."""
+        """The position where the coverage begins; `at` where nothing is gone."""
         return self.at - self.skipped
 
 
@@ -62,15 +63,15 @@ def run_epoch(state: StreamState) -> int | None:
 def find_start(
     stream: Stream, number: int, state: StreamState, mark: int, log: Log, gap_policy: GapPolicy
 ) -> Start:
-    """Where to begin reading.
+    """The position at which to begin reading.
 
     Args:
         stream: the partition.
         number: the partition's number.
-        state: the target's word.
-        mark: where a stream begins that the target has never seen: what was there at the bridge's first
-            start ever has a mark in the progress group; what has come since begins at 0.
-        log: the leader's word.
+        state: the target's state.
+        mark: where a stream begins that the target has never seen: a partition that existed at the bridge's
+            first start ever has a mark in the progress group; a later one begins at 0.
+        log: the leader's state of the log.
         gap_policy: what to do where positions are gone.
 
     Raises:
@@ -108,7 +109,7 @@ def _check_end(name: str, stream: Stream, known: int, log: Log) -> None:
 
 
 def _check_past(name: str, stream: Stream, state: StreamState, log: Log) -> None:
-    """That the log below next is the one that the target has. Raises: Diverged."""
+    """Check that the log below next is the one that the target has. Raises: Diverged."""
     if state.next is None:
         return
     epoch = run_epoch(state)

@@ -1,4 +1,4 @@
-"""Where one open stream of a Kafka source is: what was read, handed out and settled."""
+"""The positions of one open stream of a Kafka source: read, handed out and settled."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from bridge.messages.batch import Batch
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """One stream."""
+    """The positions and batches of one stream."""
 
     found: Found
     #: Everything below was made into batches.
     at: int
-    #: Of the last message below `at`; 0: not known.
+    #: Checksum of the last message below `at`; 0: not known.
     checksum: int = 0
     #: Everything below is covered by the target.
     settled: int = 0
-    #: What was sent before this opening, and the delivery log may lack, ends here: it is read again for that.
+    #: End of what was sent before this opening and the delivery log may lack: it is read again for that.
     recover_upto: int = 0
-    #: Batches that nobody has read yet: at most what one fetch brought.
+    #: Batches that were not handed out yet: at most those of one fetch.
     _ready: deque[Batch] = field(default_factory=deque)
-    #: What was read for the delivery log alone.
+    #: Batches read for the delivery log alone.
     _recovered: deque[Batch] = field(default_factory=deque)
     #: End and first timestamp (ms) of batches that were read and are not settled.
     _unsettled: deque[tuple[int, int]] = field(default_factory=deque)
 
     def begin(self, coverage: Batch) -> None:
-        """This goes out before anything is read."""
+        """Hand out this coverage before anything is read."""
         self._ready.append(coverage)
 
     def recover(self, first: int, upto: int) -> None:
@@ -42,11 +42,11 @@ class Place:
 
     @property
     def recovers(self) -> bool:
-        """Whether what was sent before is still being read."""
+        """Whether positions that were sent before are still being read."""
         return self.at < self.recover_upto
 
     def take(self, rules: Rules, fetched: Fetched) -> None:
-        """What comes next."""
+        """Make batches of the next records."""
         stream = self.found.stream.identity
         if self.recovers:
             fetched = self._recover(rules, fetched)
@@ -57,7 +57,7 @@ class Place:
         self.at, self.checksum = fetched.upto, made[-1].checksum
 
     def _recover(self, rules: Rules, fetched: Fetched) -> Fetched:
-        """Take what was sent before; the rest. Of what the target refused itself its own log tells."""
+        """Take what was sent before; returns the rest. What the target refused itself is in its own log."""
         stream, upto = self.found.stream.identity, min(fetched.upto, self.recover_upto)
         before = [record for record in fetched.records if record.offset < upto]
         made = make_batches(rules, stream, before, fetched.from_, upto)
@@ -70,7 +70,7 @@ class Place:
         return self._recovered.popleft() if self._recovered else None
 
     def next_batch(self) -> Batch | None:
-        """Hand out the next one; None: there is none."""
+        """Hand out the next batch; None: there is none."""
         if not self._ready:
             return None
         batch = self._ready.popleft()
@@ -79,18 +79,18 @@ class Place:
         return batch
 
     def drop_ready(self) -> None:
-        """Nothing of what was made into batches goes out: it will be read again."""
+        """Drop the batches that were not handed out: they will be read again."""
         self._ready.clear()
 
     def settle(self, upto: int) -> None:
-        """The target covers everything below `upto`."""
+        """Note that the target covers everything below `upto`."""
         self.settled = max(self.settled, upto)
         while self._unsettled and self._unsettled[0][0] <= upto:
             self._unsettled.popleft()
 
     @property
     def is_unsettled(self) -> bool:
-        """Whether messages are with the target."""
+        """Whether the target has messages that are not settled."""
         return bool(self._unsettled)
 
     @property
@@ -102,7 +102,7 @@ class Place:
 
 
 def _without_refusals(batch: Batch) -> Batch:
-    """As it was sent: what this side refuses was covered, and empty. Only the block's IDs are used."""
+    """The batch as it was sent: positions refused here are covered and empty. Only its IDs are used."""
     if not batch.refusals:
         return batch
     assert batch.block is not None

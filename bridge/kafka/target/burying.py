@@ -1,4 +1,4 @@
-"""Dead letters in the course of a delivery: what can never be stored is left out, and the rest goes on."""
+"""Dead letters during a delivery: messages that can never be stored are left out, the rest goes on."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from dedup.verdict import Verdict
 
 
 async def bury_refused(answers: Iterable[tuple[Delivery, Receipt | OutOfSequence]], burier: Burier) -> bool:
-    """Make dead letters of what a plan has refused; True: some are left out now, so the plan changes.
+    """Make dead letters of the messages that a plan refused; True: they are left out, so the plan changes.
 
-    Where a letter cannot be kept the refusal is the answer: the pump tries the same and says why it waits.
+    Where a letter cannot be kept the refusal is the answer: the pump tries the same and reports why it waits.
 
     Raises: as `Burier.bury`, but DeadLetterFailed.
     """

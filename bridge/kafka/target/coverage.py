@@ -1,4 +1,4 @@
-"""What one transaction covers of a stream, and where it puts the messages. Pure."""
+"""The coverage of one transaction by stream, and the offsets of its messages. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bridge.relay.ports import Stream
 
 @dataclass(slots=True)
 class Covered:
-    """What the transaction covers of one stream, of all its batches."""
+    """The coverage of one stream in the transaction, over all its batches."""
 
     stream: Stream
     from_: int
@@ -27,12 +27,12 @@ class Covered:
     rejected: list[bytes] = field(default_factory=list)
     #: Whether IDs of this stream are not looked up.
     unchecked: bool = False
-    #: Positions of messages that the target had.
+    #: Positions of messages that the target already had.
     known: list[int] = field(default_factory=list)
     events: tuple[int, int] = (0, 0)
 
     def add(self, fresh: Batch, rejected: Collection[int]) -> None:
-        """The next batch: begins where this ends. `rejected`: indices of messages that were known."""
+        """Add the next batch, which begins where this ends. `rejected`: indices of messages already known."""
         if fresh.block is not None:
             first = self.events[0] if self.runs else fresh.events[0]
             self.events = (first, fresh.events[1])
@@ -50,7 +50,7 @@ class Covered:
 
 
 def last_offsets(offsets: Offsets) -> dict[str, tuple[tuple[str, int, int], ...]]:
-    """By stream, (topic, partition, last offset of its messages), ascending; letters do not count."""
+    """By stream, (topic, partition, last offset of its messages), ascending; dead letters do not count."""
     found: dict[str, dict[tuple[str, int], int]] = {}
     for batch, base in offsets.items():
         for segment in batch.segments:

@@ -1,7 +1,7 @@
-"""Dead letters on their way to a Kafka target: kept until stored with what covers their positions. Pure.
+"""Dead letters for a Kafka target: kept until stored with the coverage of their positions. Pure.
 
-So a letter is there exactly when its position is covered and empty. One that was kept and not stored when the
-process died comes again: the position is not covered, and its message is refused again.
+So a letter is stored exactly when its position is covered and empty. One that was kept but not stored when
+the process died is made again: the position is not covered, and its message is refused again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bridge.messages.message import Header, Message
 from bridge.relay.dead_letters import DeadLetterFailed, letter, reduced
 from bridge.relay.ports import Receipt
 
-#: Bytes of bodies kept; beyond that letters carry coordinates in their place.
+#: Bytes of bodies kept; beyond that, letters have coordinates in place of the body.
 MOST_KEPT_BYTES: Final = 64 * 1024 * 1024
 
 
@@ -35,29 +35,29 @@ class Letter:
     position: int
     reason: str
     message: Message
-    #: Its producer's ID, else that of its first place.
+    #: The ID of its producer, else that of its first position.
     duplicate_id: bytes | None = None
-    #: The header with the hops it has come through.
+    #: The header with the hops that it has passed.
     hops: Header | None = None
-    #: Coordinates stand in place of the message.
+    #: Whether coordinates replace the message.
     is_reduced: bool = False
-    #: A record batch with it and others was refused: it goes in one of its own, to see which it is.
+    #: Whether a record batch with it and others was refused: then it gets one of its own, for isolation.
     is_suspect: bool = False
-    #: The broker refused its time, so it has none: that always passes.
+    #: Whether the broker refused its time: then it has none, which always passes.
     is_untimed: bool = False
 
     @property
     def size(self) -> int:
-        """Bytes of the body."""
+        """The size of the body in bytes."""
         return len(self.message.body or b"")
 
     def reduced(self) -> Letter:
-        """The same with coordinates in place of the message."""
+        """A copy with coordinates in place of the message."""
         message = reduced(self.message, self.bridge, self.stream, self.position, self.reason)
         return replace(self, message=message, is_reduced=True)
 
     def record(self, rules: TopicRules, now_ms: int) -> Message:
-        """The message to store in the dead-letter topic, by the rules of which it must not fail again."""
+        """The message to store in the dead-letter topic; it must not break the topic's rules again."""
         made = letter(self.message, self.bridge, self.address, self.stream, self.position, self.reason)
         key, timestamp = made.key, made.timestamp
         if key is None and rules.compacted:
@@ -93,7 +93,7 @@ def letter_of(batch: Batch, receipt: Receipt, source_address: str, options: Kafk
 
 
 class Letters:
-    """Those that are not stored yet, by stream and position."""
+    """The letters that are not stored yet, by stream and position."""
 
     def __init__(self) -> None:
         self._letters: dict[tuple[str, int], Letter] = {}
@@ -103,7 +103,7 @@ class Letters:
         return len(self._letters)
 
     def keep(self, one: Letter) -> None:
-        """Until its position is covered; in place of one for the same position."""
+        """Keep the letter until its position is covered; it replaces one for the same position."""
         self._forget(one.stream, one.position)
         if self._bytes + one.size > MOST_KEPT_BYTES and not one.is_reduced:
             one = one.reduced()
@@ -111,16 +111,16 @@ class Letters:
         self._bytes += one.size
 
     def of(self, stream: str, positions: Sequence[int]) -> list[Letter]:
-        """Those of a stream at these positions, in order."""
+        """The letters of a stream at these positions, in order."""
         if not self._letters:
             return []
         return [self._letters[stream, p] for p in positions if (stream, p) in self._letters]
 
     def reduce(self, stream: str, position: int, reason: str) -> None:
-        """This one does not fit as it is, for `reason`: it loses its time if that is why, else its message.
+        """Reduce a letter refused for `reason`: it loses its time if that is why, else its message.
 
         Raises:
-            TargetRefused: nor without.
+            TargetRefused: it does not fit without them either.
         """
         one = self._letters[stream, position]
         if reason.startswith(INVALID_TIMESTAMP) and not one.is_untimed:
@@ -134,11 +134,11 @@ class Letters:
         self.keep(one.reduced())
 
     def suspect(self, stream: str, position: int) -> None:
-        """This one stood with others in a record batch that does not fit as it is."""
+        """Mark a letter that was with others in a record batch that was refused."""
         self._letters[stream, position] = replace(self._letters[stream, position], is_suspect=True)
 
     def stored(self, stream: str, positions: Sequence[int]) -> None:
-        """They are durable."""
+        """Forget these letters: they are durable."""
         for position in positions:
             self._forget(stream, position)
 

@@ -1,4 +1,4 @@
-"""What was delivered of an open stream and has no answer yet. Pure."""
+"""Open streams, and deliveries without an answer. Pure."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ class OpenStream:
 
     stream: Stream
     epoch: int
-    #: A batch was not taken, or it was opened again: nothing more is taken by this opening.
+    #: Whether a batch was not taken, or the stream was opened again: then this opening takes no more batches.
     blocked: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class Delivery:
-    """One batch that waits for the target's word."""
+    """One batch that waits for the target's answer."""
 
     batch: Batch
     opened: OpenStream
     #: An asyncio.Future of a `Receipt`.
     future: Any = None
-    #: Found by the last plan: positions that can never be stored, and the rule of each.
+    #: Positions that can never be stored, with the rule of each, as the last plan found them.
     refusals: dict[int, str] = field(default_factory=dict)
-    #: Those of them that no record batch can carry, which only making one shows.
+    #: Those that no record batch can hold, which only an attempt to make one shows.
     too_large: dict[int, str] = field(default_factory=dict)
-    #: Positions of the batch as it was delivered that have dead letters since, each with the rule.
+    #: Positions of the batch as delivered that have got dead letters since, each with the rule.
     buried: dict[int, str] = field(default_factory=dict)
 
     def bury(self) -> None:
-        """All of the refusals have dead letters: the batch goes on without them."""
+        """Leave the refused positions out of the batch: all of them have dead letters."""
         self.batch = self.batch.without(self.refusals)
         self.buried |= self.refusals
         self.refusals, self.too_large = {}, {}

@@ -1,4 +1,4 @@
-"""Deliveries that wait for a lane's transactions, and how much of them the next one takes."""
+"""Deliveries that wait for a lane's transactions, and the choice of those for the next one."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from bridge.kafka.target.plan import Delivery, OpenStream
 from bridge.messages.batch import Batch
 from bridge.relay.ports import Receipt
 
-#: A transaction takes what has come, up to so much, or one batch that has more. One of 4 record batches takes
-#: a sixth less processor time a message than one of each. Messages are bounded because readers wait for the
-#: commit, and because most IDs are to fit the line that the journal topic carries; batches, however small.
+#: Limits of a transaction: it takes the waiting batches up to these, or one larger batch. One of 4 record
+#: batches takes a sixth less processor time a message than one of each. Messages are limited because
+#: consumers wait for the commit, and because most IDs should fit the line that the journal topic carries;
+#: batches are limited, however small.
 TRANSACTION_BYTES: Final = 4 * RECORD_BATCH_BYTES
 TRANSACTION_MESSAGES: Final = 4_096
 TRANSACTION_BATCHES: Final = 1_000
 
 
 class DeliveryQueue:
-    """All that was delivered and has no answer yet. The sender's window bounds it."""
+    """All deliveries without an answer. The sender's window limits their number."""
 
     def __init__(self) -> None:
         self._queue: deque[Delivery] = deque()
-        #: Those in the queue, and those in the transaction that runs.
+        #: The deliveries in the queue, and those in the running transaction.
         self._waiting: set[Delivery] = set()
         self._arrived = asyncio.Event()
 
@@ -34,7 +35,7 @@ class DeliveryQueue:
         return not self._waiting
 
     def put(self, batch: Batch, opened: OpenStream) -> asyncio.Future[Receipt]:
-        """At the end; the future is for its answer."""
+        """Append a batch; returns the future of its answer."""
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
         delivery = Delivery(batch, opened, future)
         self._queue.append(delivery)
@@ -44,11 +45,11 @@ class DeliveryQueue:
         return future
 
     def take(self, most_bytes: int = TRANSACTION_BYTES) -> list[Delivery]:
-        """What the next transaction takes: at least one batch where somebody waits for one."""
+        """The deliveries for the next transaction: at least one batch where a caller waits for one."""
         taken: list[Delivery] = []
         size = count = 0
         while self._queue and len(taken) < TRANSACTION_BATCHES:
-            if self._queue[0].future.done():  # nobody waits for it any more
+            if self._queue[0].future.done():  # no caller waits for it any more
                 self._queue.popleft()
                 continue
             batch = self._queue[0].batch
@@ -68,7 +69,7 @@ class DeliveryQueue:
         self._arrived.set()
 
     def fail(self, error: Exception) -> None:
-        """Everybody who waits is told this, and the queue is empty."""
+        """Fail all waiting deliveries with `error`, and empty the queue."""
         self._queue.clear()
         for delivery in self._waiting:
             if not delivery.future.done():

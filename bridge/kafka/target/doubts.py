@@ -1,9 +1,8 @@
-"""Which messages a target topic may refuse, by what its brokers have said of others. Pure.
+"""Finds the messages that a target topic may refuse, by its brokers' answers for others. Pure.
 
-A topic's limits may not be readable, this machine's clock may be wrong, and how small compression makes a
-message is known to nobody before. So nothing is refused here: what is in doubt is put to the brokers by
-itself, before anything is sent with it (`bridge.kafka.target.plan`). Their word is kept for those that come
-after.
+A topic's limits may not be readable, this machine's clock may be wrong, and the compressed size of a message
+is unknown before. So nothing is refused here: a message in doubt is sent to the brokers by itself, before
+anything is sent with it (`bridge.kafka.target.plan`). Their answer is kept for later messages.
 """
 
 from __future__ import annotations
@@ -19,23 +18,23 @@ from bridge.messages.message import Message
 TOO_LARGE: Final = (10, 18)
 _INVALID_TIMESTAMP: Final = 32
 _INVALID_RECORD: Final = 87
-#: A record batch that the broker finds too large is the last of its size: those after it are so many times
-#: smaller.
+#: A record batch that the broker finds too large is the last of its size: later ones are smaller by this
+#: factor.
 SHRINK: Final = 4
-#: A time that was taken frees those from doubt that are off by a quarter more: lateness varies.
+#: A time that was taken clears others that are off by up to a quarter more: lateness varies.
 _FREED: Final = 5 / 4
 
 
 @dataclass(slots=True)
 class _Side:
-    """How far off a time may be in one direction, ms."""
+    """The limit of the time difference in one direction, ms."""
 
-    #: So far was taken, and more than that is known to be refused.
+    #: The largest difference taken, and the smallest that is known to be refused.
     taken_ms: float = 0
     refused_ms: float = UNKNOWN_LIMIT
 
     def most_ms(self, limit_ms: int) -> float:
-        """Up to here there is no doubt; `limit_ms` is what the topic's configuration says."""
+        """The largest difference without doubt; `limit_ms` is the limit in the topic's configuration."""
         return min(max(limit_ms, self.taken_ms), self.refused_ms - 1)
 
     def taken(self, off_ms: int) -> None:
@@ -50,19 +49,19 @@ class _Side:
 
 @dataclass(slots=True)
 class Doubts:
-    """Of one topic."""
+    """The doubts about one topic."""
 
     #: Largest record batch that is sent, unless one message is larger, bytes.
     most_bytes: int = UNKNOWN_LIMIT
-    #: A message of so many bytes was refused for them.
+    #: The smallest message, in bytes, that was refused for its size.
     _large_from: int = UNKNOWN_LIMIT
-    #: One without a key was refused.
+    #: Whether a message without a key was refused.
     _keyless: bool = False
     _before: _Side = field(default_factory=_Side)
     _after: _Side = field(default_factory=_Side)
 
     def of(self, rules: TopicRules, messages: Sequence[Message], now_ms: int) -> list[int]:
-        """Indices of the messages in doubt. `now_ms`: by this machine's clock."""
+        """The indices of the messages in doubt. `now_ms`: by this machine's clock."""
         first, last = self._times(rules, now_ms)
         found = [
             index
@@ -87,11 +86,11 @@ class Doubts:
         ]
 
     def is_large(self, message: Message) -> bool:
-        """Whether a message as large has been refused: it goes in a record batch alone."""
+        """Whether a message of this size has been refused: then it goes in a record batch alone."""
         return _size(message) >= self._large_from
 
     def refused(self, code: int, message: Message, now_ms: int) -> None:
-        """The broker does not take this one, for Kafka's error `code`."""
+        """Record that the broker refuses this message, with Kafka's error `code`."""
         if code == _INVALID_TIMESTAMP:
             off_ms = message.timestamp - now_ms
             (self._after if off_ms > 0 else self._before).refused(abs(off_ms))
@@ -101,11 +100,11 @@ class Doubts:
             self._large_from = min(self._large_from, _size(message))
 
     def refused_batch(self, size: int) -> None:
-        """The broker does not take a record batch of so many bytes, of several records."""
+        """Record that the broker refuses a record batch of so many bytes with several records."""
         self.most_bytes = min(self.most_bytes, max(1, size // SHRINK))
 
     def taken(self, message: Message, now_ms: int) -> None:
-        """The broker takes this one, which was in doubt."""
+        """Record that the broker takes this message, which was in doubt."""
         off_ms = message.timestamp - now_ms
         if message.timestamp != NO_TIMESTAMP:
             (self._after if off_ms > 0 else self._before).taken(abs(off_ms))

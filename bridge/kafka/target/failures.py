@@ -1,4 +1,4 @@
-"""What a failed transaction means: for whoever waits, and for what is sent at the next attempt."""
+"""The consequences of a failed transaction: errors for its callers, and judgements for the next attempt."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bridge.kafka.target.transaction import SEND_TIMEOUT_MS, Refusal, SendFailed
 
 
 def send_failure(failed: SendFailed, connector: str, topics: Mapping[str, TopicRules]) -> BridgeError:
-    """Why data, or what is remembered, could not be written."""
+    """The error for data or state that could not be written."""
     if isinstance(failed.error, Throttled):
         return TargetUnavailable(
             f"connector {connector}: topic {failed.topic} partition {failed.partition}: {failed.error}",
@@ -39,26 +39,27 @@ def send_failure(failed: SendFailed, connector: str, topics: Mapping[str, TopicR
 
 @dataclass(frozen=True, slots=True)
 class Judgements:
-    """Takes down what brokers say of records, for the plans to come."""
+    """Records the brokers' judgements of records, for later plans."""
 
     suspects: Suspects
     letters: Letters
-    #: By topic.
+    #: The doubts by topic.
     doubts: MutableMapping[str, Doubts]
     journal_topic: str
 
     def refused(self, refusals: Sequence[Refusal], now_ms: int) -> None:
-        """The brokers do not take these record batches.
+        """Record that the brokers refuse these record batches.
 
         Raises:
-            TargetRefused: nothing can be left out: it is the journal's record, or a dead letter as small as
-                can be. TargetUnavailable: it is the journal's, and will be smaller at the next taking.
+            TargetRefused: nothing can be left out: it is the journal's record, or a fully reduced dead
+                letter. TargetUnavailable: it is the journal's, and will be smaller at the next taking.
         """
         for one in refusals:
             detail = f"topic {one.batch.topic} does not take it: {said(one.error)}; {HINTS[one.code]}"
             reason = f"{RECORD_ERRORS[one.code]}: {detail}"
             if one.batch.topic == self.journal_topic:
-                # What is written there is cut to what it took when the lane was taken: it takes less by now.
+                # Journal records are limited to what the topic took when the lane was taken: now it takes
+                # less.
                 kind = TargetUnavailable if one.code in TOO_LARGE else TargetRefused
                 raise kind(reason, key="journal-topic")
             if one.batch.builder.record_count() == 1:
@@ -85,7 +86,7 @@ class Judgements:
         return None
 
     def _narrow(self, batch: RecordBatch) -> None:
-        """Of several records none is known to be the one."""
+        """Begin poison-record isolation: the refused record is one of several, and unknown."""
         self._letters_of(batch)
         for segment in _of_messages(batch):
             self.suspects.narrow(segment.stream, segment.first, segment.last, len(segment.positions))
@@ -96,7 +97,7 @@ class Judgements:
                 self.letters.suspect(segment.stream, segment.first)
 
     def probed(self, piles: Piles, refusals: Sequence[Refusal], now_ms: int) -> None:
-        """Of what was in doubt the brokers refuse these record batches, and take the others.
+        """Record a probe's result: the brokers refuse these record batches, and take the others.
 
         Raises: as `refused`.
         """

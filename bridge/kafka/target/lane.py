@@ -1,7 +1,7 @@
-"""A lane that this process has taken: its producer, and what the target remembers of it.
+"""A lane that this process has taken: its producer, and the target's state of it.
 
-Taking it is `JournalTopic.prepare`, a producer that fences the one before, `JournalTopic.read`. From then on
-the memory here is the truth as long as every transaction of the producer commits.
+To take it: `JournalTopic.prepare`, a producer that fences the one before, `JournalTopic.read`. After that the
+state in memory is correct as long as every transaction of the producer commits.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from bridge.kafka.target.transaction import JournalReplaced, Refusal, SendFailed
 
 #: Records a producer may write to one partition: its sequence numbers end at 2^31 (docs/kafka-traps.md 4).
 MOST_RECORDS: Final = 1_500_000_000
-#: Longest that a cluster may take to say that it is there, while nothing is sent.
+#: Longest that a cluster may take to answer while nothing is sent.
 REACHABLE_TIMEOUT_MS: Final = 10_000
-#: Times that a lane is taken where each finds a transaction that the brokers left open, and ends it.
+#: Attempts to take a lane where each finds a transaction that the brokers left open, and ends it.
 MOST_TAKINGS: Final = 3
 
 
@@ -56,9 +56,9 @@ class TargetLane:
         self._written: Counter[tuple[str, int]] = Counter()
         #: The least offset that the next record of the journal partition can have.
         self._journal_end = 0
-        #: The journal topic is another by now: nobody takes the lane after this one.
+        #: Whether the journal topic is another one by now: then no process takes the lane after this one.
         self._is_replaced = False
-        #: Held while the producer is asked something besides transactions, or replaced.
+        #: Held while the producer is used for something besides transactions, or is replaced.
         self._changing = asyncio.Lock()
 
     @classmethod
@@ -70,7 +70,7 @@ class TargetLane:
         *,
         most_records: int = MOST_RECORDS,
     ) -> Self:
-        """Fence whoever had the lane, and learn what it committed.
+        """Fence the lane's previous owner, and read the state that it committed.
 
         Raises:
             TargetUnavailable, TargetRefused: it could not be taken; nothing is left of the attempt.
@@ -99,7 +99,7 @@ class TargetLane:
         )
 
     async def _taken(self) -> bool:
-        """Whether it was; if not, a transaction hung there and has been ended: once more."""
+        """Try to take the lane; False: a transaction hung there and has been ended, so try again."""
         generation = await self._journal.prepare()
         self._transactional_id = self._journal.transactional_id(generation, self._lane)
         try:
@@ -129,7 +129,7 @@ class TargetLane:
         return True
 
     async def _read(self, producer: aiokafka.AIOKafkaProducer, generation: int) -> LaneState | None:
-        """What was committed; None: a transaction of ours hung there, and the markers are being written."""
+        """The committed state; None: a transaction of this id hung there; its markers are being written."""
         reading = asyncio.ensure_future(self._journal.read(self._lane, generation))
         try:
             await asyncio.wait((reading,), timeout=hanging.SUSPECTED_AFTER_MS / 1000)
@@ -143,7 +143,7 @@ class TargetLane:
             await asyncio.gather(reading, return_exceptions=True)
 
     async def _write_state(self) -> None:
-        """What taking it has changed, in a transaction of its own."""
+        """Write the changes from taking the lane, in a transaction of its own."""
         change = self.state.change()
         await self.commit(Piles(self.make_builder, exact=True), lambda _: change.records())
         change.commit()
@@ -158,15 +158,15 @@ class TargetLane:
         )
 
     def make_builder(self, most_bytes: int) -> Builder:
-        """A record batch of at most so many bytes."""
+        """Start a record batch of at most so many bytes."""
         builder: Builder = producers.create_batch(self._producer, most_bytes)
         return builder
 
     async def commit(self, piles: Piles, records: Callable[[Offsets], Iterable[Record]]) -> None:
-        """Store it all in one transaction. After any error the lane must be discarded.
+        """Store everything in one transaction. After any error the lane must be discarded.
 
         Raises:
-            BatchesRefused: the broker does not take some of the records, whenever they are sent.
+            BatchesRefused: the broker refuses some of the records, whenever they are sent.
             SendFailed: some could not be written.
             TargetUnavailable, TargetRefused, Fenced: the transaction could not be begun or committed.
         """
@@ -183,7 +183,7 @@ class TargetLane:
             self._written[batch.topic, batch.partition] += batch.builder.record_count()
 
     async def probe(self, piles: Piles) -> Sequence[Refusal]:
-        """Which of these record batches the brokers refuse; none is stored. The lane is taken anew then.
+        """Find which of these record batches the brokers refuse; none is stored. The lane is then taken anew.
 
         Raises: as `commit`, and as `take`.
         """
@@ -196,13 +196,13 @@ class TargetLane:
 
     @property
     def throttle(self) -> Throttle:
-        """What the brokers have asked its producer to wait."""
+        """The waits that the brokers have asked of its producer."""
         return producers.throttle(self._producer)
 
     async def renew(self) -> None:
-        """Go on with another producer where this one's sequence numbers would run out, or its session ended.
+        """Replace the producer where its sequence numbers would run out, or its session has ended.
 
-        The lane is taken anew: another may have had it in between.
+        The lane is taken anew: another process may have had it in between.
 
         Raises: as `take`. The lane is of no use then.
         """
@@ -211,9 +211,9 @@ class TargetLane:
             await self.retake()
 
     async def is_clear(self, places: Collection[tuple[str, int]]) -> bool:
-        """Whether nothing of ours hangs where a transaction is to write (`bridge.kafka.recovery.left_open`).
+        """Whether nothing of this id hangs in these partitions (`bridge.kafka.recovery.left_open`).
 
-        If something did it has been ended, and the lane must be taken again.
+        If something did, it has been ended, and the lane must be taken again.
 
         Raises: as `take`. The lane is of no use then.
         """
@@ -221,7 +221,7 @@ class TargetLane:
             return not await self._left_open.end_before(places)
 
     async def retake(self) -> None:
-        """Go on with another producer: after `BatchesRefused`, once it is known what to leave out.
+        """Replace the producer: after `BatchesRefused`, once it is known which records to leave out.
 
         Raises: as `take`. The lane is of no use then.
         """
@@ -230,7 +230,7 @@ class TargetLane:
             await self._take()
 
     async def refresh(self) -> None:
-        """Learn of topics and partitions that were made since, and that the cluster is there.
+        """Learn of new topics and partitions, and check that the cluster is available.
 
         Raises: TargetUnavailable.
         """
@@ -239,7 +239,7 @@ class TargetLane:
                 raise TimeoutError
 
     async def check_journal(self) -> None:
-        """That the journal topic is the one that was taken, as far as its leader tells.
+        """Check that the journal topic is the one that was taken, as far as its leader knows.
 
         Raises: TargetRefused: it was deleted and made again. TargetUnavailable.
         """
@@ -251,7 +251,7 @@ class TargetLane:
                 return
             try:
                 found = await topics_as_seen(client, [place.topic], leader)
-            except KafkaError:  # whether brokers are there, `refresh` tells
+            except KafkaError:  # `refresh` checks whether brokers are available
                 return
         try:
             self._journal.check_same(found.get(place.topic))
@@ -266,7 +266,7 @@ class TargetLane:
 
     @contextlib.asynccontextmanager
     async def _asking(self) -> AsyncIterator[None]:
-        """Within a time: nobody answers any more where the lane was let go meanwhile."""
+        """Limit the time of a request: no broker answers where the lane was discarded meanwhile."""
         async with self._changing:
             try:
                 async with asyncio.timeout(REACHABLE_TIMEOUT_MS / 1000):
@@ -277,7 +277,7 @@ class TargetLane:
                 ) from error
 
     async def discard(self) -> None:
-        """Let the producer go, and with it a transaction that is open. Never raises."""
+        """Discard the producer, and with it a transaction that is open. Never raises."""
         if self._is_replaced:
             await producers.abort(self._producer)
         await producers.discard(self._producer)

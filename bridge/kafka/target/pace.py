@@ -1,7 +1,7 @@
-"""How much one transaction holds where brokers throttle, and what is told of it.
+"""The size of transactions where brokers throttle, and the counts of it.
 
 A transaction waits as long as brokers ask, and may be open for a limited time. So one that had to wait long
-is followed by a smaller one; while nobody asks to wait they grow again.
+is followed by a smaller one; while no broker asks to wait they grow again.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from bridge.kafka.client.throttling import Throttle
 from bridge.kafka.target.delivery_queue import TRANSACTION_BYTES
 from bridge.relay.pump import Counts
 
-#: Longest that one transaction is to wait for quotas, ms.
+#: Longest that one transaction should wait for quotas, ms.
 AIM_MS: Final = 5_000
-#: What a transaction holds at least, as far as there is more than one batch.
+#: Least bytes of a transaction, if there is more than one batch.
 LEAST_BYTES: Final = 16 * 1024
 
 
 class Pace:
-    """Of one lane."""
+    """The transaction size of one lane."""
 
     def __init__(self, counts: Counts, log: structlog.typing.FilteringBoundLogger) -> None:
-        """`counts` is told what is measured."""
+        """`counts` gets the measurements."""
         self._counts = counts
         self._log = log
         #: Bytes of batches that the next transaction takes; one batch at least.
@@ -34,7 +34,7 @@ class Pace:
 
     @contextmanager
     def measured(self, throttle: Throttle, size: int) -> Iterator[None]:
-        """Measure one transaction with `size` bytes, whatever becomes of it."""
+        """Measure one transaction with `size` bytes, successful or not."""
         before_ms = throttle.asked_ms
         try:
             yield
@@ -42,7 +42,7 @@ class Pace:
             self._took(throttle.asked_ms - before_ms, size)
 
     def rest(self) -> None:
-        """Nothing is sent now, so nothing is throttled."""
+        """Reset the count: nothing is sent now, so nothing is throttled."""
         self._counts.throttled = ""
 
     def _took(self, asked_ms: float, size: int) -> None:

@@ -1,12 +1,12 @@
-"""What one transaction will hold, decided in memory before anything is sent: coverage, IDs, refusals. No I/O.
+"""Plans one transaction in memory before anything is sent: coverage, IDs, refusals. No I/O.
 
 Batches are judged in the order of the calls, each on top of those before it. Where one turns out not to fit
-while its record batches are made, all of it is planned again without it: that is rare, and so what was made
-need not be taken apart.
+while its record batches are made, all of it is planned again without it: that is rare, and so the record
+batches need not be taken apart.
 
-A broker refuses a record batch whole, and with it the transaction. So where a message is in doubt a plan is
-a *probe* first: it holds those in doubt and nothing else, and is never committed. The broker names the ones
-that it refuses, and what is planned then has none of them: a refusal costs the record itself.
+A broker refuses a record batch whole, and with it the transaction. So where a message is in doubt a plan is a
+*probe* first: it holds the messages in doubt and nothing else, and is never committed. The broker names those
+that it refuses, and the next plan has none of them: a refusal costs the record itself.
 """
 
 from __future__ import annotations
@@ -45,26 +45,26 @@ __all__ = ["Delivery", "OpenStream", "Plan", "Setting", "plan"]
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What planning goes by; the same for every transaction until the next opening."""
+    """The parameters of planning; the same for every transaction until the next opening."""
 
     options: KafkaTargetOptions
-    #: Who writes delivery-log lines; None: nobody does.
+    #: The writer of delivery-log lines; None: there is no delivery log.
     line_writer: LineWriter | None
-    #: By topic; a topic that is not there is not in it.
+    #: The rules by topic; a topic that does not exist is not in it.
     topics: Mapping[str, TopicRules]
     letters: Letters
     suspects: Suspects
-    #: By topic, of all that are in `topics`.
+    #: The doubts by topic, for all that are in `topics`.
     doubts: Mapping[str, Doubts]
     #: Starts a record batch of at most so many bytes.
     make_builder: Callable[[int], Builder]
-    #: Whether record batches are as large at the broker as here.
+    #: Whether record batches have the same size at the broker as here.
     exact: bool
 
 
 @dataclass(slots=True)
 class Columns:
-    """A batch's messages, column by column."""
+    """The messages of a batch, as columns."""
 
     positions: list[int]
     messages: list[Message]
@@ -80,23 +80,23 @@ class Columns:
         self.hops = [self.hops[index] for index in kept]
 
 
-#: What `StreamRecord` says of the target: offsets, and the id of the topic that has them.
+#: The target fields of a `StreamRecord`: offsets, and the id of the topic that has them.
 Where = tuple[tuple[tuple[str, int, int], ...], str]
 
 
 class _PlanAgain(Exception):
-    """What has been planned so far is of no use."""
+    """The plan so far is of no use."""
 
 
 class _Doubtful(Exception):
-    """What has been planned so far holds messages that the broker is to judge first."""
+    """The plan so far holds messages that the broker must judge first."""
 
 
 def plan(deliveries: Sequence[Delivery], state: LaneState, setting: Setting, now_ms: int) -> Plan:
-    """The transaction that answers these deliveries.
+    """Plan the transaction that answers these deliveries.
 
     Raises:
-        TargetRefused: a dead letter cannot be stored, however little is left of it.
+        TargetRefused: a dead letter cannot be stored, even fully reduced.
     """
     is_probe = False
     while True:
@@ -114,10 +114,10 @@ def plan(deliveries: Sequence[Delivery], state: LaneState, setting: Setting, now
 
 
 class Plan:
-    """One transaction in the making; `plan` fills it."""
+    """One planned transaction; `plan` fills it."""
 
     def __init__(self, state: LaneState, setting: Setting, now_ms: int, *, is_probe: bool = False) -> None:
-        #: It holds what is in doubt and nothing else, and must not be committed.
+        #: Whether it holds the messages in doubt and nothing else, and must not be committed.
         self.is_probe = is_probe
         self._state = state
         self._setting = setting
@@ -125,9 +125,9 @@ class Plan:
         self._change: LaneChange = state.change()
         self._blocked: set[OpenStream] = set()
         self.piles = Piles(setting.make_builder, exact=setting.exact)
-        #: By stream identity.
+        #: The coverage by stream identity.
         self.covered: dict[str, Covered] = {}
-        #: What each delivery is answered once this is committed.
+        #: The answer to each delivery once this is committed.
         self.answers: list[tuple[Delivery, Receipt | OutOfSequence]] = []
         #: Delivery-log lines; `records` makes them.
         self.lines: list[str] = []
@@ -138,7 +138,7 @@ class Plan:
         return not self.covered
 
     def add(self, delivery: Delivery) -> None:
-        """Decide one batch, all of it or nothing (design rule 1)."""
+        """Decide about one batch, all of it or nothing (design rule 1)."""
         self.answers.append((delivery, self._answer(delivery)))
 
     def _answer(self, delivery: Delivery) -> Receipt | OutOfSequence:
@@ -169,7 +169,7 @@ class Plan:
         return self._taken(delivery, fresh, next_position)
 
     def _taken(self, delivery: Delivery, fresh: Batch, next_position: int | None) -> Receipt:
-        """Store what was not covered before, or refuse it."""
+        """Store the messages that were not covered before, or refuse them."""
         batch, opened = delivery.batch, delivery.opened
         stream = opened.stream
         rules = self._setting.topics[stream.target_address]
@@ -192,7 +192,7 @@ class Plan:
         )
 
     def _absent(self, stream: Stream, batch: Batch) -> str:
-        """A topic that the batch needs and that is not there; empty: none."""
+        """A topic that the batch needs and that does not exist; empty: none."""
         topics, letters_to = self._setting.topics, self._setting.options.dead_letter_address
         if stream.target_address not in topics:
             return stream.target_address
@@ -218,7 +218,7 @@ class Plan:
         return Columns(positions, list(messages), ids, hop_headers(block))
 
     def _refusals(self, fresh: Batch, columns: Columns, stream: Stream, rules: TopicRules) -> dict[int, str]:
-        """Positions of messages that can never be stored, as far as it is known, each with the rule."""
+        """Positions of messages that are known never to be storable, each with the rule."""
         if fresh.block is None:
             return {}
         found = {
@@ -229,7 +229,7 @@ class Plan:
         return {columns.positions[index]: reason for index, reason in found.items()}
 
     def _refused_before(self, identity: str, columns: Columns, rules: TopicRules) -> dict[int, str]:
-        """Indices of the messages that the broker has refused already, with its word."""
+        """Indices of the messages that the broker has refused already, with its reason."""
         found = self._setting.suspects.refused(identity, columns.positions)
         for index, word in found.items():
             if word.startswith(INVALID_TIMESTAMP):
@@ -237,7 +237,7 @@ class Plan:
         return found
 
     def _ids_to_check(self, block: Block | None, identity: str) -> Sequence[IndexedId]:
-        """The producers' IDs that are held against the cache; none of what is sent again on purpose."""
+        """The producers' IDs that are checked against the cache; none of a replay's."""
         return block.ids if block is not None and self._checks_ids(identity) else ()
 
     def _checks_ids(self, identity: str) -> bool:
@@ -253,11 +253,11 @@ class Plan:
         }
 
     def _reject_known(self, columns: Columns, address: str, fresh: Batch) -> Collection[int]:
-        """Leave out messages whose producer's ID is known at the address (rule 4); the indices of those."""
+        """Leave out messages whose producer's ID is known at the address (rule 4); returns their indices."""
         if held := self._setting.options.held(fresh):
             indices = {index for index, place in enumerate(columns.positions) if place in held}
             columns.drop(indices)
-            return indices  # what a plan sends again, of which no ID is checked
+            return indices  # a replay's messages, whose IDs are not checked
         ids = self._ids_to_check(fresh.block, fresh.stream)
         if not ids:
             return ()
@@ -268,7 +268,7 @@ class Plan:
         return rejected
 
     def _pour(self, delivery: Delivery, columns: Columns, rules: TopicRules) -> None:
-        """Put the messages on the piles of their partitions. Raises: _PlanAgain, _Doubtful."""
+        """Append the messages to the record batches of their partitions. Raises: _PlanAgain, _Doubtful."""
         identity = delivery.opened.stream.identity
         pieces = self._pieces(identity, columns, rules)
         if pieces and not self.is_probe:
@@ -289,7 +289,7 @@ class Plan:
             raise _PlanAgain
 
     def _pieces(self, identity: str, columns: Columns, rules: TopicRules) -> Sequence[tuple[int, int, bool]]:
-        """The messages that the broker is to judge first: (start, stop, whether in a record batch alone)."""
+        """The messages that the broker must judge first: (start, stop, whether in a record batch alone)."""
         doubts, suspects = self._setting.doubts[rules.name], self._setting.suspects
         found = [(start, stop, True) for start, stop in suspects.pieces(identity, columns.positions)]
         unjudged = suspects.unjudged(
@@ -301,14 +301,14 @@ class Plan:
     def _partitions(
         self, identity: str, messages: Sequence[Message], rules: TopicRules
     ) -> Mapping[int, Sequence[int] | None]:
-        """By target partition, which of the messages go there; None: all."""
+        """By target partition, the indices of its messages; None: all."""
         source = partition_of(identity)
         if source is not None and self._setting.options.preserve_partitions:
             return {source: None} if messages else {}
         return partitioned([message.key for message in messages], identity, rules.partitions)
 
     def _bury(self, fresh: Batch) -> None:
-        """Put the dead letters of positions that are covered empty on their pile. Raises: _PlanAgain."""
+        """Append the dead letters of positions that are covered empty. Raises: _PlanAgain."""
         for letter in self._setting.letters.of(fresh.stream, fresh.refused):
             rules = self._setting.topics[self._setting.options.dead_letter_address]
             message = letter.record(rules, self._now_ms)
@@ -316,7 +316,7 @@ class Plan:
             (partition,) = partitioned([message.key], fresh.stream, rules.partitions)
             what = Pouring(fresh.stream, [letter.position], [message], headers, is_letter=True)
             try:
-                # Not each in a record batch of its own: thousands of them would take longer than one
+                # They share record batches: thousands of record batches would take longer than one
                 # transaction may, at every attempt.
                 self.piles.pour(rules, partition, what, alone=letter.is_suspect)
             except TooLarge as error:
@@ -346,7 +346,7 @@ class Plan:
         )
 
     def records(self, offsets: Offsets, now_ms: int) -> list[Record]:
-        """The journal's records, once it is known where the data stands."""
+        """The journal's records, once the offsets of the data are known."""
         places = last_offsets(offsets)
         for identity, covered in self.covered.items():
             where = self._where(covered.stream, places.get(identity))
@@ -368,7 +368,7 @@ class Plan:
         return (past.offsets, past.target_id) if past is not None else ((), "")
 
     def committed(self) -> None:
-        """It is durable: memory follows."""
+        """Update the state in memory: the transaction is durable."""
         self._change.commit()
         for identity, covered in self.covered.items():
             self._setting.letters.stored(identity, covered.refused)
@@ -376,6 +376,6 @@ class Plan:
         self.answered()
 
     def answered(self) -> None:
-        """The answers go out: streams that were not taken stay blocked until they are opened again."""
+        """Mark the answers as sent: streams that were not taken stay blocked until they are opened again."""
         for opened in self._blocked:
             opened.blocked = True

@@ -1,4 +1,4 @@
-"""Delivery-log lines of Kafka lanes: what a target confirmed, and what a transaction stored. Pure."""
+"""Delivery-log lines of Kafka lanes: confirmed batches, and what a transaction stored. Pure."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from bridge.kafka.journal_topic.records import DEFAULT_BATCH_BYTES, RESERVED_BYT
 from bridge.kafka.target.coverage import Covered
 from bridge.messages import positions as run_arithmetic
 
-#: Most bytes of lines, as the record of a stream holds them: a text within JSON. Longer lines go without
-#: their IDs, so that who takes a lane has less to read.
+#: Most bytes of lines as the record of a stream holds them: a text within JSON. Longer lines are stored
+#: without their IDs, so that the taker of a lane has less to read.
 MOST_CARRIED_BYTES: Final = 768 * 1024
 
 
 def received_lines(
     covered: Covered, writer: LineWriter, now_ms: int, most_bytes: int = DEFAULT_BATCH_BYTES
 ) -> tuple[Sequence[str], str]:
-    """The lines of what a transaction covers of one stream; and what of them its record is to carry.
+    """The lines for a transaction's coverage of one stream; and the lines that its record is to carry.
 
     A second line names the producers' IDs that were known, as on a node: the first one has those that were
-    accepted, and all positions. A record carries both with a newline between. What would be too long for it
-    goes without IDs, or not at all: that is missing in the log if the process dies before it is written.
+    accepted, and all positions. A record carries both with a newline between. Lines too long for it are
+    carried without IDs, or not at all: then the log lacks them if the process dies before it is written.
     `most_bytes`: of a record batch that the journal topic takes.
     """
     most = min(MOST_CARRIED_BYTES, most_bytes - RESERVED_BYTES)
@@ -42,7 +42,7 @@ def received_lines(
 
 
 def _size(text: str) -> int:
-    """Bytes of a text within JSON."""
+    """The bytes of a text within JSON."""
     return len(msgspec.json.encode(text))
 
 
@@ -60,7 +60,7 @@ def _received(covered: Covered, writer: LineWriter, now_ms: int, *, ids: bool = 
 
 
 def _rejected(covered: Covered, writer: LineWriter, now_ms: int) -> str:
-    """Covers what the line before it covers, so that it is told apart from that of another transaction."""
+    """The line of known IDs. It covers what the line before covers, so as to differ from another one's."""
     stream = covered.stream
     return delivery_log.line(
         side="received", node=writer.node, node_id=writer.node_id, bridge=writer.bridge, lane=writer.lane,

@@ -1,6 +1,6 @@
 """The received side of a Kafka target's delivery log: line n is on disk before transaction n + 1 is begun.
 
-The journal record carries the last line of each stream, so whoever takes the lane can write it, too.
+The journal record carries the last line of each stream, so the next taker of the lane can write it, too.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from bridge.kafka.target.options import KafkaTargetOptions
 
 
 class ReceivedLog:
-    """Lines of one lane, those of one transaction at a time. Without a `write` it does nothing."""
+    """Writes the lines of one lane, those of one transaction at a time. Without a `write` it does nothing."""
 
     def __init__(self, write: WriteLines | None) -> None:
         self._write = write
         #: The state whose lines are on disk.
         self._caught_up: LaneState | None = None
-        #: On their way to the disk; what went wrong is its result, for nobody may come to ask.
+        #: The write under way; its error is its result, as no caller may wait for it.
         self._writing: asyncio.Future[OSError | None] | None = None
 
     def writer(self, options: KafkaTargetOptions, lane: int, store: str) -> LineWriter | None:
-        """Who writes lines; None: nobody does."""
+        """The writer of lines; None: there is no delivery log."""
         if self._write is None:
             return None
         return LineWriter(
@@ -39,11 +39,11 @@ class ReceivedLog:
         )
 
     def restart(self) -> None:
-        """The lane was taken anew: what is still on its way is no matter, the state carries it."""
+        """Reset after the lane was taken anew: the state carries the lines of a write under way."""
         self._caught_up = self._writing = None
 
     async def catch_up(self, state: LaneState) -> None:
-        """Write what a state just read carries: whoever had the lane may not have come to it.
+        """Write the lines of a newly read state: the lane's previous owner may not have written them.
 
         Raises: as `written`.
         """
@@ -54,12 +54,12 @@ class ReceivedLog:
             self._caught_up = state
 
     def begin(self, lines: Sequence[str]) -> None:
-        """Have them written while the next transaction is planned; `written` comes in between."""
+        """Start writing the lines while the next transaction is planned; await `written` before it begins."""
         if self._write is not None and lines:
             self._writing = asyncio.ensure_future(_written(self._write, lines))
 
     async def written(self) -> None:
-        """Wait until what was begun is on disk.
+        """Wait until the lines that were begun are on disk.
 
         Raises:
             TargetUnavailable: the delivery log cannot be written. The lane must be given up.

@@ -1,8 +1,8 @@
-"""Which records does the broker refuse? What it named, and what is narrowed down, by stream. Pure.
+"""Poison-record isolation: the records that brokers refuse, named or narrowed down, by stream. Pure.
 
 A broker refuses a record batch whole and names the records that it does not take (KIP-467). Where it names
-none, what stood in the batch is sent in `PIECES` pieces, each refused one again in as many, until one record
-is left: that one can never be stored (docs/kafka-traps.md 13).
+none, the records of the batch are sent in `PIECES` pieces, each refused one again in as many, until one
+record is left: that one can never be stored (docs/kafka-traps.md 13).
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-#: Pieces that a refused record batch is sent in: of 4,096 records the one is found at the third attempt.
+#: Pieces of a refused record batch: of 4,096 records the refused one is found at the third attempt.
 PIECES: Final = 16
-#: Records judged of one stream that are not covered yet; beyond that the oldest is put to the broker again.
+#: Judged records of one stream that are not covered yet; beyond that the oldest is sent to the broker again.
 MOST_JUDGED: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """Among these positions is a record that the broker refused."""
+    """A range of positions with a record that the broker refused."""
 
     #: First and last position.
     first: int
@@ -30,19 +30,19 @@ class Suspect:
 
 
 class Suspects:
-    """What brokers refused, by stream."""
+    """The refused records and ranges, by stream."""
 
     def __init__(self) -> None:
         self._suspects: defaultdict[str, list[Suspect]] = defaultdict(list)
-        #: By stream and position: why the record can never be stored; empty: it can.
+        #: By stream and position: the reason why the record can never be stored; empty: it can.
         self._judged: defaultdict[str, dict[int, str]] = defaultdict(dict)
 
     def refuse(self, stream: str, position: int, reason: str) -> None:
-        """The broker does not take this record."""
+        """Record that the broker refuses this record."""
         self._judge(stream, position, reason)
 
     def clear(self, stream: str, positions: Collection[int]) -> None:
-        """The broker takes these records."""
+        """Record that the broker takes these records."""
         for position in positions:
             self._judge(stream, position, "")
 
@@ -53,23 +53,23 @@ class Suspects:
             del judged[next(iter(judged))]
 
     def narrow(self, stream: str, first: int, last: int, count: int) -> None:
-        """One with `count` records of a stream, at ``first..last``, was refused, and none was named."""
+        """Record that a batch of `count` records at ``first..last`` was refused, and none was named."""
         self._suspects[stream].append(Suspect(first, last, max(1, -(-count // PIECES))))
 
     def refused(self, stream: str, positions: Sequence[int]) -> dict[int, str]:
-        """Those of the positions that can never be stored, by index, with the broker's word."""
+        """The positions that can never be stored, by index, with the broker's reason."""
         judged = self._judged.get(stream)
         if not judged:
             return {}
         return {index: judged[place] for index, place in enumerate(positions) if judged.get(place)}
 
     def unjudged(self, stream: str, positions: Sequence[int], indices: Sequence[int]) -> list[int]:
-        """Those of the indices at whose positions the broker has not judged."""
+        """The indices at whose positions the broker has not judged."""
         judged = self._judged.get(stream, {})
         return [index for index in indices if positions[index] not in judged]
 
     def pieces(self, stream: str, positions: Sequence[int]) -> Iterator[tuple[int, int]]:
-        """Which of the messages at these positions are narrowed down, and in what pieces: (start, stop)."""
+        """The pieces to send: of the messages at these positions those in a refused range, (start, stop)."""
         for suspect in self._suspects.get(stream, ()):
             held = [index for index, place in enumerate(positions) if suspect.first <= place <= suspect.last]
             held = self.unjudged(stream, positions, held)
@@ -78,11 +78,11 @@ class Suspects:
                 yield piece[0], piece[-1] + 1
 
     def probed(self) -> None:
-        """All pieces have been put to the broker: those that it refused are narrowed down anew."""
+        """Reset the ranges: all pieces have been sent; refused ones are narrowed down anew."""
         self._suspects.clear()
 
     def covered(self, stream: str, upto: int) -> None:
-        """Everything of the stream below `upto` is stored or buried."""
+        """Forget everything below `upto` of the stream: it is stored or has dead letters."""
         if self._suspects:
             self._suspects[stream] = [one for one in self._suspects[stream] if one.last >= upto]
         if judged := self._judged.get(stream):

@@ -1,8 +1,8 @@
 """Kafka as a target: one lane of a bridge, written by one transactional producer (design section 5).
 
-The way of a batch: `deliver` puts it in the queue, `bridge.kafka.target.plan` decides about it and fills
-record batches, `bridge.kafka.target.transaction` stores them with what is remembered of the stream, and the
-receipt goes out. What arrives while a transaction runs goes into the next.
+The path of a batch: `deliver` puts it in the queue, `bridge.kafka.target.plan` decides about it and fills
+record batches, `bridge.kafka.target.transaction` stores them with the state of the stream, and the receipt is
+returned. Batches that arrive while a transaction runs go into the next.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from bridge.runtime.clock import Clock
 
 __all__ = ["KafkaTarget", "KafkaTargetOptions", "WriteLines"]
 
-#: Longest that closing waits for the transaction that runs; then it is in doubt, and the next taker decides.
+#: Longest that closing waits for the running transaction; then it is in doubt, and the next taker decides.
 CLOSE_TIMEOUT_MS: Final = 2_000
-#: How often an idle target asks whether the cluster is there.
+#: Interval at which an idle target checks whether the cluster is available.
 WATCH_INTERVAL_MS: Final = 1_000
 #: Attempts at a transaction, each of which leaves out what brokers refused at the one before.
 MOST_ATTEMPTS: Final = 100
@@ -69,21 +69,21 @@ class KafkaTarget:
         dead_letters: Burier | None = None,
         most_records: int = MOST_RECORDS,
     ) -> None:
-        """Nothing is touched before `open`.
+        """Create the target; `open` is the first call that connects.
 
         Args:
             connection: to the cluster.
-            journal: the bridge's journal topic there; closed by whoever made it.
+            journal: the bridge's journal topic there; its creator closes it.
             lane: this lane's number.
             options: the bridge's settings.
-            clock: for receipts, delivery-log lines, and what a topic takes by its time.
+            clock: for receipts, delivery-log lines, and the time limits of topics.
             confirmed: awaited before the lane is taken again after it was fenced: returns when the group has
-                confirmed, after the call, that the lane is ours; raises TargetUnavailable where it is not.
+                confirmed, after the call, that this process owns the lane; else raises TargetUnavailable.
             write_lines: makes delivery-log lines durable; the next transaction waits for it.
-            on_duplicates: told how many messages were not stored because they were there already.
-            counts: told what was sent again, and how long brokers made it wait.
-            dead_letters: keeps dead letters for `options.buries`; None: they are stored here.
-            most_records: a producer writes so many to one partition, then another goes on.
+            on_duplicates: called with the number of messages not stored because they were there already.
+            counts: gets the number of records sent again, and the time that brokers made it wait.
+            dead_letters: the dead-letter sink for `options.buries`; None: the letters are stored here.
+            most_records: records that a producer writes to one partition before it is replaced.
         """
         self._connection = connection
         self._journal = journal
@@ -102,7 +102,7 @@ class KafkaTarget:
         self._store = ""
         self._letters = Letters()
         self._suspects = Suspects()
-        #: By topic; they outlive its rules, which are read anew at each opening.
+        #: The doubts by topic; they outlive its rules, which are read anew at each opening.
         self._doubts: defaultdict[str, Doubts] = defaultdict(Doubts)
         self._judgements = Judgements(self._suspects, self._letters, self._doubts, journal.topic)
         self._pace = Pace(self._counts, self._log)
@@ -116,7 +116,7 @@ class KafkaTarget:
         self._going: asyncio.Task[None] | None = None
         self._queue = DeliveryQueue()
         self._stopping = False
-        #: Set while no lane is held; then `_failure` says why.
+        #: Set while no lane is held; then `_failure` is the reason.
         self._ended = asyncio.Event()
         self._ended.set()
         self._failure: Exception = TargetUnavailable("the target is not open")
@@ -124,7 +124,7 @@ class KafkaTarget:
     # -- the port --------------------------------------------------------------------------------------
 
     async def open(self, streams: Sequence[Stream]) -> Opened:
-        """Take the lane where it is not held, make the topics, and answer what is remembered.
+        """Take the lane where it is not held, make the topics, and return the remembered state.
 
         Raises:
             TargetUnavailable: try again later.
@@ -139,7 +139,7 @@ class KafkaTarget:
             await self._tell_losses(lane, streams)
             new = any(lane.state.stream(stream.identity) is None for stream in streams)
             has_run = bool(lane.state.streams) or (new and await self._journal.has_run())
-            if self._lane is not lane:  # lost meanwhile: nobody would work on what is delivered
+            if self._lane is not lane:  # lost meanwhile: no task would handle deliveries
                 raise self._failure
             states: dict[str, StreamState] = {}
             for stream in streams:
@@ -176,7 +176,7 @@ class KafkaTarget:
         return receipts
 
     async def bury(self, batch: Batch, receipt: Receipt, source_address: str) -> None:
-        """Keep the dead letter of a refused message: it is stored with what covers its position.
+        """Keep the dead letter of a refused message: it is stored with the coverage of its position.
 
         The signature is that of `bridge.relay.dead_letters.DeadLetters.bury`.
 
@@ -195,7 +195,7 @@ class KafkaTarget:
         self._letters.keep(letter)
 
     async def lost(self) -> None:
-        """Returns never while the lane is held; the cluster is asked every `WATCH_INTERVAL_MS`.
+        """Wait for the loss of the lane, never returns; checks the cluster every `WATCH_INTERVAL_MS`.
 
         Raises:
             TargetUnavailable, Fenced, TargetRefused: why the lane is not held any more.
@@ -204,7 +204,7 @@ class KafkaTarget:
         raise self._failure
 
     async def close(self) -> None:
-        """Let the running transaction end, and go. What is in line fails. Never raises."""
+        """Let the running transaction end, and close. Waiting deliveries fail. Never raises."""
         self._stopping = True
         self._queue.wake()
         if self._tasks:
@@ -216,7 +216,7 @@ class KafkaTarget:
     # -- the lane --------------------------------------------------------------------------------------
 
     async def _make_ready(self, streams: Sequence[Stream]) -> None:
-        """Make or check the topics, and learn anew what they take."""
+        """Make or check the topics, and read their rules anew."""
         least: dict[str, int] = {}
         for stream in streams:
             if stream.empty:
@@ -235,7 +235,7 @@ class KafkaTarget:
             self._store = store_identity(self._connection.identity or cluster)
 
     async def _tell_losses(self, lane: TargetLane, streams: Sequence[Stream]) -> None:
-        """Say what the target no longer has of what it confirmed (`bridge.kafka.target.truncation`)."""
+        """Log the confirmed messages that the target has lost (`bridge.kafka.target.truncation`)."""
         records = ((stream, lane.state.stream(stream.identity)) for stream in streams)
         known = [(stream, record) for stream, record in records if record is not None]
         for loss in await losses(known, self._rules, lane.ends):
@@ -253,7 +253,7 @@ class KafkaTarget:
                 self._connection, self._journal, self._number, most_records=self._most_records
             )
         except Fenced as error:
-            self._failure = error  # the next attempt asks whether the lane is ours
+            self._failure = error  # the next attempt asks whether this process owns the lane
             raise
         self._lane = lane
         self._stopping = False
@@ -266,7 +266,7 @@ class KafkaTarget:
         return lane
 
     def _fail(self, error: Exception) -> None:
-        """Give the lane up: everything that waits fails, and nothing is open any more."""
+        """Give the lane up: all waiting deliveries fail, and no stream is open any more."""
         lane, self._lane = self._lane, None
         if lane is None:
             return
@@ -278,7 +278,7 @@ class KafkaTarget:
         self._tasks = ()
 
     async def _gone(self) -> None:
-        """Wait until nothing is left of the last lane that was held."""
+        """Wait until the last held lane is completely discarded."""
         if self._going is not None:
             await asyncio.wait((self._going,))
 
@@ -293,7 +293,7 @@ class KafkaTarget:
         return opened
 
     async def _work(self, lane: TargetLane) -> None:
-        """Transaction after transaction, until one fails or the target is closed."""
+        """Run transaction after transaction, until one fails or the target is closed."""
         self._received_log.restart()
         try:
             await self._received_log.catch_up(lane.state)
@@ -306,11 +306,11 @@ class KafkaTarget:
             await self._received_log.written()
         except SendFailed as failed:
             self._fail(send_failure(failed, self._connection.name, self._rules))
-        except Exception as error:  # noqa: BLE001 - whoever waits for a receipt raises it
+        except Exception as error:  # noqa: BLE001 - the callers that wait for receipts raise it
             self._fail(error)
 
     async def _watch(self, lane: TargetLane) -> None:
-        """Notice that the cluster has gone, or the journal topic, also while nothing is sent."""
+        """Notice that the cluster or the journal topic is gone, also while nothing is sent."""
         try:
             while True:
                 await asyncio.sleep(WATCH_INTERVAL_MS / 1000)
@@ -322,7 +322,7 @@ class KafkaTarget:
             self._fail(error)
 
     async def _settle(self, lane: TargetLane, deliveries: Sequence[Delivery]) -> None:
-        """Answer all of them. What brokers refuse is found, left out, and REFUSED or buried."""
+        """Answer all. Messages that brokers refuse are found, left out, and REFUSED or made dead letters."""
         for _ in range(MOST_ATTEMPTS):
             made = await self._planned(lane, deliveries)
             if made.is_probe:
@@ -368,7 +368,7 @@ class KafkaTarget:
         self._received_log.begin(made.lines)
 
     async def _planned(self, lane: TargetLane, deliveries: Sequence[Delivery]) -> Plan:
-        """The next transaction, where nothing is open that it would end."""
+        """Plan the next transaction, where it would not end another that is open."""
         await lane.renew()
         for _ in range(MOST_TAKINGS):
             made = plan(deliveries, lane.state, self._setting(lane), self._clock.wall_ms())
@@ -393,7 +393,7 @@ class KafkaTarget:
 
 
 async def _let_go(lane: TargetLane, tasks: Sequence[asyncio.Task[None]]) -> None:
-    """End what runs on a lane, and then its producer."""
+    """Cancel the tasks of a lane, and then discard its producer."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

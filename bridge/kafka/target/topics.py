@@ -1,4 +1,4 @@
-"""The topics of a Kafka target: made where they are missing, and what each of them takes."""
+"""The topics of a Kafka target: makes missing ones, and reads the rules of each."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from bridge.kafka.client.metadata import ClusterClient, Topic
 from bridge.kafka.records.topic_rules import TopicRules, rules_of
 from bridge.kafka.target.options import KafkaTargetOptions
 
-#: How often, and after what pause, a topic or partitions just made are looked for.
+#: Number and pause of the checks for new topics or partitions.
 _LOOKS: Final = 50
 _LOOK_PAUSE_MS: Final = 100
 _TOPIC_ALREADY_EXISTS: Final = 36
 _INVALID_PARTITIONS: Final = 37
-#: What is asked of a topic's configuration.
+#: The keys of a topic's configuration that are read.
 _ASKED: Final = (
     "max.message.bytes",
     "message.timestamp.before.max.ms",
@@ -37,23 +37,23 @@ _ASKED: Final = (
 
 
 class TargetTopics:
-    """Makes and describes the topics of one target; connects for each call anew."""
+    """Makes and describes the topics of one target; connects anew for each call."""
 
     def __init__(self, connection: KafkaConnection, options: KafkaTargetOptions) -> None:
         self._connection = connection
         self._options = options
         self._log = structlog.get_logger().bind(bridge=options.bridge)
-        #: Topics that something has been said about already.
+        #: Topics that were logged already.
         self._told: set[str] = set()
 
     async def ready(self, topics: Mapping[str, int]) -> tuple[str, dict[str, TopicRules]]:
-        """The cluster's id, and the topics as they are now.
+        """The cluster's id, and the topics' present rules.
 
         Args:
-            topics: by name, how many partitions each must have at least; 0: any number.
+            topics: by name, the least number of partitions; 0: any number.
 
         Returns:
-            A topic that is not there, and not to be made, is left out.
+            A topic that does not exist, and is not to be made, is left out.
 
         Raises:
             TargetUnavailable: try again later.
@@ -70,7 +70,7 @@ class TargetTopics:
             return cluster.id, await self._described(there)
 
     async def _fit(self, client: ClusterClient, name: str, topic: Topic | None, least: int) -> Topic | None:
-        """The topic with at least so many partitions; None: it is not there, and not to be made."""
+        """The topic with at least so many partitions; None: it does not exist, and is not to be made."""
         if topic is not None and topic.error:
             with self._errors("Describe", f"topic {name}"):
                 raise for_code(topic.error)(name)
@@ -122,7 +122,7 @@ class TargetTopics:
         )
 
     async def _described(self, topics: Mapping[str, Topic]) -> dict[str, TopicRules]:
-        """What the topics take; nothing is known of one without the right DescribeConfigs."""
+        """The rules of the topics; those of one without the right DescribeConfigs are unknown."""
         found: dict[str, TopicRules] = {}
         if not topics:
             return found

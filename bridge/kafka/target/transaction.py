@@ -1,8 +1,8 @@
-"""One Kafka transaction: data, then what the target remembers, then the commit (design section 5, 'Target').
+"""One Kafka transaction: data, then the target's state, then the commit (design section 5, 'Target').
 
-Only what went through all of it has happened. After anything else the producer is of no use any more
-(docs/kafka-traps.md 1 to 3): a batch that failed leaves a gap in its sequence numbers, `commit_transaction`
-commits although a batch failed, and a commit that timed out may still take effect.
+Only a transaction that completes all of it has taken effect. After anything else the producer is of no use
+any more (docs/kafka-traps.md 1 to 3): a batch that failed leaves a gap in its sequence numbers,
+`commit_transaction` commits although a batch failed, and a commit that timed out may still take effect.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from bridge.kafka.records.record_batches import Offsets, Piles, RecordBatch
 from bridge.runtime.fault_injection import crash_point
 
 #: Longest that the brokers may take to store the data, and again to store the journal's records: aiokafka
-#: tries again without end. How long they ask to wait does not count (`bridge.kafka.client.throttling`).
+#: retries without end. The time that they ask to wait does not count (`bridge.kafka.client.throttling`).
 #: Together with the commit it must be over before they abort the transaction.
 SEND_TIMEOUT_MS: Final = 15_000
 
 
 class SendFailed(Exception):
-    """A record batch was not stored; `error` is what the client said, and the transaction is lost."""
+    """A record batch was not stored; `error` is the client's, and the transaction is lost."""
 
     def __init__(self, topic: str, partition: int, error: BaseException) -> None:
         super().__init__(f"{topic}/{partition}: {error!r}")
@@ -60,9 +60,9 @@ class Refusal:
 
     batch: RecordBatch
     error: BaseException
-    #: Kafka's, one of `RECORD_ERRORS`.
+    #: Kafka's error code, one of `RECORD_ERRORS`.
     code: int
-    #: By the place of a record that is why: the broker's word. Empty: it names none.
+    #: By the index of a record that is the cause: the broker's reason. Empty: it names none.
     records: Mapping[int, str]
 
 
@@ -77,7 +77,7 @@ class BatchesRefused(Exception):
 
 
 class JournalReplaced(Exception):
-    """The journal's records were given offsets that their partition has had: it is another one's by now."""
+    """The journal's records got offsets that their partition has had before: it is another topic's by now."""
 
 
 async def commit(
@@ -86,16 +86,16 @@ async def commit(
     journal: JournalPartition,
     records: Callable[[Offsets], Iterable[Record]],
 ) -> int:
-    """Store all of it in one transaction; it is durable when this returns. The journal partition's new end.
+    """Store all of it in one transaction; it is durable on return. Returns the journal partition's new end.
 
     `records` makes the journal's records once the data's offsets are known.
 
     Raises:
-        JournalReplaced: it was deleted and made again; nothing was committed.
+        JournalReplaced: the topic was deleted and made again; nothing was committed.
         BatchesRefused, SendFailed, KafkaError, TimeoutError: discard the producer; whether it was stored is
             known only after the lane was taken again.
     """
-    await producers.throttle(producer).over()  # not within the time that the transaction may be open
+    await producers.throttle(producer).over()  # before the time limit of an open transaction starts
     await producer.begin_transaction()
     until = _Until(producer)
     crash_point("kafka.after-begin")
@@ -116,14 +116,14 @@ async def commit(
 def _end(written: Offsets, journal: JournalPartition) -> int:
     """The least offset that the partition's next record can have. Raises: JournalReplaced.
 
-    Costs nothing, and sees at once what asking for the topic's id sees within a second: offsets of a
-    partition only grow, and nobody else writes to this one, or only such as this.
+    This costs nothing, and finds at once what a request for the topic's id finds within a second: offsets of
+    a partition only grow, and no client but this one and its like writes to it.
     """
     known = {batch: base for batch, base in written.items() if base >= 0}
     if any(base < journal.end for base in known.values()):
         raise JournalReplaced(f"offset {min(known.values())}, expected {journal.end} or more")
     ends = (base + batch.builder.record_count() for batch, base in known.items())
-    return max(ends, default=journal.end - 1) + 1  # and the marker
+    return max(ends, default=journal.end - 1) + 1  # the 1 is the marker
 
 
 def _journal_batches(
@@ -145,9 +145,9 @@ def _append(builder: BatchBuilder, key: bytes, value: bytes | None, headers: lis
 
 
 async def probe(producer: aiokafka.AIOKafkaProducer, piles: Piles) -> Sequence[Refusal]:
-    """Send record batches in a transaction that is never committed: those that the broker refuses.
+    """Send record batches in a transaction that is never committed; returns those that the broker refuses.
 
-    Nobody who reads what is committed ever sees one of the others. The producer is of no use any more.
+    A read_committed consumer never sees the others. The producer is of no use any more.
 
     Raises: as `commit`.
     """
@@ -161,10 +161,10 @@ async def probe(producer: aiokafka.AIOKafkaProducer, piles: Piles) -> Sequence[R
 
 
 class _Until:
-    """How long brokers may still take within an open transaction. Times in ms."""
+    """The time that brokers may still take within an open transaction. Times in ms."""
 
     def __init__(self, producer: aiokafka.AIOKafkaProducer) -> None:
-        """The transaction begins now."""
+        """Start the time limit: the transaction begins now."""
         self._throttle = producers.throttle(producer)
         self._limit_ms = max(
             SEND_TIMEOUT_MS, producers.transaction_timeout_ms(producer) - END_TRANSACTION_TIMEOUT_MS
@@ -173,7 +173,7 @@ class _Until:
         self._asked_ms = self._throttle.asked_ms
 
     async def done(self, work: Collection[asyncio.Future[Any]], when: str = asyncio.ALL_COMPLETED) -> None:
-        """Wait for it, for `SEND_TIMEOUT_MS` and as much longer as brokers ask meanwhile.
+        """Wait for `work`, for `SEND_TIMEOUT_MS` and as much longer as brokers ask meanwhile.
 
         Raises: Throttled, TimeoutError.
         """
@@ -197,7 +197,7 @@ def _now_ms() -> float:
 async def _send_all(
     producer: aiokafka.AIOKafkaProducer, piles: Sequence[Sequence[RecordBatch]], until: _Until
 ) -> dict[RecordBatch, int]:
-    """Send the record batches of each pile in order, the piles at the same time; await every one of them.
+    """Send the record batches of each partition in order, the partitions at the same time; await all of them.
 
     Raises: BatchesRefused, SendFailed.
     """

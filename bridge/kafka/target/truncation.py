@@ -1,8 +1,9 @@
-"""Has the target lost what it had confirmed? Asked whenever streams are opened.
+"""Checks whether the target has lost what it had confirmed, whenever streams are opened.
 
-The journal says where each stream's last messages stand. A topic that ends before that has been cut back; one
-with another id has been made again. Nothing at the source is read again for it: the positions are covered,
-and what readers had before it was lost is not known here. So the bridge goes on, and says what is missing.
+The journal has the offset of each stream's last messages. A topic that ends before that has been cut back;
+one with another id has been re-created. Nothing at the source is read again for it: the positions are
+covered, and which messages consumers read before the loss is unknown here. So the bridge continues, and logs
+what is missing.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from bridge.kafka.journal_topic.records import StreamRecord
 from bridge.kafka.records.topic_rules import TopicRules
 from bridge.relay.ports import Stream
 
-#: How often, and after what pause, a leader that cannot say yet is asked; then the end stays unknown, and it
-#: is asked at the next opening: who cannot say takes no messages either.
+#: Number and pause of the requests to a leader that cannot answer yet; then the end stays unknown until the
+#: next opening: a leader that cannot answer takes no messages either.
 _LOOKS: Final = 10
 _LOOK_PAUSE_MS: Final = 100
 _ANYBODY: Final = -1
@@ -32,16 +33,16 @@ _LATEST: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A partition that no longer has what a stream wrote to it."""
+    """A partition that no longer has the records that a stream wrote to it."""
 
     stream: str
     topic: str
     partition: int
-    #: Offset after the last record that is there.
+    #: Offset after the last existing record.
     end: int
-    #: What `end` must be at least.
+    #: The least expected `end`.
     expected: int
-    #: Whether the topic is another one than the stream wrote to, by its id.
+    #: Whether the topic's id differs from that of the topic that the stream wrote to.
     recreated: bool
 
 
@@ -50,14 +51,15 @@ async def losses(
     topics: Mapping[str, TopicRules],
     ask: Callable[[Collection[TopicPartition]], Awaitable[Mapping[TopicPartition, int]]],
 ) -> list[Loss]:
-    """What topics have lost of these streams.
+    """The losses of topics among these streams' messages.
 
-    Only where a stream writes now, and only of the last transaction that wrote: no more is recorded.
+    Checks only topics to which a stream writes now, and only the last transaction that wrote: no more is
+    recorded.
 
     Args:
-        streams: with what is remembered of each.
-        topics: as they are now; one that is not there is left out.
-        ask: the ends of partitions, those that are known (`ends`).
+        streams: each with its record.
+        topics: as they are now; one that does not exist is left out.
+        ask: returns the ends of partitions, those that are known (`ends`).
     """
     written = [
         (stream, record, TopicPartition(topic, partition), last + 1)
@@ -76,9 +78,9 @@ async def losses(
 
 
 async def ends(client: AIOKafkaClient, places: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-    """The offset after the last record of each partition, committed or not: one request a leader.
+    """The offset after the last record of each partition, committed or not: one request for each leader.
 
-    0 for a partition that its topic does not have; one whose leader does not say in time is left out.
+    0 for a partition that its topic does not have; one whose leader does not answer in time is left out.
     """
     found: dict[TopicPartition, int] = {}
     for look in range(_LOOKS):
@@ -109,13 +111,13 @@ def _is_beyond(client: AIOKafkaClient, place: TopicPartition) -> bool:
 async def _asked(
     client: AIOKafkaClient, leader: int, topics: Mapping[str, list[tuple[int, int]]]
 ) -> dict[TopicPartition, int]:
-    """What a leader says; nothing of partitions that it cannot speak for."""
+    """The ends that a leader returns; without partitions that it cannot answer for."""
     try:
         answer: Any = await client.send(
             leader, OffsetRequest(_ANYBODY, _READ_UNCOMMITTED, list(topics.items()))
         )
     except KafkaError:
-        return {}  # asked again, maybe of another
+        return {}  # asked again, maybe of another leader
     return {
         TopicPartition(topic, partition): offset
         for topic, partitions in answer.topics

@@ -1,4 +1,4 @@
-"""The audit: the records of a Kafka source beside those of its target, and what they say of each other.
+"""The audit: compares the records of a Kafka source with those of its target.
 
 ``plan`` says what is read and how far, ``records`` what a record of either end becomes, ``source`` is the
 data source that Spark reads them through (``kafka_source`` and ``node_source`` know the ends, and

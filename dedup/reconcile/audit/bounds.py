@@ -1,4 +1,4 @@
-"""Up to where the target covers each stream, and below which position what is missing has an excuse."""
+"""Bounds of each stream: up to where the target covers it, and below where a missing record is excused."""
 
 from __future__ import annotations
 

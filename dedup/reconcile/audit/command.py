@@ -1,4 +1,4 @@
-"""An audit from Spark's start to what is written down: what `core-bridge audit` calls."""
+"""Runs an audit from Spark's start to the written results: called by `core-bridge audit`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 
 
 def run(plan: Plan, renewed: Renewed, *, master: str | None, output: str) -> Summary:
-    """Audit, and write `SUMMARY` below `output` last: where it is, the audit was finished.
+    """Audit, and write `SUMMARY` below `output` last: where it exists, the audit was finished.
 
     Args:
         plan: what to read.

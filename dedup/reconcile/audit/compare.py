@@ -1,4 +1,4 @@
-"""Judges the records of both ends: what is doubled, foreign, out of order. DataFrames to DataFrames.
+"""Judges the records of both ends: doubled, foreign, out of order. DataFrames to DataFrames.
 
 Every record stands once beside the others of its duplicate ID (`beside`): one shuffle of both ends. What
 comes after works on counts, or on the few records that something is wrong with. What the target has too few
@@ -169,7 +169,7 @@ def _running_max(column: str, window: object) -> Column:
 
 
 def joined(found: DataFrame) -> DataFrame:
-    """Findings with their positions as runs: `kind`, `stream`, `first`, `last`, `count`, `id`, `detail`.
+    """Findings with their positions as ranges: `kind`, `stream`, `first`, `last`, `count`, `id`, `detail`.
 
     Neighbours of one kind, stream and detail become one finding; only a finding of one ID has an `id`, as
     text, or as ``base64:...`` where it is not UTF-8. `found` has `FOUND`, and `count`.

@@ -1,11 +1,11 @@
-"""What ends an audit without a verdict."""
+"""The errors that end an audit without a verdict."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
-#: How a task's traceback, which is part of Spark's text, ends.
+#: The end of a task's traceback, which is part of Spark's text.
 _READ_FAILED: Final = re.compile(r"ReadFailed: (.+)")
 
 
@@ -14,6 +14,6 @@ class ReadFailed(Exception):
 
 
 def said(text: str) -> str | None:
-    """What a task said, out of the pages that Spark makes of it; None: no task of an audit said anything."""
+    """A task's error, extracted from Spark's text; None: no task of an audit raised one."""
     found = _READ_FAILED.search(text)
     return found[1] if found else None

@@ -1,4 +1,4 @@
-"""The audit as one job: both ends are read once, compared, and written down."""
+"""The audit as one job: reads both ends once, compares them, and writes the findings."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def audit(spark: SparkSession, plan: Plan, renewed: Renewed, output: str) -> Sum
 def judge(
     spark: SparkSession, plan: Plan, records: DataFrame, letters: DataFrame, arrived: list[Row], output: str
 ) -> Summary:
-    """Judge what `compare.beside` has put together; as `audit`."""
+    """Judge the result of `compare.beside`; as `audit`."""
     streams, places = bounds.tables(spark, plan)
     # A row a stream: computed once, and small from here on.
     bounded = bounds.bounds(streams, places, bounds.reach(records, streams, places, plan), plan)
@@ -66,7 +66,7 @@ def judge(
 
 
 def refused(letters: DataFrame) -> DataFrame:
-    """What dead letters (`records.letter_rows`) say: `stream` and `position`."""
+    """The refused positions of dead letters (`records.letter_rows`): `stream` and `position`."""
     return letters.select(F.col("place").alias("stream"), "position")
 
 
@@ -116,7 +116,7 @@ def _summed_up(
 
 
 def _worst(findings: DataFrame) -> list[Finding]:
-    """The findings that a summary has room for."""
+    """The findings that fit the summary's limit."""
     rank = F.array_position(F.lit(list(KINDS)), F.col("kind"))
     rows = findings.orderBy(rank, "stream", "first").limit(MAX_FINDINGS).collect()
     return [Finding(**row.asDict()) for row in rows]

@@ -16,10 +16,10 @@ from dedup.reconcile.audit.errors import ReadFailed
 from dedup.reconcile.audit.plan import STALLED_AFTER_MS, Range
 from dedup.reconcile.audit.records import Record
 
-#: What a fetch brings at most: one that was taken and one that waits are in memory. A record above it still
+#: Most bytes of a fetch: one that was taken and one that waits are in memory. A record above it still
 #: comes, alone (KIP-74).
 FETCH_BYTES: Final = 4 * 1024 * 1024
-#: How long a broker keeps a fetch that finds nothing, and how long one look lasts.
+#: How long a broker delays a fetch that finds nothing, and how long one poll lasts.
 FETCH_MAX_WAIT_MS: Final = 100
 POLL_MS: Final = 500
 
@@ -29,20 +29,20 @@ class Connection(Protocol):
 
     @property
     def name(self) -> str:
-        """What errors call it."""
+        """The end's name in errors."""
         ...
 
     def consumer(self, **own: Any) -> Any:
         """An aiokafka consumer, not started, that reads what is committed and resets no offset by itself."""
 
     def told(self, error: Exception, topic: str) -> str:
-        """What an error of it at reading a topic means, in one line, without a secret."""
+        """The explanation of an error at reading a topic, in one line, without a secret."""
         ...
 
 
 @contextmanager
 def clients_silenced() -> Iterator[None]:
-    """Within, aiokafka logs nothing: what it cannot do it also raises, and that is told once."""
+    """Silence aiokafka's log within: it also raises what it cannot do, and that is reported once."""
     logger = logging.getLogger("aiokafka")
     before = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -55,7 +55,7 @@ def clients_silenced() -> Iterator[None]:
 async def read(
     connection: Connection, piece: Range, *, stalled_after_ms: int = STALLED_AFTER_MS
 ) -> AsyncGenerator[Sequence[Record]]:
-    """The records of a range, in order, a fetch at a time; those that retention takes meanwhile are left out.
+    """The records of a range, in order, a fetch at a time; those that retention removes are left out.
 
     Raises:
         ReadFailed: not reached, no right, a damaged record, or no progress for `stalled_after_ms`.
@@ -117,9 +117,9 @@ async def _fetches(
 
 
 async def _loosely(consumer: Any, tp: TopicPartition, at: int) -> Sequence[Any]:
-    """What comes next where aiokafka cannot decode it; the consumer goes on behind.
+    """The next records where aiokafka cannot decode them; the consumer continues behind them.
 
-    Raises: CorruptRecordException: nobody can.
+    Raises: CorruptRecordException: they cannot be decoded at all.
     """
     client = consumer._client  # noqa: SLF001 - a consumer has no fetch that leaves the decoding to others
     found, behind = await loose_records.fetch(

@@ -1,4 +1,4 @@
-"""Fetches what aiokafka cannot decode: record batches in which the name of a header is no text.
+"""Fetches records that aiokafka cannot decode: record batches in which the name of a header is no text.
 
 Brokers do not look at headers, and some clients take any bytes for a name. aiokafka raises at such a record,
 and again whenever it is fetched (docs/kafka-traps.md 6). Here only the records are read another way; what is
@@ -34,7 +34,7 @@ _DECODERS: Final = {0: bytes, 1: gzip_decode, 2: snappy_decode, 3: lz4_decode, 4
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """As far as `PartitionRecords` looks at one; key and value are left behind."""
+    """The part of a record that `PartitionRecords` uses; key and value are left out."""
 
     offset: int
     headers: Sequence[tuple[str, bytes | None]]
@@ -94,18 +94,18 @@ def read(
 
 
 class _Batches:
-    """In place of aiokafka's `MemoryRecords`: the batches of a fetch, one after the other."""
+    """Replaces aiokafka's `MemoryRecords`: the batches of a fetch, one after the other."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._at = 0
 
     def has_next(self) -> bool:
-        """Whether there is one more that is whole."""
+        """Whether there is another whole batch."""
         return len(self._data) - self._at >= _PREFIX.size and self._end() <= len(self._data)
 
     def next_batch(self) -> Any:
-        """The next one; markers, and formats without headers, as aiokafka reads them."""
+        """The next batch; markers, and formats without headers, as aiokafka reads them."""
         here = self._data[self._at : self._end()]
         self._at += len(here)
         batch = MemoryRecords(here).next_batch()
@@ -117,7 +117,7 @@ class _Batches:
 
 
 class _Batch:
-    """A record batch that is aiokafka's but for its records."""
+    """aiokafka's record batch, except for its records."""
 
     def __init__(self, batch: Any, data: bytes) -> None:
         self._batch = batch
@@ -136,7 +136,7 @@ class _Batch:
 
 
 def _records(buffer: bytes, count: int, base_offset: int) -> Iterator[_Record]:
-    """Those of one batch. In a name, what is no text is written with backslashes: none of ours has any."""
+    """The records of one batch. Bytes of a name that are no text become escapes; a bridge's name has none."""
     at = 0
     for _ in range(count):
         length, at = decode_varint(buffer, at)
@@ -157,6 +157,6 @@ def _records(buffer: bytes, count: int, base_offset: int) -> Iterator[_Record]:
 
 
 def _bytes(buffer: bytes, at: int) -> tuple[bytes | None, int]:
-    """What stands behind its own length, None where that is negative; and where it ends."""
+    """The bytes behind their length, None where that is negative; and the index after them."""
     length, at = decode_varint(buffer, at)
     return (None, at) if length < 0 else (buffer[at : at + length], at + length)

@@ -1,8 +1,8 @@
-"""What the target has too few copies of: lost, unknown, open or refused. DataFrames to DataFrames.
+"""Records of which the target has too few copies: lost, unknown, open or refused. DataFrames to DataFrames.
 
 An ID is expected as often as the source has it, and a producer's once where IDs are checked. Most IDs are on
-one record: that is there or is not. Of an ID on several records the target may have some: how many are
-missing is exact then, and which of them is not known.
+one record: that is there or is not. Of an ID on several records the target may have some: then the number of
+missing ones is exact, and it is unknown which they are.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def missing(records: DataFrame, bounded: DataFrame, letters: DataFrame, *, check
 
 
 def _kind() -> Column:
-    """What is to be said of a record if its ID has no copy at the target."""
+    """The kind of finding for a record if its ID has no copy at the target."""
     position = F.col("position")
     may_be_earlier = F.col("once") & F.col("earlier")
     return (
@@ -88,7 +88,7 @@ def _detail() -> Column:
 
 
 def _with_names(shared: DataFrame, bounded: DataFrame) -> DataFrame:
-    """With `first_name` and `last_name`: which partitions the first and last record of the ID are in."""
+    """With `first_name` and `last_name`: the partitions of the first and last record of the ID."""
     for end in ("first", "last"):
         names = bounded.select(F.col("stream").alias("end_stream"), F.col("name").alias(f"{end}_name"))
         at_end = F.col(f"source_{end}.place") == F.col("end_stream")
@@ -97,7 +97,7 @@ def _with_names(shared: DataFrame, bounded: DataFrame) -> DataFrame:
 
 
 def _with_counts(shared: DataFrame) -> DataFrame:
-    """With how many records of the ID are `lost`, `unknown` or `waiting` if none of their copies is there.
+    """With the numbers of records of the ID that are `lost`, `unknown` or `waiting` if none has a copy.
 
     `left` counts, from 1 on, a record and those of its kind that come behind it: the last ones are named.
     """
@@ -116,7 +116,7 @@ def _with_counts(shared: DataFrame) -> DataFrame:
 
 
 def _of_checked(shared: DataFrame) -> DataFrame:
-    """Of an ID that is accepted once, and has no copy: one record is missing, whichever was to bring it.
+    """Of an ID that is accepted once, and has no copy: one record is missing, no matter which.
 
     Where one of them may have been there, the others were rightly rejected.
     """
@@ -158,7 +158,7 @@ def _of_counted(shared: DataFrame) -> DataFrame:
 
 
 def _where() -> Column:
-    """Which source records share the ID: how many, the first and the last."""
+    """The source records that share the ID: their number, the first and the last."""
     first = F.concat("first_name", F.lit("@"), "source_first.position")
     last = F.concat("last_name", F.lit("@"), "source_last.position")
     return F.concat(

@@ -24,7 +24,7 @@ class Pages(Protocol):
 
 
 class Node(Protocol):
-    """How to reach a node."""
+    """The access to a node."""
 
     def open(self) -> AbstractAsyncContextManager[Pages]:
         """Connect."""

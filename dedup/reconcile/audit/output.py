@@ -1,4 +1,4 @@
-"""Where an audit is written: a directory that holds nothing but an earlier audit."""
+"""The directory of an audit: it holds nothing but an earlier audit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dedup.reconcile.storage import Local, Storage, local
 SUMMARY: Final = "summary.json"
 #: Every finding, as a directory of Parquet files.
 FINDINGS: Final = "findings.parquet"
-#: What says that a path without a scheme may be on another file system.
+#: Environment variables that show that a path without a scheme may be on another file system.
 _ELSEWHERE: Final = ("HADOOP_CONF_DIR", "SPARK_CONF_DIR", "PYSPARK_GATEWAY_PORT")
 
 
@@ -25,7 +25,7 @@ def check_place(output: str) -> None:
 
 
 def check_output(storage: Storage, directory: str) -> None:
-    """See that writing an audit there destroys nothing but an earlier audit.
+    """Check that writing an audit there destroys nothing but an earlier audit.
 
     An audit that was not finished has no `SUMMARY`, and is one all the same.
 
@@ -39,6 +39,6 @@ def check_output(storage: Storage, directory: str) -> None:
     if rest == [SUMMARY] and len(there) > 1:
         return
     if rest:
-        # What has only a summary was made by somebody else.
+        # A directory with only a summary was not made by an audit.
         found = min((name for name in rest if name != SUMMARY), default=SUMMARY)
         raise BadInput(f"--output {directory}: must be new, empty or an earlier audit; found {found}")

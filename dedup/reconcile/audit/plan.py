@@ -1,6 +1,6 @@
-"""What an audit reads and how far: fixed before the first record is read. Pure, and JSON for the executors.
+"""The plan of an audit: what it reads and how far, fixed before reading. Pure, and JSON for the executors.
 
-Whoever plans asks in this order, so that what is missing below `Stream.confirmed` cannot still be on its way:
+The planner asks in this order, so that records missing below `Stream.confirmed` cannot still be on their way:
 the ends of the source; what the bridge has confirmed; the ends of the target.
 """
 
@@ -21,7 +21,7 @@ Role = Literal["source", "target", "letters"]
 
 
 class Access(msgspec.Struct, frozen=True):
-    """How an executor reaches one end. It reads the settings itself: no secret is part of a Spark plan."""
+    """The access of an executor to one end. It reads the settings itself: no secret is in a Spark plan."""
 
     #: ``module:function``; called with `settings` and `connector`, it returns what `kind` says, or raises
     #: ReadFailed where the settings are of no use there.
@@ -98,7 +98,7 @@ class Plan:
 
 
 class Range(msgspec.Struct, frozen=True):
-    """What one task reads: ``[start, end)`` of a partition or an address."""
+    """The range that one task reads: ``[start, end)`` of a partition or an address."""
 
     role: Role
     topic: str
@@ -123,13 +123,13 @@ def source_ranges(plan: Plan, most: int = RANGE_OFFSETS) -> list[Range]:
 
 
 def target_ranges(plan: Plan, most: int = RANGE_OFFSETS) -> list[Range]:
-    """All of the target, likewise."""
+    """All of the target, in such ranges."""
     address = {name: number for number, name in enumerate(plan.addresses)}
     return list(_place_ranges("target", plan.places, address, most))
 
 
 def letter_ranges(plan: Plan, most: int = RANGE_OFFSETS) -> list[Range]:
-    """All dead letters, likewise."""
+    """All dead letters, in such ranges."""
     return list(_place_ranges("letters", plan.letters, {}, most))
 
 

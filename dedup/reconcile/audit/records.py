@@ -1,4 +1,4 @@
-"""What a record of either end becomes in Spark: where it is, and its duplicate ID. Bodies and keys do not.
+"""Converts records of either end to rows of Spark: place and duplicate ID, without bodies and keys.
 
 A source record's ID is the one that the bridge gives it at the target: the value of its last `ID_HEADER`,
 byte for byte, else the stamp of its stream and offset (`dedup.ids`).
@@ -86,11 +86,11 @@ def letter_rows(
     """For each dead letter of these streams, the stream's number as place and the position it was refused at.
 
     Args:
-        bridge: whose letters; empty: everybody's.
+        bridge: the bridge of the letters; empty: all bridges.
         streams: numbers by identity.
     """
     for _, headers, _ in records:
-        values = dict(headers)  # the last of a name counts: what a letter adds stands behind what it had
+        values = dict(headers)  # the last of a name counts: a letter's own follow the message's
         stream = streams.get(values.get(LETTER_STREAM) or b"")
         position = values.get(LETTER_POSITION) or b""
         is_own = not bridge or values.get(LETTER_BRIDGE) == bridge.encode()

@@ -48,11 +48,11 @@ def read(spark: SparkSession, plan: Plan, role: Role) -> DataFrame:
 
 
 class Records(DataSource):
-    """Records of one end. Its options are texts that hold no secret: where, what, and who knows how."""
+    """Records of one end. Its options are texts without secrets: where, what, and the factory to call."""
 
     @classmethod
     def name(cls) -> str:
-        """As ``spark.read.format`` calls it."""
+        """The name for ``spark.read.format``."""
         return FORMAT
 
     def schema(self) -> StructType:
@@ -100,15 +100,15 @@ class _Reader(DataSourceReader):
 
 
 def _made(access: Access) -> Any:
-    """What the factory makes of the settings, in this process. Raises: ReadFailed."""
+    """The factory's result for the settings, in this process. Raises: ReadFailed."""
     module, _, function = access.factory.partition(":")
     return getattr(importlib.import_module(module), function)(access.settings, access.connector)
 
 
 def _driven(reading: AsyncGenerator[Sequence[Record]]) -> Iterator[Sequence[Record]]:
-    """What a coroutine reads, for Spark, which asks for one batch after the other.
+    """The batches of a coroutine, for Spark, which asks for one after the other.
 
-    Between two of them the loop stands still: nothing is fetched ahead of what Spark takes.
+    Between two of them the loop is suspended: nothing is fetched before Spark asks for it.
     """
 
     async def following() -> Sequence[Record] | None:

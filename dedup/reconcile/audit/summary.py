@@ -1,4 +1,4 @@
-"""What an audit says in the end: a verdict, counts for each stream, and findings. Pure."""
+"""The summary of an audit: a verdict, counts for each stream, and findings. Pure."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class StreamCounts:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Neighbouring source positions that the same is to be said of."""
+    """Neighbouring source positions with the same finding."""
 
     kind: str
     stream: str
@@ -98,7 +98,7 @@ class Summary:
         }
 
     def as_text(self) -> str:
-        """For a terminal: totals, what is found, and the verdict in the last line."""
+        """The text for a terminal: totals, the findings, and the verdict in the last line."""
         columns = [name.name for name in fields(StreamCounts)[7:]]
         lines = [_table(self.streams, columns)] if self.streams else ["no partition to audit"]
         names = {stream.stream: f"{stream.topic}/{stream.partition}" for stream in self.streams}
