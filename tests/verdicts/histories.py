@@ -16,6 +16,8 @@ IDS: Final = (
     b"],[", b'],[17,"x', b'"],["', b'"', b"\\", b'{"base64":"/w=="}', b'\\{"base64":', b"\xff", b"\x00\x80",
     "grün ☃ 𝄞".encode(), b" ", b"null", b"1,", b",", b"[[", b"]]", b']]"', b"]", b"[",
 )  # fmt: skip
+#: IDs that begin or look like the end of an entry in a line's list of IDs.
+ENTRY_ENDS: Final = (b"],[", b'],[17,"x', b'"],["')
 #: Most steps of a history.
 STEPS: Final = 24
 
@@ -45,7 +47,7 @@ def forgetful(seed: str, number: int) -> World:
         partitions=1,
     )  # fmt: skip
     world = World(shape)
-    few = rng.sample(IDS, rng.randint(2, 5))
+    few = [rng.choice(ENTRY_ENDS), *rng.sample(IDS, rng.randint(1, 3))]
     for _ in range(rng.randint(1, 3)):
         count = rng.randint(2, 6)
         for _ in range(count):
