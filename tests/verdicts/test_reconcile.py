@@ -5,7 +5,9 @@ Hundreds of histories are one report: each has a bridge, streams and stores of i
 
 from __future__ import annotations
 
+import base64
 import random
+import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -46,8 +48,8 @@ class Said:
 
     #: By kind: (stream, position).
     places: dict[str, Counter[Place]] = field(default_factory=lambda: defaultdict(Counter))
-    #: IDs that were accepted twice, and those of which that is unknown, by place.
-    repeated: int = 0
+    #: How often each ID was accepted again, as the report shows it.
+    repeated: Counter[str] = field(default_factory=Counter)
 
     @property
     def verdict(self) -> str:
@@ -67,7 +69,7 @@ def reported(spark: SparkSession, directory: Path) -> Mapping[int, Said]:
     for row in rows:
         found = said[int(row.address.rpartition("-")[2])]
         if row.id is not None and row.kind == "repeated-id":
-            found.repeated += 1
+            found.repeated[row.id] += 1
         for position in range(row.first, row.last + 1) if row.first is not None else ():
             found.places[row.kind][row.stream, position] += 1
     return said
@@ -131,9 +133,9 @@ class Judge:
             if self.truths[place].stored < 2:
                 yield f"worse than the truth: {place} is said to be doubled, and is {self.truths[place]}"
         accepted = self._accepted(line for line in self.world.lines if line.order in self.world.target.log)
-        most = sum(len(set(places)) - 1 for places in accepted.values())
-        if self.said.repeated > most:
-            yield f"worse than the truth: {self.said.repeated} IDs accepted again of {most}"
+        most = Counter({_shown(value): len(set(places)) - 1 for value, places in accepted.items()})
+        if self.said.repeated - most:
+            yield f"worse than the truth: accepted again are {self.said.repeated} of {+most}"
 
     def _not_exact(self) -> Iterator[str]:
         """Nothing is missing and nothing was put back: nothing is left open but a flow with one side."""
@@ -142,6 +144,10 @@ class Judge:
         for line in self.lines:
             if line.verdict is None:
                 sides[planned_stream(line.stream) or line.stream].add(line.side)
+        accepted = self._accepted(self.present)
+        again = Counter({_shown(value): len(set(places)) - 1 for value, places in accepted.items()})
+        if self.said.repeated != again:
+            yield f"not exact: accepted again are {self.said.repeated} of {+again}"
         unknown = [place for place in said["unknown"] if len(sides[place[0]]) == 2]
         if unknown:
             yield f"{unknown[:5]} unknown, and nothing leaves them open"
@@ -177,6 +183,15 @@ class Judge:
                 for position, value in line.ids:
                     found[value].append((line.stream, position or 0))
         return found
+
+
+def _shown(value: bytes) -> str:
+    """An ID as a report shows it (docs/reconcile.md)."""
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return f'{{"base64":"{base64.b64encode(value).decode()}"}}'
+    return "\\" + text if re.match(r'\\*\{"base64":', text) else text
 
 
 def _places(line: Line, positions: Sequence[int]) -> list[Place]:
