@@ -67,7 +67,7 @@ lint: $(DEV) ## style, types and layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-quick: $(DEV) ## the tests that need no Java, brokers or processes, with fewer random examples (less than a minute)
+quick: $(DEV) ## the tests that need no Java, brokers or processes, with fewer random examples
 	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-quick} $(BIN)/pytest -q -n auto --dist loadfile -m "not processes" \
 		tests/contracts tests/integration tests/property tests/unit $(ARGS)
 
