@@ -13,13 +13,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from dedup.reconcile import chains, ids, local
 from dedup.reconcile.ids import Ids
 from dedup.reconcile.line_format import flow
 from dedup.reconcile.lineage import Life, Session, lives
+from dedup.reconcile.sweep import between, both_ends
 
 #: Separates a store from the number of its life, where it stands for that life.
 _OF: Final = "\0"
@@ -186,33 +187,20 @@ def _put_together(of_lives: DataFrame) -> DataFrame:
         else F.col(name) & F.col("is_newest")
         for name in chains.COUNTED
     }
-    ends = F.array(
-        F.struct(F.col("first").alias("point"), F.lit(1).alias("change")),
-        F.struct(F.col("end").alias("point"), F.lit(-1).alias("change")),
-    )
     points = of_lives.select(
         F.col("whole").alias("flow"),
         "firm",
         "lives",
         *(counts[name].cast("int").alias(name) for name in chains.COUNTED),
-        F.inline(ends),
+        both_ends(),
     )
-    summed = points.groupBy("flow", "firm", "lives", "point").agg(
-        *(F.sum(F.col(name) * F.col("change")).alias(name) for name in chains.COUNTED)
-    )
-    by_point = Window.partitionBy("flow").orderBy("point")
-    so_far = by_point.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    swept = summed.select(
-        "flow", "firm", "lives", F.lit(0).cast("long").alias("range"), F.col("point").alias("first"),
-        F.lead("point").over(by_point).alias("end"),
-        *(F.sum(name).over(so_far).alias(name) for name in chains.COUNTED),
-    ).where("end IS NOT NULL")  # fmt: skip
+    changes = {name: F.col(name) * F.col("change") for name in chains.COUNTED}
+    swept = between(points, ("flow", "firm", "lives"), changes)
     said = {name: F.col(name) > 0 for name in chains.COUNTED}
     all_lives = {name: F.col("lives") if name == "doubled" else F.col("firm") for name in _IN_EACH}
     for name in _IN_EACH:
         said["unknown"] = said["unknown"] | ((F.col(name) > 0) & (F.col(name) < all_lives[name]))
         said[name] = F.col(name) >= all_lives[name]
-    found = swept.select(
-        "flow", "range", "first", "end", *(said[name].alias(name) for name in chains.COUNTED)
-    )
+    verdicts = (said[name].alias(name) for name in chains.COUNTED)
+    found = swept.select("flow", F.lit(0).cast("long").alias("range"), "first", "end", *verdicts)
     return found.where(F.array_contains(F.array(*chains.COUNTED), True))

@@ -7,6 +7,8 @@ positions, whose pieces are cut at their edges: a task holds one range, however 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
@@ -22,23 +24,39 @@ def intervals(pieces: DataFrame, flows: DataFrame) -> DataFrame:
         pieces: `flow`, `of`, `first`, `end`.
         flows: `flows.flows`, to join with.
     """
-    cut = _cut(pieces, flows)
-    ends = F.array(
-        F.struct(F.col("first").alias("point"), F.lit(1).alias("change")),
-        F.struct(F.col("end").alias("point"), F.lit(-1).alias("change")),
+    points = _cut(pieces, flows).select("flow", "range", "of", both_ends()).unionByName(_edges(flows))
+    changes = {of.name.lower(): F.when(F.col("of") == of, F.col("change")).otherwise(0) for of in Of}
+    return between(points, ("flow", "range"), changes)
+
+
+def both_ends() -> Column:
+    """Two rows a piece with `point` and `change`: 1 at its `first`, -1 at its `end`."""
+    return F.inline(
+        F.array(
+            F.struct(F.col("first").alias("point"), F.lit(1).alias("change")),
+            F.struct(F.col("end").alias("point"), F.lit(-1).alias("change")),
+        )
     )
-    points = cut.select("flow", "range", "of", F.inline(ends)).unionByName(_edges(flows))
-    summed = points.groupBy("flow", "range", "point").agg(
-        *(F.sum(F.when(F.col("of") == of, F.col("change")).otherwise(0)).alias(of.name.lower()) for of in Of)
+
+
+def between(points: DataFrame, keys: Sequence[str], changes: Mapping[str, Column]) -> DataFrame:
+    """`keys`, `first`, `end`, and by name the sum of all changes up to there: a row between two points.
+
+    Args:
+        points: `keys`, `point`, and the columns of `changes`.
+        keys: the points of each are swept by themselves.
+        changes: by name, how much the sum changes at a point.
+    """
+    summed = points.groupBy(*keys, "point").agg(
+        *(F.sum(change).alias(name) for name, change in changes.items())
     )
-    by_point = Window.partitionBy("flow", "range").orderBy("point")
+    by_point = Window.partitionBy(*keys).orderBy("point")
     so_far = by_point.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     return summed.select(
-        "flow",
-        "range",
+        *keys,
         F.col("point").alias("first"),
         F.lead("point").over(by_point).alias("end"),
-        *(F.sum(of.name.lower()).over(so_far).alias(of.name.lower()) for of in Of),
+        *(F.sum(name).over(so_far).alias(name) for name in changes),
     ).where("end IS NOT NULL")
 
 
