@@ -9,29 +9,33 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from bridge.ends import GROUP
 
 _HERE: Final = Path(__file__).parent
-_METADATA: Final = "Metadata-Version: 2.1\nName: lossy-end\nVersion: 1.0\n"
-_ENTRY_POINTS: Final = f"[{GROUP}]\nlossy-kafka = lossy_end:KAFKA\nlossy-ws = lossy_end:LINK\n"
+_ENDS: Final = {"lossy-kafka": "lossy_end:KAFKA", "lossy-ws": "lossy_end:LINK"}
 
 
 def installed(directory: Path) -> dict[str, str]:
     """Variables of processes that find the package; it is installed below `directory`."""
-    site = install(directory / "site", "lossy_end", _METADATA, _ENTRY_POINTS)
+    site = install(directory / "site", "lossy-end", _ENDS)
     shutil.copy(_HERE / "fakes" / "lossy_end.py", site)
     return {"PYTHONPATH": os.pathsep.join((str(site), str(_HERE.parent)))}
 
 
-def install(site: Path, name: str, metadata: str, entry_points: str) -> Path:
-    """The metadata of a package, as pip leaves it in a directory of packages."""
-    information = site / f"{name}-1.0.dist-info"
+def install(site: Path, name: str, kinds: Mapping[str, str], version: str = "1.0") -> Path:
+    """Write what pip leaves of a package in a directory of packages: its metadata and entry points.
+
+    `kinds`: by scheme, `module:NAME` of the end's kind. Returns `site`.
+    """
+    information = site / f"{name.replace('-', '_')}-{version}.dist-info"
     information.mkdir(parents=True)
-    (information / "METADATA").write_text(metadata)
-    (information / "entry_points.txt").write_text(entry_points)
+    (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    lines = [f"{scheme} = {value}" for scheme, value in kinds.items()]
+    (information / "entry_points.txt").write_text("\n".join((f"[{GROUP}]", *lines, "")))
     return site
 
 

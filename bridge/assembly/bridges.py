@@ -5,7 +5,7 @@ Only the registry knows the kind of an end; a kind's modules are loaded where a 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 
 from bridge.assembly.relay_options import relay_options
@@ -77,34 +77,28 @@ class Assembly:
 
     # -- ownership of lanes ------------------------------------------------------------------------------
 
-    def _shares_lanes(self, bridge: Bridge) -> bool:
-        """Whether other processes may relay lanes of it: not those into a target that only this process
-        has.
+    def _dividers(self, bridge: Bridge) -> Iterator[tuple[NodeEnds, Side]]:
+        """The ends that may divide its lanes among processes, the target's first. None where no other process
+        may relay lanes of it: those into a target that only this process has.
         """
         source, target = (
             kind_of(self._settings, name) for name in (bridge.source_connector, bridge.static_connectors[0])
         )
-        return source.has_lanes and not target.is_own
+        if source.has_lanes and not target.is_own:
+            for side in _TARGET_FIRST:
+                yield self._at(bridge, side), side
 
     def _ownership(self, bridge: Bridge) -> Ownership:
         """The ownership of its lanes: the target divides them where it can; else the source; else all are
         this process's.
         """
-        if self._shares_lanes(bridge):
-            for side in _TARGET_FIRST:
-                found = self._at(bridge, side).ownership(bridge, side)
-                if found is not None:
-                    return found
-        return AllLanes(bridge.concurrency)
+        found = (ends.ownership(bridge, side) for ends, side in self._dividers(bridge))
+        return next(filter(None, found), None) or AllLanes(bridge.concurrency)
 
     def _division(self, bridge: Bridge) -> AskDivision | None:
         """Asks for the owner of each lane; None where the bridge shares lanes with no other process."""
-        if self._shares_lanes(bridge):
-            for side in _TARGET_FIRST:
-                found = self._at(bridge, side).division(bridge, side)
-                if found is not None:
-                    return found
-        return None
+        found = (ends.division(bridge, side) for ends, side in self._dividers(bridge))
+        return next(filter(None, found), None)
 
     # -- relays ------------------------------------------------------------------------------------------
 

@@ -25,13 +25,9 @@ def own_node(settings: Settings) -> NodeEnd:
 class JournalAuditTarget(NodeAddresses):
     """Implements `bridge.end_kind.AuditTarget`."""
 
-    def __init__(self, node: NodeEnd) -> None:
-        super().__init__(node)
-        self._own = node
-
     async def confirmed(self, bridge: Bridge, streams: list[Stream], source: AuditSource) -> list[Stream]:
         """Implements `AuditTarget.confirmed`: what the source has settled for this journal, as it is now."""
-        async with self._own.open() as node:
+        async with self._node.open() as node:
             store = await node.store(bridge.name)
         settled = await source.confirmed(bridge, streams, store)
         return [replace(one, confirmed=settled.get(one.identity)) for one in streams]

@@ -14,9 +14,7 @@ from bridge.kafka.client.metadata import Topic
 from bridge.kafka.client.options import kafka_connection
 from bridge.kafka.records import identity
 from bridge.kafka.replay.survey import Survey
-from bridge.kafka.source.progress import Kind, Progress
 from bridge.messages.stream_names import planned_stream
-from bridge.runtime.clock import SystemClock
 from bridge.settings import kafka_names
 from bridge.settings.bridges import Bridge
 from bridge.settings.connectors import Connector
@@ -103,25 +101,13 @@ class KafkaAuditSource(_Cluster):
         """
         if store:
             group = identity.progress_group(bridge.own_group, store.partition(":")[0])
-            offsets = await self._settled(group, store)
         else:
-            offsets = await self._survey.progress(identity.progress_group(bridge.own_group))
+            group = identity.progress_group(bridge.own_group)
+        offsets = await self._survey.progress(group, store)
         return {
             one.identity: offsets[key]
             for one in streams
             if (key := (one.identity.split(":")[-2], one.partition)) in offsets
-        }
-
-    async def _settled(self, group: str, store: str) -> dict[tuple[str, int], int]:
-        progress = Progress(self._connection, group, SystemClock())
-        try:
-            marks = await progress.marks()
-        finally:
-            await progress.close()
-        return {
-            (mark.topic_id, tp.partition): mark.offset
-            for tp, mark in marks.items()
-            if mark.kind is Kind.SETTLED and mark.store == store
         }
 
 

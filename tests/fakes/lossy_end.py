@@ -64,7 +64,7 @@ def read(value: str) -> Lost:
 
 
 def lose(lost: Lost, address: str, batch: Batch) -> Batch:
-    """What is left of a batch to `address`; it covers what it did."""
+    """A batch to `address` without the messages that are to be lost; it covers what it did."""
     if address not in lost or batch.block is None or planned_stream(batch.stream) is not None:
         return batch
     places = list(run_arithmetic.positions(batch.runs))

@@ -18,7 +18,7 @@ import msgspec
 
 HOST: Final = "127.0.0.1"
 #: Longest that a node may take over one answer, in seconds.
-PATIENCE_S: Final = 5.0
+PATIENCE_S: Final = 60.0
 _BINARY: Final = 0x2
 _CLOSE: Final = 0x8
 

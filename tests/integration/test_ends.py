@@ -209,12 +209,7 @@ async def test_the_example_of_the_documentation_is_an_end_of_an_installed_packag
     blocks = dict(re.findall(r"^```(toml|python)\n(.*?)^```", DOCUMENT.read_text(), re.DOTALL | re.MULTILINE))
     package = tomllib.loads(blocks["toml"])["project"]
     ((scheme, value),) = package["entry-points"][ends.GROUP].items()
-    site = install(
-        tmp_path / "site",
-        package["name"].replace("-", "_"),
-        f"Metadata-Version: 2.1\nName: {package['name']}\nVersion: {package['version']}\n",
-        f"[{ends.GROUP}]\n{scheme} = {value}\n",
-    )
+    site = install(tmp_path / "site", package["name"], {scheme: value}, package["version"])
     (site / f"{value.partition(':')[0]}.py").write_text(blocks["python"])
     monkeypatch.syspath_prepend(str(site))
     file = tmp_path / "keeping.toml"

@@ -11,7 +11,7 @@ import pytest
 
 from bridge import ends
 from bridge.end_kind import EndKind
-from bridge.ends import GROUP, EndUnusable
+from bridge.ends import EndUnusable
 from bridge.settings import SettingsInvalid, load
 from tests.lossy import install, installed
 
@@ -28,9 +28,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def package(site: Path, name: str, value: str, scheme: str = "odd") -> None:
-    install(
-        site, name, f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n", f"[{GROUP}]\n{scheme} = {value}\n"
-    )
+    install(site, name, {scheme: value})
 
 
 def problem(tmp_path: Path, url: str) -> str:

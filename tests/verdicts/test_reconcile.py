@@ -9,7 +9,7 @@ import base64
 import random
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -46,7 +46,7 @@ def spark() -> Iterator[SparkSession]:
 class Said:
     """What the report says of one history."""
 
-    #: By kind: (stream, position).
+    #: By kind of finding: how often each place was named.
     places: dict[str, Counter[Place]] = field(default_factory=lambda: defaultdict(Counter))
     #: How often each ID was accepted again, as the report shows it.
     repeated: Counter[str] = field(default_factory=Counter)
@@ -75,7 +75,7 @@ def reported(spark: SparkSession, directory: Path) -> Mapping[int, Said]:
     return said
 
 
-# -- what is true, and what the lines let anybody know -----------------------------------------------------
+# -- the truth, and what the lines show of it --------------------------------------------------------------
 
 
 class Judge:
@@ -101,7 +101,7 @@ class Judge:
             yield from self._not_exact()
 
     def _better(self) -> Iterator[str]:
-        """What is lost or doubled, and the lines show it."""
+        """Losses and doubles that the lines show and the report does not."""
         said = self.said.places
         doubt = said["unknown"]
         for place in sorted(self._sent() - doubt.keys() - said["lost"].keys() - said["open"].keys()):
@@ -132,8 +132,7 @@ class Judge:
         for place in said["doubled"]:
             if self.truths[place].stored < 2:
                 yield f"worse than the truth: {place} is said to be doubled, and is {self.truths[place]}"
-        accepted = self._accepted(line for line in self.world.lines if line.order in self.world.target.log)
-        most = Counter({_shown(value): len(set(places)) - 1 for value, places in accepted.items()})
+        most = self._again(line for line in self.world.lines if line.order in self.world.target.log)
         if self.said.repeated - most:
             yield f"worse than the truth: accepted again are {self.said.repeated} of {+most}"
 
@@ -144,8 +143,7 @@ class Judge:
         for line in self.lines:
             if line.verdict is None:
                 sides[planned_stream(line.stream) or line.stream].add(line.side)
-        accepted = self._accepted(self.present)
-        again = Counter({_shown(value): len(set(places)) - 1 for value, places in accepted.items()})
+        again = self._again(self.present)
         if self.said.repeated != again:
             yield f"not exact: accepted again are {self.said.repeated} of {+again}"
         unknown = [place for place in said["unknown"] if len(sides[place[0]]) == 2]
@@ -173,7 +171,12 @@ class Judge:
                 found.update(_places(line, line.messages))
         return found
 
-    def _accepted(self, lines: Collection[Line] | Iterator[Line]) -> Mapping[bytes, list[Place]]:
+    def _again(self, lines: Iterable[Line]) -> Counter[str]:
+        """How often each ID was accepted again, by the ID as the report shows it."""
+        accepted = self._accepted(lines)
+        return Counter({_shown(value): len(set(places)) - 1 for value, places in accepted.items()})
+
+    def _accepted(self, lines: Iterable[Line]) -> Mapping[bytes, list[Place]]:
         """Where each ID that is checked was accepted."""
         found = defaultdict[bytes, list[Place]](list)
         for line in lines:

@@ -124,8 +124,11 @@ class Survey:
                 nexts[identity] = max(nexts.get(identity, 0), record.next)
         return nexts
 
-    async def progress(self, group: str) -> dict[tuple[str, int], int]:
-        """By topic id and partition, the offset below which the target covers everything, by a group."""
+    async def progress(self, group: str, store: str = "") -> dict[tuple[str, int], int]:
+        """By topic id and partition, the offset below which the target covers everything, by a group.
+
+        `store`: only what this store has settled counts.
+        """
         progress = Progress(self._connection, group, SystemClock())
         try:
             marks = await progress.marks()
@@ -134,7 +137,7 @@ class Survey:
         return {
             (mark.topic_id, tp.partition): mark.offset
             for tp, mark in marks.items()
-            if mark.kind is not Kind.FOREIGN
+            if (mark.kind is Kind.SETTLED and mark.store == store if store else mark.kind is not Kind.FOREIGN)
         }
 
     def _errors(self, operation: str, resource: str) -> AbstractContextManager[None]:

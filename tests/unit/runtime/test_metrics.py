@@ -89,7 +89,7 @@ def parse(text: bytes) -> tuple[dict[str, str], dict[Series, float]]:
 
 
 def text(*samples: Sample) -> bytes:
-    """What a scraper gets of these samples."""
+    """These samples in the text that a scrape gets."""
 
     class Collector:
         def collect(self) -> Iterable[Family]:

@@ -81,7 +81,7 @@ def broker(certificate: Path) -> Iterator[str]:
 
 
 def refusal(connect: Callable[[Connection], Coroutine[Any, Any, Any]], connection: Connection) -> str:
-    """What is said; the error itself would keep its frames, and by them the sockets."""
+    """The refusal's text; the error itself would keep its frames, and the sockets in them."""
     try:
         asyncio.run(connect(connection))
     except NoBroker as error:
