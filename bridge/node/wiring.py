@@ -28,7 +28,7 @@ from bridge.link.receiving import NodeIdentity
 from bridge.node.node import Node, NodeParts
 from bridge.relay.operated import Operated
 from bridge.replay.plans import ReplayDesk
-from bridge.runtime import gc_tuning, hangup, logs
+from bridge.runtime import hangup, logs, memory
 from bridge.runtime.clock import Clock, SystemClock
 from bridge.settings import SettingsFile
 from bridge.settings.listeners import Acceptor as AcceptorSettings
@@ -51,7 +51,7 @@ def run_node(path: Path) -> int:
     settings = file.settings()
     logs.configure(settings.node.log_level, settings.node.log_format, settings.node.name)
     node = made_node(settings, path, Credentials(settings, file))
-    gc_tuning.tune()
+    memory.tune()
     return node.run()
 
 

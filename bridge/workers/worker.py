@@ -19,7 +19,7 @@ import structlog
 from bridge.errors import BridgeError, Conflict
 from bridge.relay.lifecycle import Command, State
 from bridge.relay.operated import Operated
-from bridge.runtime import gc_tuning, hangup
+from bridge.runtime import hangup, memory
 from bridge.runtime.event_loop import fast_loop
 from bridge.workers.channel import (
     MOST_LANES_NAMED,
@@ -61,7 +61,7 @@ def run(descriptor: int, make: MakeBridges, lines: LinesOut | None = None) -> in
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     hangup.ignore()
-    gc_tuning.tune()
+    memory.tune()
     with asyncio.Runner(loop_factory=fast_loop()) as runner:
         return runner.run(_run(socket.socket(fileno=descriptor), make, lines))
 
