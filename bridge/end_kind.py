@@ -14,10 +14,10 @@ from bridge.settings.end_rules import EndRules
 
 if TYPE_CHECKING:
     from bridge.delivery_log import SegmentWriter, WriteLines
+    from bridge.relay.counts import Counts
     from bridge.relay.dead_letters import Burier
     from bridge.relay.ownership import AskDivision, Ownership
     from bridge.relay.ports import Source, Target
-    from bridge.relay.pump import Counts
     from bridge.replay.sending import PlanSource, Presence
     from bridge.runtime.clock import Clock
     from bridge.runtime.tls import FileContext
@@ -88,7 +88,7 @@ class SourceEnd:
     """A source, not open, with its status functions; as `bridge.relay.relay.Relay` takes it."""
 
     source: Source
-    lag: Callable[[], tuple[int, int | None]] | None = None
+    lag: Callable[[], tuple[int, int | None] | None] = lambda: None
     parked: Callable[[], Sequence[str]] = tuple
     waits: Callable[[], Sequence[str]] = tuple
 

@@ -11,12 +11,12 @@ from functools import partial
 from bridge.assembly.relay_options import relay_options
 from bridge.assembly.summary import BridgeSummary
 from bridge.end_kind import EndKind, Lane, NodeContext, NodeEnds, Side, kind_of
+from bridge.relay.counts import Counts
 from bridge.relay.dead_letters import Burier, DeadLetters
 from bridge.relay.lanes import LanedRelay
 from bridge.relay.operated import Operated
 from bridge.relay.ownership import AllLanes, AskDivision, Ownership
 from bridge.relay.ports import Source, Target
-from bridge.relay.pump import Counts
 from bridge.relay.relay import Relay
 from bridge.settings.bridges import Bridge
 
@@ -58,33 +58,34 @@ class Assembly:
         )
 
     def operated(self, bridge: Bridge) -> Operated:
-        """The bridge's relay, stopped."""
-        if not kind_of(self._settings, bridge.source_connector).has_lanes:
-            return self._relay(bridge)
+        """The bridge, stopped."""
         ownership = self._ownership(bridge)
         return LanedRelay(
             relay_options(bridge),
             ownership,
             lambda lane: self._relay(bridge, lane, partial(ownership.confirmed, lane)),
+            numbered=self._has_lanes(bridge),
         )
 
     def ends(self, bridge: Bridge) -> Sequence[tuple[Source, Target]]:
         """Source and target of each of its lanes, not open."""
-        has_lanes = kind_of(self._settings, bridge.source_connector).has_lanes
-        lanes = [Lane(bridge, lane) for lane in range(bridge.concurrency if has_lanes else 1)]
+        lanes = [Lane(bridge, lane) for lane in range(self._lanes(bridge))]
         sources, targets = self._at(bridge, "source"), self._at(bridge, "target")
         return [(sources.source(lane).source, targets.target(lane).target) for lane in lanes]
 
-    # -- ownership of lanes ------------------------------------------------------------------------------
+    # -- lanes and their ownership -----------------------------------------------------------------------
+
+    def _has_lanes(self, bridge: Bridge) -> bool:
+        return kind_of(self._settings, bridge.source_connector).has_lanes
+
+    def _lanes(self, bridge: Bridge) -> int:
+        return bridge.concurrency if self._has_lanes(bridge) else 1
 
     def _dividers(self, bridge: Bridge) -> Iterator[tuple[NodeEnds, Side]]:
         """The ends that may divide its lanes among processes, the target's first. None where no other process
         may relay lanes of it: those into a target that only this process has.
         """
-        source, target = (
-            kind_of(self._settings, name) for name in (bridge.source_connector, bridge.static_connectors[0])
-        )
-        if source.has_lanes and not target.is_own:
+        if self._has_lanes(bridge) and not kind_of(self._settings, bridge.static_connectors[0]).is_own:
             for side in _TARGET_FIRST:
                 yield self._at(bridge, side), side
 
@@ -93,7 +94,7 @@ class Assembly:
         this process's.
         """
         found = (ends.ownership(bridge, side) for ends, side in self._dividers(bridge))
-        return next(filter(None, found), None) or AllLanes(bridge.concurrency)
+        return next(filter(None, found), None) or AllLanes(self._lanes(bridge))
 
     def _division(self, bridge: Bridge) -> AskDivision | None:
         """Asks for the owner of each lane; None where the bridge shares lanes with no other process."""
@@ -102,9 +103,7 @@ class Assembly:
 
     # -- relays ------------------------------------------------------------------------------------------
 
-    def _relay(
-        self, bridge: Bridge, lane: int = 0, confirmed: Callable[[], Awaitable[None]] | None = None
-    ) -> Relay:
+    def _relay(self, bridge: Bridge, lane: int, confirmed: Callable[[], Awaitable[None]]) -> Relay:
         sources, targets = self._at(bridge, "source"), self._at(bridge, "target")
         from_own = kind_of(self._settings, bridge.source_connector).is_own
         letters_here = self._dead_letters(bridge, sources) if from_own else None

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Final
 
 import structlog
 
-from bridge.relay.lifecycle import Command, State
-from bridge.relay.pump import Counts
+from bridge.relay.counts import Counts
+from bridge.relay.lifecycle import State
 from bridge.relay.relay import Relay
+
+#: Messages that wait, and since when, ms.
+Lag = tuple[int, int | None]
+_NOTHING_WAITS: Final[Lag] = (0, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +25,7 @@ class _Failed:
 
     reason: str
     #: As `LaneRelays.lag`, of this lane when it failed.
-    lag: tuple[int, int | None]
+    lag: Lag | None
 
 
 class LaneRelays:
@@ -29,9 +34,14 @@ class LaneRelays:
     A lane that is lost and gained again gets a new relay, which begins when the old one has stopped.
     """
 
-    def __init__(self, bridge: str, make: Callable[[int], Relay], on_failed: Callable[[int], None]) -> None:
-        """`on_failed` is called with each lane that has FAILED, once its ends are closed."""
+    def __init__(
+        self, bridge: str, make: Callable[[int], Relay], on_failed: Callable[[int], None], *, numbered: bool
+    ) -> None:
+        """`on_failed` is called with each lane that has FAILED, once its ends are closed. `numbered`: texts
+        name the lane.
+        """
         self._make = make
+        self._numbered = numbered
         self._on_failed = on_failed
         self._lanes: dict[int, Relay] = {}
         #: Lanes that have FAILED here, until `forgive`: also those that have been given up since.
@@ -70,7 +80,7 @@ class LaneRelays:
         if not reasons:
             return ""
         (first, reason), others = reasons[0], [str(lane) for lane, _ in reasons[1:]]
-        return f"lane {first}: {reason}" + (f" (FAILED too: lane {', '.join(others)})" if others else "")
+        return self._of(first, reason) + (f" (FAILED too: lane {', '.join(others)})" if others else "")
 
     @property
     def given_up(self) -> bool:
@@ -85,34 +95,41 @@ class LaneRelays:
         """
         total = replace(self._past)
         for relay in self._all():
-            _add(total, relay.counts)
+            total.add(relay.counts)
         parked = [(lane, text) for lane, relay in self.lanes.items() for text in relay.parked()]
         total.parked = len(parked)
         waits = [(lane, text) for lane, relay in self.lanes.items() for text in relay.waits()]
         troubles = [(lane, relay.counts.trouble) for lane, relay in self.lanes.items()] + parked + waits
         troubles += [(lane, relay.counts.throttled) for lane, relay in self.lanes.items()]
-        total.trouble = next((f"lane {lane}: {trouble}" for lane, trouble in troubles if trouble), "")
+        total.trouble = next((self._of(lane, trouble) for lane, trouble in troubles if trouble), "")
         return total
+
+    def _of(self, lane: int, text: str) -> str:
+        return f"lane {lane}: {text}" if self._numbered else text
 
     @property
     def in_flight(self) -> int:
         """Messages sent and not confirmed."""
-        return sum(relay.in_flight for relay in self._all())
+        return sum(relay.session.window.messages for relay in self._all())
 
     @property
     def store(self) -> str:
         """Store identity of the target, once it has answered any lane."""
-        self._store = next((relay.store for relay in self._all() if relay.store), self._store)
+        self._store = next((store for relay in self._all() if (store := relay.session.store)), self._store)
         return self._store
 
     @property
-    def lag(self) -> tuple[int, int | None]:
-        """Messages that wait in the lanes of this process, and when the oldest came; (0, None): none waits.
+    def lag(self) -> Lag | None:
+        """Messages that wait in the lanes of this process, and when the oldest came; None: their sources do
+        not tell.
 
         The lag of a lane that was given up is the one at that time: perhaps no other worker moves it.
         """
-        lags = [lag for relay in self._lanes.values() if (lag := relay.lag) is not None]
-        lags += [failed.lag for lane, failed in self._failed.items() if lane not in self._lanes]
+        said = [relay.lag() for relay in self._lanes.values()]
+        said += [failed.lag for lane, failed in self._failed.items() if lane not in self._lanes]
+        lags = [lag for lag in said if lag is not None]
+        if not lags:
+            return _NOTHING_WAITS if self._numbered else None
         oldest_ms = min((since_ms for _, since_ms in lags if since_ms is not None), default=None)
         return sum(messages for messages, _ in lags), oldest_ms
 
@@ -124,20 +141,20 @@ class LaneRelays:
     def own(self, owned: frozenset[int], *, start: bool) -> None:
         """Have a relay for each of these lanes and no other. Begun here; `settled` waits until it is done.
 
-        `start`: relays of gained lanes begin; otherwise they wait for an `order_all`.
+        `start`: relays of gained lanes begin; otherwise they wait for `start_all`.
         """
         gained, lost = sorted(owned - self._lanes.keys()), sorted(self._lanes.keys() - owned)
-        if gained or lost:
+        if (gained or lost) and self._numbered:
             self._log.info("lanes", owned=sorted(owned), gained=gained, lost=lost)
         for lane in lost:
             relay = self._lanes.pop(lane)
             self._leaving.append(relay)
-            self._order(lane, relay, Command.STOP)
+            self._order(lane, partial(self._leave, relay))
         for lane in gained:
             self._lanes[lane] = relay = self._make(lane)
             relay.on_failed = partial(self._fail, lane, relay)
             if start:
-                self._order(lane, relay, Command.START)
+                self._order(lane, relay.start)
 
     def forgive(self) -> None:
         """Forget the lanes that have FAILED."""
@@ -145,19 +162,23 @@ class LaneRelays:
 
     def _fail(self, lane: int, relay: Relay) -> None:
         if self._lanes.get(lane) is relay:
-            self._failed[lane] = _Failed(relay.reason, relay.lag or (0, None))
+            self._failed[lane] = _Failed(relay.reason, relay.lag())
             self._on_failed(lane)
 
-    async def order_all(self, command: Command) -> None:
-        """Command every lane of this process; returns when all have done so (start: begun)."""
-        await asyncio.gather(*[self._order(lane, relay, command) for lane, relay in self._lanes.items()])
+    async def start_all(self) -> None:
+        """Start every lane of this process; returns when all have begun."""
+        await asyncio.gather(*[self._order(lane, relay.start) for lane, relay in self._lanes.items()])
+
+    async def stop_all(self) -> None:
+        """Stop every lane of this process and keep them; returns when all have stopped."""
+        await asyncio.gather(*[self._order(lane, relay.stop) for lane, relay in self._lanes.items()])
 
     async def settled(self) -> None:
         """Wait until every command is done."""
         await asyncio.gather(*self._orders.values())
 
-    def _order(self, lane: int, relay: Relay, command: Command) -> asyncio.Task[None]:
-        order = asyncio.create_task(self._obey(self._orders.get(lane), relay, command))
+    def _order(self, lane: int, command: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
+        order = asyncio.create_task(_after(self._orders.get(lane), command))
         self._orders[lane] = order
         order.add_done_callback(lambda done: self._forget(lane, done))
         return order
@@ -166,25 +187,14 @@ class LaneRelays:
         if self._orders.get(lane) is order:
             del self._orders[lane]
 
-    async def _obey(self, before: asyncio.Task[None] | None, relay: Relay, command: Command) -> None:
-        if before is not None:
-            await asyncio.wait((before,))
-        at_rest = relay.state in (State.STOPPED, State.FAILED)
-        if not (at_rest and command is Command.PAUSE):  # a conflict for a single relay, not here
-            await relay.command(command)
-        if relay in self._leaving and command is Command.STOP:
-            self._leaving.remove(relay)
-            self._store = relay.store or self._store
-            _add(self._past, relay.counts)
+    async def _leave(self, relay: Relay) -> None:
+        await relay.stop()
+        self._leaving.remove(relay)
+        self._store = relay.session.store or self._store
+        self._past.add(relay.counts)
 
 
-def _add(total: Counts, part: Counts) -> None:
-    total.sent += part.sent
-    total.acknowledged += part.acknowledged
-    total.refused += part.refused
-    total.replayed += part.replayed
-    total.repeated += part.repeated
-    total.resent += part.resent
-    total.throttled_ms += part.throttled_ms
-    total.reconnects += part.reconnects
-    total.last_progress_ms = max(total.last_progress_ms, part.last_progress_ms)
+async def _after(before: asyncio.Task[None] | None, command: Callable[[], Awaitable[None]]) -> None:
+    if before is not None:
+        await asyncio.wait((before,))
+    await command()

@@ -1,7 +1,8 @@
-"""A bridge in lanes: one relay for each lane that this process owns, shown and operated as one bridge.
+"""The life of a bridge: one relay for each lane that this process owns, shown and operated as one bridge.
 
 `Ownership` decides which process owns which lane; here lanes that are gained get a relay, and lanes that are
-lost are stopped, each by itself, while the others go on undisturbed.
+lost are stopped, each by itself, while the others go on undisturbed. A bridge whose source has no lanes has
+one, which operators do not see.
 """
 
 from __future__ import annotations
@@ -13,13 +14,11 @@ import structlog
 import tenacity
 
 from bridge.errors import BridgeError, described
-from bridge.relay.lane_relays import LaneRelays
+from bridge.relay.counts import Counts
+from bridge.relay.lane_relays import Lag, LaneRelays
 from bridge.relay.lifecycle import Command, State, after
-from bridge.relay.ownership import AllLanes, Ownership
-from bridge.relay.pump import Counts
+from bridge.relay.ownership import Ownership
 from bridge.relay.relay import TRANSIENT, Relay, RelayOptions, gave_up
-
-__all__ = ["STANDBY", "AllLanes", "LanedRelay", "Ownership"]
 
 #: The text of `counts.trouble` for a worker that stands by in case another one fails.
 STANDBY = "standby: no lane is mine"
@@ -40,10 +39,19 @@ class LanedRelay:
     workers take them.
     """
 
-    def __init__(self, options: RelayOptions, ownership: Ownership, make: Callable[[int], Relay]) -> None:
+    def __init__(
+        self,
+        options: RelayOptions,
+        ownership: Ownership,
+        make: Callable[[int], Relay],
+        *,
+        numbered: bool = True,
+    ) -> None:
+        """`make` makes the relay of a lane; `numbered`: operators see the lanes."""
         self.options = options
         self._ownership = ownership
-        self._relays = LaneRelays(options.name, make, self._give_up)
+        self._numbered = numbered
+        self._relays = LaneRelays(options.name, make, self._give_up, numbered=numbered)
         #: STARTING stands for every active state: the exact one follows from `_reached` and the lanes.
         self._asked = State.STOPPED
         #: The state that the ownership has reached: STARTING, CONNECTING, RUNNING.
@@ -56,7 +64,7 @@ class LanedRelay:
         self._life: asyncio.Task[None] | None = None
         self._ending = False
         #: The lag when the lanes were given back.
-        self._last_lag: tuple[int, int | None] = (0, None)
+        self._last_lag = self._relays.lag
         self._log = structlog.get_logger().bind(bridge=options.name)
 
     # -- state -------------------------------------------------------------------------------------------
@@ -67,9 +75,9 @@ class LanedRelay:
         return self._relays.lanes
 
     @property
-    def held(self) -> Sequence[int]:
-        """The numbers of the lanes, in order."""
-        return [*self._relays.lanes]
+    def held(self) -> Sequence[int] | None:
+        """Implements `bridge.relay.operated.Operated.held`."""
+        return [*self._relays.lanes] if self._numbered else None
 
     @property
     def state(self) -> State:
@@ -109,7 +117,7 @@ class LanedRelay:
         return self.state is State.RUNNING
 
     @property
-    def lag(self) -> tuple[int, int | None] | None:
+    def lag(self) -> Lag | None:
         """As `bridge.relay.operated.Operated.lag`, of the lanes that this process owns; stopped, of those
         that it owned.
         """
@@ -130,7 +138,7 @@ class LanedRelay:
                 await self._begin()
             case State.PAUSING:
                 self._asked = target
-                await self._relays.order_all(Command.PAUSE)
+                await self._relays.stop_all()
                 if self._asked is target:
                     self._asked = State.PAUSED
             case State.STOPPING | State.STOPPED:
@@ -144,7 +152,7 @@ class LanedRelay:
         self._relays.forgive()
         if self._life is not None and not self._ending:
             self._ownership.take_again()
-            await self._relays.order_all(Command.START)
+            await self._relays.start_all()
             return
         await self._last_life()
         # Another command may have come while the last life was still giving back its lanes.

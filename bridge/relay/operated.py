@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from bridge.relay.counts import Counts
 from bridge.relay.lifecycle import Command, State
-from bridge.relay.pump import Counts
 
 
 class Operated(Protocol):

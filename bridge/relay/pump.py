@@ -1,81 +1,30 @@
 """The one loop between a source and a target: read, send within the window, settle in order.
 
-A pump runs one session: from the moment both ends are open until a failure or a command ends it. Messages
-that were sent and not confirmed then stay at the source; the target's word at the next opening decides about
-them. A stream of which a batch was not taken is opened again alone, at once or later; the others go on.
+A pump runs on one connection: from the moment both ends are open until a failure or a command ends it.
+Messages that were sent and not confirmed then stay at the source; the target's word at the next opening
+decides about them. A stream of which a batch was not taken is opened again alone, at once or later; the
+others go on.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from bridge.errors import TargetUnavailable
-from bridge.messages import positions as run_arithmetic
 from bridge.messages.batch import Batch
-from bridge.messages.positions import Runs
-from bridge.relay.backoff import Backoff
 from bridge.relay.dead_letters import DeadLetterFailed
 from bridge.relay.dead_letters_ahead import LETTERS_AHEAD, ahead, divided
-from bridge.relay.ports import Receipt, Source, Target
+from bridge.relay.ports import Receipt, Target
+from bridge.relay.session import Session
 from bridge.relay.stream_retries import PutOff
-from bridge.relay.window import Window
-from bridge.runtime.clock import Clock
 from dedup.verdict import Verdict
 
 #: Coverage without messages waits for the stream's next batch, but not longer than this (design rule 1).
 COVERAGE_INTERVAL_MS: Final = 10_000
-
-
-@dataclass(slots=True)
-class Counts:
-    """The counts of a bridge since the node started; read by metrics and status."""
-
-    sent: int = 0
-    acknowledged: int = 0
-    refused: int = 0
-    #: Messages that the target dropped: covered before, or with a producer's ID that it knows.
-    replayed: int = 0
-    #: Those with a producer's ID that the target knows, unless it is a node, which counts them itself.
-    repeated: int = 0
-    #: Messages that were sent in vain: their batch was not taken, or an opening after the session that sent
-    #: them found that the target does not have them; or the target itself had to write them again.
-    resent: int = 0
-    #: Time for which the target's brokers have asked to wait (quotas), ms.
-    throttled_ms: int = 0
-    reconnects: int = 0
-    #: Wall clock, ms, of the last receipt that moved something; 0: none yet.
-    last_progress_ms: int = 0
-    #: Partitions of the source that are parked now: a record there cannot be decoded.
-    parked: int = 0
-    #: The reason why a stream waits for the target, or the connection failed; empty: there is none.
-    trouble: str = ""
-    #: The throttling by the target's brokers now, in words; empty: they do not throttle.
-    throttled: str = ""
-
-
-@dataclass(slots=True)
-class Memory:
-    """The state that outlives a session, by stream identity."""
-
-    #: Streams that the target knows nothing of. The target takes the start of their first batch as the
-    #: stream's start, so no batch may be sent behind it until it is answered (`dedup.coverage.judge`).
-    unseen: set[str] = field(default_factory=set)
-    #: Positions that were refused and have a dead letter, until the target covers them.
-    refused: dict[str, set[int]] = field(default_factory=dict)
-    #: Positions of messages that were in flight when a session ended: the next opening says whether they were
-    #: stored. At most a window of them.
-    unconfirmed: dict[str, list[Runs]] = field(default_factory=dict)
-
-    def count_unconfirmed(self, stream: str, next_: int | None, counts: Counts) -> None:
-        """Count the messages that were in flight: the target has those below `next_`; None: it has none."""
-        for sent in self.unconfirmed.pop(stream, ()):
-            confirmed = run_arithmetic.count(run_arithmetic.below(sent, next_ or 0))
-            counts.acknowledged += confirmed
-            counts.resent += run_arithmetic.count(sent) - confirmed
 
 
 @dataclass(slots=True, eq=False)
@@ -84,35 +33,17 @@ class _InFlight:
     delivery: asyncio.Task[Sequence[Receipt]]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Pump:
-    """Everything one session needs; `run` is called once."""
+    """Moves the messages of one connection; `run` is called once."""
 
-    source: Source
-    target: Target
-    window: Window
-    counts: Counts
-    clock: Clock
-    memory: Memory
-    #: Makes a refused message's dead letter durable; returns when it is. Raises DeadLetterFailed where it
-    #: cannot be now.
-    bury: Callable[[Batch, Receipt], Awaitable[None]]
-    #: Opens streams that have appeared since.
-    open_new_streams: Callable[[], Awaitable[None]]
-    #: Opens these again, by identity; answers which of them are still there.
-    open_again: Callable[[Collection[str]], Awaitable[Collection[str]]]
-    #: The delays of a stream with which the target cannot go on now.
-    backoff: Backoff = field(default_factory=Backoff)
-    #: Called with the streams that wait for the target, whenever they change.
-    show_waiting: Callable[[Collection[str]], None] = lambda _: None
-    #: Called with the reason why a stream waits, and the delay, ms.
-    log_wait: Callable[[str, int], None] = lambda _reason, _delay_ms: None
+    session: Session
     #: In the order of sending.
     _in_flight: deque[_InFlight] = field(default_factory=deque)
     #: Coverage without messages that waits, by stream.
     _held: dict[str, Batch] = field(default_factory=dict)
     _covering: asyncio.Task[None] | None = None
-    #: Set when a batch came into flight or left it, or the session ended.
+    #: Set when a batch came into flight or left it, or the connection ended.
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _put_off: PutOff = field(init=False)
     #: Ends the read that is under way when a stream is to be opened again; None: none is.
@@ -121,7 +52,7 @@ class Pump:
     _ending: bool = False
 
     def __post_init__(self) -> None:
-        self._put_off = PutOff(self.backoff)
+        self._put_off = PutOff(self.session.backoff)
 
     async def run(self, stop: asyncio.Event, pending_ack_timeout_ms: int) -> None:
         """Relay until `stop` is set or an end fails.
@@ -136,7 +67,7 @@ class Pump:
         settling = asyncio.create_task(self._settle())
         sending = asyncio.create_task(self._send())
         stopping = asyncio.create_task(stop.wait())
-        losing = asyncio.create_task(self.target.lost())
+        losing = asyncio.create_task(self.session.target.lost())
         try:
             await asyncio.wait((settling, sending, stopping, losing), return_when=asyncio.FIRST_COMPLETED)
             source_failed = sending.done()
@@ -162,8 +93,7 @@ class Pump:
         """Drop the batches in flight; answers their deliveries, which the caller ends."""
         deliveries = [entry.delivery for entry in self._in_flight]
         for entry in self._in_flight:
-            self.window.confirmed(entry.batch.size, entry.batch.count)
-            self.memory.unconfirmed.setdefault(entry.batch.stream, []).append(entry.batch.runs)
+            self.session.left(entry.batch)
         self._in_flight.clear()
         self._held.clear()
         return deliveries
@@ -179,19 +109,19 @@ class Pump:
         if batches is None:
             return
         if not batches:
-            await self.open_new_streams()
+            await self.session.open_new()
         for read in batches:
             await self._pass_on(read)
 
     async def _read(self) -> Sequence[Batch] | None:
         """Returns the next batches; None: a stream has to be opened again first."""
         if untold := self._put_off.untold():
-            self.source.put_off(untold)
+            self.session.source.put_off(untold)
         reading = asyncio.timeout_at(self._put_off.due_s)
         try:
             async with reading:
                 self._reading = reading
-                return await self.source.read()
+                return await self.session.source.read()
         except TimeoutError:
             if not reading.expired():
                 raise
@@ -202,10 +132,10 @@ class Pump:
 
     async def _pass_on(self, read: Batch) -> None:
         """Send the batch, or hold coverage alone; batches of streams that back off are read again later."""
-        if not read.refusals and not self.memory.refused.get(read.stream):
+        if not read.refusals and not self.session.refused.get(read.stream):
             await self._pass_on_part(read)
             return
-        refused = self.memory.refused.setdefault(read.stream, set())
+        refused = self.session.refused.setdefault(read.stream, set())
         for part in divided(read, refused):
             while self._is_in_flight(read.stream) and ahead(part, refused) > LETTERS_AHEAD:
                 await self._change()
@@ -232,23 +162,23 @@ class Pump:
 
     def _may_send(self, batch: Batch) -> bool:
         """Whether there is room, and the target knows where the stream begins."""
-        if batch.stream in self.memory.unseen and self._is_in_flight(batch.stream):
+        if batch.stream in self.session.unseen and self._is_in_flight(batch.stream):
             return False
-        return self.window.has_room(batch.size)
+        return self.session.window.has_room(batch.size)
 
     def _is_in_flight(self, stream: str) -> bool:
         return any(entry.batch.stream == stream for entry in self._in_flight)
 
     def _send_now(self, batch: Batch) -> None:
-        self.window.sent(batch.size, batch.count)
-        self.counts.sent += batch.count
+        self.session.window.sent(batch.size, batch.count)
+        self.session.counts.sent += batch.count
         # Tasks begin in the order in which they are made: the target's calls are in order.
-        self._in_flight.append(_InFlight(batch, asyncio.create_task(_deliver(self.target, batch))))
+        self._in_flight.append(_InFlight(batch, asyncio.create_task(_deliver(self.session.target, batch))))
         self._changed.set()
 
     async def _bury_refusals(self, batch: Batch) -> None:
         """Make dead letters of messages that the sending side refuses, as if the target had refused them."""
-        refused = self.memory.refused.setdefault(batch.stream, set())
+        refused = self.session.refused.setdefault(batch.stream, set())
         for position, reason in batch.refusals:
             if position not in refused:
                 receipt = Receipt(batch.stream, Verdict.REFUSED, batch.from_, position, reason)
@@ -258,18 +188,15 @@ class Pump:
     async def _bury(self, batch: Batch, receipt: Receipt) -> bool:
         """Whether the dead letter is durable; its stream waits where it cannot be now."""
         try:
-            await self.bury(batch, receipt)
+            await self.session.bury(batch, receipt)
         except DeadLetterFailed as error:
             self._wait(batch.stream, f"DEAD_LETTER_FAILED: {error}")
             return False
-        assert receipt.position is not None
-        self.memory.refused.setdefault(batch.stream, set()).add(receipt.position)
-        self.counts.refused += 1
         return True
 
     def _without_refused(self, batch: Batch) -> Batch:
         """The batch with positions that have a dead letter covered and empty."""
-        refused = self.memory.refused.get(batch.stream)
+        refused = self.session.refused.get(batch.stream)
         return batch.without(refused) if refused else batch
 
     # -- coverage without messages ---------------------------------------------------------------------
@@ -301,7 +228,7 @@ class Pump:
     # -- settling --------------------------------------------------------------------------------------
 
     async def _settle(self) -> None:
-        """Take receipts in the order of sending; returns when the session has ended and all are there."""
+        """Take receipts in the order of sending; returns when the connection has ended and all are there."""
         while not self._ending or self._in_flight:
             if not self._in_flight:
                 await self._change()
@@ -310,42 +237,36 @@ class Pump:
             entry = self._in_flight[0]
             await self._take(entry.batch, receipt)
             self._in_flight.popleft()
-            self.window.confirmed(entry.batch.size, entry.batch.count)
+            self.session.window.confirmed(entry.batch.size, entry.batch.count)
             if entry.batch.stream in self._put_off:
                 self._put_off.answered(entry.batch.stream, _now_s())
                 self._look_at_due()
             self._changed.set()
 
     async def _take(self, batch: Batch, receipt: Receipt) -> None:
+        session, counts = self.session, self.session.counts
         match receipt.verdict:
             case Verdict.STORED | Verdict.DUPLICATE:
                 if receipt.buried:
                     batch = batch.without(receipt.buried)
-                    self.counts.refused += len(receipt.buried)
+                    counts.refused += len(receipt.buried)
                 assert receipt.next >= batch.upto, f"{receipt} does not cover what it confirms"
-                self.counts.acknowledged += batch.count
-                self.counts.replayed += receipt.duplicates - receipt.repeated
-                self.counts.repeated += receipt.repeated
-                self.counts.last_progress_ms = self.clock.wall_ms()
+                counts.acknowledged += batch.count
+                counts.replayed += receipt.duplicates - receipt.repeated
+                counts.repeated += receipt.repeated
+                counts.last_progress_ms = session.clock.wall_ms()
                 self._put_off.moved(batch.stream)
-                self.counts.trouble = self._put_off.trouble
-                self._forget(batch)
-                await self.source.settled(batch, receipt)
+                counts.trouble = self._put_off.trouble
+                session.covered(batch)
+                await session.source.settled(batch, receipt)
             case Verdict.REFUSED:
-                self.counts.resent += batch.count
+                counts.resent += batch.count
                 self._put_off_now(batch.stream)
                 await self._bury(batch, receipt)
             case Verdict.NOT_NOW:
-                self.counts.resent += batch.count
+                counts.resent += batch.count
                 if batch.stream not in self._put_off:  # otherwise it is behind the batch that backed it off
                     self._wait(batch.stream, receipt.reason)
-
-    def _forget(self, batch: Batch) -> None:
-        """Forget the state of positions that the target has covered."""
-        self.memory.unseen.discard(batch.stream)
-        refused = self.memory.refused.get(batch.stream)
-        if refused is not None:
-            refused.difference_update(batch.refused)
 
     # -- streams that wait -----------------------------------------------------------------------------
 
@@ -362,9 +283,9 @@ class Pump:
         self._put_off_now(stream)
         delay_ms = self._put_off.wait(stream, reason, _now_s())
         if delay_ms is not None:
-            self.counts.trouble = self._put_off.trouble
-            self.log_wait(reason, delay_ms)
-            self.show_waiting(self._put_off.waiting)
+            self.session.counts.trouble = self._put_off.trouble
+            self.session.log_wait(reason, delay_ms)
+            self.session.waiting = self._put_off.waiting
             self._look_at_due()
 
     def _look_at_due(self) -> None:
@@ -377,14 +298,14 @@ class Pump:
         due = self._put_off.due(_now_s())
         if not due:
             return
-        there = await self.open_again(due)
+        there = await self.session.open_again(due)
         for stream in due:
             if stream in there:
                 self._put_off.opened(stream)
             else:
                 self._put_off.absent(stream, _now_s())
-        self.counts.trouble = self._put_off.trouble
-        self.show_waiting(self._put_off.waiting)
+        self.session.counts.trouble = self._put_off.trouble
+        self.session.waiting = self._put_off.waiting
 
     async def _change(self) -> None:
         self._changed.clear()

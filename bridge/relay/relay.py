@@ -1,14 +1,14 @@
-"""A bridge's life: connect, relay, reconnect; start, stop, pause, resume, fail.
+"""The life of one lane: connect, relay, reconnect, stop or fail.
 
-The pump moves messages while both ends are open; this module decides everything between two sessions, always
-from the target's word.
+The pump moves messages while both ends are open; this module decides everything between two connections. What
+an operator commands, and which lanes run here, is `bridge.relay.lanes`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -20,18 +20,17 @@ from bridge.errors import (
     DiskFull,
     JournalUnavailable,
     SourceUnavailable,
-    TargetRefused,
     TargetUnavailable,
     TooBusy,
     described,
 )
-from bridge.messages.batch import Batch
-from bridge.relay import divergence
 from bridge.relay.backoff import Backoff
-from bridge.relay.dead_letters import Burier, DeadLetterFailed
-from bridge.relay.lifecycle import Command, State, after
-from bridge.relay.ports import Receipt, Source, Stream, Target
-from bridge.relay.pump import Counts, Memory, Pump
+from bridge.relay.counts import Counts
+from bridge.relay.dead_letters import Burier
+from bridge.relay.lifecycle import State
+from bridge.relay.ports import Source, Target
+from bridge.relay.pump import Pump
+from bridge.relay.session import Session
 from bridge.relay.window import Window
 from bridge.runtime.clock import Clock
 
@@ -89,7 +88,7 @@ def gave_up(error: tenacity.RetryError) -> str:
 
 
 class Relay:
-    """One bridge. Commands may come at any time; `state` is what operations show."""
+    """One lane of a bridge, from its start to its stop or failure, as often as it is started."""
 
     def __init__(  # noqa: PLR0913 - its ends, and what is seen of a source, by name
         self,
@@ -99,106 +98,82 @@ class Relay:
         *,
         clock: Clock,
         dead_letters: Burier | None,
-        lag: Callable[[], tuple[int, int | None]] | None = None,
+        lag: Callable[[], tuple[int, int | None] | None] = lambda: None,
         parked: Callable[[], Sequence[str]] = tuple,
         waits: Callable[[], Sequence[str]] = tuple,
         counts: Counts | None = None,
     ) -> None:
+        """`counts` are the target's own, too, where it was made with them."""
         self.options = options
-        self.state = State.STOPPED
-        #: The target's own, too, where it was made with them.
-        self.counts = Counts() if counts is None else counts
-        self.window = Window(options.confirmation_window_size)
+        self.session = Session(
+            bridge=options.name,
+            source=source,
+            target=target,
+            clock=clock,
+            window=Window(options.confirmation_window_size),
+            backoff=options.backoff,
+            dead_letters=dead_letters,
+            counts=Counts() if counts is None else counts,
+        )
         #: The reason why it is FAILED; empty otherwise.
         self.reason = ""
         #: Called when it has FAILED, and its ends are closed.
         self.on_failed: Callable[[], None] = lambda: None
-        #: Store identity of the target, once it has answered.
-        self.store = ""
-        self._source = source
-        self._target = target
-        self._clock = clock
-        self._dead_letters = dead_letters
-        self._lag = lag
+        #: Messages that wait at the source, and when the oldest came; None: the source does not tell.
+        self.lag = lag
         #: Where the source is parked, and why, one text for each partition.
         self.parked = parked
         #: What the source waits for although the bridge has no trouble, one text each.
         self.waits = waits
-        self._streams: dict[str, Stream] = {}
-        #: Identities of the streams that the source had when it was last asked.
-        self._there: frozenset[str] = frozenset()
-        self._memory = Memory()
+        self._state = State.STOPPED
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         #: The trouble that was logged last; the same is not logged again while it lasts.
         self._logged = ""
-        #: Rules by which the target took no more of a stream and that were logged on this connection.
-        self._rules_logged: set[str] = set()
         self._log = structlog.get_logger().bind(bridge=options.name)
 
     @property
-    def connected(self) -> bool:
-        """Whether a session is on."""
-        return self.state is State.RUNNING
-
-    @property
-    def in_flight(self) -> int:
-        """Messages sent and not confirmed."""
-        return self.window.messages
-
-    @property
-    def lag(self) -> tuple[int, int | None] | None:
-        """Implements `bridge.relay.operated.Operated.lag`."""
-        return None if self._lag is None else self._lag()
-
-    @property
-    def held(self) -> None:
-        """Implements `bridge.relay.operated.Operated.held`: it is one lane at most, and does not know
-        which.
+    def state(self) -> State:
+        """STOPPED, STARTING, CONNECTING, RUNNING, STOPPING or FAILED; CONNECTING also while no stream can go
+        on.
         """
+        if self._state is State.RUNNING and self.session.stalled:
+            return State.CONNECTING
+        return self._state
 
-    # -- commands --------------------------------------------------------------------------------------
+    @property
+    def counts(self) -> Counts:
+        """The counts since it was made."""
+        return self.session.counts
 
-    async def command(self, command: Command) -> None:
-        """Carry the command out; returns when it is done (start and resume: begun).
+    # -- start and stop --------------------------------------------------------------------------------
 
-        Raises:
-            Conflict: the state forbids it.
-        """
-        before, target = self.state, after(self.state, command)
-        self.state = target
-        match target:
-            case State.STARTING if before is not State.STARTING:
-                await self._begin()
-            case State.STOPPING:
-                await self._end(target, State.STOPPED)
-            case State.PAUSING:
-                await self._end(target, State.PAUSED)
-            case State.STOPPED:
-                self.reason = ""
-                await self._last_life()
-
-    async def _begin(self) -> None:
+    async def start(self) -> None:
+        """Begin, unless it runs already. Not called while it stops."""
+        if self._state not in (State.STOPPED, State.FAILED):
+            return
         self.reason = ""
+        self._state = State.STARTING
         await self._last_life()
-        # Another command may have come while the last life was still closing its ends.
-        if self.state is State.STARTING and self._task is None:
-            self._stop.clear()
-            self._task = asyncio.create_task(self._live(), name=f"relay-{self.options.name}")
+        self._stop.clear()
+        self._task = asyncio.create_task(self._live(), name=f"relay-{self.options.name}")
 
-    async def _end(self, ending: State, ended: State) -> None:
-        self._stop.set()
+    async def stop(self) -> None:
+        """End; returns when the messages in flight are answered and both ends are closed. One that has FAILED
+        stays so.
+        """
+        if self._state not in (State.STOPPED, State.FAILED):
+            self._state = State.STOPPING
+            self._stop.set()
         await self._last_life()
-        if self.state is ending:
-            self.state = ended
+        if self._state is State.STOPPING:
+            self._state = State.STOPPED
 
     async def _last_life(self) -> None:
         """Wait until no task of the last life is left."""
-        task = self._task
-        if task is not None:
-            await asyncio.wait((task,))
-            if self._task is task:
-                self._task = None
+        if self._task is not None:
+            await asyncio.wait((self._task,))
+            self._task = None
 
     # -- one life, from start to stop ------------------------------------------------------------------
 
@@ -213,10 +188,10 @@ class Relay:
             self._fail(described(error), error)
         finally:
             try:
-                await self._source.close()
+                await self.session.source.close()
             finally:
-                await self._target.close()
-        if self.state is State.FAILED:
+                await self.session.target.close()
+        if self._state is State.FAILED:
             self.on_failed()
 
     def _fail(self, reason: str, bug: Exception | None = None) -> None:
@@ -224,17 +199,18 @@ class Relay:
         self._log.error("bridge-failed", reason=reason, **trace)
         if not self._stop.is_set():
             self.reason = reason
-            self.state = State.FAILED
+            self._state = State.FAILED
 
     async def _relay_until_stopped(self) -> None:
         lost = False
         while await self._connect(lost=lost):
+            self._show(State.RUNNING)
             try:
-                await self._session()
+                await Pump(self.session).run(self._stop, self.options.pending_ack_timeout_ms)
                 return
             except TRANSIENT as error:
                 self._disconnected(error, self.options.backoff.delay_ms(1))
-                await self._target.close()
+                await self.session.target.close()
             lost = True
 
     async def _connect(self, *, lost: bool) -> bool:
@@ -249,50 +225,19 @@ class Relay:
         retrying = self.options.retrying(lost=lost, told=self._disconnected, sleep=self._wait)
         async for attempt in retrying:
             with attempt:
-                if not await self._unless_stopped(self._open_ends()):
+                if not await self._unless_stopped(self.session.connect()):
                     return False
         self.counts.reconnects += lost
-        self.counts.trouble = self._logged = ""
-        self._rules_logged.clear()
-        self._log.info("bridge-connected", store=self.store)
+        self._logged = ""
+        self._log.info("bridge-connected", store=self.session.store)
         return True
 
-    async def _session(self) -> None:
-        """One session on one connection; returns when stopped."""
-        self._show(State.RUNNING)
-        pump = Pump(
-            source=self._source,
-            target=self._target,
-            window=self.window,
-            counts=self.counts,
-            clock=self._clock,
-            memory=self._memory,
-            bury=self._bury,
-            open_new_streams=self._open_new_streams,
-            open_again=self._open_again,
-            backoff=self.options.backoff,
-            show_waiting=self._show_waiting,
-            log_wait=self._log_wait,
-        )
-        await pump.run(self._stop, self.options.pending_ack_timeout_ms)
-
-    def _show_waiting(self, waiting: Collection[str]) -> None:
-        """Show CONNECTING while no stream can go on, and RUNNING otherwise."""
-        self._show(State.CONNECTING if waiting and self._there <= set(waiting) else State.RUNNING)
-
-    def _log_wait(self, reason: str, delay_ms: int) -> None:
-        """Log why a stream waits: each rule once on a connection."""
-        rule, _, _ = reason.partition(":")  # its numbers differ each time
-        if rule not in self._rules_logged:
-            self._rules_logged.add(rule)
-            self._log.warning("bridge-waits", reason=reason, **{"retry-in-ms": delay_ms})
-
-    # -- between sessions ------------------------------------------------------------------------------
+    # -- between connections ---------------------------------------------------------------------------
 
     def _show(self, state: State) -> None:
-        """Change the state, unless a command has already."""
+        """Change the state, unless it is asked to stop."""
         if not self._stop.is_set():
-            self.state = state
+            self._state = state
 
     def _disconnected(self, error: BaseException | None, delay_ms: int) -> None:
         """Log the error, unless the same was logged last: a target that stays away is one line, not
@@ -327,66 +272,3 @@ class Relay:
             stopping.cancel()
             await asyncio.gather(working, stopping, return_exceptions=True)
             del working, stopping  # their errors refer to this frame
-
-    # -- opening ---------------------------------------------------------------------------------------
-
-    async def _look(self) -> Sequence[Stream]:
-        """Every stream that the source has now."""
-        streams = await self._source.streams()
-        self._there = frozenset(stream.identity for stream in streams if not stream.empty)
-        return streams
-
-    async def _open_ends(self) -> None:
-        await self._open(await self._look())
-
-    async def _open_new_streams(self) -> None:
-        await self._open([s for s in await self._look() if s.identity not in self._streams])
-
-    async def _open_again(self, identities: Collection[str]) -> Collection[str]:
-        """Open again streams of which a batch was not taken; answers which of them the source has."""
-        wanted = [stream for stream in await self._look() if stream.identity in identities]
-        if wanted:
-            await self._open(wanted)
-        return {stream.identity for stream in wanted}
-
-    async def _open(self, streams: Sequence[Stream]) -> None:
-        """Open streams: ask for the target's record, run the divergence check, and move the source to the
-        target's next.
-        """
-        opened = await self._target.open(streams)
-        remembered = await self._source.remembered()
-        for stream in streams:
-            divergence.check(stream, remembered.get(stream.identity), opened, self.options.name)
-        self.store = opened.store
-        resume = {stream.identity: opened.streams[stream.identity] for stream in streams}
-        await self._source.open(resume, opened.store)
-        for stream in streams:
-            self._streams[stream.identity] = stream
-            self._memory.count_unconfirmed(stream.identity, resume[stream.identity].next, self.counts)
-            if resume[stream.identity].next is None:
-                self._memory.unseen.add(stream.identity)
-            else:
-                self._memory.unseen.discard(stream.identity)
-
-    async def _bury(self, batch: Batch, receipt: Receipt) -> None:
-        """Store a refused message's dead letter.
-
-        Raises: DeadLetterFailed: there is no room for it now. TargetRefused, TargetUnavailable.
-        """
-        where = f"{batch.stream} position {receipt.position}"
-        if self._dead_letters is None:
-            raise TargetRefused(
-                f"{where} was refused ({receipt.reason}), and dead-letter-address is empty",
-                key="dead-letter-address",
-                found=receipt.position,
-            )
-        try:
-            await self._dead_letters.bury(batch, receipt, self._streams[batch.stream].address)
-        except DeadLetterFailed as error:
-            detail = f"the dead letter of {where} ({receipt.reason}) was not stored: {error}"
-            if error.for_good:
-                raise TargetRefused(detail) from error
-            raise DeadLetterFailed(detail, for_good=False) from error
-        self._log.warning(
-            "dead-letter", stream=batch.stream, position=receipt.position, reason=receipt.reason
-        )

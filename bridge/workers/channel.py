@@ -15,8 +15,8 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 
 from bridge.errors import BridgeError
+from bridge.relay.counts import Counts
 from bridge.relay.lifecycle import State
-from bridge.relay.pump import Counts
 
 #: Longest line, in bytes. Every message names one bridge at most, so none comes near.
 MOST_LINE_BYTES: Final = 64 * 1024

@@ -11,9 +11,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 
+from bridge.relay.counts import Counts
 from bridge.relay.lanes import STANDBY
 from bridge.relay.lifecycle import Command, State, after
-from bridge.relay.pump import Counts
 from bridge.workers.channel import Report, Want, Wanted
 
 _WANTED = {

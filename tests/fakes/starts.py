@@ -19,8 +19,10 @@ from bridge.errors import SourceGap, SourceUnavailable
 from bridge.kafka.records.identity import lane_of
 from bridge.kafka.source.source import KafkaSource
 from bridge.messages.batch import Batch
+from bridge.relay.backoff import Backoff
 from bridge.relay.ports import Opened, Receipt, Stream
-from bridge.relay.relay import Relay, RelayOptions
+from bridge.relay.session import Session
+from bridge.relay.window import Window
 from tests.fakes.ends import FakeStore, FakeTarget
 
 #: A partition of one incarnation of a topic.
@@ -129,7 +131,7 @@ class Bridge:
     lanes: int = 1
     gap_policy: str = "stop"
     store: FakeStore = field(default_factory=FakeStore)
-    relays: dict[int, tuple[Relay, KafkaSource, _Target]] = field(default_factory=dict)
+    sessions: dict[int, tuple[Session, KafkaSource, _Target]] = field(default_factory=dict)
 
     # -- what happens ----------------------------------------------------------------------------------
 
@@ -166,10 +168,10 @@ class Bridge:
         assert not behind, behind
 
     async def _run(self, lane: int) -> None:
-        if lane not in self.relays:
+        if lane not in self.sessions:
             self._make(lane)
-            await self.relays[lane][0]._open_ends()
-        relay, source, target = self.relays[lane]
+            await self.sessions[lane][0].connect()
+        session, source, target = self.sessions[lane]
         while not self._is_done(lane):
             self.clock.pass_by(10_000)
             try:
@@ -178,10 +180,10 @@ class Bridge:
                 return
             except SourceUnavailable:  # as a relay does: opened again
                 await target.close()
-                await relay._open_ends()
+                await session.connect()
                 continue
             if not batches:
-                await relay._open_new_streams()
+                await session.open_new()
             for batch in batches:
                 (receipt,) = await target.deliver([batch])
                 await source.settled(batch, receipt)
@@ -209,26 +211,33 @@ class Bridge:
         source = self.source(lane, self.lanes, self.gap_policy)
         target = _Target(self.store, self.name, self.previous)
         target.step = self.step
-        options = RelayOptions(self.name)
-        relay = Relay(options, source, target, clock=self.clock, dead_letters=None)
-        self.relays[lane] = (relay, source, target)
+        session = Session(
+            bridge=self.name,
+            source=source,
+            target=target,
+            clock=self.clock,
+            window=Window(-1),
+            backoff=Backoff(),
+            dead_letters=None,
+        )
+        self.sessions[lane] = (session, source, target)
 
     async def close(self, lane: int) -> None:
-        _, source, target = self.relays.pop(lane)
+        _, source, target = self.sessions.pop(lane)
         await source.close()
         await target.close()
 
     async def stop(self) -> None:
-        for lane in list(self.relays):
+        for lane in list(self.sessions):
             await self.close(lane)
 
     async def kill(self) -> None:
         """All of its processes: nothing more is committed."""
-        for _, source, target in self.relays.values():
+        for _, source, target in self.sessions.values():
             source._progress.commit = _nothing  # type: ignore[method-assign]
             await source.close()
             target.cut()
-        self.relays.clear()
+        self.sessions.clear()
 
     async def rename(self) -> None:
         """Stopped, and once: a name before the last is not asked for. The progress group is another too."""

@@ -20,7 +20,7 @@ from bridge.messages.message import Message
 from bridge.relay.dead_letters import DeadLetters
 from bridge.relay.lifecycle import Command
 from bridge.relay.operated import Operated
-from bridge.relay.relay import Relay, RelayOptions
+from bridge.relay.relay import RelayOptions
 from bridge.runtime import logs
 from bridge.runtime.clock import SystemClock
 from bridge.workers import worker
@@ -28,6 +28,7 @@ from bridge.workers.channel import Begin
 from bridge.workers.process import Launcher
 from bridge.workers.supervisor import Supervisor
 from tests.fakes.ends import FakeJournal, FakeSource, FakeStore, FakeTarget
+from tests.fakes.one_lane import OneLane
 
 BRIDGE = "orders"
 SHUTDOWN_TIMEOUT_MS = 3_000
@@ -38,7 +39,7 @@ def command(messages: int, how: str) -> tuple[str, ...]:
     return (sys.executable, "-m", "tests.fakes.worker_process", str(messages), how)
 
 
-class _NeverDrains(Relay):
+class _NeverDrains(OneLane):
     """Nor can it be cancelled."""
 
     async def command(self, command: Command) -> None:
@@ -48,7 +49,7 @@ class _NeverDrains(Relay):
         await super().command(command)
 
 
-class _Hangs(Relay):
+class _Hangs(OneLane):
     """Holds the whole process up."""
 
     async def command(self, command: Command) -> None:
@@ -58,7 +59,7 @@ class _Hangs(Relay):
         await super().command(command)
 
 
-class _Chatters(Relay):
+class _Chatters(OneLane):
     """Logs a thousand lines at once when it starts."""
 
     async def command(self, command: Command) -> None:
@@ -68,7 +69,7 @@ class _Chatters(Relay):
         await super().command(command)
 
 
-def _relay(kind: type[Relay], messages: int) -> Relay:
+def _relay(kind: type[OneLane], messages: int) -> OneLane:
     journal, store = FakeJournal(), FakeStore()
     journal.put(BRIDGE, *(Message(b"m%d" % number) for number in range(messages)))
     letters = DeadLetters(BRIDGE, "dead-letters", lambda name: FakeTarget(store, name))
@@ -90,11 +91,11 @@ def _dies(_: Begin) -> Mapping[str, Operated]:
 
 
 def _first_dies(begin: Begin) -> Mapping[str, Operated]:
-    return _dies(begin) if begin.worker == 1 else {BRIDGE: _relay(Relay, 5)}
+    return _dies(begin) if begin.worker == 1 else {BRIDGE: _relay(OneLane, 5)}
 
 
 def _behaviour(messages: int, how: str) -> worker.MakeBridges:
-    kinds = {"well": Relay, "never-drains": _NeverDrains, "hangs": _Hangs, "chatters": _Chatters}
+    kinds = {"well": OneLane, "never-drains": _NeverDrains, "hangs": _Hangs, "chatters": _Chatters}
     others: Mapping[str, worker.MakeBridges] = {"refused": _refused, "dies": _dies, "first-dies": _first_dies}
 
     def make(begin: Begin) -> Mapping[str, Operated]:

@@ -6,8 +6,8 @@ import asyncio
 import signal
 from typing import cast
 
+from bridge.relay.counts import Counts
 from bridge.relay.lifecycle import Command, State, after
-from bridge.relay.pump import Counts
 from bridge.workers.channel import MOST_LINE_BYTES, Channel, FromWorker, Ready, Report, ToWorker
 
 

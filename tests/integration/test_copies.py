@@ -16,9 +16,10 @@ from bridge.journal.values.options import BridgeQueue
 from bridge.relay.backoff import Backoff
 from bridge.relay.lifecycle import Command, State
 from bridge.relay.ports import StreamState
-from bridge.relay.relay import Relay, RelayOptions
+from bridge.relay.relay import RelayOptions
 from bridge.runtime.clock import SystemClock
 from tests.fakes.backup import copy_journal
+from tests.fakes.one_lane import OneLane
 from tests.integration.test_relay import MAX_MESSAGE, Nodes, bodies, until
 
 
@@ -189,11 +190,11 @@ async def test_two_copies_that_are_connected_at_once_never_mix(nodes: Nodes) -> 
     assert await nodes.backlog() == 10
 
 
-async def _is(relay: Relay, state: State) -> bool:
+async def _is(relay: OneLane, state: State) -> bool:
     return relay.state is state
 
 
-async def _any(relays: list[Relay], state: State) -> bool:
+async def _any(relays: list[OneLane], state: State) -> bool:
     return any(relay.state is state for relay in relays)
 
 
@@ -309,7 +310,7 @@ async def test_two_bridges_on_one_address_restart_without_a_divergence(tmp_path:
         assert sorted(body or b"" for body in await nodes.arrived()) == sorted(bodies(0, 12) * 2)
 
 
-def hop(nodes: Nodes, bridge: str, address: str, further: str) -> Relay:
+def hop(nodes: Nodes, bridge: str, address: str, further: str) -> OneLane:
     """A bridge from one address of the edge to another."""
     source = JournalSource(
         nodes.edge,
@@ -323,7 +324,7 @@ def hop(nodes: Nodes, bridge: str, address: str, further: str) -> Relay:
     )
     target = JournalTarget(nodes.edge, bridge, check_producer_ids=False)
     options = RelayOptions(bridge, Backoff(20, 1.0, 20))
-    relay = Relay(options, source, target, clock=SystemClock(), dead_letters=None)
+    relay = OneLane(options, source, target, clock=SystemClock(), dead_letters=None)
     nodes.relays.append(relay)
     return relay
 

@@ -22,8 +22,9 @@ from bridge.link.socket import Endpoint, serve_link
 from bridge.messages.message import Message
 from bridge.relay.backoff import Backoff
 from bridge.relay.lifecycle import Command, State
-from bridge.relay.relay import Relay, RelayOptions
+from bridge.relay.relay import RelayOptions
 from bridge.runtime.clock import SystemClock
+from tests.fakes.one_lane import OneLane
 from tests.unit.link.helpers import HELLO
 
 BRIDGE = "orders-to-hub"
@@ -44,7 +45,7 @@ class Nodes:
         self.policies: dict[str, AddressPolicy] = {}
         self.edge: Journal
         self.hub: Journal
-        self.relay: Relay
+        self.relay: OneLane
 
     async def open(self) -> None:
         queue = BridgeQueue(BRIDGE, ADDRESSES, lambda address: address in ADDRESSES)
@@ -67,7 +68,7 @@ class Nodes:
             stamp=True, batch_bytes=500, large_bytes=100_000, target_name="hub",
         )  # fmt: skip
         endpoint = Endpoint(f"ws://127.0.0.1:{runner.addresses[0][1]}", "")
-        self.relay = Relay(
+        self.relay = OneLane(
             RelayOptions(BRIDGE, Backoff(300, 1.0, 300), confirmation_window_size=1_500),
             source,
             NodeTarget(endpoint, HELLO, call_timeout_ms=CALL_TIMEOUT_MS),

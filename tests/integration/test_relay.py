@@ -25,9 +25,10 @@ from bridge.relay.backoff import Backoff
 from bridge.relay.dead_letters import DeadLetters
 from bridge.relay.lifecycle import Command, State
 from bridge.relay.ports import Opened, Receipt, Stream, StreamState, Target
-from bridge.relay.relay import Relay, RelayOptions
+from bridge.relay.relay import RelayOptions
 from bridge.runtime.clock import SystemClock
 from tests.fakes.lossy_end import LossyTarget, Lost
+from tests.fakes.one_lane import OneLane
 
 #: At a real journal; a test that waits longer for something has failed.
 LONGEST_S = 5
@@ -77,7 +78,7 @@ class Nodes:
         self.edge: Journal
         self.hub: Journal
         self.links: dict[str, Link] = {}
-        self.relays: list[Relay] = []
+        self.relays: list[OneLane] = []
 
     def policy(self, address: str) -> AddressPolicy:
         return self.policies.get(address, AddressPolicy())
@@ -117,7 +118,7 @@ class Nodes:
 
     def relay(
         self, name: str = "first", *, stamp: bool = True, batch_bytes: int = 1 << 20, **options: Any
-    ) -> Relay:
+    ) -> OneLane:
         source = self.source(name, stamp=stamp, batch_bytes=batch_bytes)
         target = JournalTarget(self.hub, name, check_producer_ids=False)
         link = self.links[name] = Link(LossyTarget(target, self.lost))
@@ -125,7 +126,7 @@ class Nodes:
         letters = DeadLetters(
             name, "dead", lambda named: JournalTarget(edge, named, check_producer_ids=False)
         )
-        relay = Relay(
+        relay = OneLane(
             RelayOptions(name, Backoff(20, 1.0, 20), **options),
             source,
             link,
@@ -150,7 +151,7 @@ class Nodes:
 
         await until(nothing_left)
 
-    async def confirmed(self, relay: Relay) -> None:
+    async def confirmed(self, relay: OneLane) -> None:
         """Wait for the first receipt."""
 
         async def some() -> bool:
@@ -172,7 +173,7 @@ class Nodes:
     async def nothing_of(self, name: str) -> bool:
         return await self.backlog(name) == 0
 
-    async def failed(self, relay: Relay) -> bool:
+    async def failed(self, relay: OneLane) -> bool:
         return relay.state is State.FAILED
 
     async def status(self, journal: Journal, address: str = "orders") -> AddressStatus:

@@ -19,8 +19,9 @@ from bridge.relay.backoff import Backoff
 from bridge.relay.dead_letters import DeadLetters
 from bridge.relay.lifecycle import Command, State
 from bridge.relay.ports import Remembered
-from bridge.relay.relay import Relay, RelayOptions
+from bridge.relay.relay import RelayOptions
 from bridge.runtime.clock import SystemClock
+from tests.fakes.one_lane import OneLane
 from tests.integration.test_relay import MAX_MESSAGE, Link, Nodes, bodies, until
 
 
@@ -41,7 +42,7 @@ class Renaming(Nodes):
         self.bridges, self.previous = [name], previous
         await self.restart()
 
-    def relay(self, name: str = "first", **options: Any) -> Relay:
+    def relay(self, name: str = "first", **options: Any) -> OneLane:
         previous = self.previous
         link = self.links[name] = Link(
             JournalTarget(self.hub, name, check_producer_ids=False, previous=previous)
@@ -52,7 +53,7 @@ class Renaming(Nodes):
             before = previous and f"{previous}/dead"
             return JournalTarget(edge, named, check_producer_ids=False, previous=before)
 
-        relay = Relay(
+        relay = OneLane(
             RelayOptions(name, Backoff(20, 1.0, 20)),
             self.source(name),
             link,

@@ -77,7 +77,7 @@ async def recorded(made: Operated) -> None:
     """Wait until the target has the record of the bridge's first start."""
     assert isinstance(made, LanedRelay)
     async with asyncio.timeout(WITHIN_S):
-        while not made.lanes[0]._source._first_start.is_recorded:  # type: ignore[attr-defined]  # noqa: ASYNC110
+        while not made.lanes[0].session.source._first_start.is_recorded:  # type: ignore[attr-defined]  # noqa: ASYNC110
             await asyncio.sleep(LOOK_AGAIN_S)
 
 

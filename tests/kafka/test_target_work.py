@@ -16,7 +16,7 @@ from bridge.errors import TargetUnavailable
 from bridge.kafka.source.stream_reader import Place
 from bridge.kafka.target import lane, transaction
 from bridge.messages.message import Message
-from bridge.relay.pump import Counts
+from bridge.relay.counts import Counts
 from bridge.runtime.clock import SystemClock
 from dedup.verdict import Verdict
 from tests.kafka.assembled import acknowledged, started

@@ -16,9 +16,10 @@ import pytest
 from bridge.messages.message import Message
 from bridge.relay.backoff import Backoff
 from bridge.relay.lifecycle import Command, State
-from bridge.relay.relay import Relay, RelayOptions
+from bridge.relay.relay import RelayOptions
 from tests.fakes import ends
 from tests.fakes.ends import FakeJournal, FakeSource
+from tests.fakes.one_lane import OneLane
 from tests.fakes.virtual_time import VirtualClock, run
 from tests.property.test_relay import ADDRESSES, BRIDGE, LONGEST_S, LateStore, LateTarget
 
@@ -39,7 +40,7 @@ class Node:
     """A journal and the process that has it open."""
 
     journal: FakeJournal
-    relay: Relay
+    relay: OneLane
 
 
 class Lost(AssertionError):
@@ -59,7 +60,7 @@ class World:
     def __post_init__(self) -> None:
         self.store = LateStore(self.rng)
 
-    def relay(self, journal: FakeJournal) -> Relay:
+    def relay(self, journal: FakeJournal) -> OneLane:
         source = FakeSource(journal)
         source.most = lambda: self.rng.randint(1, 7)
         source.filtered = lambda message: message.body is not None and message.body.endswith(b"filtered")
@@ -69,7 +70,7 @@ class World:
             confirmation_window_size=self.rng.choice((1, 60, 1 << 20)),
             pending_ack_timeout_ms=self.rng.choice((0, 100, 1000)),
         )
-        return Relay(options, source, LateTarget(self.store), clock=VirtualClock(), dead_letters=None)
+        return OneLane(options, source, LateTarget(self.store), clock=VirtualClock(), dead_letters=None)
 
     async def begin(self, journal: FakeJournal) -> None:
         node = Node(journal, self.relay(journal))

@@ -21,8 +21,9 @@ from bridge.relay.backoff import Backoff
 from bridge.relay.dead_letters import DeadLetters
 from bridge.relay.lifecycle import Command, State
 from bridge.relay.ports import Receipt
-from bridge.relay.relay import Relay, RelayOptions
+from bridge.relay.relay import RelayOptions
 from tests.fakes.ends import FakeJournal, FakeSource, FakeStore, FakeTarget
+from tests.fakes.one_lane import OneLane
 from tests.fakes.virtual_time import VirtualClock, run
 
 BRIDGE = "orders-to-hub"
@@ -99,7 +100,7 @@ class World:
     rng: random.Random
     journal: FakeJournal = field(default_factory=FakeJournal)
     home: FakeStore = field(default_factory=lambda: FakeStore("home"))
-    relays: list[Relay] = field(default_factory=list)
+    relays: list[OneLane] = field(default_factory=list)
     sent: dict[str, dict[int, bytes]] = field(default_factory=dict)
     refused: set[int] = field(default_factory=set)
 
@@ -107,7 +108,7 @@ class World:
         self.store = LateStore(self.rng)
         self.journal.make(ADDRESSES[0])
 
-    def relay(self) -> Relay:
+    def relay(self) -> OneLane:
         source = FakeSource(self.journal)
         source.most = lambda: self.rng.randint(1, 7)
         source.filtered = lambda message: message.body is not None and message.body.endswith(b"filtered")
@@ -118,7 +119,7 @@ class World:
             pending_ack_timeout_ms=self.rng.choice((0, 100, 1000)),
         )
         letters = DeadLetters(BRIDGE, "dead", lambda name: FakeTarget(self.home, name))
-        return Relay(options, source, LateTarget(self.store), clock=VirtualClock(), dead_letters=letters)
+        return OneLane(options, source, LateTarget(self.store), clock=VirtualClock(), dead_letters=letters)
 
     def put(self) -> None:
         address = self.rng.choice(ADDRESSES)

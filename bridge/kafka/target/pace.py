@@ -14,7 +14,7 @@ import structlog
 
 from bridge.kafka.client.throttling import Throttle
 from bridge.kafka.target.delivery_queue import TRANSACTION_BYTES
-from bridge.relay.pump import Counts
+from bridge.relay.counts import Counts
 
 #: Longest that one transaction should wait for quotas, ms.
 AIM_MS: Final = 5_000

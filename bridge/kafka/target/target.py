@@ -36,9 +36,9 @@ from bridge.kafka.target.topics import TargetTopics
 from bridge.kafka.target.transaction import BatchesRefused, SendFailed
 from bridge.kafka.target.truncation import losses
 from bridge.messages.batch import Batch
+from bridge.relay.counts import Counts
 from bridge.relay.dead_letters import Burier, DeadLetterFailed
 from bridge.relay.ports import Opened, Receipt, Stream, StreamState
-from bridge.relay.pump import Counts
 from bridge.runtime.clock import Clock
 
 __all__ = ["KafkaTarget", "KafkaTargetOptions", "WriteLines"]

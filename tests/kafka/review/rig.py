@@ -11,8 +11,9 @@ from bridge.kafka.source.source import KafkaSource
 from bridge.kafka.target.target import KafkaTarget
 from bridge.relay.backoff import Backoff
 from bridge.relay.lifecycle import Command
-from bridge.relay.relay import Relay, RelayOptions
+from bridge.relay.relay import RelayOptions
 from bridge.runtime.clock import SystemClock
+from tests.fakes.one_lane import OneLane
 from tests.kafka import source_rig, target_rig
 from tests.kafka.reachable import Reachable
 
@@ -27,17 +28,17 @@ class Lane:
 
     def __init__(self, sources: source_rig.Rig, targets: target_rig.Rig) -> None:
         self.sources, self.targets = sources, targets
-        self.relay: Relay
+        self.relay: OneLane
         self.source: KafkaSource
         self.target: KafkaTarget
 
-    async def start(self, *topics: str, target: dict[str, Any] | None = None, **source: Any) -> Relay:
+    async def start(self, *topics: str, target: dict[str, Any] | None = None, **source: Any) -> OneLane:
         """A new relay, as a process makes it that has just started."""
         self.source = self.sources.source(*topics, **{"forward": lambda topic: topic, **source})
         self.target = self.targets.target(**(target or {}))
         letters = self.target if (target or {}).get("dead_letter_address") else None
         options = RelayOptions(self.sources.bridge, backoff=Backoff(100, 1.0, 100))
-        self.relay = Relay(
+        self.relay = OneLane(
             options, self.source, self.target, clock=SystemClock(), dead_letters=letters,
             lag=lambda: self.source.lag,
         )  # fmt: skip

@@ -8,8 +8,9 @@ from structlog.testing import LogCapture
 
 from bridge.errors import Conflict, SourceGap, SourceRefused, TargetRefused, TargetUnavailable
 from bridge.relay.backoff import Backoff
-from bridge.relay.lanes import STANDBY, AllLanes
+from bridge.relay.lanes import STANDBY
 from bridge.relay.lifecycle import Command, State
+from bridge.relay.ownership import AllLanes
 from tests.fakes.ends import FakeSource
 from tests.fakes.lanes import Bridge, FakeGroup, FakeOwnership, until
 from tests.fakes.virtual_time import in_virtual_time, now_ms
@@ -241,7 +242,7 @@ async def test_a_lane_that_failed_is_given_up_and_the_others_go_on(log: LogCaptu
     bridge = Bridge(ownership)
     bridge.prepare = failing(1)
     await bridge.start()
-    await until(lambda: bridge.relay.held == [0, 2])
+    await until(lambda: [*bridge.relay.lanes] == [0, 2])
     assert (ownership.given_up, ownership.is_open) == ({1}, True)
     assert bridge.relay.state is State.FAILED
     assert bridge.relay.reason == "lane 1: SOURCE_REFUSED: needs the ACL Read on topic orders-1"
@@ -286,7 +287,7 @@ async def test_a_bridge_that_failed_on_every_lane_leaves_and_start_takes_part_ag
     bridge.prepare = failing(0, 1)
     await bridge.start()
     await until(lambda: bool(ownership.closes))
-    assert (bridge.relay.state, ownership.is_open, bridge.relay.held) == (State.FAILED, False, [])
+    assert (bridge.relay.state, ownership.is_open, [*bridge.relay.lanes]) == (State.FAILED, False, [])
     assert bridge.relay.lag == (1, 1_000)
     reason = "lane 0: SOURCE_REFUSED: needs the ACL Read on topic orders-0 (FAILED too: lane 1)"
     assert bridge.relay.reason == reason
@@ -306,7 +307,7 @@ async def test_start_takes_a_lane_again_that_was_given_up_while_the_others_went_
     bridge = Bridge(ownership)
     bridge.prepare = failing(1)
     await bridge.start()
-    await until(lambda: bridge.relay.held == [0])
+    await until(lambda: [*bridge.relay.lanes] == [0])
     stayed = bridge.relay.lanes[0]
     bridge.prepare = failing()
     await bridge.start()
@@ -323,7 +324,7 @@ async def test_a_bridge_left_without_a_lane_by_the_others_leaves_if_one_has_fail
     bridge = Bridge(ownership)
     bridge.prepare = failing(1)
     await bridge.start()
-    await until(lambda: bridge.relay.held == [0])
+    await until(lambda: [*bridge.relay.lanes] == [0])
     ownership.give(1)
     await until(lambda: bool(ownership.closes))
     assert bridge.relay.state is State.FAILED
@@ -336,9 +337,9 @@ async def test_a_failed_bridge_does_not_lose_its_reason_with_its_membership() ->
     bridge = Bridge(ownership)
     bridge.prepare = failing(1)
     await bridge.start()
-    await until(lambda: bridge.relay.held == [0])
+    await until(lambda: [*bridge.relay.lanes] == [0])
     ownership.lose(GONE)
-    await until(lambda: len(ownership.opens) == 2 and bridge.relay.held == [0])
+    await until(lambda: len(ownership.opens) == 2 and [*bridge.relay.lanes] == [0])
     await until(lambda: bridge.relay.lanes[0].state is State.RUNNING)
     assert (bridge.relay.state, ownership.given_up) == (State.FAILED, {1})
     await bridge.stop()
@@ -361,7 +362,7 @@ async def test_what_fails_on_one_node_only_is_moved_by_the_others_and_comes_back
     first.fail(*range(4))
     await second.own(0, 1, 2, 3)
     assert {lane: second.relay.lanes[lane] for lane in undisturbed} == undisturbed
-    assert (first.relay.state, first.relay.held, len(group.members)) == (State.FAILED, [], 1)
+    assert (first.relay.state, [*first.relay.lanes], len(group.members)) == (State.FAILED, [], 1)
     assert sum(map(len, first.made.values())) == tried, "no lane of the other one's was tried on it"
     for lane in range(4):
         second.put(lane, b"m%d" % lane)
@@ -369,7 +370,7 @@ async def test_what_fails_on_one_node_only_is_moved_by_the_others_and_comes_back
         await second.arrived(lane, *refused, b"m%d" % lane)
     first.prepare = failing()
     await first.start()
-    await until(lambda: len(first.relay.held) == len(second.relay.held) == 2)
+    await until(lambda: len(first.relay.lanes) == len(second.relay.lanes) == 2)
     await first.stop()
     await second.stop()
 
@@ -390,7 +391,7 @@ async def test_a_lane_that_fails_everywhere_stands_still_alone_and_each_worker_n
         return [entry["lane"] for entry in log.entries if entry["event"] == "lane-given-up"]
 
     await until(lambda: len(given_up()) == 3)
-    await until(lambda: sorted(lane for worker in workers for lane in worker.relay.held) == [0, 1, 3])
+    await until(lambda: sorted(lane for worker in workers for lane in worker.relay.lanes) == [0, 1, 3])
     assert {worker.relay.state for worker in workers} == {State.FAILED}
     assert all(worker.relay.reason.startswith("lane 2: ") for worker in workers)
     divisions = group.divisions
@@ -400,7 +401,7 @@ async def test_a_lane_that_fails_everywhere_stands_still_alone_and_each_worker_n
     for worker in workers:
         worker.prepare = failing()
     await workers[1].start()
-    await until(lambda: 2 in workers[1].relay.held)
+    await until(lambda: 2 in workers[1].relay.lanes)
     for worker in workers:
         await worker.stop()
 
@@ -413,10 +414,10 @@ async def test_the_last_worker_takes_what_the_others_leave_though_a_lane_has_fai
     first.prepare = failing(0)
     await first.start()
     await second.start()
-    await until(lambda: first.relay.state is State.FAILED and len(second.relay.held) == 2)
-    assert sorted([*first.relay.held, *second.relay.held]) == [0, 1, 2]
+    await until(lambda: first.relay.state is State.FAILED and len(second.relay.lanes) == 2)
+    assert sorted([*first.relay.lanes, *second.relay.lanes]) == [0, 1, 2]
     await second.stop()
-    await until(lambda: first.relay.held == [1, 2])
+    await until(lambda: [*first.relay.lanes] == [1, 2])
     await first.stop()
 
 
@@ -541,7 +542,7 @@ async def test_a_pause_stops_the_lanes_and_keeps_them() -> None:
     await bridge.own(0, 1)
     await bridge.relay.command(PAUSE)
     assert bridge.relay.state is State.PAUSED
-    assert [relay.state for relay in bridge.relay.lanes.values()] == [State.PAUSED, State.PAUSED]
+    assert [relay.state for relay in bridge.relay.lanes.values()] == [State.STOPPED, State.STOPPED]
     assert (ownership.is_open, ownership.closes) == (True, [])
     ownership.give(1, 2)
     await until(lambda: [*bridge.relay.lanes] == [1, 2])

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -13,7 +13,8 @@ from bridge.relay.backoff import Backoff
 from bridge.relay.dead_letters import DeadLetterFailed
 from bridge.relay.dead_letters_ahead import LETTERS_AHEAD
 from bridge.relay.ports import Receipt, StreamState
-from bridge.relay.pump import COVERAGE_INTERVAL_MS, Counts, Memory, Pump
+from bridge.relay.pump import COVERAGE_INTERVAL_MS, Pump
+from bridge.relay.session import Session
 from bridge.relay.window import Window
 from tests.fakes.ends import FakeJournal, FakeSource, FakeStore, FakeTarget
 from tests.fakes.virtual_time import EPOCH_MS, VirtualClock, in_virtual_time, now_ms
@@ -25,8 +26,17 @@ def bodies(first: int, end: int) -> list[bytes]:
     return [b"m%d" % number for number in range(first, end)]
 
 
-class Session:
-    """A pump between fakes, and what it called."""
+class Noting(Session):
+    """Notes why streams wait, instead of logging it."""
+
+    waits: list[tuple[str, int]]
+
+    def log_wait(self, reason: str, delay_ms: int) -> None:
+        self.waits.append((reason, delay_ms))
+
+
+class Rig:
+    """A pump between fakes."""
 
     def __init__(
         self, *, window: int = 1 << 20, most: int = 3, addresses: Sequence[str] = ("orders",)
@@ -38,60 +48,39 @@ class Session:
         self.source = FakeSource(self.journal, most=most)
         self.target = FakeTarget(self.store)
         self.window = Window(window)
-        self.counts = Counts()
-        self.memory = Memory()
         self.stop = asyncio.Event()
         self.buried: list[tuple[str, int | None]] = []
         self.bury_fails: Exception | None = None
-        #: Which streams waited for the target, whenever that changed.
-        self.waiting: list[set[str]] = []
-        #: Why, and how long, ms.
-        self.waits: list[tuple[str, int]] = []
+        self.session = Noting(
+            bridge=BRIDGE,
+            source=self.source,
+            target=self.target,
+            clock=VirtualClock(),
+            window=self.window,
+            backoff=Backoff(1000, 2.0, 4000),
+            dead_letters=self,
+        )
+        self.counts = self.session.counts
+        #: Why a stream waited, and how long, ms.
+        self.waits = self.session.waits = []
 
     def put(self, address: str, values: Sequence[bytes]) -> list[int]:
         return self.journal.put(address, *(Message(value) for value in values))
 
-    async def open(self, only: Collection[str] | None = None) -> None:
-        streams = [s for s in await self.source.streams() if only is None or s.identity in only]
-        opened = await self.target.open(streams)
-        await self.source.open(opened.streams, opened.store)
-        self.memory.unseen.update(stream for stream, state in opened.streams.items() if state.next is None)
-
-    async def _open_new(self) -> None:
-        known = {stream for opened in self.source.opened for stream in opened}
-        await self.open({stream.identity for stream in await self.source.streams()} - known)
-
-    async def _open_again(self, streams: Collection[str]) -> Collection[str]:
-        there = {stream.identity for stream in await self.source.streams()}.intersection(streams)
-        if there:
-            await self.open(there)
-        return there
-
-    async def _bury(self, batch: Batch, receipt: Receipt) -> None:
+    async def bury(self, batch: Batch, receipt: Receipt, source_address: str) -> None:
+        """The sink of dead letters."""
+        assert self.stream(source_address) == batch.stream
         if self.bury_fails is not None:
             raise self.bury_fails
         self.buried.append((batch.stream, receipt.position))
 
     async def begin(self, timeout_ms: int = 60_000) -> asyncio.Task[None]:
-        """Open the ends and run; the task is the session."""
-        await self.open()
+        """Open the ends and run; the task is the connection."""
+        await self.session.connect()
         return asyncio.create_task(self.pump().run(self.stop, timeout_ms))
 
     def pump(self) -> Pump:
-        return Pump(
-            source=self.source,
-            target=self.target,
-            window=self.window,
-            counts=self.counts,
-            clock=VirtualClock(),
-            memory=self.memory,
-            bury=self._bury,
-            open_new_streams=self._open_new,
-            open_again=self._open_again,
-            backoff=Backoff(1000, 2.0, 4000),
-            show_waiting=lambda waiting: self.waiting.append(set(waiting)),
-            log_wait=lambda reason, delay_ms: self.waits.append((reason, delay_ms)),
-        )
+        return Pump(self.session)
 
     async def settle_down(self) -> None:
         """Let everything happen that needs no more than a millisecond."""
@@ -111,502 +100,503 @@ class Session:
 @in_virtual_time
 async def test_ten_messages_arrive_in_order_and_leave_the_source() -> None:
     """B1, B2, B3"""
-    session = Session()
-    session.put("orders", bodies(0, 10))
-    running = await session.begin()
-    await session.settle_down()
-    assert session.store.bodies("orders") == bodies(0, 10)
-    assert session.backlog() == []
-    assert (session.counts.sent, session.counts.acknowledged) == (10, 10)
-    assert session.in_flight == (0, 0, 0)
-    assert session.counts.last_progress_ms >= EPOCH_MS
-    session.stop.set()
+    rig = Rig()
+    rig.put("orders", bodies(0, 10))
+    running = await rig.begin()
+    await rig.settle_down()
+    assert rig.store.bodies("orders") == bodies(0, 10)
+    assert rig.backlog() == []
+    assert (rig.counts.sent, rig.counts.acknowledged) == (10, 10)
+    assert rig.in_flight == (0, 0, 0)
+    assert rig.counts.last_progress_ms >= EPOCH_MS
+    rig.stop.set()
     await running
 
 
 @in_virtual_time
 async def test_the_windows_limit_holds_while_receipts_are_slow() -> None:
-    session = Session(window=40, most=1)
-    session.put("orders", bodies(0, 50))
-    session.put("orders", [b"x" * 100])
-    session.put("orders", bodies(50, 60))
-    running = await session.begin()
-    session.store.delay_receipts(0.01)
+    rig = Rig(window=40, most=1)
+    rig.put("orders", bodies(0, 50))
+    rig.put("orders", [b"x" * 100])
+    rig.put("orders", bodies(50, 60))
+    running = await rig.begin()
+    rig.store.delay_receipts(0.01)
     peaks: list[tuple[int, int]] = []
-    while session.backlog():
+    while rig.backlog():
         await asyncio.sleep(0.001)
-        peaks.append((session.window.bytes, session.window.batches))
+        peaks.append((rig.window.bytes, rig.window.batches))
     assert max(size for size, batches in peaks if batches > 1) in range(20, 41)
     assert max(size for size, _ in peaks) > 100
     assert all(batches == 1 for size, batches in peaks if size > 40)
-    assert len(session.store.bodies("orders")) == 61
-    session.stop.set()
+    assert len(rig.store.bodies("orders")) == 61
+    rig.stop.set()
     await running
 
 
 @in_virtual_time
 async def test_nothing_is_sent_behind_the_first_batch_of_a_stream_that_the_target_has_never_seen() -> None:
-    session = Session(most=1)
-    session.put("orders", bodies(0, 3))
-    session.store.delay_receipts(1.0)
-    running = await session.begin()
+    rig = Rig(most=1)
+    rig.put("orders", bodies(0, 3))
+    rig.store.delay_receipts(1.0)
+    running = await rig.begin()
     await asyncio.sleep(0.5)
-    assert session.store.places("orders") == [0]
+    assert rig.store.places("orders") == [0]
     await asyncio.sleep(0.6)
-    assert session.store.places("orders") == [0, 1, 2]
-    session.stop.set()
+    assert rig.store.places("orders") == [0, 1, 2]
+    rig.stop.set()
     await running
 
 
 @in_virtual_time
 async def test_a_batch_not_taken_puts_its_stream_off_with_nothing_behind_it_settled() -> None:
     """B20, B23"""
-    session = Session(most=2)
-    session.put("orders", bodies(0, 2))
-    running = await session.begin()
-    await session.settle_down()
-    session.store.not_now(1)
-    session.store.delay_receipts(0.01)
-    session.put("orders", bodies(2, 8))
+    rig = Rig(most=2)
+    rig.put("orders", bodies(0, 2))
+    running = await rig.begin()
+    await rig.settle_down()
+    rig.store.not_now(1)
+    rig.store.delay_receipts(0.01)
+    rig.put("orders", bodies(2, 8))
     await asyncio.sleep(0.5)
-    assert session.store.bodies("orders") == bodies(0, 2)
-    assert [message.body for message in session.backlog()] == bodies(2, 8)
-    assert session.counts.trouble == "ADDRESS_FULL: for now"
-    assert (session.buried, session.in_flight) == ([], (0, 0, 0))
-    assert session.waits == [("ADDRESS_FULL: for now", 1000)]  # those behind it start no wait
-    session.store.delay_receipts(0)
+    assert rig.store.bodies("orders") == bodies(0, 2)
+    assert [message.body for message in rig.backlog()] == bodies(2, 8)
+    assert rig.counts.trouble == "ADDRESS_FULL: for now"
+    assert (rig.buried, rig.in_flight) == ([], (0, 0, 0))
+    assert rig.waits == [("ADDRESS_FULL: for now", 1000)]  # those behind it start no wait
+    assert (rig.session.waiting, rig.session.stalled) == ({rig.stream()}, True)
+    rig.store.delay_receipts(0)
     await asyncio.sleep(1)
-    assert session.source.opened[1:] == [{session.stream(): 2}]
-    assert session.store.bodies("orders") == bodies(0, 8)
-    assert (session.counts.trouble, session.backlog()) == ("", [])
-    assert session.waiting == [{session.stream()}, set()]
-    session.stop.set()
+    assert rig.source.opened[1:] == [{rig.stream(): 2}]
+    assert rig.store.bodies("orders") == bodies(0, 8)
+    assert (rig.counts.trouble, rig.backlog()) == ("", [])
+    assert rig.session.waiting == set()
+    rig.stop.set()
     await running
 
 
 @in_virtual_time
 async def test_a_full_address_keeps_no_other_stream_waiting() -> None:
-    session = Session(most=2, addresses=("full", "orders"))
-    session.store.full.add("full")
-    session.put("full", bodies(0, 100))
-    session.put("orders", bodies(0, 2))
-    running = await session.begin()
+    rig = Rig(most=2, addresses=("full", "orders"))
+    rig.store.full.add("full")
+    rig.put("full", bodies(0, 100))
+    rig.put("orders", bodies(0, 2))
+    running = await rig.begin()
     for number in range(2, 200):
-        session.put("orders", bodies(number, number + 1))
-        session.put("full", bodies(number, number + 1))
+        rig.put("orders", bodies(number, number + 1))
+        rig.put("full", bodies(number, number + 1))
         await asyncio.sleep(0.1)
-        assert session.store.bodies("orders")[-1:] == bodies(number, number + 1)
-    assert session.backlog("orders") == []
-    assert session.waits[:4] == [("ADDRESS_FULL: for now", delay) for delay in (1000, 2000, 4000, 4000)]
+        assert rig.store.bodies("orders")[-1:] == bodies(number, number + 1)
+    assert rig.backlog("orders") == []
+    assert rig.waits[:4] == [("ADDRESS_FULL: for now", delay) for delay in (1000, 2000, 4000, 4000)]
     # A batch an attempt, and not all there is of it: it is read only after it was opened again.
-    full = [batch for batch in session.store.batches if batch.stream == session.stream("full")]
-    assert len(full) <= 3 * len(session.waits)
-    session.store.full.clear()
+    full = [batch for batch in rig.store.batches if batch.stream == rig.stream("full")]
+    assert len(full) <= 3 * len(rig.waits)
+    rig.store.full.clear()
     await asyncio.sleep(4.1)
-    assert (session.backlog("full"), session.counts.trouble, session.in_flight) == ([], "", (0, 0, 0))
-    assert session.source.opened[0].keys() == {session.stream("full"), session.stream("orders")}
-    assert all(opened.keys() == {session.stream("full")} for opened in session.source.opened[1:])
-    session.store.full.add("full")
-    session.put("full", bodies(0, 1))
-    await session.settle_down()
-    assert session.waits[-1] == ("ADDRESS_FULL: for now", 1000)  # it has moved: the wait is a first one
-    session.stop.set()
+    assert (rig.backlog("full"), rig.counts.trouble, rig.in_flight) == ([], "", (0, 0, 0))
+    assert rig.source.opened[0].keys() == {rig.stream("full"), rig.stream("orders")}
+    assert all(opened.keys() == {rig.stream("full")} for opened in rig.source.opened[1:])
+    rig.store.full.add("full")
+    rig.put("full", bodies(0, 1))
+    await rig.settle_down()
+    assert rig.waits[-1] == ("ADDRESS_FULL: for now", 1000)  # it has moved: the wait is a first one
+    rig.stop.set()
     await running
 
 
 @in_virtual_time
 async def test_a_batch_that_waits_in_the_window_behind_one_not_taken_is_dropped_and_read_again() -> None:
-    session = Session(window=1, most=2)
-    session.put("orders", bodies(0, 2))
-    running = await session.begin()
-    await session.settle_down()
-    session.store.delay_receipts(0.1)
-    session.store.not_now(1)
-    session.put("orders", bodies(2, 8))
+    rig = Rig(window=1, most=2)
+    rig.put("orders", bodies(0, 2))
+    running = await rig.begin()
+    await rig.settle_down()
+    rig.store.delay_receipts(0.1)
+    rig.store.not_now(1)
+    rig.put("orders", bodies(2, 8))
     await asyncio.sleep(0.5)
-    assert [batch.from_ for batch in session.store.batches] == [0, 2]
-    session.store.delay_receipts(0)
+    assert [batch.from_ for batch in rig.store.batches] == [0, 2]
+    rig.store.delay_receipts(0)
     await asyncio.sleep(1)
-    assert session.store.bodies("orders") == bodies(0, 8)
-    session.stop.set()
+    assert rig.store.bodies("orders") == bodies(0, 8)
+    rig.stop.set()
     await running
 
 
 @in_virtual_time
 async def test_coverage_that_was_held_when_its_stream_was_put_off_is_read_again() -> None:
-    session = Session(most=1)
-    session.source.filtered = lambda message: message.body == b"monkey"
-    session.put("orders", [b"goat"])
-    running = await session.begin()
-    await session.settle_down()
-    session.store.delay_receipts(0.1)
-    session.store.not_now(1)
-    session.put("orders", [b"goat", b"monkey", b"monkey"])
+    rig = Rig(most=1)
+    rig.source.filtered = lambda message: message.body == b"monkey"
+    rig.put("orders", [b"goat"])
+    running = await rig.begin()
+    await rig.settle_down()
+    rig.store.delay_receipts(0.1)
+    rig.store.not_now(1)
+    rig.put("orders", [b"goat", b"monkey", b"monkey"])
     await asyncio.sleep(0.5)
-    session.store.delay_receipts(0)
+    rig.store.delay_receipts(0)
     await asyncio.sleep(1)
-    session.put("orders", [b"goat"])
-    await session.settle_down()
-    assert session.store.batches[-1].from_ == 2
-    assert (session.store.places("orders"), session.backlog()) == ([0, 1, 4], [])
-    session.stop.set()
+    rig.put("orders", [b"goat"])
+    await rig.settle_down()
+    assert rig.store.batches[-1].from_ == 2
+    assert (rig.store.places("orders"), rig.backlog()) == ([0, 1, 4], [])
+    rig.stop.set()
     await running
 
 
 @in_virtual_time
 async def test_a_refused_message_is_buried_once_and_the_rest_sent_with_its_place_covered_and_empty() -> None:
-    session = Session(most=4, addresses=("orders", "invoices"))
-    session.put("orders", bodies(0, 8))
-    session.store.refuse(2, 6)
-    running = await session.begin()
-    await session.settle_down()
-    assert session.buried == [(session.stream(), 2), (session.stream(), 6)]
-    assert session.store.places("orders") == [0, 1, 3, 4, 5, 7]
-    assert session.backlog() == []
-    last = session.store.batches[-1]
+    rig = Rig(most=4, addresses=("orders", "invoices"))
+    rig.put("orders", bodies(0, 8))
+    rig.store.refuse(2, 6)
+    running = await rig.begin()
+    await rig.settle_down()
+    assert rig.buried == [(rig.stream(), 2), (rig.stream(), 6)]
+    assert rig.store.places("orders") == [0, 1, 3, 4, 5, 7]
+    assert rig.backlog() == []
+    last = rig.store.batches[-1]
     assert (last.from_, last.upto, last.runs, last.refused) == (4, 8, ((4, 5), (7, 7)), (6,))
-    assert session.counts.refused == 2
-    assert session.memory.refused == {session.stream(): set()}
-    assert (session.waits, session.counts.trouble) == ([], "")
-    assert [opened.keys() for opened in session.source.opened[1:]] == [{session.stream()}] * 2
-    session.stop.set()
+    assert rig.counts.refused == 2
+    assert rig.session.refused == {rig.stream(): set()}
+    assert (rig.waits, rig.counts.trouble) == ([], "")
+    assert [opened.keys() for opened in rig.source.opened[1:]] == [{rig.stream()}] * 2
+    rig.stop.set()
     await running
 
 
 @in_virtual_time
 async def test_a_batch_whose_only_message_was_refused_is_delivered_as_coverage_at_once() -> None:
-    session = Session()
-    session.put("orders", bodies(0, 1))
-    session.store.refuse(0)
-    running = await session.begin()
-    await session.settle_down()
-    assert session.store.next(BRIDGE, session.stream()) == 1
-    assert (session.store.bodies("orders"), session.backlog()) == ([], [])
-    session.stop.set()
+    rig = Rig()
+    rig.put("orders", bodies(0, 1))
+    rig.store.refuse(0)
+    running = await rig.begin()
+    await rig.settle_down()
+    assert rig.store.next(BRIDGE, rig.stream()) == 1
+    assert (rig.store.bodies("orders"), rig.backlog()) == ([], [])
+    rig.stop.set()
     await running
 
 
 @in_virtual_time
 async def test_a_dead_letter_without_room_keeps_no_other_stream_waiting() -> None:
-    session = Session(most=2, addresses=("letters", "orders"))
-    session.put("letters", bodies(0, 4))
-    session.store.refuse(1)
-    session.bury_fails = DeadLetterFailed("no room", for_good=False)
-    running = await session.begin()
+    rig = Rig(most=2, addresses=("letters", "orders"))
+    rig.put("letters", bodies(0, 4))
+    rig.store.refuse(1)
+    rig.bury_fails = DeadLetterFailed("no room", for_good=False)
+    running = await rig.begin()
     for number in range(50):
-        session.put("orders", bodies(number, number + 1))
+        rig.put("orders", bodies(number, number + 1))
         await asyncio.sleep(0.1)
-    assert session.store.bodies("orders") == bodies(0, 50)
-    assert session.counts.trouble == "DEAD_LETTER_FAILED: no room"
-    assert (session.counts.refused, len(session.backlog("letters"))) == (0, 4)
-    session.bury_fails = None
+    assert rig.store.bodies("orders") == bodies(0, 50)
+    assert rig.counts.trouble.endswith(" was not stored: no room")
+    assert (rig.counts.refused, len(rig.backlog("letters"))) == (0, 4)
+    rig.bury_fails = None
     await asyncio.sleep(4.1)
-    assert session.buried == [(session.stream("letters"), 1)]
-    assert (session.backlog("letters"), session.counts.trouble, session.in_flight) == ([], "", (0, 0, 0))
-    session.stop.set()
+    assert rig.buried == [(rig.stream("letters"), 1)]
+    assert (rig.backlog("letters"), rig.counts.trouble, rig.in_flight) == ([], "", (0, 0, 0))
+    rig.stop.set()
     await running
 
 
 @in_virtual_time
 async def test_a_stream_that_the_source_has_no_more_is_looked_for_without_complaint() -> None:
-    session = Session(most=2, addresses=("gone", "orders"))
-    session.store.full.add("gone")
-    session.put("gone", bodies(0, 2))
-    running = await session.begin()
-    await session.settle_down()
-    assert session.counts.trouble
-    there = session.journal.logs.pop("gone")
+    rig = Rig(most=2, addresses=("gone", "orders"))
+    rig.store.full.add("gone")
+    rig.put("gone", bodies(0, 2))
+    running = await rig.begin()
+    await rig.settle_down()
+    assert rig.counts.trouble
+    there = rig.journal.logs.pop("gone")
     await asyncio.sleep(20)
-    assert (session.counts.trouble, session.waiting[-1]) == ("", set())
-    session.journal.logs["gone"] = there
-    session.store.full.clear()
+    assert (rig.counts.trouble, rig.session.waiting) == ("", set())
+    rig.journal.logs["gone"] = there
+    rig.store.full.clear()
     await asyncio.sleep(5)
-    assert session.store.bodies("gone") == bodies(0, 2)
-    session.stop.set()
+    assert rig.store.bodies("gone") == bodies(0, 2)
+    rig.stop.set()
     await running
 
 
 @in_virtual_time
 async def test_a_refused_message_that_cannot_be_buried_stays_and_nothing_is_covered() -> None:
-    session = Session()
-    session.put("orders", bodies(0, 3))
-    session.store.refuse(1)
-    session.bury_fails = TargetUnavailable("no room for dead letters")
+    rig = Rig()
+    rig.put("orders", bodies(0, 3))
+    rig.store.refuse(1)
+    rig.bury_fails = TargetUnavailable("no room for dead letters")
     with pytest.raises(TargetUnavailable, match="no room for dead letters"):
-        await (await session.begin())
-    assert len(session.backlog()) == 3
-    assert session.store.next(BRIDGE, session.stream()) is None
-    assert session.in_flight == (0, 0, 0)
+        await (await rig.begin())
+    assert len(rig.backlog()) == 3
+    assert rig.store.next(BRIDGE, rig.stream()) is None
+    assert rig.in_flight == (0, 0, 0)
 
 
 @in_virtual_time
 async def test_coverage_alone_travels_with_the_next_batch() -> None:
     """B4"""
-    session = Session(most=1)
-    session.source.filtered = lambda message: message.body == b"monkey"
-    session.put("orders", [b"goat"])
-    running = await session.begin()
-    await session.settle_down()
-    session.put("orders", [b"monkey"] * 10 + [b"goat"])
-    await session.settle_down()
-    assert [(batch.from_, batch.upto, batch.runs) for batch in session.store.batches] == [
+    rig = Rig(most=1)
+    rig.source.filtered = lambda message: message.body == b"monkey"
+    rig.put("orders", [b"goat"])
+    running = await rig.begin()
+    await rig.settle_down()
+    rig.put("orders", [b"monkey"] * 10 + [b"goat"])
+    await rig.settle_down()
+    assert [(batch.from_, batch.upto, batch.runs) for batch in rig.store.batches] == [
         (0, 1, ((0, 0),)),
         (1, 12, ((11, 11),)),
     ]
-    assert session.backlog() == []
-    session.stop.set()
+    assert rig.backlog() == []
+    rig.stop.set()
     await running
 
 
 @in_virtual_time
 async def test_coverage_that_grows_is_committed_every_ten_seconds_and_at_the_end() -> None:
-    session = Session(most=1)
-    session.source.filtered = lambda _: True
-    session.put("orders", [b"monkey"] * 5)
-    running = await session.begin()
+    rig = Rig(most=1)
+    rig.source.filtered = lambda _: True
+    rig.put("orders", [b"monkey"] * 5)
+    running = await rig.begin()
     await asyncio.sleep(COVERAGE_INTERVAL_MS / 1000 - 0.1)
-    assert session.store.batches == []
+    assert rig.store.batches == []
     await asyncio.sleep(0.2)
-    assert session.store.next(BRIDGE, session.stream()) == 5
-    session.put("orders", [b"monkey"] * 2)
+    assert rig.store.next(BRIDGE, rig.stream()) == 5
+    rig.put("orders", [b"monkey"] * 2)
     await asyncio.sleep(COVERAGE_INTERVAL_MS / 1000 + 0.1)
-    assert session.store.next(BRIDGE, session.stream()) == 7
-    session.put("orders", [b"monkey"] * 2)
-    await session.settle_down()
-    session.stop.set()
+    assert rig.store.next(BRIDGE, rig.stream()) == 7
+    rig.put("orders", [b"monkey"] * 2)
+    await rig.settle_down()
+    rig.stop.set()
     await running
-    assert session.store.next(BRIDGE, session.stream()) == 9
-    assert session.backlog() == []
-    assert len(session.store.batches) == 3
+    assert rig.store.next(BRIDGE, rig.stream()) == 9
+    assert rig.backlog() == []
+    assert len(rig.store.batches) == 3
 
 
 @in_virtual_time
 async def test_stop_waits_for_receipts_that_come() -> None:
     """R16"""
-    session = Session(most=20)
-    session.put("orders", bodies(0, 10))
-    session.store.delay_receipts(1.0)
-    running = await session.begin()
-    await session.settle_down()
-    session.stop.set()
+    rig = Rig(most=20)
+    rig.put("orders", bodies(0, 10))
+    rig.store.delay_receipts(1.0)
+    running = await rig.begin()
+    await rig.settle_down()
+    rig.stop.set()
     await running
     assert 1000 <= now_ms() < 1010
-    assert (session.backlog(), session.store.bodies("orders")) == ([], bodies(0, 10))
+    assert (rig.backlog(), rig.store.bodies("orders")) == ([], bodies(0, 10))
 
 
 @in_virtual_time
 async def test_stop_gives_up_receipts_that_never_come_and_leaves_their_messages_at_the_source() -> None:
     """R15"""
-    session = Session()
-    session.put("orders", bodies(0, 10))
-    session.store.drop_receipts()
-    running = await session.begin(2000)
-    await session.settle_down()
-    session.stop.set()
+    rig = Rig()
+    rig.put("orders", bodies(0, 10))
+    rig.store.drop_receipts()
+    running = await rig.begin(2000)
+    await rig.settle_down()
+    rig.stop.set()
     await running
     assert 2000 <= now_ms() < 2010
-    assert len(session.backlog()) == 10
-    assert session.in_flight == (0, 0, 0)
+    assert len(rig.backlog()) == 10
+    assert rig.in_flight == (0, 0, 0)
 
 
 @in_virtual_time
 async def test_stop_without_a_time_limit_waits_as_long_as_it_takes() -> None:
-    session = Session(most=20)
-    session.put("orders", bodies(0, 10))
-    session.store.delay_receipts(3600.0)
-    running = await session.begin(-1)
-    await session.settle_down()
-    session.stop.set()
+    rig = Rig(most=20)
+    rig.put("orders", bodies(0, 10))
+    rig.store.delay_receipts(3600.0)
+    running = await rig.begin(-1)
+    await rig.settle_down()
+    rig.stop.set()
     await running
-    assert session.backlog() == []
+    assert rig.backlog() == []
 
 
 @in_virtual_time
 async def test_stop_sends_nothing_more() -> None:
-    session = Session(window=1, most=1)
-    session.put("orders", bodies(0, 10))
-    session.store.delay_receipts(1.0)
-    running = await session.begin()
+    rig = Rig(window=1, most=1)
+    rig.put("orders", bodies(0, 10))
+    rig.store.delay_receipts(1.0)
+    running = await rig.begin()
     await asyncio.sleep(1.5)
-    session.stop.set()
+    rig.stop.set()
     await running
-    assert session.store.bodies("orders") == bodies(0, 2)
-    assert len(session.backlog()) == 8
+    assert rig.store.bodies("orders") == bodies(0, 2)
+    assert len(rig.backlog()) == 8
 
 
 @in_virtual_time
-async def test_a_cut_ends_the_session_with_the_targets_error_and_nothing_in_flight() -> None:
+async def test_a_cut_ends_the_run_with_the_targets_error_and_nothing_in_flight() -> None:
     """R9"""
-    session = Session(most=1)
-    session.put("orders", bodies(0, 100))
-    session.store.delay_receipts(0.005)
-    running = await session.begin()
-    session.store.cut_after(50)
+    rig = Rig(most=1)
+    rig.put("orders", bodies(0, 100))
+    rig.store.delay_receipts(0.005)
+    running = await rig.begin()
+    rig.store.cut_after(50)
     with pytest.raises(TargetUnavailable, match="the link was cut"):
         await running
-    assert session.in_flight == (0, 0, 0)
-    assert len(session.store.bodies("orders")) == 50
-    assert 50 <= len(session.backlog()) < 100
+    assert rig.in_flight == (0, 0, 0)
+    assert len(rig.store.bodies("orders")) == 50
+    assert 50 <= len(rig.backlog()) < 100
 
 
 @in_virtual_time
-async def test_a_target_lost_while_nothing_is_sent_ends_the_session_at_once() -> None:
-    """Its loss shows before the next message needs it, and no task of the session is left."""
-    session = Session()
-    session.put("orders", bodies(0, 3))
-    running = await session.begin()
+async def test_a_target_lost_while_nothing_is_sent_ends_the_run_at_once() -> None:
+    """Its loss shows before the next message needs it, and no task of the run is left."""
+    rig = Rig()
+    rig.put("orders", bodies(0, 3))
+    running = await rig.begin()
     await asyncio.sleep(3600)
     assert not running.done()
-    session.store.cut()
+    rig.store.cut()
     with pytest.raises(TargetUnavailable, match="the link was cut"):
         await running
     assert 3_600_000 <= now_ms() < 3_600_010
-    assert session.backlog() == []
+    assert rig.backlog() == []
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 @in_virtual_time
 async def test_a_lost_target_loses_no_receipt_that_has_come() -> None:
-    session = Session(most=1)
-    session.put("orders", bodies(0, 1))
-    running = await session.begin()
-    await session.settle_down()
-    settled, settling = session.source.settled, asyncio.Event()
+    rig = Rig(most=1)
+    rig.put("orders", bodies(0, 1))
+    running = await rig.begin()
+    await rig.settle_down()
+    settled, settling = rig.source.settled, asyncio.Event()
 
     async def slowly(batch: Batch, receipt: Receipt) -> None:
         settling.set()
         await asyncio.sleep(1.0)
         await settled(batch, receipt)
 
-    session.source.settled = slowly  # type: ignore[method-assign]
-    session.put("orders", bodies(1, 5))
+    rig.source.settled = slowly  # type: ignore[method-assign]
+    rig.put("orders", bodies(1, 5))
     await settling.wait()
-    await session.settle_down()
-    session.store.cut()
+    await rig.settle_down()
+    rig.store.cut()
     with pytest.raises(TargetUnavailable, match="the link was cut"):
         await running
-    assert session.backlog() == []
-    assert session.in_flight == (0, 0, 0)
+    assert rig.backlog() == []
+    assert rig.in_flight == (0, 0, 0)
 
 
 @in_virtual_time
 async def test_a_target_lost_together_with_the_request_to_stop_does_not_disturb_it() -> None:
-    session = Session()
-    session.put("orders", bodies(0, 3))
-    running = await session.begin()
-    await session.settle_down()
-    session.store.cut()
-    session.stop.set()
+    rig = Rig()
+    rig.put("orders", bodies(0, 3))
+    running = await rig.begin()
+    await rig.settle_down()
+    rig.store.cut()
+    rig.stop.set()
     await running
-    assert session.backlog() == []
+    assert rig.backlog() == []
 
 
 @in_virtual_time
 async def test_a_source_that_fails_loses_no_receipt_of_what_is_in_flight() -> None:
-    session = Session(most=20)
-    session.put("orders", bodies(0, 10))
-    session.store.delay_receipts(1.0)
-    running = await session.begin()
-    await session.settle_down()
-    session.source.read_fails = JournalUnavailable("the disk is gone")
-    session.put("orders", bodies(10, 12))
+    rig = Rig(most=20)
+    rig.put("orders", bodies(0, 10))
+    rig.store.delay_receipts(1.0)
+    running = await rig.begin()
+    await rig.settle_down()
+    rig.source.read_fails = JournalUnavailable("the disk is gone")
+    rig.put("orders", bodies(10, 12))
     with pytest.raises(JournalUnavailable, match="the disk is gone"):
         await running
-    assert [message.body for message in session.backlog()] == bodies(10, 12)
-    assert session.in_flight == (0, 0, 0)
+    assert [message.body for message in rig.backlog()] == bodies(10, 12)
+    assert rig.in_flight == (0, 0, 0)
 
 
 @in_virtual_time
 async def test_an_end_that_gives_up_its_own_work_is_an_error_and_no_end_by_request() -> None:
-    session = Session()
-    session.put("orders", bodies(0, 1))
-    session.source.read_fails = asyncio.CancelledError()  # type: ignore[assignment]
+    rig = Rig()
+    rig.put("orders", bodies(0, 1))
+    rig.source.read_fails = asyncio.CancelledError()  # type: ignore[assignment]
     with pytest.raises(TargetUnavailable, match="gave up"):
-        await (await session.begin())
+        await (await rig.begin())
 
 
 @in_virtual_time
 async def test_a_batch_behind_a_gap_is_never_settled() -> None:
-    session = Session(most=1)
-    session.put("orders", bodies(0, 2))
-    running = await session.begin()
-    await session.settle_down()
-    session.store.positions[BRIDGE, session.stream()].next = 1  # a backup was restored
-    session.put("orders", bodies(2, 3))
+    rig = Rig(most=1)
+    rig.put("orders", bodies(0, 2))
+    running = await rig.begin()
+    await rig.settle_down()
+    rig.store.positions[BRIDGE, rig.stream()].next = 1  # a backup was restored
+    rig.put("orders", bodies(2, 3))
     with pytest.raises(OutOfSequence):
         await running
-    assert len(session.backlog()) == 1
+    assert len(rig.backlog()) == 1
 
 
 @in_virtual_time
-async def test_a_newer_link_of_the_same_bridge_ends_the_older_ones_session() -> None:
-    session = Session()
-    session.put("orders", bodies(0, 2))
-    running = await session.begin()
-    await session.settle_down()
-    await FakeTarget(session.store).open(await session.source.streams())
-    session.put("orders", bodies(2, 3))
+async def test_a_newer_link_of_the_same_bridge_ends_the_older_ones_run() -> None:
+    rig = Rig()
+    rig.put("orders", bodies(0, 2))
+    running = await rig.begin()
+    await rig.settle_down()
+    await FakeTarget(rig.store).open(await rig.source.streams())
+    rig.put("orders", bodies(2, 3))
     with pytest.raises(Fenced):
         await running
-    assert session.store.bodies("orders") == bodies(0, 2)
+    assert rig.store.bodies("orders") == bodies(0, 2)
 
 
 @in_virtual_time
 async def test_streams_that_appear_are_opened_while_others_go_on() -> None:
-    session = Session()
-    running = await session.begin()
-    session.put("orders", bodies(0, 3))
-    session.put("invoices", bodies(3, 6))
-    await session.settle_down()
-    session.put("orders", bodies(6, 9))
-    await session.settle_down()
-    assert session.store.bodies("orders") == bodies(0, 3) + bodies(6, 9)
-    assert session.store.bodies("invoices") == bodies(3, 6)
-    assert session.source.opened == [{session.stream(): None}, {session.stream("invoices"): None}]
-    session.stop.set()
+    rig = Rig()
+    running = await rig.begin()
+    rig.put("orders", bodies(0, 3))
+    rig.put("invoices", bodies(3, 6))
+    await rig.settle_down()
+    rig.put("orders", bodies(6, 9))
+    await rig.settle_down()
+    assert rig.store.bodies("orders") == bodies(0, 3) + bodies(6, 9)
+    assert rig.store.bodies("invoices") == bodies(3, 6)
+    assert rig.source.opened == [{rig.stream(): None}, {rig.stream("invoices"): None}]
+    rig.stop.set()
     await running
 
 
 @in_virtual_time
 async def test_replays_that_the_target_drops_are_counted_and_settled() -> None:
     """B9"""
-    session = Session(most=10)
-    session.put("orders", bodies(0, 1000))
-    await FakeTarget(session.store).open(await session.source.streams())
-    session.store.positions[BRIDGE, session.stream()].next = 100
-    opened = await session.target.open(await session.source.streams())
-    await session.source.open({session.stream(): StreamState(0)}, opened.store)
-    running = asyncio.create_task(session.pump().run(session.stop, 1000))
-    await session.settle_down()
-    assert session.store.bodies("orders") == bodies(100, 1000)
-    assert (session.counts.replayed, session.backlog()) == (100, [])
-    session.stop.set()
+    rig = Rig(most=10)
+    rig.put("orders", bodies(0, 1000))
+    await FakeTarget(rig.store).open(await rig.source.streams())
+    rig.store.positions[BRIDGE, rig.stream()].next = 100
+    opened = await rig.target.open(await rig.source.streams())
+    await rig.source.open({rig.stream(): StreamState(0)}, opened.store)
+    running = asyncio.create_task(rig.pump().run(rig.stop, 1000))
+    await rig.settle_down()
+    assert rig.store.bodies("orders") == bodies(100, 1000)
+    assert (rig.counts.replayed, rig.backlog()) == (100, [])
+    rig.stop.set()
     await running
 
 
 @in_virtual_time
 async def test_many_refused_messages_of_one_batch_are_covered_before_more_of_them_are_buried() -> None:
     """So that the target needs to remember `LETTERS_AHEAD` of them, however many there are."""
-    session = Session(most=2_000)
+    rig = Rig(most=2_000)
     number = 2 * LETTERS_AHEAD + 10
-    session.put("orders", bodies(0, 2 * number))
-    session.store.refuse(*range(0, 2 * number, 2))
+    rig.put("orders", bodies(0, 2 * number))
+    rig.store.refuse(*range(0, 2 * number, 2))
     most = 0
-    bury = session._bury
+    bury = rig.bury
 
-    async def counted(batch: Batch, receipt: Receipt) -> None:
+    async def counted(batch: Batch, receipt: Receipt, source_address: str) -> None:
         nonlocal most
-        await bury(batch, receipt)
-        most = max(most, len(session.memory.refused.get(session.stream(), ())) + 1)
+        await bury(batch, receipt, source_address)
+        most = max(most, len(rig.session.refused.get(rig.stream(), ())) + 1)
 
-    session._bury = counted  # type: ignore[method-assign]
-    running = await session.begin()
-    await session.settle_down()
-    assert session.store.places("orders") == list(range(1, 2 * number, 2))
-    assert len(session.buried) == number
+    rig.bury = counted  # type: ignore[method-assign]
+    running = await rig.begin()
+    await rig.settle_down()
+    assert rig.store.places("orders") == list(range(1, 2 * number, 2))
+    assert len(rig.buried) == number
     assert LETTERS_AHEAD <= most <= LETTERS_AHEAD + 1
-    assert session.backlog() == []
-    session.stop.set()
+    assert rig.backlog() == []
+    rig.stop.set()
     await running
 
 

@@ -13,8 +13,9 @@ from bridge.relay.backoff import Backoff
 from bridge.relay.dead_letters import DeadLetters
 from bridge.relay.lifecycle import Command, State
 from bridge.relay.ports import Remembered
-from bridge.relay.relay import Relay, RelayOptions
+from bridge.relay.relay import RelayOptions
 from tests.fakes.ends import FakeJournal, FakeSource, FakeStore, FakeTarget
+from tests.fakes.one_lane import OneLane
 from tests.fakes.virtual_time import VirtualClock, in_virtual_time, now_ms
 
 BRIDGE = "orders-to-hub"
@@ -41,11 +42,11 @@ class Bridge:
         self.options = RelayOptions(BRIDGE, **options)  # type: ignore[arg-type]
         self.relay = self.restarted()
 
-    def restarted(self, store: FakeStore | None = None) -> Relay:
+    def restarted(self, store: FakeStore | None = None) -> OneLane:
         """The relay of another process on the same journal and store."""
         dead = DeadLetters(BRIDGE, "dead-letters", lambda name: FakeTarget(self.home, name))
         self.source = FakeSource(self.journal, most=self.most)
-        self.relay = Relay(
+        self.relay = OneLane(
             self.options,
             self.source,
             FakeTarget(store or self.store),
@@ -181,6 +182,7 @@ async def test_stop_and_pause_give_up_receipts_that_never_come(command: Command,
     await bridge.relay.command(command)
     assert 2000 <= now_ms() - before_ms < 2100
     assert (bridge.relay.state, len(bridge.backlog()), bridge.in_flight) == (state, 10, (0, 0, 0))
+    await bridge.stop()
 
 
 @pytest.mark.parametrize("command", [STOP, PAUSE])
@@ -194,6 +196,7 @@ async def test_stop_and_pause_wait_for_receipts_that_come_late(command: Command)
     await asyncio.sleep(0.1)
     await bridge.relay.command(command)
     assert (bridge.backlog(), bridge.arrived, bridge.in_flight) == ([], bodies(0, 10), (0, 0, 0))
+    await bridge.stop()
 
 
 @in_virtual_time
@@ -276,7 +279,7 @@ async def test_started_twice_at_once_after_a_failure_it_lives_once() -> None:
 
 
 @in_virtual_time
-async def test_a_stop_overtakes_a_start_that_waits_for_the_last_life_to_end() -> None:
+async def test_a_stop_ends_a_start_that_waits_for_the_last_life_to_end() -> None:
     bridge = Bridge(initial_connect_attempts=0)
     source = bridge.source
 
@@ -291,10 +294,11 @@ async def test_a_stop_overtakes_a_start_that_waits_for_the_last_life_to_end() ->
     bridge.store.down = False
     starting = asyncio.create_task(bridge.start())
     await asyncio.sleep(0.1)
-    assert bridge.state() is State.STARTING
+    assert bridge.state() is State.CONNECTING
     await asyncio.gather(starting, bridge.stop())
+    opens = bridge.store.opens
     await asyncio.sleep(60)
-    assert (bridge.state(), bridge.store.opens) == (State.STOPPED, 1)
+    assert (bridge.state(), bridge.store.opens) == (State.STOPPED, opens)
 
 
 # -- reconnecting ----------------------------------------------------------------------------------------
@@ -387,6 +391,7 @@ async def test_reconnecting_counts_its_own_attempts() -> None:
     bridge.put(bodies(2, 3))
     await bridge.until(State.FAILED)
     assert bridge.store.opens == tried + 2
+    await bridge.stop()
 
 
 @in_virtual_time
@@ -686,6 +691,7 @@ async def test_without_a_dead_letter_address_the_first_refusal_fails_the_bridge(
     assert "position 1" in bridge.relay.reason
     assert len(bridge.backlog()) == 3
     assert events(log)[-1] == ("bridge-failed", None)
+    await bridge.stop()
 
 
 @in_virtual_time
@@ -711,6 +717,7 @@ async def test_a_dead_letter_that_can_never_be_stored_fails_the_bridge() -> None
     await bridge.until(State.FAILED)
     assert "the dead letter of" in bridge.relay.reason
     assert len(bridge.backlog()) == 3
+    await bridge.stop()
 
 
 # -- who the target is -----------------------------------------------------------------------------------
@@ -734,6 +741,7 @@ async def test_a_bridge_that_has_run_refuses_another_store() -> None:
     for part in ("TARGET_REFUSED", "store-1", "store-2", "failover", "up to 10"):
         assert part in bridge.relay.reason
     assert other.batches == []
+    await bridge.stop()
 
 
 @in_virtual_time
@@ -746,6 +754,7 @@ async def test_a_bridge_that_has_run_refuses_a_store_that_knows_nothing_of_it() 
     for part in ("core-bridge positions", "store-1", "up to 10"):
         assert part in bridge.relay.reason
     assert emptied.batches == []
+    await bridge.stop()
 
 
 @in_virtual_time
@@ -756,6 +765,7 @@ async def test_a_target_that_is_ahead_of_the_source_fails_the_bridge_by_the_numb
     await bridge.until(State.FAILED)
     assert "50" in bridge.relay.reason
     assert SourceGap.code in bridge.relay.reason
+    await bridge.stop()
 
 
 @in_virtual_time
@@ -896,3 +906,4 @@ async def test_attempts_used_up_are_logged_with_the_last_reason(log: LogCapture)
         "bridge": BRIDGE,
         "reason": "no connection after 2 attempts: TARGET_UNAVAILABLE: connection refused",
     }
+    await bridge.stop()

@@ -9,8 +9,8 @@ import pytest
 from structlog.testing import LogCapture
 
 from bridge.errors import TargetRefused
+from bridge.relay.counts import Counts
 from bridge.relay.lifecycle import Command, State
-from bridge.relay.pump import Counts
 from bridge.workers import worker
 from bridge.workers.channel import (
     MOST_LANES_NAMED,

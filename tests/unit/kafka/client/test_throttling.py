@@ -14,7 +14,7 @@ from aiokafka.protocol.metadata import MetadataRequest
 from bridge.kafka.client.throttling import RECORDS, Throttle, honour, throttle_of
 from bridge.kafka.target.delivery_queue import TRANSACTION_BYTES
 from bridge.kafka.target.pace import AIM_MS, LEAST_BYTES, Pace
-from bridge.relay.pump import Counts
+from bridge.relay.counts import Counts
 
 
 class Client:

@@ -1,0 +1,44 @@
+"""The counts of a bridge, as metrics and status show them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Counts:
+    """The counts of a bridge, or of one of its lanes, since the node started."""
+
+    sent: int = 0
+    acknowledged: int = 0
+    refused: int = 0
+    #: Messages that the target dropped: covered before, or with a producer's ID that it knows.
+    replayed: int = 0
+    #: Those with a producer's ID that the target knows, unless it is a node, which counts them itself.
+    repeated: int = 0
+    #: Messages that were sent in vain: their batch was not taken, or an opening after the connection that
+    #: sent them found that the target does not have them; or the target itself had to write them again.
+    resent: int = 0
+    #: Time for which the target's brokers have asked to wait (quotas), ms.
+    throttled_ms: int = 0
+    reconnects: int = 0
+    #: Wall clock, ms, of the last receipt that moved something; 0: none yet.
+    last_progress_ms: int = 0
+    #: Partitions of the source that are parked now: a record there cannot be decoded.
+    parked: int = 0
+    #: The reason why a stream waits for the target, or the connection failed; empty: there is none.
+    trouble: str = ""
+    #: The throttling by the target's brokers now, in words; empty: they do not throttle.
+    throttled: str = ""
+
+    def add(self, part: Counts) -> None:
+        """Add the numbers of a lane; `parked` and the texts are those of the present lanes, and stay."""
+        self.sent += part.sent
+        self.acknowledged += part.acknowledged
+        self.refused += part.refused
+        self.replayed += part.replayed
+        self.repeated += part.repeated
+        self.resent += part.resent
+        self.throttled_ms += part.throttled_ms
+        self.reconnects += part.reconnects
+        self.last_progress_ms = max(self.last_progress_ms, part.last_progress_ms)

@@ -1,0 +1,173 @@
+"""A session: everything that a relay and its pump share about one lane, from its ends to its dead letters.
+
+As in MQTT, a session outlives connections: at the next opening the target's word decides about the messages
+that were in flight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import structlog
+
+from bridge.errors import TargetRefused
+from bridge.messages import positions as run_arithmetic
+from bridge.messages.batch import Batch
+from bridge.messages.positions import Runs
+from bridge.relay import divergence
+from bridge.relay.backoff import Backoff
+from bridge.relay.counts import Counts
+from bridge.relay.dead_letters import Burier, DeadLetterFailed
+from bridge.relay.ports import Receipt, Source, Stream, Target
+from bridge.relay.window import Window
+from bridge.runtime.clock import Clock
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
+
+@dataclass(slots=True, kw_only=True)
+class Session:
+    """One lane's source, target and streams, and the state of what was sent between them."""
+
+    bridge: str
+    source: Source
+    target: Target
+    clock: Clock
+    window: Window
+    #: The delays of a stream with which the target cannot go on now.
+    backoff: Backoff
+    #: The sink of refused messages; None: there is none, and a refused message ends the bridge.
+    dead_letters: Burier | None
+    counts: Counts = field(default_factory=Counts)
+    #: Store identity of the target, once it has answered.
+    store: str = ""
+    #: Streams that the target knows nothing of. The target takes the start of their first batch as the
+    #: stream's start, so no batch may be sent behind it until it is answered (`dedup.coverage.judge`).
+    unseen: set[str] = field(default_factory=set)
+    #: By stream, the positions that were refused and have a dead letter, until the target covers them.
+    refused: dict[str, set[int]] = field(default_factory=dict)
+    #: Streams that wait for the target now.
+    waiting: Collection[str] = ()
+    #: By stream, the positions of messages that were in flight when a connection ended: the next opening says
+    #: whether they were stored. At most a window of them.
+    _unconfirmed: dict[str, list[Runs]] = field(default_factory=dict)
+    #: By identity, every stream that was opened.
+    _streams: dict[str, Stream] = field(default_factory=dict)
+    #: Identities of the streams that the source had when it was last asked.
+    _there: frozenset[str] = frozenset()
+    #: Rules by which the target took no more of a stream and that were logged on this connection.
+    _rules_logged: set[str] = field(default_factory=set)
+    _log: FilteringBoundLogger = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._log = structlog.get_logger().bind(bridge=self.bridge)
+
+    @property
+    def stalled(self) -> bool:
+        """Whether no stream can go on: all that the source has wait for the target."""
+        return bool(self.waiting) and self._there <= set(self.waiting)
+
+    # -- opening -----------------------------------------------------------------------------------------
+
+    async def connect(self) -> None:
+        """Open both ends with every stream. Raises: the ends' errors; Diverged."""
+        await self._open(await self._look())
+        self.counts.trouble = ""
+        self.waiting = ()
+        self._rules_logged.clear()
+
+    async def open_new(self) -> None:
+        """Open the streams that have appeared since."""
+        await self._open([one for one in await self._look() if one.identity not in self._streams])
+
+    async def open_again(self, identities: Collection[str]) -> Collection[str]:
+        """Open again streams of which a batch was not taken; answers which of them the source has."""
+        wanted = [stream for stream in await self._look() if stream.identity in identities]
+        if wanted:
+            await self._open(wanted)
+        return {stream.identity for stream in wanted}
+
+    async def _look(self) -> Sequence[Stream]:
+        """Every stream that the source has now."""
+        streams = await self.source.streams()
+        self._there = frozenset(stream.identity for stream in streams if not stream.empty)
+        return streams
+
+    async def _open(self, streams: Sequence[Stream]) -> None:
+        """Open streams: ask for the target's record, run the divergence check, and move the source to the
+        target's next.
+        """
+        opened = await self.target.open(streams)
+        remembered = await self.source.remembered()
+        for stream in streams:
+            divergence.check(stream, remembered.get(stream.identity), opened, self.bridge)
+        self.store = opened.store
+        resume = {stream.identity: opened.streams[stream.identity] for stream in streams}
+        await self.source.open(resume, opened.store)
+        for stream in streams:
+            identity = stream.identity
+            self._streams[identity] = stream
+            self._count_unconfirmed(identity, resume[identity].next)
+            if resume[identity].next is None:
+                self.unseen.add(identity)
+            else:
+                self.unseen.discard(identity)
+
+    # -- messages that were sent -------------------------------------------------------------------------
+
+    def left(self, batch: Batch) -> None:
+        """The connection ended while this batch was in flight."""
+        self.window.confirmed(batch.size, batch.count)
+        self._unconfirmed.setdefault(batch.stream, []).append(batch.runs)
+
+    def _count_unconfirmed(self, stream: str, next_: int | None) -> None:
+        """Count the messages that were in flight: the target has those below `next_`; None: it has none."""
+        for sent in self._unconfirmed.pop(stream, ()):
+            confirmed = run_arithmetic.count(run_arithmetic.below(sent, next_ or 0))
+            self.counts.acknowledged += confirmed
+            self.counts.resent += run_arithmetic.count(sent) - confirmed
+
+    async def bury(self, batch: Batch, receipt: Receipt) -> None:
+        """Store a refused message's dead letter; returns when it is durable.
+
+        Raises: DeadLetterFailed: there is no room for it now. TargetRefused, TargetUnavailable.
+        """
+        assert receipt.position is not None
+        where = f"{batch.stream} position {receipt.position}"
+        if self.dead_letters is None:
+            raise TargetRefused(
+                f"{where} was refused ({receipt.reason}), and dead-letter-address is empty",
+                key="dead-letter-address",
+                found=receipt.position,
+            )
+        try:
+            await self.dead_letters.bury(batch, receipt, self._streams[batch.stream].address)
+        except DeadLetterFailed as error:
+            detail = f"the dead letter of {where} ({receipt.reason}) was not stored: {error}"
+            if error.for_good:
+                raise TargetRefused(detail) from error
+            raise DeadLetterFailed(detail, for_good=False) from error
+        self._log.warning(
+            "dead-letter", stream=batch.stream, position=receipt.position, reason=receipt.reason
+        )
+        self.refused.setdefault(batch.stream, set()).add(receipt.position)
+        self.counts.refused += 1
+
+    def covered(self, batch: Batch) -> None:
+        """The target covers the batch: forget the state of its positions."""
+        self.unseen.discard(batch.stream)
+        refused = self.refused.get(batch.stream)
+        if refused is not None:
+            refused.difference_update(batch.refused)
+
+    # -- the log -----------------------------------------------------------------------------------------
+
+    def log_wait(self, reason: str, delay_ms: int) -> None:
+        """Log why a stream waits for the target: each rule once on a connection."""
+        rule, _, _ = reason.partition(":")  # its numbers differ each time
+        if rule not in self._rules_logged:
+            self._rules_logged.add(rule)
+            self._log.warning("bridge-waits", reason=reason, **{"retry-in-ms": delay_ms})
