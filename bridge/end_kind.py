@@ -15,7 +15,7 @@ from bridge.settings.end_rules import EndRules
 if TYPE_CHECKING:
     from bridge.delivery_log import SegmentWriter, WriteLines
     from bridge.relay.counts import Counts
-    from bridge.relay.dead_letters import Burier
+    from bridge.relay.dead_letters import DeadLetterSink
     from bridge.relay.ownership import AskDivision, Ownership
     from bridge.relay.ports import Source, Target
     from bridge.replay.sending import PlanSource, Presence
@@ -70,7 +70,7 @@ class Lane:
     #: The relay's counts; None: it has counts of its own.
     counts: Counts | None = None
     #: The sink for dead letters at the source's node; None: they go to the target.
-    dead_letters: Burier | None = None
+    dead_letters: DeadLetterSink | None = None
 
     @property
     def name(self) -> str:
@@ -99,7 +99,7 @@ class TargetEnd:
 
     target: Target
     #: The sink that stores dead letters together with the messages; None: they are delivered like messages.
-    burier: Burier | None = None
+    dead_letter_sink: DeadLetterSink | None = None
 
 
 class NodeEnds:

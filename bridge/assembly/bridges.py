@@ -12,7 +12,7 @@ from bridge.assembly.relay_options import relay_options
 from bridge.assembly.summary import BridgeSummary
 from bridge.end_kind import EndKind, Lane, NodeContext, NodeEnds, Side, kind_of
 from bridge.relay.counts import Counts
-from bridge.relay.dead_letters import Burier, DeadLetters
+from bridge.relay.dead_letters import DeadLetters, DeadLetterSink
 from bridge.relay.lanes import LanedRelay
 from bridge.relay.operated import Operated
 from bridge.relay.ownership import AllLanes, AskDivision, Ownership
@@ -111,7 +111,7 @@ class Assembly:
         source, target = sources.source(part), targets.target(part)
         dead_letters = letters_here
         if not from_own:
-            dead_letters = target.burier or self._dead_letters(bridge, targets)
+            dead_letters = target.dead_letter_sink or self._dead_letters(bridge, targets)
         return Relay(
             relay_options(bridge),
             source.source,
@@ -124,7 +124,7 @@ class Assembly:
             counts=part.counts,
         )
 
-    def _dead_letters(self, bridge: Bridge, where: NodeEnds) -> Burier | None:
+    def _dead_letters(self, bridge: Bridge, where: NodeEnds) -> DeadLetterSink | None:
         """The sink of refused messages: this node's journal where it is the source, otherwise the target."""
         if not bridge.dead_letter_address:
             return None

@@ -6,14 +6,14 @@ from functools import partial
 
 from bridge.assembly.bridges import Assembly
 from bridge.errors import Conflict
-from bridge.replay.plans import Ends, ReplayDesk
+from bridge.replay.plans import Ends, ReplayService
 from bridge.settings.bridges import Bridge
 from bridge.settings.model import Settings
 
 
-def replay_desk(settings: Settings, assembly: Assembly) -> ReplayDesk:
+def replay_service(settings: Settings, assembly: Assembly) -> ReplayService:
     """The replay service of a node, for all its bridges."""
-    return ReplayDesk({bridge.name: partial(_ends, assembly, bridge) for bridge in settings.bridges})
+    return ReplayService({bridge.name: partial(_ends, assembly, bridge) for bridge in settings.bridges})
 
 
 def _ends(assembly: Assembly, bridge: Bridge, *, force: bool) -> Ends:

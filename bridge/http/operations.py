@@ -23,10 +23,10 @@ from bridge.http.listener import Bound, Listener
 from bridge.http.meter import HttpMeter
 from bridge.http.replaying import replay_plan
 from bridge.http.router import Handler, Router
-from bridge.journal.dead_letters import Letter, LetterDesk
+from bridge.journal.dead_letters import DeadLetterService, Letter
 from bridge.journal.values.store import Store
 from bridge.messages.addresses import check_name, check_readable
-from bridge.replay.plans import ReplayDesk
+from bridge.replay.plans import ReplayService
 
 #: The text exposition format of Prometheus, version 0.0.4.
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -49,12 +49,12 @@ class NodeControl(Protocol):
         ...
 
     @property
-    def letters(self) -> LetterDesk | None:
+    def letters(self) -> DeadLetterService | None:
         """The dead letters; None until the journal is open."""
         ...
 
     @property
-    def replays(self) -> ReplayDesk | None:
+    def replays(self) -> ReplayService | None:
         """The service that sends replay plans again; None until the journal is open."""
         ...
 
@@ -233,7 +233,7 @@ class _Management:
         await self._store().delete_queue(check_readable(address), check_name(queue, "queue"))
         return no_content()
 
-    def _letters(self) -> LetterDesk:
+    def _letters(self) -> DeadLetterService:
         if self._control.letters is None:
             raise JournalUnavailable("the journal is not open yet")
         return self._control.letters

@@ -14,7 +14,7 @@ from bridge.http.codec import Decoder, Position
 from bridge.http.guard import Principal
 from bridge.messages import positions as run_arithmetic
 from bridge.messages.positions import Runs
-from bridge.replay.plans import POSITIONS_AT_ONCE, ReplayDesk
+from bridge.replay.plans import POSITIONS_AT_ONCE, ReplayService
 from bridge.replay.sending import Resent, Wanted
 
 #: Bytes of a request: `POSITIONS_AT_ONCE` positions, no two of them adjacent, with room to spare.
@@ -37,10 +37,10 @@ class PlanRequest(Struct, forbid_unknown_fields=True, rename="kebab"):
 _REQUEST: Final = Decoder(PlanRequest)
 
 
-async def replay_plan(desk: ReplayDesk | None, request: web.Request, _principal: Principal) -> Answer:
+async def replay_plan(desk: ReplayService | None, request: web.Request, _principal: Principal) -> Answer:
     """Handle the call.
 
-    Raises: Malformed, MessageTooLarge, UnsupportedMediaType, JournalUnavailable, the errors of `ReplayDesk`.
+    Raises: Malformed, MessageTooLarge, UnsupportedMediaType, JournalUnavailable, errors of `ReplayService`.
     """
     Query(request)
     asked: PlanRequest = await read_value(request, _REQUEST, BODY_MOST, _BODY_TIMEOUT_S)

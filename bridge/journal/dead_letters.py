@@ -66,7 +66,7 @@ class Replayed:
     skipped: list[tuple[int, str]] = field(default_factory=list)
 
 
-class LetterDesk:
+class DeadLetterService:
     """The dead letters in one node's journal."""
 
     def __init__(self, journal: Journal, addresses: Sequence[str], routes: Mapping[str, Route]) -> None:

@@ -59,7 +59,7 @@ class _Place:
     #: Set where the end has been reached: done when more has come.
     more: asyncio.Future[None] | None = None
     #: Nothing is read until it is opened again.
-    put_off: bool = False
+    backed_off: bool = False
 
 
 class JournalSource:
@@ -251,7 +251,7 @@ class JournalSource:
         return [
             place
             for place in self._places.values()
-            if not place.ready and not place.put_off and (place.more is None or place.more.done())
+            if not place.ready and not place.backed_off and (place.more is None or place.more.done())
         ][:READ_AT_ONCE]
 
     async def _read_ahead(self, places: Sequence[_Place]) -> None:
@@ -275,12 +275,12 @@ class JournalSource:
             identity = place.stream.identity
             self._places[identity] = self._places.pop(identity)  # the others come first next time
 
-    def put_off(self, streams: Collection[str]) -> None:
+    def back_off(self, streams: Collection[str]) -> None:
         """Read no more of these streams until they are opened again."""
         for identity in streams:
             place = self._places.get(identity)
             if place is not None:
-                place.put_off = True
+                place.backed_off = True
                 place.ready.clear()
 
     async def _read(

@@ -144,7 +144,7 @@ class KafkaEnds(NodeEnds):
             self._parts.connection(bridge.static_connectors[0]),
             self._parts.journal_topic(bridge),
             lane.number,
-            replace(self._parts.target_options(bridge), buries=bool(bridge.dead_letter_address)),
+            replace(self._parts.target_options(bridge), stores_letters=bool(bridge.dead_letter_address)),
             clock=self._node.clock,
             confirmed=lane.confirmed,
             write_lines=self._node.write_lines,
@@ -152,7 +152,7 @@ class KafkaEnds(NodeEnds):
             counts=lane.counts,
             dead_letters=lane.dead_letters,
         )
-        return TargetEnd(target, burier=target if bridge.dead_letter_address else None)
+        return TargetEnd(target, dead_letter_sink=target if bridge.dead_letter_address else None)
 
     def _duplicates_of(self, bridge: str) -> logs.Tally:
         """The tally of duplicates of all the bridge's lanes: at most one log event a second."""

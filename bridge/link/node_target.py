@@ -10,9 +10,9 @@ from bridge.link.codec import check
 from bridge.link.driver import Driver, Socket, now
 from bridge.link.frames import CloseCode, Hello, Welcome
 from bridge.link.machine import LinkState
+from bridge.link.pending_requests import GREETING
 from bridge.link.sender import Sender
 from bridge.link.socket import Endpoint, connect
-from bridge.link.tickets import GREETING
 from bridge.messages.batch import Batch
 from bridge.relay.ports import Opened, Receipt, Stream
 from bridge.runtime.clock import Clock, SystemClock

@@ -28,8 +28,8 @@ from bridge.link.frames import (
     Welcome,
 )
 from bridge.link.machine import HALTED_REASON, TAKEN, LinkState, Machine, Now, StreamGate
+from bridge.link.pending_requests import Answered, PendingRequests
 from bridge.link.sending import OwnAnswer, SentBatch, SentStream, error_of
-from bridge.link.tickets import Answered, Tickets
 from bridge.messages.batch import Batch
 from bridge.messages.message import MESSAGE_SLACK
 from bridge.relay.ports import Receipt, Stream, StreamState
@@ -43,7 +43,7 @@ class Sender(Machine[Answered]):
         super().__init__(now, largest_sent=limits.LEAST_FRAME)
         self._hello = hello
         self._call_timeout_ms = call_timeout_ms
-        self._tickets = Tickets(limits.deadline_ms(now.ms, call_timeout_ms))
+        self._pending = PendingRequests(limits.deadline_ms(now.ms, call_timeout_ms))
         self._largest_message = 0
         self._credit = 0
         self._numbers = 0
@@ -68,7 +68,7 @@ class Sender(Machine[Answered]):
         """
         self._check_open()
         deadline_ms = limits.deadline_ms(now.ms, self._call_timeout_ms)
-        ticket = self._tickets.new_open(len(streams), deadline_ms)
+        ticket = self._pending.new_open(len(streams), deadline_ms)
         for asked in streams:
             stream = self._streams.get(asked.identity)
             if stream is None:
@@ -93,7 +93,7 @@ class Sender(Machine[Answered]):
         for batch in batches:
             if batch.stream not in self._streams:
                 raise TargetUnavailable(f"stream {batch.stream} is not open on this link: open it first")
-        ticket = self._tickets.new_call(len(batches))
+        ticket = self._pending.new_call(len(batches))
         for batch in batches:
             stream = self._streams[batch.stream]
             self._waiting.append(SentBatch(batch, stream, stream.generation, ticket))
@@ -112,11 +112,11 @@ class Sender(Machine[Answered]):
     def _let_go(self) -> None:
         self._waiting.clear()
         self._in_flight.clear()
-        self._tickets.clear()
+        self._pending.clear()
 
     def tick(self, now: Now) -> None:
         """As `Machine.tick`; also ends the link where a call has waited for `call-timeout`."""
-        overdue = self._tickets.overdue(now.ms)
+        overdue = self._pending.overdue(now.ms)
         if overdue is not None:
             detail = f"{overdue} not answered for {self._call_timeout_ms} ms (call-timeout)"
             self.close(CloseCode.TIMEOUT, detail)
@@ -126,7 +126,7 @@ class Sender(Machine[Answered]):
         """As `Machine.deadline_ms`, with the deadlines of the calls."""
         if self.state is LinkState.CLOSED:
             return None
-        deadlines = (super().deadline_ms(), self._tickets.deadline_ms())
+        deadlines = (super().deadline_ms(), self._pending.deadline_ms())
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     # ------------------------------------------------------------------ frames out
@@ -201,7 +201,7 @@ class Sender(Machine[Answered]):
         self._largest_message = frame.max_message_size
         self.largest_sent = frame.max_frame_size
         self._watch(self._hello, now)
-        self._events.append(self._tickets.greeted(frame))
+        self._events.append(self._pending.greeted(frame))
 
     def _on_opened(self, frame: StreamOpened, now: Now) -> None:
         stream = self._by_index[frame.index] if frame.index < len(self._by_index) else None
@@ -211,7 +211,7 @@ class Sender(Machine[Answered]):
         if not stream.opening:
             stream.gate, stream.next, stream.untaken = StreamGate.OPEN, frame.next or 0, False
         state = StreamState(frame.next, frame.run, frame.checksum, frame.epoch, frame.has_run)
-        self._emit(self._tickets.opened(ticket, stream.identity, state))
+        self._emit(self._pending.opened(ticket, stream.identity, state))
         self._measure(now)
 
     def _measure(self, now: Now) -> None:
@@ -257,7 +257,7 @@ class Sender(Machine[Answered]):
         stream = delivery.stream
         if receipt.verdict not in TAKEN and not delivery.stale:
             stream.gate, stream.untaken = StreamGate.HALTED, True
-        self._emit(self._tickets.receipt(delivery.ticket, receipt))
+        self._emit(self._pending.receipt(delivery.ticket, receipt))
 
     def _emit(self, answered: Answered | None) -> None:
         if answered is not None:

@@ -19,7 +19,7 @@ class SentStream:
     identity: str
     index: int
     gate: StreamGate = StreamGate.OPENING
-    #: Tickets whose OPEN has not been answered, in order.
+    #: PendingRequests whose OPEN has not been answered, in order.
     opening: deque[int] = field(default_factory=deque)
     #: The target's next, by its last answer.
     next: int = 0

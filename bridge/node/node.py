@@ -18,7 +18,7 @@ from bridge.http.acceptor import Acceptor
 from bridge.http.links import LinkService, OpenLink
 from bridge.http.listener import Bound
 from bridge.http.operations import Operations
-from bridge.journal.dead_letters import LetterDesk
+from bridge.journal.dead_letters import DeadLetterService
 from bridge.journal.journal import Journal
 from bridge.journal.measures import FullAddress
 from bridge.journal.sqlite.reader import Orphan
@@ -28,7 +28,7 @@ from bridge.node.operations import Control
 from bridge.node.outbox import OutboxCopier
 from bridge.relay.lifecycle import Command, State
 from bridge.relay.operated import Operated
-from bridge.replay.plans import ReplayDesk
+from bridge.replay.plans import ReplayService
 from bridge.runtime import hangup, logs
 from bridge.runtime.clock import Clock
 from bridge.runtime.event_loop import fast_loop
@@ -60,10 +60,10 @@ class NodeParts(Protocol):
     def log_copy(self) -> LogCopier | None:
         """The task that copies the delivery log elsewhere; None: it is not copied."""
 
-    def letters(self, journal: Journal) -> LetterDesk:
+    def letters(self, journal: Journal) -> DeadLetterService:
         """The dead letters in this node's journal."""
 
-    def replays(self, journal: Journal) -> ReplayDesk:
+    def replays(self, journal: Journal) -> ReplayService:
         """The service that sends replay plans again."""
 
     def links(self, journal: Journal) -> LinkService:
@@ -85,8 +85,8 @@ class Node:
         self._log = logs.get()
         #: None until it is open.
         self.journal: Journal | None = None
-        self.letters: LetterDesk | None = None
-        self.replays: ReplayDesk | None = None
+        self.letters: DeadLetterService | None = None
+        self.replays: ReplayService | None = None
         self.bridges: dict[str, tuple[Operated, BridgeSummary]] = {}
         self.metering = Metering()
         #: Whether the acceptor takes messages, and whether the node is going down.

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from bridge.errors import BridgeError, NotFound, described
 from bridge.http.describe import describe
-from bridge.journal.dead_letters import LetterDesk
+from bridge.journal.dead_letters import DeadLetterService
 from bridge.journal.journal import Journal
 from bridge.journal.sqlite.reader import BridgeLag
 from bridge.node.metering import lag_of
 from bridge.relay.lifecycle import Command, State
 from bridge.relay.operated import Operated
 from bridge.relay.ownership import Member
-from bridge.replay.plans import ReplayDesk
+from bridge.replay.plans import ReplayService
 from bridge.runtime.logs import timestamp
 from bridge.runtime.version import version
 
@@ -36,12 +36,12 @@ class Control:
         return self._node.journal
 
     @property
-    def letters(self) -> LetterDesk | None:
+    def letters(self) -> DeadLetterService | None:
         """None until the journal is open."""
         return self._node.letters
 
     @property
-    def replays(self) -> ReplayDesk | None:
+    def replays(self) -> ReplayService | None:
         """None until the journal is open."""
         return self._node.replays
 

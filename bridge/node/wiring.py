@@ -11,14 +11,14 @@ from typing import Final
 from bridge.assembly.bridges import Assembly
 from bridge.assembly.context import node_context
 from bridge.assembly.credentials import Credentials
-from bridge.assembly.replays import replay_desk
+from bridge.assembly.replays import replay_service
 from bridge.assembly.summary import BridgeSummary
 from bridge.delivery_log import GatheringWriter, SegmentLimits, SegmentWriter, WriteLines
 from bridge.end_kind import LogCopier, kind_of
 from bridge.http.acceptor import Acceptor
 from bridge.http.limits import Limits
 from bridge.http.links import LinkService
-from bridge.journal.dead_letters import LetterDesk, Route
+from bridge.journal.dead_letters import DeadLetterService, Route
 from bridge.journal.journal import Journal
 from bridge.journal.node_ends import held_here
 from bridge.journal.rules.owners import EVERY_RIGHT, Caller
@@ -27,7 +27,7 @@ from bridge.journal.values.options import AddressPolicy, BridgeQueue, JournalOpt
 from bridge.link.receiving import NodeIdentity
 from bridge.node.node import Node, NodeParts
 from bridge.relay.operated import Operated
-from bridge.replay.plans import ReplayDesk
+from bridge.replay.plans import ReplayService
 from bridge.runtime import hangup, logs, memory
 from bridge.runtime.clock import Clock, SystemClock
 from bridge.settings import SettingsFile
@@ -154,15 +154,15 @@ class _Parts(NodeParts):
             clock=self.clock,
         )
 
-    def letters(self, journal: Journal) -> LetterDesk:
+    def letters(self, journal: Journal) -> DeadLetterService:
         """The dead letters that a bridge of this node, or one to it, has stored here."""
         bridges = self.settings.bridges
         addresses = [bridge.dead_letter_address for bridge in bridges if bridge.dead_letter_address]
-        return LetterDesk(journal, [DEAD_LETTERS, *addresses], _letter_routes(self.settings))
+        return DeadLetterService(journal, [DEAD_LETTERS, *addresses], _letter_routes(self.settings))
 
-    def replays(self, journal: Journal) -> ReplayDesk:
+    def replays(self, journal: Journal) -> ReplayService:
         """The service that sends replay plans again."""
-        return replay_desk(self.settings, self._assembly(journal))
+        return replay_service(self.settings, self._assembly(journal))
 
     def _assembly(self, journal: Journal) -> Assembly:
         return Assembly(node_context(self.settings, self.clock, journal, self._write_lines, self.credentials))

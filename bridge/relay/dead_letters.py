@@ -87,10 +87,10 @@ class DeadLetterFailed(Exception):
         self.for_good = for_good
 
 
-class Burier(Protocol):
+class DeadLetterSink(Protocol):
     """The dead-letter sink: makes dead letters of refused messages."""
 
-    async def bury(self, batch: Batch, receipt: Receipt, source_address: str) -> None:
+    async def store_letter(self, batch: Batch, receipt: Receipt, source_address: str) -> None:
         """Make the dead letter of `receipt.position` durable, or part of what covers the position.
 
         Raises:
@@ -106,9 +106,9 @@ class DeadLetters:
         self._bridge = bridge
         self._address = address
         self._target = target_of(f"{bridge}/{address}")
-        self._burying = asyncio.Lock()
+        self._storing = asyncio.Lock()
 
-    async def bury(self, batch: Batch, receipt: Receipt, source_address: str) -> None:
+    async def store_letter(self, batch: Batch, receipt: Receipt, source_address: str) -> None:
         """Make the dead letter of `receipt.position` durable, unless it is already.
 
         Raises:
@@ -125,22 +125,22 @@ class DeadLetters:
                 f"{self._address} is dead-letter-address and bridged: a letter refused there would return",
                 for_good=True,
             )
-        async with self._burying:  # the record is read, then written: one letter at a time
+        async with self._storing:  # the record is read, then written: one letter at a time
             try:
-                await self._bury(batch, index, position, source_address, receipt.reason)
+                await self._store_one(batch, index, position, source_address, receipt.reason)
             finally:
-                await (
-                    self._target.close()
-                )  # letters are rare, and a link to another node is not kept for them
+                await self._target.close()  # letters are rare: a link to another node is not kept for them
 
-    async def _bury(self, batch: Batch, index: int, position: int, source_address: str, reason: str) -> None:
+    async def _store_one(
+        self, batch: Batch, index: int, position: int, source_address: str, reason: str
+    ) -> None:
         letters = batch.stream + LETTERS
         state = (await self._target.open([self._stream(letters, source_address)])).streams[letters]
-        buried = _parse(state.run)
-        if any(first <= position <= last for first, last in buried):
+        stored = _parse(state.run)
+        if any(first <= position <= last for first, last in stored):
             return
-        covered = run_arithmetic.below(buried, batch.from_)[-REMEMBERED_RUNS:]
-        uncovered = run_arithmetic.from_position(buried, batch.from_)
+        covered = run_arithmetic.below(stored, batch.from_)[-REMEMBERED_RUNS:]
+        uncovered = run_arithmetic.from_position(stored, batch.from_)
         others = (*covered, *uncovered)[1 - RUNS_MOST :]
         with_this = run_arithmetic.join(sorted((*others, (position, position))))
         stream = self._stream(letters, source_address, _format(with_this))

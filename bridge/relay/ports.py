@@ -84,7 +84,7 @@ class Receipt:
     repeated: int = 0
     #: STORED: positions of the batch that can never be taken and have dead letters, which are durable. The
     #: batch counts as one without these positions.
-    buried: tuple[int, ...] = ()
+    dead_lettered: tuple[int, ...] = ()
     #: The target's clock less this node's, ms; None: not measured, or one clock.
     clock_offset_ms: int | None = None
 
@@ -156,7 +156,7 @@ class Source(Protocol):
         goes on where it was.
         """
 
-    def put_off(self, streams: Collection[str]) -> None:
+    def back_off(self, streams: Collection[str]) -> None:
         """Read no more of these streams until they are opened again; the others go on.
 
         Batches of theirs that were read in advance are dropped, and none is read to be thrown away: their

@@ -20,7 +20,7 @@ from bridge.relay.dead_letters import DeadLetterFailed
 from bridge.relay.dead_letters_ahead import LETTERS_AHEAD, ahead, divided
 from bridge.relay.ports import Receipt, Target
 from bridge.relay.session import Session
-from bridge.relay.stream_retries import PutOff
+from bridge.relay.stream_retries import BackedOff
 from dedup.verdict import Verdict
 
 #: Coverage without messages waits for the stream's next batch, but not longer than this (design rule 1).
@@ -45,14 +45,14 @@ class Pump:
     _covering: asyncio.Task[None] | None = None
     #: Set when a batch came into flight or left it, or the connection ended.
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
-    _put_off: PutOff = field(init=False)
+    _backed_off: BackedOff = field(init=False)
     #: Ends the read that is under way when a stream is to be opened again; None: none is.
     _reading: asyncio.Timeout | None = None
     #: Nothing more is sent.
     _ending: bool = False
 
     def __post_init__(self) -> None:
-        self._put_off = PutOff(self.session.backoff)
+        self._backed_off = BackedOff(self.session.backoff)
 
     async def run(self, stop: asyncio.Event, pending_ack_timeout_ms: int) -> None:
         """Relay until `stop` is set or an end fails.
@@ -115,9 +115,9 @@ class Pump:
 
     async def _read(self) -> Sequence[Batch] | None:
         """Returns the next batches; None: a stream has to be opened again first."""
-        if untold := self._put_off.untold():
-            self.session.source.put_off(untold)
-        reading = asyncio.timeout_at(self._put_off.due_s)
+        if untold := self._backed_off.untold():
+            self.session.source.back_off(untold)
+        reading = asyncio.timeout_at(self._backed_off.due_s)
         try:
             async with reading:
                 self._reading = reading
@@ -142,9 +142,9 @@ class Pump:
             await self._pass_on_part(part)
 
     async def _pass_on_part(self, read: Batch) -> None:
-        if read.stream not in self._put_off and read.refusals:
-            await self._bury_refusals(read)
-        if read.stream in self._put_off:
+        if read.stream not in self._backed_off and read.refusals:
+            await self._store_refusals(read)
+        if read.stream in self._backed_off:
             return
         batch = self._with_held(self._without_refused(read))
         if batch.block is None and not batch.refused and batch.from_ < batch.upto:
@@ -154,7 +154,7 @@ class Pump:
 
     async def _room_for(self, batch: Batch) -> bool:
         """Wait until the batch may be sent; False: its stream was backed off instead."""
-        while batch.stream not in self._put_off:
+        while batch.stream not in self._backed_off:
             if self._may_send(batch):
                 return True
             await self._change()
@@ -176,19 +176,19 @@ class Pump:
         self._in_flight.append(_InFlight(batch, asyncio.create_task(_deliver(self.session.target, batch))))
         self._changed.set()
 
-    async def _bury_refusals(self, batch: Batch) -> None:
+    async def _store_refusals(self, batch: Batch) -> None:
         """Make dead letters of messages that the sending side refuses, as if the target had refused them."""
         refused = self.session.refused.setdefault(batch.stream, set())
         for position, reason in batch.refusals:
             if position not in refused:
                 receipt = Receipt(batch.stream, Verdict.REFUSED, batch.from_, position, reason)
-                if not await self._bury(batch, receipt):
+                if not await self._store_letter(batch, receipt):
                     return
 
-    async def _bury(self, batch: Batch, receipt: Receipt) -> bool:
+    async def _store_letter(self, batch: Batch, receipt: Receipt) -> bool:
         """Whether the dead letter is durable; its stream waits where it cannot be now."""
         try:
-            await self.session.bury(batch, receipt)
+            await self.session.store_letter(batch, receipt)
         except DeadLetterFailed as error:
             self._wait(batch.stream, f"DEAD_LETTER_FAILED: {error}")
             return False
@@ -238,8 +238,8 @@ class Pump:
             await self._take(entry.batch, receipt)
             self._in_flight.popleft()
             self.session.window.confirmed(entry.batch.size, entry.batch.count)
-            if entry.batch.stream in self._put_off:
-                self._put_off.answered(entry.batch.stream, _now_s())
+            if entry.batch.stream in self._backed_off:
+                self._backed_off.answered(entry.batch.stream, _now_s())
                 self._look_at_due()
             self._changed.set()
 
@@ -247,65 +247,67 @@ class Pump:
         session, counts = self.session, self.session.counts
         match receipt.verdict:
             case Verdict.STORED | Verdict.DUPLICATE:
-                if receipt.buried:
-                    batch = batch.without(receipt.buried)
-                    counts.refused += len(receipt.buried)
+                if receipt.dead_lettered:
+                    batch = batch.without(receipt.dead_lettered)
+                    counts.refused += len(receipt.dead_lettered)
                 assert receipt.next >= batch.upto, f"{receipt} does not cover what it confirms"
                 counts.acknowledged += batch.count
                 counts.replayed += receipt.duplicates - receipt.repeated
                 counts.repeated += receipt.repeated
                 counts.last_progress_ms = session.clock.wall_ms()
-                self._put_off.moved(batch.stream)
-                counts.trouble = self._put_off.trouble
+                self._backed_off.moved(batch.stream)
+                counts.trouble = self._backed_off.trouble
                 session.covered(batch)
                 await session.source.settled(batch, receipt)
             case Verdict.REFUSED:
                 counts.resent += batch.count
-                self._put_off_now(batch.stream)
-                await self._bury(batch, receipt)
+                self._back_off_now(batch.stream)
+                await self._store_letter(batch, receipt)
             case Verdict.NOT_NOW:
                 counts.resent += batch.count
-                if batch.stream not in self._put_off:  # otherwise it is behind the batch that backed it off
+                if (
+                    batch.stream not in self._backed_off
+                ):  # otherwise it is behind the batch that backed it off
                     self._wait(batch.stream, receipt.reason)
 
     # -- streams that wait -----------------------------------------------------------------------------
 
-    def _put_off_now(self, stream: str) -> None:
+    def _back_off_now(self, stream: str) -> None:
         """Send no more of the stream until it is opened again, once all of its batches are answered."""
         behind = sum(entry.batch.stream == stream for entry in self._in_flight)
-        self._put_off.add(stream, behind, _now_s())
+        self._backed_off.add(stream, behind, _now_s())
         self._held.pop(stream, None)  # its positions will be read again
         self._look_at_due()
         self._changed.set()
 
     def _wait(self, stream: str, reason: str) -> None:
         """Back the stream off: the target cannot go on with it now, and it is opened again after a while."""
-        self._put_off_now(stream)
-        delay_ms = self._put_off.wait(stream, reason, _now_s())
+        self._back_off_now(stream)
+        delay_ms = self._backed_off.wait(stream, reason, _now_s())
         if delay_ms is not None:
-            self.session.counts.trouble = self._put_off.trouble
+            self.session.counts.trouble = self._backed_off.trouble
             self.session.log_wait(reason, delay_ms)
-            self.session.waiting = self._put_off.waiting
+            self.session.waiting = self._backed_off.waiting
             self._look_at_due()
 
     def _look_at_due(self) -> None:
         """Let a read that is under way end when the first stream has to be opened again."""
         if self._reading is not None and not self._reading.expired():
-            self._reading.reschedule(self._put_off.due_s)
+            self._reading.reschedule(self._backed_off.due_s)
 
     async def _open_due(self) -> None:
         """Open again the streams whose time has come; the other streams go on meanwhile."""
-        due = self._put_off.due(_now_s())
+        due = self._backed_off.due(_now_s())
         if not due:
             return
         there = await self.session.open_again(due)
         for stream in due:
             if stream in there:
-                self._put_off.opened(stream)
+                self._backed_off.opened(stream)
             else:
-                self._put_off.absent(stream, _now_s())
-        self.session.counts.trouble = self._put_off.trouble
-        self.session.waiting = self._put_off.waiting
+                self._backed_off.absent(stream, _now_s())
+        self.session.counts.trouble = self._backed_off.trouble
+        self.session.waiting = self._backed_off.waiting
 
     async def _change(self) -> None:
         self._changed.clear()

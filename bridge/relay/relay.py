@@ -26,7 +26,7 @@ from bridge.errors import (
 )
 from bridge.relay.backoff import Backoff
 from bridge.relay.counts import Counts
-from bridge.relay.dead_letters import Burier
+from bridge.relay.dead_letters import DeadLetterSink
 from bridge.relay.lifecycle import State
 from bridge.relay.ports import Source, Target
 from bridge.relay.pump import Pump
@@ -97,7 +97,7 @@ class Relay:
         target: Target,
         *,
         clock: Clock,
-        dead_letters: Burier | None,
+        dead_letters: DeadLetterSink | None,
         lag: Callable[[], tuple[int, int | None] | None] = lambda: None,
         parked: Callable[[], Sequence[str]] = tuple,
         waits: Callable[[], Sequence[str]] = tuple,

@@ -19,7 +19,7 @@ from bridge.messages.positions import Runs
 from bridge.relay import divergence
 from bridge.relay.backoff import Backoff
 from bridge.relay.counts import Counts
-from bridge.relay.dead_letters import Burier, DeadLetterFailed
+from bridge.relay.dead_letters import DeadLetterFailed, DeadLetterSink
 from bridge.relay.ports import Receipt, Source, Stream, Target
 from bridge.relay.window import Window
 from bridge.runtime.clock import Clock
@@ -40,7 +40,7 @@ class Session:
     #: The delays of a stream with which the target cannot go on now.
     backoff: Backoff
     #: The sink of refused messages; None: there is none, and a refused message ends the bridge.
-    dead_letters: Burier | None
+    dead_letters: DeadLetterSink | None
     counts: Counts = field(default_factory=Counts)
     #: Store identity of the target, once it has answered.
     store: str = ""
@@ -130,7 +130,7 @@ class Session:
             self.counts.acknowledged += confirmed
             self.counts.resent += run_arithmetic.count(sent) - confirmed
 
-    async def bury(self, batch: Batch, receipt: Receipt) -> None:
+    async def store_letter(self, batch: Batch, receipt: Receipt) -> None:
         """Store a refused message's dead letter; returns when it is durable.
 
         Raises: DeadLetterFailed: there is no room for it now. TargetRefused, TargetUnavailable.
@@ -144,7 +144,7 @@ class Session:
                 found=receipt.position,
             )
         try:
-            await self.dead_letters.bury(batch, receipt, self._streams[batch.stream].address)
+            await self.dead_letters.store_letter(batch, receipt, self._streams[batch.stream].address)
         except DeadLetterFailed as error:
             detail = f"the dead letter of {where} ({receipt.reason}) was not stored: {error}"
             if error.for_good:

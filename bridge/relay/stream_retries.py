@@ -31,7 +31,7 @@ class _Wait:
 
 
 @dataclass(slots=True)
-class PutOff:
+class BackedOff:
     """The streams that are backed off; at most as many as are open. Times in seconds, by a clock that never
     goes back.
     """

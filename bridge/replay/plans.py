@@ -45,7 +45,7 @@ class Route(Protocol):
         """Make the ends for one call."""
 
 
-class ReplayDesk:
+class ReplayService:
     """The replay service: sends the messages of plans again, for the bridges of one node. One call at a
     time.
     """

@@ -206,6 +206,6 @@ async def test_letters_of_one_stream_reach_a_node_however_many_there_are(make_no
         letters = DeadLetters("k", "dead-letters", target)
         for place in range(0, 2 * number, 2):
             refused = Receipt(batch.stream, Verdict.REFUSED, 0, place, "WHY: so")
-            await letters.bury(batch, refused, "orders")
+            await letters.store_letter(batch, refused, "orders")
     found = await asyncio.to_thread(hub.api.bodies, "dead-letters")
     assert found == [f"m{place}" for place in range(0, 2 * number, 2)]

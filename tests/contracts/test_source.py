@@ -418,7 +418,7 @@ async def test_a_stream_that_is_put_off_is_read_no_more_until_it_is_opened_again
     names = await identities(source)
     orders, invoices = names["orders"], names["invoices"]
     first = [batch for batch in await source.read() if batch.stream == orders][:1]
-    source.put_off([orders, "a stream that is not open"])
+    source.back_off([orders, "a stream that is not open"])
     await settle(source, first)  # what was handed out may still be taken
     reading = asyncio.create_task(source.read())
     await asyncio.sleep(0.3)

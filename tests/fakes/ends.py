@@ -126,7 +126,7 @@ class FakeSource:
         self._store = ""
         self._at: dict[str, int] = {}
         self._confirmed: dict[str, int] = {}
-        self._put_off: set[str] = set()
+        self._backed_off: set[str] = set()
         self._reading = False
 
     async def streams(self) -> Sequence[Stream]:
@@ -167,7 +167,7 @@ class FakeSource:
                 self.journal.recovered.append((stream, settled, start))
                 self.journal.settled[self.bridge, stream] = Remembered(start, store)
             self._at[stream] = self._confirmed[stream] = start
-            self._put_off.discard(stream)
+            self._backed_off.discard(stream)
 
     async def read(self) -> Sequence[Batch]:
         assert not self._reading, "read is called by one at a time"
@@ -186,15 +186,15 @@ class FakeSource:
                 raise error
             if any(log.stream not in self._at for log in self.journal.logs.values()):
                 return []
-            logs = [log for log in self.journal.logs.values() if log.stream not in self._put_off]
+            logs = [log for log in self.journal.logs.values() if log.stream not in self._backed_off]
             batches = [batch for log in logs if (batch := self._next(log)) is not None]
             if batches:
                 return batches
             await arrival.wait()
 
-    def put_off(self, streams: Collection[str]) -> None:
+    def back_off(self, streams: Collection[str]) -> None:
         assert not self._reading, "put off while a read is under way"
-        self._put_off.update(streams)
+        self._backed_off.update(streams)
 
     def _next(self, log: FakeLog) -> Batch | None:
         at = self._at[log.stream]
@@ -219,7 +219,7 @@ class FakeSource:
 
     async def close(self) -> None:
         self._at.clear()
-        self._put_off.clear()
+        self._backed_off.clear()
 
 
 def _checksum(message: Message) -> int:

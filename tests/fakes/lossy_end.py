@@ -128,8 +128,8 @@ class LossySource:
     async def read(self) -> Sequence[Batch]:
         return [lose(self._lost, self._addresses[batch.stream], batch) for batch in await self._source.read()]
 
-    def put_off(self, streams: Collection[str]) -> None:
-        self._source.put_off(streams)
+    def back_off(self, streams: Collection[str]) -> None:
+        self._source.back_off(streams)
 
     async def settled(self, batch: Batch, receipt: Receipt) -> None:
         await self._source.settled(batch, receipt)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bridge.journal.dead_letters import LetterDesk, Route
+from bridge.journal.dead_letters import DeadLetterService, Route
 from bridge.journal.journal import Journal
 from bridge.journal.sqlite.reader import Orphan
 from bridge.journal.target import JournalTarget
@@ -216,14 +216,14 @@ async def test_a_letter_is_not_written_again_under_the_new_name(nodes: Renaming)
 async def test_what_waits_to_be_sent_again_goes_along(nodes: Renaming) -> None:
     await nodes.put([b"a", b"x" * (MAX_MESSAGE + 1)])
     await nodes.relayed("first")
-    desk = LetterDesk(nodes.edge, ["dead"], {"first": Route("first")})
+    desk = DeadLetterService(nodes.edge, ["dead"], {"first": Route("first")})
     (letter,) = await desk.list()
     await desk.replay([letter.position])
     await nodes.rename("second", "first")
     assert {row[0] for row in (await queues_of(nodes.edge)).values()} == {"second", None}
     relay = nodes.relay("second")
     await relay.command(Command.START)
-    again = LetterDesk(nodes.edge, ["dead"], {"first": Route("second")})
+    again = DeadLetterService(nodes.edge, ["dead"], {"first": Route("second")})
 
     async def listed() -> bool:
         return len(await again.list()) == 1

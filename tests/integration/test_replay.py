@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from bridge.errors import AddressFull, QueueNotFound
-from bridge.journal.dead_letters import LetterDesk, Replayed, Route
+from bridge.journal.dead_letters import DeadLetterService, Replayed, Route
 from bridge.journal.journal import Journal
 from bridge.journal.target import JournalTarget
 from bridge.journal.values.options import AddressPolicy, BridgeQueue, JournalOptions
@@ -44,8 +44,8 @@ async def nodes(tmp_path: Path) -> AsyncIterator[Nodes]:
             await relay.command(Command.STOP)
 
 
-def desk(nodes: Nodes) -> LetterDesk:
-    return LetterDesk(nodes.edge, ["dead"], {"first": Route("first")})
+def desk(nodes: Nodes) -> DeadLetterService:
+    return DeadLetterService(nodes.edge, ["dead"], {"first": Route("first")})
 
 
 async def with_letters(nodes: Nodes) -> list[int]:
@@ -244,7 +244,7 @@ async def test_a_letter_from_kafka_goes_to_where_its_bridge_would_have_stored_it
     await nodes.edge.commit(Transaction([Submission("us.orders", Message(b"y"), b"id-1")]))
     dead = [letter(Message(b"m%d" % n), "k", "orders", "kafka:c:t:0", n, "WHY: so") for n in (1, 2)]
     await bury(nodes.edge, dead, ((0, b"id-1"), (1, b"id-2")))
-    of_kafka = LetterDesk(nodes.edge, ["dead"], {"k": Route("k", lambda address: f"us.{address}")})
+    of_kafka = DeadLetterService(nodes.edge, ["dead"], {"k": Route("k", lambda address: f"us.{address}")})
     assert len((await of_kafka.replay(None)).replayed) == 2
     stored = await nodes.at(nodes.edge, "us.orders")
     assert [one.message.body for one in stored] == [b"x", b"y", b"m1", b"m2"]
@@ -269,13 +269,13 @@ import asyncio, sys
 from pathlib import Path
 from bridge.journal.journal import Journal
 from bridge.journal.values.options import BridgeQueue, JournalOptions
-from bridge.journal.dead_letters import LetterDesk, Route
+from bridge.journal.dead_letters import DeadLetterService, Route
 
 async def main():
     queue = BridgeQueue("first", ["orders"], lambda address: address == "orders")
     journal = await Journal.open(JournalOptions(Path(sys.argv[1]), bridges=[queue], delivery_log=False))
     print("open", flush=True)
-    await LetterDesk(journal, ["dead"], {"first": Route("first")}).replay(None)
+    await DeadLetterService(journal, ["dead"], {"first": Route("first")}).replay(None)
     print("done", flush=True)
 
 asyncio.run(main())
@@ -303,7 +303,7 @@ async def test_killed_while_it_sends_again_it_has_sent_all_or_nothing(tmp_path: 
     assert await asyncio.to_thread(killed) == -signal.SIGKILL
     journal = await Journal.open(options)
     try:
-        desk = LetterDesk(journal, ["dead"], {"first": Route("first")})
+        desk = DeadLetterService(journal, ["dead"], {"first": Route("first")})
         left = len(await desk.list())
         assert left == (5 if point == "journal.before-commit" else 0)
         await desk.replay(None)

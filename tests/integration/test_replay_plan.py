@@ -26,7 +26,7 @@ from bridge.messages.stream_names import plan_stream
 from bridge.relay.lifecycle import Command
 from bridge.relay.ports import Stream
 from bridge.replay.node_presence import NodePresence
-from bridge.replay.plans import Ends, ReplayDesk
+from bridge.replay.plans import Ends, ReplayService
 from bridge.replay.sending import Resent, Wanted
 from dedup.ids import Stamp
 from tests.integration.test_relay import MAX_MESSAGE, Link, Nodes, bodies, until
@@ -78,14 +78,14 @@ def source_of(nodes: Nodes, batch_bytes: int = 400) -> JournalPlanSource:
 
 def desk(
     nodes: Nodes, link: Link | None = None, batch_bytes: int = 400, *, checks_ids: bool = False
-) -> ReplayDesk:
+) -> ReplayService:
     def ends(*, force: bool) -> Ends:
         target = link or JournalTarget(nodes.hub, "first", check_producer_ids=checks_ids)
         source = source_of(nodes, batch_bytes)
         presence = NodePresence("first", held_here(nodes.hub), source, checks_ids=checks_ids)
         return Ends(source, target, presence)
 
-    return ReplayDesk({"first": ends})
+    return ReplayService({"first": ends})
 
 
 async def wanted(nodes: Nodes, positions: Runs = LOST, **changes: Any) -> Wanted:

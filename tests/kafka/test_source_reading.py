@@ -252,7 +252,7 @@ async def test_what_is_put_off_is_not_waited_for(
     produce(rig.cluster, name, [b"held"])
     source = await rig.start(name, lingers=True)
     *_, held = await read_messages(source, 1)
-    source.put_off([held.stream])
+    source.back_off([held.stream])
     produce(rig.cluster, name, [b"other"], partition=1)
     *_, other = await read_messages(source, 1)
     assert bodies([other], other.stream) == [b"other"]

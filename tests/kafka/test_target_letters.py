@@ -52,7 +52,7 @@ async def refuse(target: KafkaTarget, stream: Stream, bad: Message, ids: list[tu
     messages = batch(stream, [*numbered(0, 0), bad, *numbered(2, 2)], ids=ids)
     (receipt,) = await deliver(target, messages)
     assert (receipt.verdict, receipt.position) == (Verdict.REFUSED, 1)
-    await target.bury(messages, receipt, stream.address)
+    await target.store_letter(messages, receipt, stream.address)
     await opened(target, stream)
     return receipt
 

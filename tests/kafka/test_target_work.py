@@ -120,7 +120,7 @@ async def test_a_refused_record_in_fifty_costs_itself(
 async def test_what_brokers_teach_about_a_topic_is_kept(bridge: Rig, unique: Unique) -> None:
     """Nothing was known of the topic: the first transaction pays for it, those after it do not."""
     stream = kafka_stream(unique("became"))
-    target = bridge.target(buries=True, dead_letter_address=unique("dead"))
+    target = bridge.target(stores_letters=True, dead_letter_address=unique("dead"))
     await opened(target, stream)
     configure(bridge.cluster, stream.target_address, cleanup_policy="compact")
     with produced() as sent:
@@ -129,7 +129,7 @@ async def test_what_brokers_teach_about_a_topic_is_kept(bridge: Rig, unique: Uni
             for place in range(10, 300, 50):
                 messages[place] = Message(b"bad", None, (), NOW)
             (receipt,) = await deliver(target, batch(stream, messages, from_=first))
-            assert (receipt.verdict, len(receipt.buried)) == (Verdict.STORED, 6)
+            assert (receipt.verdict, len(receipt.dead_lettered)) == (Verdict.STORED, 6)
     # 300 for the attempt that was refused, and every bad one once more to ask.
     assert sent[stream.target_address] == 3_000 - 60 + 300 + 54
     good = [b"m%d" % n for n in range(3_000) if n % 300 % 50 != 10]
@@ -169,7 +169,7 @@ async def test_a_letter_that_cannot_be_kept_leaves_the_refusal_to_who_delivers(
 ) -> None:
     stream = kafka_stream(unique("orders"))
     bridge.cluster.create_topic(stream.target_address, config={"cleanup.policy": "compact"})
-    target = bridge.target(buries=True, dead_letter_address=unique("dead"), create_topics=False)
+    target = bridge.target(stores_letters=True, dead_letter_address=unique("dead"), create_topics=False)
     await opened(target, stream)
     (receipt,) = await deliver(target, batch(stream, numbered(0, 1)))
     assert (receipt.verdict, receipt.position) == (Verdict.REFUSED, 0)
@@ -252,11 +252,12 @@ async def test_a_fetch_quota_makes_nothing_be_read_twice(
 
 async def test_status_and_metrics_tell_what_was_sent_twice(bridge: Rig, unique: Unique) -> None:
     stream, counts = kafka_stream(unique("late")), Counts()
-    target = bridge.target(arguments={"counts": counts}, buries=True, dead_letter_address=unique("dead"))
+    letters = unique("dead")
+    target = bridge.target(arguments={"counts": counts}, stores_letters=True, dead_letter_address=letters)
     await opened(target, stream)
     late = Message(b"late", None, (), SystemClock().wall_ms() + 2 * HOUR_MS)
     (receipt,) = await deliver(target, batch(stream, [*numbered(0, 3), late, late]))
-    assert (receipt.verdict, receipt.buried) == (Verdict.STORED, (4, 5))
+    assert (receipt.verdict, receipt.dead_lettered) == (Verdict.STORED, (4, 5))
     assert counts.resent == 2
     (record,) = [
         json.loads(one.value or b"")

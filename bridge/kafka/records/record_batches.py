@@ -1,7 +1,7 @@
 """The record batches that one transaction sends to each partition of the target. Pure.
 
-Every message passes through here, so the loop in `Piles.pour` does as little as possible: one `append` of the
-client's C code, and two comparisons.
+Every message passes through here, so the loop in `RecordBatches.append` does as little as possible: one
+`append` of the client's C code, and two comparisons.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class TooLarge(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Pouring:
+class Appended:
     """Messages of one stream for one partition: columns of the same length."""
 
     stream: str
@@ -101,15 +101,15 @@ class Pouring:
     headers: Sequence[list[Header]]
     is_letter: bool = False
 
-    def chosen(self, indices: Sequence[int]) -> Pouring:
+    def chosen(self, indices: Sequence[int]) -> Appended:
         """The messages at these indices."""
         positions, messages, headers = (
             [column[index] for index in indices] for column in (self.positions, self.messages, self.headers)
         )
-        return Pouring(self.stream, positions, messages, headers, self.is_letter)  # type: ignore[arg-type]
+        return Appended(self.stream, positions, messages, headers, self.is_letter)  # type: ignore[arg-type]
 
 
-class Piles:
+class RecordBatches:
     """The record batches of one transaction, by topic and partition, each in the order of sending."""
 
     def __init__(self, make: Callable[[int], Builder], *, exact: bool) -> None:
@@ -120,11 +120,11 @@ class Piles:
         """
         self._make = make
         self._exact = exact
-        self.piles: dict[tuple[str, int], list[RecordBatch]] = {}
+        self.by_partition: dict[tuple[str, int], list[RecordBatch]] = {}
 
     def __iter__(self) -> Iterator[RecordBatch]:
         """All record batches."""
-        return (batch for pile in self.piles.values() for batch in pile)
+        return (batch for batches in self.by_partition.values() for batch in batches)
 
     @property
     def records(self) -> int:
@@ -136,11 +136,11 @@ class Piles:
         """The size of all record batches in bytes, before compression."""
         return sum(batch.builder.size() for batch in self)
 
-    def pour(
+    def append(
         self,
         rules: TopicRules,
         partition: int,
-        what: Pouring,
+        what: Appended,
         *,
         alone: bool = False,
         most_bytes: int = RECORD_BATCH_BYTES,
@@ -150,17 +150,17 @@ class Piles:
         Raises:
             TooLarge: some can never be stored; drop these record batches.
         """
-        pile = self.piles.setdefault((rules.name, partition), [])
+        batches = self.by_partition.setdefault((rules.name, partition), [])
         index = 0
         too_large: dict[int, int] = {}
         while index < len(what.messages):
-            if not pile or pile[-1].sealed or alone or index:
+            if not batches or batches[-1].sealed or alone or index:
                 most = min(RECORD_BATCH_BYTES, most_bytes, rules.max_message_bytes)
                 untimed = what.messages[index].timestamp == NO_TIMESTAMP
-                pile.append(
+                batches.append(
                     RecordBatch(rules.name, partition, self._make(most), untimed=untimed, sealed=alone)
                 )
-            batch, start = pile[-1], index
+            batch, start = batches[-1], index
             index = _fill(batch, what, start)
             count = batch.builder.record_count()
             if index > start:
@@ -175,7 +175,7 @@ class Piles:
             raise TooLarge(too_large)
 
 
-def _fill(batch: RecordBatch, what: Pouring, start: int) -> int:
+def _fill(batch: RecordBatch, what: Appended, start: int) -> int:
     """Append messages from index `start` on while they fit; returns the index of the first that did not."""
     messages, headers, untimed, append = what.messages, what.headers, batch.untimed, batch.builder.append
     for index in range(start, len(messages)):

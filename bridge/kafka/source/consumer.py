@@ -24,7 +24,7 @@ from bridge.kafka.client.errors import explaining
 from bridge.kafka.client.fetch_limits import FETCH_MAX_WAIT_MS, fetch_options
 from bridge.kafka.records.decoding import Record
 from bridge.kafka.records.raw_records import RAW
-from bridge.kafka.source.stall_detection import Patience
+from bridge.kafka.source.stall_detection import StallDetector
 
 #: After a record could not be decoded, partitions are read one by one for this long, to find it.
 CAREFUL_MS: Final = 5_000
@@ -59,12 +59,12 @@ class _Watch:
     #: The reason why the partition is parked; empty: it is not.
     parked: str = ""
     #: Whether the partition is backed off: its owner does not want its records now.
-    put_off: bool = False
+    backed_off: bool = False
 
     @property
     def at_rest(self) -> bool:
         """Whether the partition is not fetched."""
-        return bool(self.parked) or self.put_off
+        return bool(self.parked) or self.backed_off
 
 
 @dataclass(slots=True, eq=False)
@@ -78,7 +78,7 @@ class Reading:
     #: The options with which the consumer was created.
     _options: dict[str, Any] = field(default_factory=dict)
     _watches: dict[TopicPartition, _Watch] = field(default_factory=dict)
-    _patience: Patience = field(default_factory=Patience)
+    _stalls: StallDetector = field(default_factory=StallDetector)
     #: Partitions are read one by one until then (seconds, monotonic).
     _careful_until: float = 0.0
     #: Whether each partition was read up to the end that its leader named last; they are paused until the
@@ -101,17 +101,17 @@ class Reading:
         ]
 
     async def assign(
-        self, positions: Mapping[TopicPartition, int], put_off: Collection[TopicPartition] = ()
+        self, positions: Mapping[TopicPartition, int], backed_off: Collection[TopicPartition] = ()
     ) -> None:
         """Read these from here on, and drop what was fetched before. Parked partitions are tried again.
 
-        Partitions in `put_off` are assigned but not fetched.
+        Partitions in `backed_off` are assigned but not fetched.
 
         Raises: SourceUnavailable, SourceRefused.
         """
-        self._watches = {tp: _Watch(at, put_off=tp in put_off) for tp, at in positions.items()}
+        self._watches = {tp: _Watch(at, backed_off=tp in backed_off) for tp, at in positions.items()}
         for tp, at in positions.items():
-            self._patience.begins(tp, at)
+            self._stalls.begins(tp, at)
         self._careful_until = 0.0
         if positions and self._options != self._options_for(len(positions)):
             await self._stop()
@@ -120,13 +120,13 @@ class Reading:
         elif positions:
             await self._start(len(positions))
         else:
-            self._patience = Patience()
+            self._stalls = StallDetector()
             await self._stop()
 
-    def put_off(self, tps: Collection[TopicPartition]) -> None:
+    def back_off(self, tps: Collection[TopicPartition]) -> None:
         """Stop fetching these until they are assigned anew; what was fetched and not taken is dropped."""
         for tp in tps:
-            self._watches[tp].put_off = True
+            self._watches[tp].backed_off = True
             if self._consumer is not None:
                 self._consumer.pause(tp)
 
@@ -180,7 +180,7 @@ class Reading:
             self._pause_at_end()
             return found
         finally:
-            self._patience.waited_ms += (time.monotonic() - began) * 1000
+            self._stalls.waited_ms += (time.monotonic() - began) * 1000
 
     def _pause_at_end(self) -> None:
         """Pause partitions whose end was reached, so that the next call returns all records that arrive."""
@@ -204,7 +204,7 @@ class Reading:
             if position > watch.at:
                 found[tp] = Fetched(watch.at, position, records.get(tp, ()))
                 watch.at, watch.failures = position, 0
-                self._patience.moved(tp)
+                self._stalls.moved(tp)
         return found
 
     def _pass_on(self, error: Exception) -> None:
@@ -293,7 +293,7 @@ class Reading:
 
         Raises: SourceUnavailable, SourceRefused.
         """
-        silent = self._patience.run_out(sorted(self.partitions.intersection(there)))
+        silent = self._stalls.run_out(sorted(self.partitions.intersection(there)))
         stuck = await self._stuck(silent) if silent else []
         if stuck:
             self._log.warning(
@@ -301,9 +301,9 @@ class Reading:
                 reason="nothing came although there is something to read",
                 partitions={f"{tp.topic}/{tp.partition}": self._watches[tp].at for tp in stuck},
             )
-            self._patience = Patience()
+            self._stalls = StallDetector()
             for tp, watch in self._watches.items():
-                self._patience.begins(tp, watch.at)
+                self._stalls.begins(tp, watch.at)
             await self._stop()
             await self._start(len(self._watches))
 
@@ -313,7 +313,7 @@ class Reading:
                 ends = await self._consumer.end_offsets(silent)
         except (KafkaError, TimeoutError):
             return silent
-        return self._patience.stuck({tp: self._watches[tp].at for tp in silent}, ends)
+        return self._stalls.stuck({tp: self._watches[tp].at for tp in silent}, ends)
 
     async def _stop(self) -> None:
         consumer, self._consumer = self._consumer, None

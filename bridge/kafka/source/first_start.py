@@ -63,7 +63,7 @@ class FirstStart:
         """Note that the target has the record."""
         self.is_recorded = True
 
-    def put_off(self, streams: Collection[str]) -> None:
+    def back_off(self, streams: Collection[str]) -> None:
         """Send nothing until the stream is opened again."""
         if self._identity in streams:
             self._due = None

@@ -61,7 +61,7 @@ class LaneReading:
     #: Identities that were ever opened. One that comes back is no new stream to the caller.
     _known: set[str] = field(default_factory=set)
     #: Identities of which nothing is read until they are opened again.
-    _put_off: set[str] = field(default_factory=set)
+    _backed_off: set[str] = field(default_factory=set)
     #: When metadata is due, and when commits are to be renewed, monotonic.
     _look_at_ms: int = 0
     _keep_at_ms: int = 0
@@ -83,7 +83,7 @@ class LaneReading:
         self.places = {**kept, **opened}
         self._known.update(opened)
         self._last_lag = (0, None) if self.places else self._last_lag
-        self._put_off = (self._put_off - opened.keys()) & self.places.keys()
+        self._backed_off = (self._backed_off - opened.keys()) & self.places.keys()
         self._look_at_ms = self.clock.monotonic_ms() + METADATA_INTERVAL_MS
         self._ends = {}
         await self._assign()
@@ -92,16 +92,16 @@ class LaneReading:
         self._by_partition = {place.found.tp: place for place in self.places.values()}
         self._unchecked = {}
         positions = {tp: place.at for tp, place in self._by_partition.items()}
-        await self.reading.assign(positions, [self.places[one].found.tp for one in self._put_off])
+        await self.reading.assign(positions, [self.places[one].found.tp for one in self._backed_off])
 
-    def put_off(self, streams: Collection[str]) -> None:
+    def back_off(self, streams: Collection[str]) -> None:
         """Read no more of these until they are opened again; what was read and not handed out is dropped."""
         places = [self.places[identity] for identity in streams if identity in self.places]
-        self._put_off.update(place.found.stream.identity for place in places)
+        self._backed_off.update(place.found.stream.identity for place in places)
         for place in places:
             place.drop_ready()
             self._unchecked.pop(place.found.tp, None)
-        self.reading.put_off([place.found.tp for place in places])
+        self.reading.back_off([place.found.tp for place in places])
 
     async def read(self) -> list[Batch]:
         """The next batches, at most one a stream, the oldest first; waits until there is one.
@@ -141,7 +141,7 @@ class LaneReading:
 
     def _is_unsettled(self) -> bool:
         return any(
-            place.is_unsettled for identity, place in self.places.items() if identity not in self._put_off
+            place.is_unsettled for identity, place in self.places.items() if identity not in self._backed_off
         )
 
     def settle(self, place: Place, upto: int) -> None:
@@ -183,7 +183,7 @@ class LaneReading:
         """Drop streams whose topic was replaced, and look for the topic that has taken its place."""
         for identity in ended:
             place = self.places.pop(identity)
-            self._put_off.discard(identity)
+            self._backed_off.discard(identity)
             self.progress.forget(place.found.tp)
             self._log.warning("stream-ended", stream=identity, reason="the topic was deleted or re-created")
         self._look_at_ms = 0
@@ -302,7 +302,7 @@ class LaneReading:
         """Close all streams."""
         self._last_lag = self.lag()
         self.places, self._by_partition, self._unchecked = {}, {}, {}
-        self._put_off.clear()
+        self._backed_off.clear()
 
 
 def _told(held: Held) -> dict[str, Any]:

@@ -228,10 +228,10 @@ class KafkaSource:
         record = self._first_start.take()
         return [record] if record is not None else await self._lane.read()
 
-    def put_off(self, streams: Collection[str]) -> None:
+    def back_off(self, streams: Collection[str]) -> None:
         """Read no more of these until they are opened again: their partitions are paused."""
-        self._first_start.put_off(streams)
-        self._lane.put_off(streams)
+        self._first_start.back_off(streams)
+        self._lane.back_off(streams)
 
     # -- settling --------------------------------------------------------------------------------------
 

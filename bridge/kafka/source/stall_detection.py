@@ -18,7 +18,7 @@ STUCK_AFTER_MS: Final = 5_000
 
 
 @dataclass(slots=True)
-class Patience:
+class StallDetector:
     """The stall detector's state: how long was waited for each partition. Times in milliseconds."""
 
     #: Total time of waiting, while something was being fetched.

@@ -32,10 +32,10 @@ class Delivery:
     #: Those that no record batch can hold, which only an attempt to make one shows.
     too_large: dict[int, str] = field(default_factory=dict)
     #: Positions of the batch as delivered that have got dead letters since, each with the rule.
-    buried: dict[int, str] = field(default_factory=dict)
+    dead_lettered: dict[int, str] = field(default_factory=dict)
 
-    def bury(self) -> None:
+    def leave_out_refused(self) -> None:
         """Leave the refused positions out of the batch: all of them have dead letters."""
         self.batch = self.batch.without(self.refusals)
-        self.buried |= self.refusals
+        self.dead_lettered |= self.refusals
         self.refusals, self.too_large = {}, {}

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from bridge.errors import BridgeError, TargetRefused, TargetUnavailable
 from bridge.kafka.client.error_codes import HINTS, RECORD_ERRORS
 from bridge.kafka.client.errors import explained, said
-from bridge.kafka.records.record_batches import Piles, RecordBatch, Segment
+from bridge.kafka.records.record_batches import RecordBatch, RecordBatches, Segment
 from bridge.kafka.records.topic_rules import TopicRules
 from bridge.kafka.target.dead_letters import Letters
 from bridge.kafka.target.doubts import TOO_LARGE, Doubts
-from bridge.kafka.target.refused_records import Suspects
+from bridge.kafka.target.refused_records import Isolation
 from bridge.kafka.target.transaction import SEND_TIMEOUT_MS, Refusal, SendFailed, Throttled
 
 
@@ -41,7 +41,7 @@ def send_failure(failed: SendFailed, connector: str, topics: Mapping[str, TopicR
 class Judgements:
     """Records the brokers' judgements of records, for later plans."""
 
-    suspects: Suspects
+    isolation: Isolation
     letters: Letters
     #: The doubts by topic.
     doubts: MutableMapping[str, Doubts]
@@ -81,7 +81,7 @@ class Judgements:
         if segment.is_letter:
             self.letters.reduce(segment.stream, position, reason)
         else:
-            self.suspects.refuse(segment.stream, position, reason)
+            self.isolation.refuse(segment.stream, position, reason)
             self.doubts[one.batch.topic].refused(one.code, message, now_ms)
         return None
 
@@ -89,24 +89,24 @@ class Judgements:
         """Begin poison-record isolation: the refused record is one of several, and unknown."""
         self._letters_of(batch)
         for segment in _of_messages(batch):
-            self.suspects.narrow(segment.stream, segment.first, segment.last, len(segment.positions))
+            self.isolation.narrow(segment.stream, segment.first, segment.last, len(segment.positions))
 
     def _letters_of(self, batch: RecordBatch) -> None:
         for segment in batch.segments:
             if segment.is_letter:
                 self.letters.suspect(segment.stream, segment.first)
 
-    def probed(self, piles: Piles, refusals: Sequence[Refusal], now_ms: int) -> None:
+    def probed(self, batches: RecordBatches, refusals: Sequence[Refusal], now_ms: int) -> None:
         """Record a probe's result: the brokers refuse these record batches, and take the others.
 
         Raises: as `refused`.
         """
-        self.suspects.probed()
+        self.isolation.probed()
         refused = {one.batch for one in refusals}
-        for batch in piles:
+        for batch in batches:
             if batch not in refused:
                 for segment in _of_messages(batch):
-                    self.suspects.clear(segment.stream, segment.positions)
+                    self.isolation.clear(segment.stream, segment.positions)
                     for message in segment.messages:
                         self.doubts[batch.topic].taken(message, now_ms)
         self.refused(refusals, now_ms)

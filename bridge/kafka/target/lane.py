@@ -25,7 +25,7 @@ from bridge.kafka.client.throttling import Throttle
 from bridge.kafka.journal_topic.journal_topic import JournalTopic
 from bridge.kafka.journal_topic.lane_state import LaneState
 from bridge.kafka.journal_topic.records import JournalPartition, Record
-from bridge.kafka.records.record_batches import Builder, Offsets, Piles
+from bridge.kafka.records.record_batches import Builder, Offsets, RecordBatches
 from bridge.kafka.recovery import hanging
 from bridge.kafka.recovery.left_open import LeftOpen
 from bridge.kafka.target import transaction, truncation
@@ -145,7 +145,7 @@ class TargetLane:
     async def _write_state(self) -> None:
         """Write the changes from taking the lane, in a transaction of its own."""
         change = self.state.change()
-        await self.commit(Piles(self.make_builder, exact=True), lambda _: change.records())
+        await self.commit(RecordBatches(self.make_builder, exact=True), lambda _: change.records())
         change.commit()
 
     @property
@@ -162,7 +162,7 @@ class TargetLane:
         builder: Builder = producers.create_batch(self._producer, most_bytes)
         return builder
 
-    async def commit(self, piles: Piles, records: Callable[[Offsets], Iterable[Record]]) -> None:
+    async def commit(self, batches: RecordBatches, records: Callable[[Offsets], Iterable[Record]]) -> None:
         """Store everything in one transaction. After any error the lane must be discarded.
 
         Raises:
@@ -172,23 +172,23 @@ class TargetLane:
         """
         try:
             self._journal_end = await transaction.commit(
-                self._producer, piles, self._journal_partition, records
+                self._producer, batches, self._journal_partition, records
             )
         except JournalReplaced as error:
             self._is_replaced = True
             raise self._journal.lost(str(error)) from error
         except (KafkaError, OSError, TimeoutError) as error:
             raise self._explained(error) from error
-        for batch in piles:
+        for batch in batches:
             self._written[batch.topic, batch.partition] += batch.builder.record_count()
 
-    async def probe(self, piles: Piles) -> Sequence[Refusal]:
+    async def probe(self, batches: RecordBatches) -> Sequence[Refusal]:
         """Find which of these record batches the brokers refuse; none is stored. The lane is then taken anew.
 
         Raises: as `commit`, and as `take`.
         """
         try:
-            refused = await transaction.probe(self._producer, piles)
+            refused = await transaction.probe(self._producer, batches)
         except (KafkaError, OSError, TimeoutError) as error:
             raise self._explained(error) from error
         await self.retake()

@@ -34,6 +34,6 @@ class KafkaTargetOptions:
     dead_letter_address: str = ""
     #: Whether refused messages get their dead letters during their delivery. If not, the caller is told of
     #: them, one message at a time, and delivers the rest again.
-    buries: bool = False
+    stores_letters: bool = False
     #: Positions of a batch whose messages the target has: left out (`bridge.kafka.replay.plan_source`).
     held: Callable[[Batch], Collection[int]] = lambda _batch: ()

@@ -22,7 +22,7 @@ from bridge.kafka.journal_topic.records import Record
 from bridge.kafka.records.encoding import duplicate_ids, headers_of, hop_headers, timed
 from bridge.kafka.records.identity import partition_of
 from bridge.kafka.records.partitioner import partitioned
-from bridge.kafka.records.record_batches import Builder, Offsets, Piles, Pouring, TooLarge
+from bridge.kafka.records.record_batches import Appended, Builder, Offsets, RecordBatches, TooLarge
 from bridge.kafka.records.topic_rules import INVALID_TIMESTAMP, TopicRules
 from bridge.kafka.target.coverage import Covered, last_offsets
 from bridge.kafka.target.dead_letters import Letters
@@ -30,7 +30,7 @@ from bridge.kafka.target.delivery import Delivery, OpenStream
 from bridge.kafka.target.doubts import Doubts
 from bridge.kafka.target.options import KafkaTargetOptions
 from bridge.kafka.target.received_lines import received_lines
-from bridge.kafka.target.refused_records import Suspects
+from bridge.kafka.target.refused_records import Isolation
 from bridge.messages import positions as run_arithmetic
 from bridge.messages.batch import Batch
 from bridge.messages.block import Block, IndexedId
@@ -53,7 +53,7 @@ class Setting:
     #: The rules by topic; a topic that does not exist is not in it.
     topics: Mapping[str, TopicRules]
     letters: Letters
-    suspects: Suspects
+    isolation: Isolation
     #: The doubts by topic, for all that are in `topics`.
     doubts: Mapping[str, Doubts]
     #: Starts a record batch of at most so many bytes.
@@ -124,7 +124,7 @@ class Plan:
         self._now_ms = now_ms
         self._change: LaneChange = state.change()
         self._blocked: set[OpenStream] = set()
-        self.piles = Piles(setting.make_builder, exact=setting.exact)
+        self.batches = RecordBatches(setting.make_builder, exact=setting.exact)
         #: The coverage by stream identity.
         self.covered: dict[str, Covered] = {}
         #: The answer to each delivery once this is committed.
@@ -180,15 +180,19 @@ class Plan:
             first = min(delivery.refusals)
             return Receipt(batch.stream, Verdict.REFUSED, next_position or 0, first, delivery.refusals[first])
         rejected = self._reject_known(columns, stream.target_address, fresh)
-        self._pour(delivery, columns, rules)
+        self._append(delivery, columns, rules)
         if not self.is_probe:
-            self._bury(fresh)
+            self._append_letters(fresh)
         self._cover(opened, fresh, rejected)
         repeated = len(rejected)
         duplicates = batch.count - fresh.count + repeated
-        buried = tuple(sorted(delivery.buried))
         return Receipt(
-            batch.stream, Verdict.STORED, batch.upto, duplicates=duplicates, repeated=repeated, buried=buried
+            batch.stream,
+            Verdict.STORED,
+            batch.upto,
+            duplicates=duplicates,
+            repeated=repeated,
+            dead_lettered=tuple(sorted(delivery.dead_lettered)),
         )
 
     def _absent(self, stream: Stream, batch: Batch) -> str:
@@ -230,7 +234,7 @@ class Plan:
 
     def _refused_before(self, identity: str, columns: Columns, rules: TopicRules) -> dict[int, str]:
         """Indices of the messages that the broker has refused already, with its reason."""
-        found = self._setting.suspects.refused(identity, columns.positions)
+        found = self._setting.isolation.refused(identity, columns.positions)
         for index, word in found.items():
             if word.startswith(INVALID_TIMESTAMP):
                 found[index] = f"{word}; {rules.time_told(columns.messages[index], self._now_ms)}"
@@ -267,7 +271,7 @@ class Plan:
             columns.drop(rejected)
         return rejected
 
-    def _pour(self, delivery: Delivery, columns: Columns, rules: TopicRules) -> None:
+    def _append(self, delivery: Delivery, columns: Columns, rules: TopicRules) -> None:
         """Append the messages to the record batches of their partitions. Raises: _PlanAgain, _Doubtful."""
         identity = delivery.opened.stream.identity
         pieces = self._pieces(identity, columns, rules)
@@ -278,10 +282,10 @@ class Plan:
         for start, stop, alone in pieces if self.is_probe else ((0, len(columns.positions), False),):
             positions, messages = columns.positions[start:stop], columns.messages[start:stop]
             for partition, indices in self._partitions(identity, messages, rules).items():
-                what = Pouring(identity, positions, messages, headers[start:stop])
+                what = Appended(identity, positions, messages, headers[start:stop])
                 what = what if indices is None else what.chosen(indices)
                 try:
-                    self.piles.pour(rules, partition, what, alone=alone, most_bytes=doubts.most_bytes)
+                    self.batches.append(rules, partition, what, alone=alone, most_bytes=doubts.most_bytes)
                 except TooLarge as error:
                     for index, size in error.sizes.items():
                         delivery.too_large[what.positions[index]] = rules.too_large(size)
@@ -290,9 +294,9 @@ class Plan:
 
     def _pieces(self, identity: str, columns: Columns, rules: TopicRules) -> Sequence[tuple[int, int, bool]]:
         """The messages that the broker must judge first: (start, stop, whether in a record batch alone)."""
-        doubts, suspects = self._setting.doubts[rules.name], self._setting.suspects
-        found = [(start, stop, True) for start, stop in suspects.pieces(identity, columns.positions)]
-        unjudged = suspects.unjudged(
+        doubts, isolation = self._setting.doubts[rules.name], self._setting.isolation
+        found = [(start, stop, True) for start, stop in isolation.pieces(identity, columns.positions)]
+        unjudged = isolation.unjudged(
             identity, columns.positions, doubts.of(rules, columns.messages, self._now_ms)
         )
         found += [(index, index + 1, doubts.is_large(columns.messages[index])) for index in unjudged]
@@ -307,18 +311,18 @@ class Plan:
             return {source: None} if messages else {}
         return partitioned([message.key for message in messages], identity, rules.partitions)
 
-    def _bury(self, fresh: Batch) -> None:
+    def _append_letters(self, fresh: Batch) -> None:
         """Append the dead letters of positions that are covered empty. Raises: _PlanAgain."""
         for letter in self._setting.letters.of(fresh.stream, fresh.refused):
             rules = self._setting.topics[self._setting.options.dead_letter_address]
             message = letter.record(rules, self._now_ms)
             headers = headers_of([message], [letter.duplicate_id], [letter.hops])
             (partition,) = partitioned([message.key], fresh.stream, rules.partitions)
-            what = Pouring(fresh.stream, [letter.position], [message], headers, is_letter=True)
+            what = Appended(fresh.stream, [letter.position], [message], headers, is_letter=True)
             try:
                 # They share record batches: thousands of record batches would take longer than one
                 # transaction may, at every attempt.
-                self.piles.pour(rules, partition, what, alone=letter.is_suspect)
+                self.batches.append(rules, partition, what, alone=letter.is_suspect)
             except TooLarge as error:
                 self._setting.letters.reduce(fresh.stream, letter.position, rules.too_large(error.sizes[0]))
                 raise _PlanAgain from error
@@ -372,7 +376,7 @@ class Plan:
         self._change.commit()
         for identity, covered in self.covered.items():
             self._setting.letters.stored(identity, covered.refused)
-            self._setting.suspects.covered(identity, covered.upto)
+            self._setting.isolation.covered(identity, covered.upto)
         self.answered()
 
     def answered(self) -> None:

@@ -19,7 +19,7 @@ MOST_JUDGED: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Suspect:
+class _Range:
     """A range of positions with a record that the broker refused."""
 
     #: First and last position.
@@ -29,11 +29,11 @@ class Suspect:
     most: int
 
 
-class Suspects:
+class Isolation:
     """The refused records and ranges, by stream."""
 
     def __init__(self) -> None:
-        self._suspects: defaultdict[str, list[Suspect]] = defaultdict(list)
+        self._ranges: defaultdict[str, list[_Range]] = defaultdict(list)
         #: By stream and position: the reason why the record can never be stored; empty: it can.
         self._judged: defaultdict[str, dict[int, str]] = defaultdict(dict)
 
@@ -54,7 +54,7 @@ class Suspects:
 
     def narrow(self, stream: str, first: int, last: int, count: int) -> None:
         """Record that a batch of `count` records at ``first..last`` was refused, and none was named."""
-        self._suspects[stream].append(Suspect(first, last, max(1, -(-count // PIECES))))
+        self._ranges[stream].append(_Range(first, last, max(1, -(-count // PIECES))))
 
     def refused(self, stream: str, positions: Sequence[int]) -> dict[int, str]:
         """The positions that can never be stored, by index, with the broker's reason."""
@@ -70,20 +70,20 @@ class Suspects:
 
     def pieces(self, stream: str, positions: Sequence[int]) -> Iterator[tuple[int, int]]:
         """The pieces to send: of the messages at these positions those in a refused range, (start, stop)."""
-        for suspect in self._suspects.get(stream, ()):
-            held = [index for index, place in enumerate(positions) if suspect.first <= place <= suspect.last]
+        for one in self._ranges.get(stream, ()):
+            held = [index for index, place in enumerate(positions) if one.first <= place <= one.last]
             held = self.unjudged(stream, positions, held)
-            for start in range(0, len(held), suspect.most):
-                piece = held[start : start + suspect.most]
+            for start in range(0, len(held), one.most):
+                piece = held[start : start + one.most]
                 yield piece[0], piece[-1] + 1
 
     def probed(self) -> None:
         """Reset the ranges: all pieces have been sent; refused ones are narrowed down anew."""
-        self._suspects.clear()
+        self._ranges.clear()
 
     def covered(self, stream: str, upto: int) -> None:
         """Forget everything below `upto` of the stream: it is stored or has dead letters."""
-        if self._suspects:
-            self._suspects[stream] = [one for one in self._suspects[stream] if one.last >= upto]
+        if self._ranges:
+            self._ranges[stream] = [one for one in self._ranges[stream] if one.last >= upto]
         if judged := self._judged.get(stream):
             self._judged[stream] = {place: word for place, word in judged.items() if place >= upto}

@@ -21,7 +21,7 @@ from bridge.kafka.client.connection import KafkaConnection
 from bridge.kafka.journal_topic.journal_topic import JournalTopic
 from bridge.kafka.records.identity import partition_of, store_identity
 from bridge.kafka.records.topic_rules import TopicRules
-from bridge.kafka.target.burying import bury_refused
+from bridge.kafka.target.dead_letter_writes import store_refused
 from bridge.kafka.target.dead_letters import Letters, letter_of
 from bridge.kafka.target.delivery_queue import DeliveryQueue
 from bridge.kafka.target.doubts import Doubts
@@ -31,13 +31,13 @@ from bridge.kafka.target.options import KafkaTargetOptions
 from bridge.kafka.target.pace import Pace
 from bridge.kafka.target.plan import Delivery, OpenStream, Plan, Setting, plan
 from bridge.kafka.target.received_log import ReceivedLog
-from bridge.kafka.target.refused_records import Suspects
+from bridge.kafka.target.refused_records import Isolation
 from bridge.kafka.target.topics import TargetTopics
 from bridge.kafka.target.transaction import BatchesRefused, SendFailed
 from bridge.kafka.target.truncation import losses
 from bridge.messages.batch import Batch
 from bridge.relay.counts import Counts
-from bridge.relay.dead_letters import Burier, DeadLetterFailed
+from bridge.relay.dead_letters import DeadLetterFailed, DeadLetterSink
 from bridge.relay.ports import Opened, Receipt, Stream, StreamState
 from bridge.runtime.clock import Clock
 
@@ -66,7 +66,7 @@ class KafkaTarget:
         write_lines: WriteLines | None = None,
         on_duplicates: Callable[[int], None] | None = None,
         counts: Counts | None = None,
-        dead_letters: Burier | None = None,
+        dead_letters: DeadLetterSink | None = None,
         most_records: int = MOST_RECORDS,
     ) -> None:
         """Create the target; `open` is the first call that connects.
@@ -82,7 +82,7 @@ class KafkaTarget:
             write_lines: makes delivery-log lines durable; the next transaction waits for it.
             on_duplicates: called with the number of messages not stored because they were there already.
             counts: gets the number of records sent again, and the time that brokers made it wait.
-            dead_letters: the dead-letter sink for `options.buries`; None: the letters are stored here.
+            dead_letters: the sink for `options.stores_letters`; None: the letters are stored here.
             most_records: records that a producer writes to one partition before it is replaced.
         """
         self._connection = connection
@@ -94,17 +94,17 @@ class KafkaTarget:
         self._received_log = ReceivedLog(write_lines)
         self._on_duplicates = on_duplicates
         self._counts = Counts() if counts is None else counts
-        self._dead_letters: Burier = self if dead_letters is None else dead_letters
+        self._dead_letters: DeadLetterSink = self if dead_letters is None else dead_letters
         self._most_records = most_records
         self._log = structlog.get_logger().bind(bridge=options.bridge)
         self._topics = TargetTopics(connection, options)
         self._rules: dict[str, TopicRules] = {}
         self._store = ""
         self._letters = Letters()
-        self._suspects = Suspects()
+        self._isolation = Isolation()
         #: The doubts by topic; they outlive its rules, which are read anew at each opening.
         self._doubts: defaultdict[str, Doubts] = defaultdict(Doubts)
-        self._judgements = Judgements(self._suspects, self._letters, self._doubts, journal.topic)
+        self._judgements = Judgements(self._isolation, self._letters, self._doubts, journal.topic)
         self._pace = Pace(self._counts, self._log)
         self._opening = asyncio.Lock()
         #: Counts openings of streams.
@@ -175,10 +175,10 @@ class KafkaTarget:
             receipts.append(answer)
         return receipts
 
-    async def bury(self, batch: Batch, receipt: Receipt, source_address: str) -> None:
+    async def store_letter(self, batch: Batch, receipt: Receipt, source_address: str) -> None:
         """Keep the dead letter of a refused message: it is stored with the coverage of its position.
 
-        The signature is that of `bridge.relay.dead_letters.DeadLetters.bury`.
+        The signature is that of `bridge.relay.dead_letters.DeadLetters.store_letter`.
 
         Raises:
             DeadLetterFailed: it cannot be kept. TargetUnavailable, TargetRefused: as `open`.
@@ -225,7 +225,9 @@ class KafkaTarget:
             partitions = stream.partitions if keeps else 0
             least[stream.target_address] = max(partitions, least.get(stream.target_address, 0))
         letters = self._options.dead_letter_address
-        if letters in self._rules or len(self._letters):  # found by `bury`; it may have been deleted since
+        if letters in self._rules or len(
+            self._letters
+        ):  # found by `store_letter`; it may have been deleted since
             least.setdefault(letters, 0)
         if least or not self._store:
             cluster, found = await self._topics.ready(least)
@@ -326,16 +328,16 @@ class KafkaTarget:
         for _ in range(MOST_ATTEMPTS):
             made = await self._planned(lane, deliveries)
             if made.is_probe:
-                with self._pace.measured(lane.throttle, made.piles.bytes):
-                    refused = await lane.probe(made.piles)
-                self._counts.resent += made.piles.records
-                self._judgements.probed(made.piles, refused, self._clock.wall_ms())
-            elif not (self._options.buries and await bury_refused(made.answers, self._dead_letters)):
+                with self._pace.measured(lane.throttle, made.batches.bytes):
+                    refused = await lane.probe(made.batches)
+                self._counts.resent += made.batches.records
+                self._judgements.probed(made.batches, refused, self._clock.wall_ms())
+            elif not (self._options.stores_letters and await store_refused(made.answers, self._dead_letters)):
                 try:
                     await self._transact(lane, made)
                     return
                 except BatchesRefused as error:
-                    self._counts.resent += made.piles.records
+                    self._counts.resent += made.batches.records
                     self._judgements.refused(error.refused, self._clock.wall_ms())
                 await lane.retake()
         raise TargetUnavailable(
@@ -348,8 +350,8 @@ class KafkaTarget:
         if made.is_empty:
             made.answered()
         else:
-            with self._pace.measured(lane.throttle, made.piles.bytes):
-                await lane.commit(made.piles, lambda offsets: made.records(offsets, self._clock.wall_ms()))
+            with self._pace.measured(lane.throttle, made.batches.bytes):
+                await lane.commit(made.batches, lambda offsets: made.records(offsets, self._clock.wall_ms()))
             made.committed()
         committed_ms = self._clock.wall_ms()
         for delivery, answer in made.answers:
@@ -360,7 +362,7 @@ class KafkaTarget:
             else:
                 if answer.duplicates and self._on_duplicates is not None:
                     self._on_duplicates(answer.duplicates)
-                for position, reason in delivery.buried.items():
+                for position, reason in delivery.dead_lettered.items():
                     self._log.warning(
                         "dead-letter", stream=delivery.batch.stream, position=position, reason=reason
                     )
@@ -372,7 +374,7 @@ class KafkaTarget:
         await lane.renew()
         for _ in range(MOST_TAKINGS):
             made = plan(deliveries, lane.state, self._setting(lane), self._clock.wall_ms())
-            if await lane.is_clear(made.piles.piles.keys()):
+            if await lane.is_clear(made.batches.by_partition.keys()):
                 return made
             await lane.retake()
         raise TargetUnavailable(
@@ -385,7 +387,7 @@ class KafkaTarget:
             line_writer=self._received_log.writer(self._options, self._number, self._store),
             topics=self._rules,
             letters=self._letters,
-            suspects=self._suspects,
+            isolation=self._isolation,
             doubts=self._doubts,
             make_builder=lane.make_builder,
             exact=not self._connection.producer_options.get("compression_type"),

@@ -23,7 +23,7 @@ from bridge.kafka.client.error_codes import RECORD_ERRORS
 from bridge.kafka.client.errors import code_of
 from bridge.kafka.journal_topic.participants import MARK_HEADER, mark
 from bridge.kafka.journal_topic.records import JOURNAL_BATCH_BYTES, JournalPartition, Record
-from bridge.kafka.records.record_batches import Offsets, Piles, RecordBatch
+from bridge.kafka.records.record_batches import Offsets, RecordBatch, RecordBatches
 from bridge.runtime.fault_injection import crash_point
 
 #: Longest that the brokers may take to store the data, and again to store the journal's records: aiokafka
@@ -82,7 +82,7 @@ class JournalReplaced(Exception):
 
 async def commit(
     producer: aiokafka.AIOKafkaProducer,
-    piles: Piles,
+    batches: RecordBatches,
     journal: JournalPartition,
     records: Callable[[Offsets], Iterable[Record]],
 ) -> int:
@@ -100,10 +100,10 @@ async def commit(
     until = _Until(producer)
     crash_point("kafka.after-begin")
     producers.announce(producer, journal.topic, journal.partition)
-    offsets = await _send_all(producer, list(piles.piles.values()), until)
+    offsets = await _send_all(producer, list(batches.by_partition.values()), until)
     crash_point("kafka.after-send")
-    batches = _journal_batches(producer, journal, list(records(offsets)), offsets)
-    written = await _send_all(producer, [batches], until)
+    of_journal = _journal_batches(producer, journal, list(records(offsets)), offsets)
+    written = await _send_all(producer, [of_journal], until)
     end = _end(written, journal)
     crash_point("kafka.after-journal")
     async with asyncio.timeout(END_TRANSACTION_TIMEOUT_MS / 1000):
@@ -144,7 +144,7 @@ def _append(builder: BatchBuilder, key: bytes, value: bytes | None, headers: lis
     return builder.append(timestamp=None, key=key, value=value, headers=headers) is not None
 
 
-async def probe(producer: aiokafka.AIOKafkaProducer, piles: Piles) -> Sequence[Refusal]:
+async def probe(producer: aiokafka.AIOKafkaProducer, batches: RecordBatches) -> Sequence[Refusal]:
     """Send record batches in a transaction that is never committed; returns those that the broker refuses.
 
     A read_committed consumer never sees the others. The producer is of no use any more.
@@ -154,7 +154,7 @@ async def probe(producer: aiokafka.AIOKafkaProducer, piles: Piles) -> Sequence[R
     await producers.throttle(producer).over()
     await producer.begin_transaction()
     try:
-        await _send_all(producer, list(piles.piles.values()), _Until(producer))
+        await _send_all(producer, list(batches.by_partition.values()), _Until(producer))
     except BatchesRefused as error:
         return error.refused
     return ()
@@ -195,22 +195,22 @@ def _now_ms() -> float:
 
 
 async def _send_all(
-    producer: aiokafka.AIOKafkaProducer, piles: Sequence[Sequence[RecordBatch]], until: _Until
+    producer: aiokafka.AIOKafkaProducer, partitions: Sequence[Sequence[RecordBatch]], until: _Until
 ) -> dict[RecordBatch, int]:
     """Send the record batches of each partition in order, the partitions at the same time; await all of them.
 
     Raises: BatchesRefused, SendFailed.
     """
     futures: dict[RecordBatch, asyncio.Future[RecordMetadata]] = {}
-    sending = [asyncio.ensure_future(_send(producer, pile, futures)) for pile in piles]
+    sending = [asyncio.ensure_future(_send(producer, batches, futures)) for batches in partitions]
     try:
         if sending:
             await until.done(sending, asyncio.FIRST_EXCEPTION)
             await asyncio.gather(*(one for one in sending if one.done()))
         await until.done(futures.values())
     except TimeoutError as error:
-        waiting = [batch for pile in piles for batch in pile if not _is_done(futures.get(batch))]
-        late = waiting[0] if waiting else piles[0][0]
+        waiting = [batch for batches in partitions for batch in batches if not _is_done(futures.get(batch))]
+        late = waiting[0] if waiting else partitions[0][0]
         raise SendFailed(late.topic, late.partition, error) from error
     finally:
         for left in (*sending, *futures.values()):
@@ -221,10 +221,10 @@ async def _send_all(
 
 async def _send(
     producer: aiokafka.AIOKafkaProducer,
-    pile: Sequence[RecordBatch],
+    batches: Sequence[RecordBatch],
     futures: dict[RecordBatch, asyncio.Future[RecordMetadata]],
 ) -> None:
-    for batch in pile:
+    for batch in batches:
         producers.know(producer, batch.topic)
         try:
             futures[batch] = await producer.send_batch(batch.builder, batch.topic, partition=batch.partition)

@@ -73,7 +73,7 @@ async def test_what_the_broker_refuses_is_buried_whatever_this_clock_says(
         receipt = await _refused(target, messages, stream)
         assert receipt.position == 1
         assert receipt.reason.startswith("INVALID_TIMESTAMP: ")
-        await target.bury(messages, receipt, stream.address)
+        await target.store_letter(messages, receipt, stream.address)
         await opened(target, stream)
         rest = batch(stream, [*numbered(0, 0), *numbered(2, 2)], runs=((0, 0), (2, 2)), refused=(1,))
         with contextlib.suppress(TargetUnavailable):  # the letter is looked for

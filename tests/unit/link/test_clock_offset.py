@@ -5,8 +5,8 @@ from __future__ import annotations
 from bridge.link.carry import receipt_frame
 from bridge.link.clock_offset import MEASURE_INTERVAL_MS, SAMPLES, ClockOffset
 from bridge.link.frames import AnyFrame, Ping, Pong
+from bridge.link.pending_requests import Answered
 from bridge.link.sender import Sender
-from bridge.link.tickets import Answered
 from tests.unit.link.helpers import at, batch, open_sender, sent, stored, tell
 
 

@@ -21,8 +21,8 @@ from bridge.link.frames import (
     StreamOpened,
 )
 from bridge.link.machine import LinkState
+from bridge.link.pending_requests import GREETING, Answered
 from bridge.link.sender import Sender
-from bridge.link.tickets import GREETING, Answered
 from bridge.messages.batch import Batch
 from bridge.messages.block import encode_message, pack
 from bridge.messages.message import Message

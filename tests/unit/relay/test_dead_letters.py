@@ -69,8 +69,8 @@ def test_a_letter_says_why_and_from_where_behind_what_the_message_had() -> None:
 @in_virtual_time
 async def test_a_letter_keeps_the_id_that_the_message_has() -> None:
     cemetery = Cemetery()
-    await cemetery.letters().bury(batch(0, 3), refused(2), "orders")
-    await cemetery.letters().bury(batch(0, 3), refused(1), "orders")
+    await cemetery.letters().store_letter(batch(0, 3), refused(2), "orders")
+    await cemetery.letters().store_letter(batch(0, 3), refused(1), "orders")
     first, second = cemetery.store.batches
     assert cemetery.store.addresses["dead"][0].duplicate_id == Stamp(STREAM).text(2)
     assert first.block is not None
@@ -84,8 +84,8 @@ async def test_the_same_position_is_buried_once_also_by_another_process() -> Non
     cemetery = Cemetery()
     letters = cemetery.letters()
     for _ in range(3):
-        await letters.bury(batch(0, 9), refused(4), "orders")
-        await cemetery.letters().bury(batch(3, 6), refused(4), "orders")
+        await letters.store_letter(batch(0, 9), refused(4), "orders")
+        await cemetery.letters().store_letter(batch(3, 6), refused(4), "orders")
     assert cemetery.bodies == [b"m4"]
 
 
@@ -94,7 +94,7 @@ async def test_a_position_before_one_that_is_buried_is_not_taken_for_buried() ->
     """A target that went back, or another one, may refuse what the first one took."""
     cemetery = Cemetery()
     for position in (7, 3, 5, 4, 7, 3):
-        await cemetery.letters().bury(batch(0, 9), refused(position), "orders")
+        await cemetery.letters().store_letter(batch(0, 9), refused(position), "orders")
     assert cemetery.bodies == [b"m7", b"m3", b"m5", b"m4"]
 
 
@@ -103,7 +103,7 @@ async def test_of_what_the_target_has_covered_only_the_last_runs_are_remembered(
     cemetery = Cemetery()
     positions = range(0, 2 * REMEMBERED_RUNS + 20, 2)
     for position in positions:
-        await cemetery.letters().bury(batch(position, position + 1), refused(position), "orders")
+        await cemetery.letters().store_letter(batch(position, position + 1), refused(position), "orders")
     ((_, remembered),) = cemetery.store.positions.items()
     runs = remembered.run.split(",")
     assert len(runs) == REMEMBERED_RUNS + 1
@@ -115,7 +115,7 @@ async def test_of_what_the_target_has_covered_only_the_last_runs_are_remembered(
 async def test_many_refusals_of_one_batch_are_remembered_as_runs() -> None:
     cemetery = Cemetery()
     for position in (0, 1, 2, 3, 8):
-        await cemetery.letters().bury(batch(0, 9), refused(position), "orders")
+        await cemetery.letters().store_letter(batch(0, 9), refused(position), "orders")
     ((_, remembered),) = cemetery.store.positions.items()
     assert remembered.run == "0-3,8-8"
 
@@ -124,8 +124,8 @@ async def test_many_refusals_of_one_batch_are_remembered_as_runs() -> None:
 async def test_streams_and_bridges_have_letters_of_their_own() -> None:
     cemetery = Cemetery()
     other = DeadLetters("another", "dead", lambda name: FakeTarget(cemetery.store, name))
-    await cemetery.letters().bury(batch(0, 9), refused(4), "orders")
-    await other.bury(batch(0, 9), refused(4), "orders")
+    await cemetery.letters().store_letter(batch(0, 9), refused(4), "orders")
+    await other.store_letter(batch(0, 9), refused(4), "orders")
     assert cemetery.bodies == [b"m4", b"m4"]
 
 
@@ -134,9 +134,9 @@ async def test_a_full_address_fails_for_now_and_the_next_try_buries() -> None:
     cemetery = Cemetery()
     cemetery.store.not_now(1)
     with pytest.raises(DeadLetterFailed, match="ADDRESS_FULL") as raised:
-        await cemetery.letters().bury(batch(0, 3), refused(1), "orders")
+        await cemetery.letters().store_letter(batch(0, 3), refused(1), "orders")
     assert not raised.value.for_good
-    await cemetery.letters().bury(batch(0, 3), refused(1), "orders")
+    await cemetery.letters().store_letter(batch(0, 3), refused(1), "orders")
     assert cemetery.bodies == [b"m1"]
 
 
@@ -145,7 +145,7 @@ async def test_a_letter_that_is_refused_itself_fails_for_good() -> None:
     cemetery = Cemetery()
     cemetery.store.refuse(0)
     with pytest.raises(DeadLetterFailed, match="MESSAGE_TOO_LARGE") as raised:
-        await cemetery.letters().bury(batch(0, 3), refused(1), "orders")
+        await cemetery.letters().store_letter(batch(0, 3), refused(1), "orders")
     assert raised.value.for_good
 
 
@@ -154,8 +154,8 @@ async def test_a_lost_answer_is_an_unavailable_target_and_the_next_try_finds_the
     cemetery = Cemetery()
     cemetery.store.cut_after(1)
     with pytest.raises(TargetUnavailable):
-        await cemetery.letters().bury(batch(0, 3), refused(1), "orders")
-    await cemetery.letters().bury(batch(0, 3), refused(1), "orders")
+        await cemetery.letters().store_letter(batch(0, 3), refused(1), "orders")
+    await cemetery.letters().store_letter(batch(0, 3), refused(1), "orders")
     assert cemetery.bodies == [b"m1"]
 
 
@@ -164,7 +164,7 @@ async def test_a_lost_answer_is_an_unavailable_target_and_the_next_try_finds_the
 async def test_a_refusal_of_what_was_not_sent_buries_nothing(position: int | None) -> None:
     cemetery = Cemetery()
     with pytest.raises(DeadLetterFailed, match="not in its batch") as raised:
-        await cemetery.letters().bury(batch(0, 3), refused(position), "orders")
+        await cemetery.letters().store_letter(batch(0, 3), refused(position), "orders")
     assert raised.value.for_good
     assert cemetery.bodies == []
 
@@ -174,7 +174,7 @@ async def test_the_dead_letter_address_itself_has_no_dead_letters() -> None:
     """Where it is bridged, a refused letter would otherwise come back for ever."""
     cemetery = Cemetery()
     with pytest.raises(DeadLetterFailed, match="would return") as raised:
-        await cemetery.letters().bury(batch(0, 3), refused(1), "dead")
+        await cemetery.letters().store_letter(batch(0, 3), refused(1), "dead")
     assert raised.value.for_good
 
 
@@ -182,7 +182,7 @@ async def test_the_dead_letter_address_itself_has_no_dead_letters() -> None:
 async def test_two_who_bury_the_same_at_once_store_one_letter() -> None:
     cemetery = Cemetery()
     outcomes = await asyncio.gather(
-        *(cemetery.letters().bury(batch(0, 3), refused(1), "orders") for _ in range(5)),
+        *(cemetery.letters().store_letter(batch(0, 3), refused(1), "orders") for _ in range(5)),
         return_exceptions=True,
     )
     assert cemetery.bodies == [b"m1"]
@@ -194,7 +194,7 @@ async def test_one_bridge_that_buries_two_at_once_buries_both() -> None:
     """What the sending side refuses is buried while a receipt's refusal is: neither may hide the other."""
     cemetery = Cemetery()
     letters = cemetery.letters()
-    await asyncio.gather(*(letters.bury(batch(0, 9), refused(n), "orders") for n in range(9)))
+    await asyncio.gather(*(letters.store_letter(batch(0, 9), refused(n), "orders") for n in range(9)))
     assert sorted(cemetery.bodies, key=str) == [b"m%d" % n for n in range(9)]
 
 
@@ -205,7 +205,7 @@ async def test_a_message_that_does_not_fit_leaves_its_coordinates() -> None:
     block = pack([encode_message(Message(b"x" * 200, b"key", (("mine", b"1"),), 42))], ((0, b"mine"),))
     large = Batch(STREAM, 7, 8, ((7, 7),), block)
     for _ in range(2):
-        await cemetery.letters().bury(large, refused(7), "orders")
+        await cemetery.letters().store_letter(large, refused(7), "orders")
     (arrived,) = cemetery.store.addresses["dead"]
     assert json.loads(arrived.message.body or b"") == {
         "bridge": "orders-to-hub",
@@ -230,7 +230,7 @@ async def test_a_message_that_does_not_fit_leaves_its_coordinates() -> None:
 @in_virtual_time
 async def test_the_way_to_where_letters_are_kept_is_let_go_after_each() -> None:
     cemetery = Cemetery()
-    await cemetery.letters().bury(batch(0, 3), refused(1), "orders")
+    await cemetery.letters().store_letter(batch(0, 3), refused(1), "orders")
     assert cemetery.store.links == set()
 
 
@@ -252,23 +252,23 @@ async def test_however_many_letters_a_batch_has_what_is_remembered_fits_into_an_
     far = 2**50 - 3_000
     many = batch(far, far + 2_000)
     for position in range(far, far + 2 * RUNS_MOST + 40, 2):
-        await cemetery.letters().bury(many, refused(position), "orders")
+        await cemetery.letters().store_letter(many, refused(position), "orders")
     ((_, remembered),) = cemetery.store.positions.items()
     assert len(remembered.run.split(",")) == RUNS_MOST
     assert len(remembered.run) <= limits.RUN_MOST
     assert len(cemetery.bodies) == RUNS_MOST + 20
-    await cemetery.letters().bury(many, refused(far + 2 * RUNS_MOST), "orders")
+    await cemetery.letters().store_letter(many, refused(far + 2 * RUNS_MOST), "orders")
     assert len(cemetery.bodies) == RUNS_MOST + 20, "it is known"
 
 
 @in_virtual_time
 async def test_a_list_that_an_older_node_cut_short_is_read_as_far_as_it_goes() -> None:
     cemetery = Cemetery()
-    await cemetery.letters().bury(batch(0, 9), refused(4), "orders")
+    await cemetery.letters().store_letter(batch(0, 9), refused(4), "orders")
     ((_, remembered),) = cemetery.store.positions.items()
     remembered.run = "4-4,100-1…"
-    await cemetery.letters().bury(batch(0, 9), refused(4), "orders")
-    await cemetery.letters().bury(batch(0, 9), refused(6), "orders")
+    await cemetery.letters().store_letter(batch(0, 9), refused(4), "orders")
+    await cemetery.letters().store_letter(batch(0, 9), refused(6), "orders")
     assert cemetery.bodies == [b"m4", b"m6"]
 
 
@@ -287,7 +287,7 @@ async def test_a_letter_whose_id_is_refused_goes_without_it() -> None:
     """A bridge from Kafka buries at its target, which may take shorter IDs."""
     store = FakeStore("home")
     letters = DeadLetters("k", "dead", lambda name: _Strict(store, name))
-    await letters.bury(batch(0, 3), refused(1), "orders")
+    await letters.store_letter(batch(0, 3), refused(1), "orders")
     (stored,) = store.batches
     assert stored.block is not None
     assert stored.block.ids == ()

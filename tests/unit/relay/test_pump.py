@@ -67,7 +67,7 @@ class Rig:
     def put(self, address: str, values: Sequence[bytes]) -> list[int]:
         return self.journal.put(address, *(Message(value) for value in values))
 
-    async def bury(self, batch: Batch, receipt: Receipt, source_address: str) -> None:
+    async def store_letter(self, batch: Batch, receipt: Receipt, source_address: str) -> None:
         """The sink of dead letters."""
         assert self.stream(source_address) == batch.stream
         if self.bury_fails is not None:
@@ -582,14 +582,14 @@ async def test_many_refused_messages_of_one_batch_are_covered_before_more_of_the
     rig.put("orders", bodies(0, 2 * number))
     rig.store.refuse(*range(0, 2 * number, 2))
     most = 0
-    bury = rig.bury
+    bury = rig.store_letter
 
     async def counted(batch: Batch, receipt: Receipt, source_address: str) -> None:
         nonlocal most
         await bury(batch, receipt, source_address)
         most = max(most, len(rig.session.refused.get(rig.stream(), ())) + 1)
 
-    rig.bury = counted  # type: ignore[method-assign]
+    rig.store_letter = counted  # type: ignore[method-assign]
     running = await rig.begin()
     await rig.settle_down()
     assert rig.store.places("orders") == list(range(1, 2 * number, 2))

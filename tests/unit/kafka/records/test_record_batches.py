@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from bridge.kafka.records.record_batches import (
     RECORD_BATCH_BYTES,
-    Piles,
-    Pouring,
+    Appended,
     RecordBatch,
+    RecordBatches,
     Segment,
     TooLarge,
 )
@@ -23,13 +23,13 @@ STREAM = "kafka:c:t:0"
 RULES = TopicRules("orders", 4, max_message_bytes=1_000)
 
 
-def piles(*, exact: bool = True) -> Piles:
-    return Piles(lambda most: BatchBuilder(most, 0, is_transactional=True), exact=exact)
+def record_batches(*, exact: bool = True) -> RecordBatches:
+    return RecordBatches(lambda most: BatchBuilder(most, 0, is_transactional=True), exact=exact)
 
 
-def pouring(messages: list[Message], first: int = 0, stream: str = STREAM) -> Pouring:
+def appended(messages: list[Message], first: int = 0, stream: str = STREAM) -> Appended:
     positions = range(first, first + len(messages))
-    return Pouring(stream, positions, messages, [list(message.headers) for message in messages])
+    return Appended(stream, positions, messages, [list(message.headers) for message in messages])
 
 
 def built(batch: RecordBatch) -> list[Message]:
@@ -57,26 +57,26 @@ messages = st.lists(
 
 
 @given(messages, st.booleans())
-def test_what_is_poured_is_what_a_reader_gets_in_order(poured: list[Message], alone: bool) -> None:
+def test_what_is_appended_is_what_a_reader_gets_in_order(messages: list[Message], alone: bool) -> None:
     """Trap 7 among it: a record without a timestamp keeps none, whatever stands around it."""
-    made = piles()
-    made.pour(RULES, 2, pouring(poured), alone=alone)
-    assert [message for batch in made.piles["orders", 2] for message in built(batch)] == poured
+    made = record_batches()
+    made.append(RULES, 2, appended(messages), alone=alone)
+    assert [message for batch in made.by_partition["orders", 2] for message in built(batch)] == messages
 
 
 @given(messages)
-def test_no_record_batch_is_larger_than_its_topic_takes(poured: list[Message]) -> None:
-    made = piles()
-    made.pour(RULES, 0, pouring(poured))
+def test_no_record_batch_is_larger_than_its_topic_takes(messages: list[Message]) -> None:
+    made = record_batches()
+    made.append(RULES, 0, appended(messages))
     for batch in made:
         assert len(batch.builder._build()) <= RULES.max_message_bytes  # type: ignore[attr-defined]
 
 
 @given(messages, messages)
 def test_segments_say_who_is_where(first: list[Message], second: list[Message]) -> None:
-    made = piles()
-    made.pour(RULES, 0, pouring(first, 10))
-    made.pour(RULES, 0, pouring(second, 70, "other"))
+    made = record_batches()
+    made.append(RULES, 0, appended(first, 10))
+    made.append(RULES, 0, appended(second, 70, "other"))
     told = []
     for batch in made:
         before = -1
@@ -92,37 +92,37 @@ def test_segments_say_who_is_where(first: list[Message], second: list[Message]) 
 
 
 def test_a_message_that_fits_no_record_batch_is_named() -> None:
-    made = piles()
+    made = record_batches()
     with pytest.raises(TooLarge) as error:
-        made.pour(RULES, 0, pouring([Message(b"a"), Message(b"x" * 1_000), Message(b"b")]))
+        made.append(RULES, 0, appended([Message(b"a"), Message(b"x" * 1_000), Message(b"b")]))
     assert list(error.value.sizes) == [1]
     assert error.value.sizes[1] > 1_000
 
 
 def test_the_last_message_of_all_is_measured_too() -> None:
     with pytest.raises(TooLarge):
-        piles().pour(RULES, 0, pouring([Message(b"x" * 1_000)]))
+        record_batches().append(RULES, 0, appended([Message(b"x" * 1_000)]))
 
 
 def test_where_sizes_are_not_known_nothing_is_too_large() -> None:
-    made = piles(exact=False)
-    made.pour(RULES, 0, pouring([Message(b"a"), Message(b"x" * 1_000), Message(b"b")]))
+    made = record_batches(exact=False)
+    made.append(RULES, 0, appended([Message(b"a"), Message(b"x" * 1_000), Message(b"b")]))
     assert [batch.builder.record_count() for batch in made] == [1, 1, 1]
 
 
 def test_a_topic_with_a_high_limit_still_gets_batches_of_a_sensible_size() -> None:
-    made = piles()
+    made = record_batches()
     rules = TopicRules("orders", 1, max_message_bytes=100_000_000)
-    made.pour(rules, 0, pouring([Message(b"x" * 400_000, None, (), 1)] * 6))
+    made.append(rules, 0, appended([Message(b"x" * 400_000, None, (), 1)] * 6))
     assert [batch.builder.record_count() for batch in made] == [2, 2, 2]
     assert all(batch.builder.size() <= RECORD_BATCH_BYTES for batch in made)
 
 
-def test_what_is_poured_alone_shares_its_record_batch_with_nobody() -> None:
-    made = piles()
-    made.pour(RULES, 0, pouring([Message(b"a")]))
-    made.pour(RULES, 0, pouring([Message(b"b"), Message(b"c")], 1), alone=True)
-    made.pour(RULES, 0, pouring([Message(b"d")], 3))
+def test_what_is_appended_alone_shares_its_record_batch_with_nobody() -> None:
+    made = record_batches()
+    made.append(RULES, 0, appended([Message(b"a")]))
+    made.append(RULES, 0, appended([Message(b"b"), Message(b"c")], 1), alone=True)
+    made.append(RULES, 0, appended([Message(b"d")], 3))
     assert [batch.segments for batch in made] == [
         [Segment(STREAM, 0, 0, 0)],
         [Segment(STREAM, 1, 2, 1)],
@@ -130,8 +130,12 @@ def test_what_is_poured_alone_shares_its_record_batch_with_nobody() -> None:
     ]
 
 
-def test_topics_and_partitions_have_piles_of_their_own() -> None:
-    made = piles()
+def test_topics_and_partitions_have_record_batches_of_their_own() -> None:
+    made = record_batches()
     for topic, partition in (("a", 0), ("b", 0), ("a", 1), ("a", 0)):
-        made.pour(TopicRules(topic, 2), partition, pouring([Message(b"x")]))
-    assert {place: len(pile) for place, pile in made.piles.items()} == {("a", 0): 1, ("b", 0): 1, ("a", 1): 1}
+        made.append(TopicRules(topic, 2), partition, appended([Message(b"x")]))
+    assert {place: len(batches) for place, batches in made.by_partition.items()} == {
+        ("a", 0): 1,
+        ("b", 0): 1,
+        ("a", 1): 1,
+    }

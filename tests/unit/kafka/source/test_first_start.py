@@ -38,8 +38,8 @@ def test_one_that_was_not_taken_waits_until_it_is_opened_again() -> None:
     first = FirstStart(records=True)
     first.streams("c")
     first.opened({IDENTITY: StreamState(None)})
-    first.put_off(["kafka:c:topic:0"])
-    first.put_off([IDENTITY])
+    first.back_off(["kafka:c:topic:0"])
+    first.back_off([IDENTITY])
     assert first.take() is None
     first.opened({IDENTITY: StreamState(None)})
     assert first.take() is not None

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from aiokafka.structs import TopicPartition
 
-from bridge.kafka.source.stall_detection import STUCK_AFTER_MS, Patience
+from bridge.kafka.source.stall_detection import STUCK_AFTER_MS, StallDetector
 
 ORDERS = TopicPartition("orders", 0)
 INVOICES = TopicPartition("invoices", 0)
 BOTH = [ORDERS, INVOICES]
 
 
-def waiting() -> Patience:
-    patience = Patience()
+def waiting() -> StallDetector:
+    patience = StallDetector()
     for tp in BOTH:
         patience.moved(tp)
     return patience

@@ -136,10 +136,10 @@ class FakeReading:
     def partitions(self) -> frozenset[TopicPartition]:
         return frozenset(self._at)
 
-    async def assign(self, positions: Mapping[TopicPartition, int], put_off: object = ()) -> None:
+    async def assign(self, positions: Mapping[TopicPartition, int], back_off: object = ()) -> None:
         self._at = dict(positions)
 
-    def put_off(self, tps: Collection[TopicPartition]) -> None: ...
+    def back_off(self, tps: Collection[TopicPartition]) -> None: ...
 
     async def heal(self, there: object) -> None: ...
 

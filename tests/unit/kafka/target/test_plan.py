@@ -20,7 +20,7 @@ from bridge.kafka.target.dead_letters import Letter, Letters
 from bridge.kafka.target.doubts import Doubts
 from bridge.kafka.target.options import KafkaTargetOptions
 from bridge.kafka.target.plan import Delivery, OpenStream, Plan, Setting, plan
-from bridge.kafka.target.refused_records import Suspects
+from bridge.kafka.target.refused_records import Isolation
 from bridge.messages.batch import Batch
 from bridge.messages.block import FreshBlock, IndexedId
 from bridge.messages.message import Message
@@ -51,7 +51,7 @@ def setting(*, letters: Letters | None = None, topics: dict[str, TopicRules] | N
         line_writer=WRITER,
         topics={"to.orders": TopicRules("to.orders", 1, 1_000)} if topics is None else topics,
         letters=letters or Letters(),
-        suspects=Suspects(),
+        isolation=Isolation(),
         doubts=defaultdict(Doubts),
         make_builder=lambda most: BatchBuilder(most, 0, is_transactional=True),
         exact=True,
@@ -89,7 +89,7 @@ def verdicts(made: Plan) -> list[Verdict | type[OutOfSequence]]:
 
 
 def bodies(made: Plan) -> int:
-    return sum(batch.builder.record_count() for batch in made.piles)
+    return sum(batch.builder.record_count() for batch in made.batches)
 
 
 def test_batches_are_judged_on_top_of_those_before_them() -> None:
@@ -137,7 +137,7 @@ def test_a_message_found_too_large_while_batches_are_made_takes_only_its_own_bat
 
 
 def counts(made: Plan) -> list[int]:
-    return [batch.builder.record_count() for batch in made.piles]
+    return [batch.builder.record_count() for batch in made.batches]
 
 
 LATE = Message(b"late", None, (), NOW + 7_777)
@@ -152,20 +152,20 @@ def test_what_is_in_doubt_is_put_to_the_broker_by_itself_and_then_stored_or_refu
     line.put(OTHER, 2, b"f")
     made = plan(line.deliveries, fresh_state(), own, NOW)
     assert (made.is_probe, counts(made)) == (True, [2])
-    (asked,) = made.piles
+    (asked,) = made.batches
     assert [asked.segment(place).at(place)[0] for place in (0, 1)] == [1, 3]  # type: ignore[union-attr]
-    own.suspects.clear(ORDERS.identity, [1])
-    own.suspects.refuse(ORDERS.identity, 3, "INVALID_TIMESTAMP: the broker's word")
+    own.isolation.clear(ORDERS.identity, [1])
+    own.isolation.refuse(ORDERS.identity, 3, "INVALID_TIMESTAMP: the broker's word")
     made = plan(line.deliveries, fresh_state(), own, NOW)
     assert (made.is_probe, verdicts(made)) == (
         False,
         [Verdict.STORED, Verdict.REFUSED, Verdict.STORED],
     )
-    line.deliveries[1].bury()
+    line.deliveries[1].leave_out_refused()
     made = plan(line.deliveries, fresh_state(), own, NOW)
     assert (made.is_probe, verdicts(made), bodies(made)) == (False, [Verdict.STORED] * 3, 6)
     receipts = [answer for _, answer in made.answers if isinstance(answer, Receipt)]
-    assert [receipt.buried for receipt in receipts] == [(), (3,), ()]
+    assert [receipt.dead_lettered for receipt in receipts] == [(), (3,), ()]
 
 
 def test_all_that_can_never_be_stored_is_found_at_once() -> None:
@@ -177,7 +177,7 @@ def test_all_that_can_never_be_stored_is_found_at_once() -> None:
     assert isinstance(answer, Receipt)
     assert (answer.verdict, answer.position) == (Verdict.REFUSED, 1)
     assert sorted(delivery.refusals) == [1, 4]
-    delivery.bury()
+    delivery.leave_out_refused()
     plan(line.deliveries, fresh_state(), own, NOW)
     assert sorted(delivery.refusals) == [2, 5]
 
@@ -190,7 +190,7 @@ def replace_body(message: Message) -> Message:
 def test_what_the_broker_has_refused_for_its_time_is_refused_with_its_word_and_the_numbers() -> None:
     line, own = Line(), setting(topics={"to.orders": TopicRules("to.orders", 1, after_max_ms=1_000)})
     line.put(ORDERS, 0, b"a", LATE)
-    own.suspects.refuse(ORDERS.identity, 1, "INVALID_TIMESTAMP: the broker's word")
+    own.isolation.refuse(ORDERS.identity, 1, "INVALID_TIMESTAMP: the broker's word")
     ((_, receipt),) = plan(line.deliveries, fresh_state(), own, NOW).answers
     assert isinstance(receipt, Receipt)
     assert (receipt.verdict, receipt.position) == (Verdict.REFUSED, 1)
@@ -230,7 +230,7 @@ def test_where_the_last_messages_stand_is_kept_with_the_topics_id_by_what_writes
     first = {"to.orders": TopicRules("to.orders", 1, 1_000, id="id-1")}
     line.put(ORDERS, 0, b"x")
     made = plan(line.deliveries, state, setting(topics=first), NOW)
-    (batch,) = made.piles
+    (batch,) = made.batches
     made.records({batch: 41}, NOW)
     made.committed()
     line = Line()
@@ -250,7 +250,7 @@ def test_of_an_empty_coverage_only_the_journal_hears() -> None:
     made = plan(line.deliveries, fresh_state(), setting(), NOW)
     assert verdicts(made) == [Verdict.STORED]
     assert not made.is_empty
-    assert list(made.piles) == []
+    assert list(made.batches) == []
     assert len(made.records({}, NOW)) == 1
     assert made.lines == []
 
@@ -271,7 +271,7 @@ def test_a_letter_without_a_topic_holds_up_its_stream_and_no_other() -> None:
     made = plan(line.deliveries, fresh_state(), setting(letters=letters), NOW)
     assert verdicts(made) == [Verdict.NOT_NOW, Verdict.STORED]
     assert list(made.covered) == [OTHER.identity]
-    assert [batch.builder.record_count() for batch in made.piles] == [1]
+    assert [batch.builder.record_count() for batch in made.batches] == [1]
 
 
 def test_one_line_says_what_all_batches_of_a_stream_covered() -> None:

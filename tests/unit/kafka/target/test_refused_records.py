@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.kafka.target.refused_records import MOST_JUDGED, PIECES, Suspects
+from bridge.kafka.target.refused_records import MOST_JUDGED, PIECES, Isolation
 
 STREAM = "kafka:c:t:0"
 WHY = "INVALID_RECORD: why"
@@ -13,22 +13,22 @@ WHY = "INVALID_RECORD: why"
 
 def attempts(positions: list[int], bad: int) -> int:
     """How many refused attempts it takes until `bad` is found, and nothing else."""
-    suspects, tries = Suspects(), 1
-    suspects.narrow(STREAM, positions[0], positions[-1], len(positions))
-    while not suspects.refused(STREAM, positions):
-        pieces = [positions[start:stop] for start, stop in suspects.pieces(STREAM, positions)]
-        suspects.probed()
+    isolation, tries = Isolation(), 1
+    isolation.narrow(STREAM, positions[0], positions[-1], len(positions))
+    while not isolation.refused(STREAM, positions):
+        pieces = [positions[start:stop] for start, stop in isolation.pieces(STREAM, positions)]
+        isolation.probed()
         for piece in pieces:
             if bad not in piece:
-                suspects.clear(STREAM, piece)
+                isolation.clear(STREAM, piece)
             elif len(piece) == 1:
-                suspects.refuse(STREAM, bad, WHY)
+                isolation.refuse(STREAM, bad, WHY)
             else:
-                suspects.narrow(STREAM, piece[0], piece[-1], len(piece))
+                isolation.narrow(STREAM, piece[0], piece[-1], len(piece))
         tries += 1
         assert tries < 20
-    assert suspects.refused(STREAM, positions) == {positions.index(bad): WHY}
-    assert list(suspects.pieces(STREAM, positions)) == []
+    assert isolation.refused(STREAM, positions) == {positions.index(bad): WHY}
+    assert list(isolation.pieces(STREAM, positions)) == []
     return tries
 
 
@@ -49,44 +49,44 @@ def test_a_thousand_records_take_four_attempts() -> None:
 def test_pieces_are_all_that_is_suspected_in_order(
     places: set[int], first: int, last: int, count: int
 ) -> None:
-    suspects, positions = Suspects(), sorted(places)
-    suspects.narrow(STREAM, first, last, count)
-    pieces = [positions[start:stop] for start, stop in suspects.pieces(STREAM, positions)]
+    isolation, positions = Isolation(), sorted(places)
+    isolation.narrow(STREAM, first, last, count)
+    pieces = [positions[start:stop] for start, stop in isolation.pieces(STREAM, positions)]
     assert [place for piece in pieces for place in piece] == [p for p in positions if first <= p <= last]
     assert all(len(piece) <= -(-count // PIECES) for piece in pieces)
 
 
 def test_another_stream_is_not_suspected() -> None:
-    suspects = Suspects()
-    suspects.narrow(STREAM, 0, 99, 100)
-    suspects.refuse(STREAM, 1, WHY)
-    assert list(suspects.pieces("other", [1, 2, 3])) == []
-    assert suspects.refused("other", [1, 2, 3]) == {}
+    isolation = Isolation()
+    isolation.narrow(STREAM, 0, 99, 100)
+    isolation.refuse(STREAM, 1, WHY)
+    assert list(isolation.pieces("other", [1, 2, 3])) == []
+    assert isolation.refused("other", [1, 2, 3]) == {}
 
 
 def test_what_the_broker_has_judged_is_not_put_to_it_again() -> None:
-    suspects = Suspects()
-    suspects.clear(STREAM, [10, 12])
-    suspects.refuse(STREAM, 13, WHY)
-    assert suspects.unjudged(STREAM, [10, 11, 12, 13, 14], [0, 1, 2, 3, 4]) == [1, 4]
+    isolation = Isolation()
+    isolation.clear(STREAM, [10, 12])
+    isolation.refuse(STREAM, 13, WHY)
+    assert isolation.unjudged(STREAM, [10, 11, 12, 13, 14], [0, 1, 2, 3, 4]) == [1, 4]
 
 
 def test_what_is_covered_is_forgotten_and_only_that() -> None:
-    suspects = Suspects()
-    suspects.refuse(STREAM, 5, WHY)
-    suspects.narrow(STREAM, 10, 19, 10)
-    suspects.covered(STREAM, 5)
-    assert suspects.refused(STREAM, [5]) == {0: WHY}
-    suspects.covered(STREAM, 6)
-    assert suspects.refused(STREAM, [5]) == {}
-    assert len(list(suspects.pieces(STREAM, list(range(10, 20))))) == 10
-    suspects.covered(STREAM, 20)
-    assert list(suspects.pieces(STREAM, list(range(10, 20)))) == []
+    isolation = Isolation()
+    isolation.refuse(STREAM, 5, WHY)
+    isolation.narrow(STREAM, 10, 19, 10)
+    isolation.covered(STREAM, 5)
+    assert isolation.refused(STREAM, [5]) == {0: WHY}
+    isolation.covered(STREAM, 6)
+    assert isolation.refused(STREAM, [5]) == {}
+    assert len(list(isolation.pieces(STREAM, list(range(10, 20))))) == 10
+    isolation.covered(STREAM, 20)
+    assert list(isolation.pieces(STREAM, list(range(10, 20)))) == []
 
 
 def test_of_too_many_judgements_the_oldest_is_forgotten() -> None:
-    suspects = Suspects()
-    suspects.refuse(STREAM, 0, WHY)
-    suspects.clear(STREAM, range(1, MOST_JUDGED + 1))
-    assert suspects.refused(STREAM, [0]) == {}
-    assert suspects.unjudged(STREAM, [0, 1], [0, 1]) == [0]
+    isolation = Isolation()
+    isolation.refuse(STREAM, 0, WHY)
+    isolation.clear(STREAM, range(1, MOST_JUDGED + 1))
+    assert isolation.refused(STREAM, [0]) == {}
+    assert isolation.unjudged(STREAM, [0, 1], [0, 1]) == [0]

@@ -35,7 +35,7 @@ class _Call:
     receipts: list[Receipt] = field(default_factory=list)
 
 
-class Tickets:
+class PendingRequests:
     """The tickets that have no answer yet. Deadlines are ms of a clock that never goes back."""
 
     def __init__(self, greeting_deadline_ms: int) -> None:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from bridge.link.tickets import GREETING, Answered, Tickets
+from bridge.link.pending_requests import GREETING, Answered, PendingRequests
 from bridge.relay.ports import Opened, StreamState
 from tests.unit.link.helpers import WELCOME, stored
 
 
-def greeted() -> Tickets:
-    tickets = Tickets(100)
+def greeted() -> PendingRequests:
+    tickets = PendingRequests(100)
     tickets.greeted(WELCOME)
     return tickets
 
 
 def test_the_handshake_is_due_until_welcome_comes() -> None:
-    tickets = Tickets(100)
+    tickets = PendingRequests(100)
     assert tickets.deadline_ms() == 100
     assert tickets.overdue(99) is None
     assert tickets.overdue(100) == "HELLO"
