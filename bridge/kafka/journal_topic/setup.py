@@ -10,7 +10,7 @@ from typing import Final
 import structlog
 from aiokafka.admin import NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import for_code
+from aiokafka.errors import UnknownTopicOrPartitionError, for_code
 
 from bridge.errors import TargetRefused, TargetUnavailable
 from bridge.kafka.client.connection import KafkaConnection
@@ -223,11 +223,18 @@ class JournalSetup:
         )
 
     async def _config(self, topic: str) -> Mapping[str, str]:
+        """The configuration of a topic that a broker knows; the one that is asked may not know it yet."""
         with self._errors("DescribeConfigs", f"topic {topic} (journal-topic)"):
             asked = ConfigResource(ConfigResourceType.TOPIC, topic, dict.fromkeys(_CHECKED))
-            async with self._connection.administering() as admin:
-                (answer,) = await admin.describe_configs([asked])
-            ((code, message, _type, _name, entries),) = answer.resources
+            looks = 0
+            while True:
+                looks += 1
+                async with self._connection.administering() as admin:
+                    (answer,) = await admin.describe_configs([asked])
+                ((code, message, _type, _name, entries),) = answer.resources
+                if code != UnknownTopicOrPartitionError.errno or looks == _LOOKS:
+                    break
+                await asyncio.sleep(_LOOK_PAUSE_MS / 1000)
             if code:
                 raise for_code(code)(message)
         return {entry[0]: str(entry[1]) for entry in entries}

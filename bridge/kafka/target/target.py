@@ -225,9 +225,7 @@ class KafkaTarget:
             partitions = stream.partitions if keeps else 0
             least[stream.target_address] = max(partitions, least.get(stream.target_address, 0))
         letters = self._options.dead_letter_address
-        if letters in self._rules or len(
-            self._letters
-        ):  # found by `store_letter`; it may have been deleted since
+        if letters in self._rules or len(self._letters):  # found once; it may have been deleted since
             least.setdefault(letters, 0)
         if least or not self._store:
             cluster, found = await self._topics.ready(least)
