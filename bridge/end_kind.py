@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bridge.relay.counts import Counts
     from bridge.relay.dead_letters import DeadLetterSink
     from bridge.relay.ownership import AskDivision, Ownership
-    from bridge.relay.ports import Source, Target
+    from bridge.relay.ports import Lag, Source, Target
     from bridge.replay.sending import PlanSource, Presence
     from bridge.runtime.clock import Clock
     from bridge.runtime.tls import FileContext
@@ -88,7 +88,7 @@ class SourceEnd:
     """A source, not open, with its status functions; as `bridge.relay.relay.Relay` takes it."""
 
     source: Source
-    lag: Callable[[], tuple[int, int | None] | None] = lambda: None
+    lag: Callable[[], Lag | None] = lambda: None
     parked: Callable[[], Sequence[str]] = tuple
     waits: Callable[[], Sequence[str]] = tuple
 

@@ -99,10 +99,7 @@ class KafkaAuditSource(_Cluster):
         Each node that the bridge runs in commits under its own name. Offsets that another incarnation of its
         journal had settled are not believed.
         """
-        if store:
-            group = identity.progress_group(bridge.own_group, store.partition(":")[0])
-        else:
-            group = identity.progress_group(bridge.own_group)
+        group = identity.progress_group(bridge.own_group, store.partition(":")[0])
         offsets = await self._survey.progress(group, store)
         return {
             one.identity: offsets[key]

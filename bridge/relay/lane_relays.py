@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -12,10 +12,9 @@ import structlog
 
 from bridge.relay.counts import Counts
 from bridge.relay.lifecycle import State
+from bridge.relay.ports import Lag
 from bridge.relay.relay import Relay
 
-#: Messages that wait, and since when, ms.
-Lag = tuple[int, int | None]
 _NOTHING_WAITS: Final[Lag] = (0, None)
 
 
@@ -61,6 +60,11 @@ class LaneRelays:
     def lanes(self) -> Mapping[int, Relay]:
         """The relays by lane, in order."""
         return dict(sorted(self._lanes.items()))
+
+    @property
+    def held(self) -> Sequence[int] | None:
+        """Implements `bridge.relay.operated.Operated.held`."""
+        return [*self.lanes] if self._numbered else None
 
     @property
     def state(self) -> State:

@@ -15,9 +15,10 @@ import tenacity
 
 from bridge.errors import BridgeError, described
 from bridge.relay.counts import Counts
-from bridge.relay.lane_relays import Lag, LaneRelays
+from bridge.relay.lane_relays import LaneRelays
 from bridge.relay.lifecycle import Command, State, after
 from bridge.relay.ownership import Ownership
+from bridge.relay.ports import Lag
 from bridge.relay.relay import TRANSIENT, Relay, RelayOptions, gave_up
 
 #: The text of `counts.trouble` for a worker that stands by in case another one fails.
@@ -50,7 +51,6 @@ class LanedRelay:
         """`make` makes the relay of a lane; `numbered`: operators see the lanes."""
         self.options = options
         self._ownership = ownership
-        self._numbered = numbered
         self._relays = LaneRelays(options.name, make, self._give_up, numbered=numbered)
         #: STARTING stands for every active state: the exact one follows from `_reached` and the lanes.
         self._asked = State.STOPPED
@@ -77,7 +77,7 @@ class LanedRelay:
     @property
     def held(self) -> Sequence[int] | None:
         """Implements `bridge.relay.operated.Operated.held`."""
-        return [*self._relays.lanes] if self._numbered else None
+        return self._relays.held
 
     @property
     def state(self) -> State:

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from bridge.relay.counts import Counts
 from bridge.relay.lifecycle import Command, State
+from bridge.relay.ports import Lag
 
 
 class Operated(Protocol):
@@ -37,7 +38,7 @@ class Operated(Protocol):
         """Whether a session is on."""
 
     @property
-    def lag(self) -> tuple[int, int | None] | None:
+    def lag(self) -> Lag | None:
         """Messages that wait at the source, and when the oldest came, ms since the epoch (None: none waits).
 
         None where this node's journal is the source: the journal then has the lag.

@@ -13,6 +13,8 @@ from typing import Final, Protocol
 from bridge.messages.batch import Batch
 from dedup.verdict import Verdict
 
+#: Messages that wait at a source, and when the oldest came, ms since the epoch (None: none waits).
+Lag = tuple[int, int | None]
 #: Ends the identity of the stream that a stream's dead letters are (`bridge.relay.dead_letters`).
 LETTERS: Final = ":dead-letters"
 

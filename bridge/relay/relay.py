@@ -28,7 +28,7 @@ from bridge.relay.backoff import Backoff
 from bridge.relay.counts import Counts
 from bridge.relay.dead_letters import DeadLetterSink
 from bridge.relay.lifecycle import State
-from bridge.relay.ports import Source, Target
+from bridge.relay.ports import Lag, Source, Target
 from bridge.relay.pump import Pump
 from bridge.relay.session import Session
 from bridge.relay.window import Window
@@ -98,7 +98,7 @@ class Relay:
         *,
         clock: Clock,
         dead_letters: DeadLetterSink | None,
-        lag: Callable[[], tuple[int, int | None] | None] = lambda: None,
+        lag: Callable[[], Lag | None] = lambda: None,
         parked: Callable[[], Sequence[str]] = tuple,
         waits: Callable[[], Sequence[str]] = tuple,
         counts: Counts | None = None,

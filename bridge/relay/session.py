@@ -50,7 +50,7 @@ class Session:
     #: By stream, the positions that were refused and have a dead letter, until the target covers them.
     refused: dict[str, set[int]] = field(default_factory=dict)
     #: Streams that wait for the target now.
-    waiting: Collection[str] = ()
+    waiting: frozenset[str] = frozenset()
     #: By stream, the positions of messages that were in flight when a connection ended: the next opening says
     #: whether they were stored. At most a window of them.
     _unconfirmed: dict[str, list[Runs]] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class Session:
     @property
     def stalled(self) -> bool:
         """Whether no stream can go on: all that the source has wait for the target."""
-        return bool(self.waiting) and self._there <= set(self.waiting)
+        return bool(self.waiting) and self._there <= self.waiting
 
     # -- opening -----------------------------------------------------------------------------------------
 
@@ -76,7 +76,7 @@ class Session:
         """Open both ends with every stream. Raises: the ends' errors; Diverged."""
         await self._open(await self._look())
         self.counts.trouble = ""
-        self.waiting = ()
+        self.waiting = frozenset()
         self._rules_logged.clear()
 
     async def open_new(self) -> None:

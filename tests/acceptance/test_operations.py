@@ -447,10 +447,11 @@ def test_metrics_show_what_they_had_while_the_journal_cannot_be_read(make_node: 
     assert node.stop() == 0  # all of it is in the file, none in the write-ahead log
     node.start()
     before = node.metrics()
+    size = (node.data / "journal.sqlite").stat().st_size
     # The head of the index, too: readers that find it damaged look at the file again.
-    for name, damaged in (("journal.sqlite", None), ("journal.sqlite-shm", 136)):
+    for name, damaged in (("journal.sqlite", size), ("journal.sqlite-shm", 136)):
         with (node.data / name).open("r+b") as file:
-            file.write(b"\xff" * (damaged or (node.data / name).stat().st_size))
+            file.write(b"\xff" * damaged)
     node.ops.await_status("/v1/addresses/orders/id-cache", 503)
     found = node.metrics()
     of_address = 'core_bridge_id_cache_entries{address="orders"}'

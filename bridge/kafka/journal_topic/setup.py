@@ -227,14 +227,14 @@ class JournalSetup:
         with self._errors("DescribeConfigs", f"topic {topic} (journal-topic)"):
             asked = ConfigResource(ConfigResourceType.TOPIC, topic, dict.fromkeys(_CHECKED))
             looks = 0
-            while True:
-                looks += 1
-                async with self._connection.administering() as admin:
+            async with self._connection.administering() as admin:
+                while True:
+                    looks += 1
                     (answer,) = await admin.describe_configs([asked])
-                ((code, message, _type, _name, entries),) = answer.resources
-                if code != UnknownTopicOrPartitionError.errno or looks == _LOOKS:
-                    break
-                await asyncio.sleep(_LOOK_PAUSE_MS / 1000)
+                    ((code, message, _type, _name, entries),) = answer.resources
+                    if code != UnknownTopicOrPartitionError.errno or looks == _LOOKS:
+                        break
+                    await asyncio.sleep(_LOOK_PAUSE_MS / 1000)
             if code:
                 raise for_code(code)(message)
         return {entry[0]: str(entry[1]) for entry in entries}

@@ -163,13 +163,13 @@ async def test_a_batch_not_taken_puts_its_stream_off_with_nothing_behind_it_sett
     assert rig.counts.trouble == "ADDRESS_FULL: for now"
     assert (rig.buried, rig.in_flight) == ([], (0, 0, 0))
     assert rig.waits == [("ADDRESS_FULL: for now", 1000)]  # those behind it start no wait
-    assert (rig.session.waiting, rig.session.stalled) == ({rig.stream()}, True)
+    assert (rig.session.waiting, rig.session.stalled) == (frozenset({rig.stream()}), True)
     rig.store.delay_receipts(0)
     await asyncio.sleep(1)
     assert rig.source.opened[1:] == [{rig.stream(): 2}]
     assert rig.store.bodies("orders") == bodies(0, 8)
     assert (rig.counts.trouble, rig.backlog()) == ("", [])
-    assert rig.session.waiting == set()
+    assert rig.session.waiting == frozenset()
     rig.stop.set()
     await running
 
@@ -307,7 +307,7 @@ async def test_a_stream_that_the_source_has_no_more_is_looked_for_without_compla
     assert rig.counts.trouble
     there = rig.journal.logs.pop("gone")
     await asyncio.sleep(20)
-    assert (rig.counts.trouble, rig.session.waiting) == ("", set())
+    assert (rig.counts.trouble, rig.session.waiting) == ("", frozenset())
     rig.journal.logs["gone"] = there
     rig.store.full.clear()
     await asyncio.sleep(5)
