@@ -1,14 +1,38 @@
-"""The places where messages were first stored, as runs of each stream, and their arithmetic. Pure."""
+"""The places where messages were first stored, as runs of each stream: their IDs and arithmetic. Pure."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from types import MappingProxyType
+from typing import Final
 
-from bridge.messages.block import Origin
+from bridge.messages.block import Block, Origin
 from bridge.messages.positions import Run
+from dedup.ids import Stamp
+
+#: Stamps kept, one for each entry stream: making one hashes the stream's identity.
+REMEMBERED_STAMPS: Final = 4_096
+
+
+@lru_cache(maxsize=REMEMBERED_STAMPS)
+def _stamp(identity: str) -> Stamp:
+    return Stamp(identity)
+
+
+def duplicate_ids(block: Block, *, stamp: bool) -> list[bytes | None]:
+    """The ID of each message: its producer's, else with `stamp` that of where it was first stored."""
+    found: list[bytes | None] = []
+    if stamp:
+        for stream, first, last in block.origins:
+            found += [text.encode() for text in _stamp(stream).texts(first, last)]
+    if not found:
+        found = [None] * block.count
+    for index, value in block.ids:
+        found[index] = value
+    return found
 
 
 def by_stream(origins: Iterable[Origin]) -> Mapping[str, list[Run]]:

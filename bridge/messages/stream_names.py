@@ -1,4 +1,4 @@
-"""Names of the streams on which messages are sent again on purpose (design rule 4). Pure.
+"""Names of streams: of their sources, and of those that send messages again on purpose (design rule 4). Pure.
 
 A dead letter that is replayed is stored at an address of the node's own, ``$replay/<bridge>/<address>``,
 which only that bridge reads. So no other reader of the source address gets it a second time, and the bridge
@@ -22,6 +22,11 @@ PREFIX: Final = "$replay/"
 _PLANNED: Final = re.compile(
     rf"(?P<stream>.+):replay:[0-9a-f]{{{NAME_DIGITS}}}(?P<force>{FORCED})?", re.DOTALL
 )
+
+
+def source_of(identity: str) -> str:
+    """The source of a stream, from its identity: ``journal:<incarnation>`` or ``kafka:<cluster id>``."""
+    return ":".join(identity.split(":", 2)[:2])
 
 
 def replay_address(bridge: str, address: str) -> str:

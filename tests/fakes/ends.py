@@ -18,6 +18,7 @@ from bridge.messages import positions as run_arithmetic
 from bridge.messages.batch import Batch
 from bridge.messages.block import encode_message, pack
 from bridge.messages.message import Message
+from bridge.messages.stream_names import source_of
 from bridge.relay.divergence import Past, check_past
 from bridge.relay.ports import Bounds, Opened, Receipt, Remembered, Stream, StreamState
 from dedup.coverage import Outcome, judge
@@ -344,9 +345,9 @@ class FakeStore:
 
     def _has_run(self, stream: Stream, *bridges: str) -> bool:
         """Whether a bridge of that name has brought anything from the stream's source."""
-        source = stream.identity.split(":")[:2]
+        source = source_of(stream.identity)
         return any(
-            position.next is not None and name in bridges and identity.split(":")[:2] == source
+            position.next is not None and name in bridges and source_of(identity) == source
             for (name, identity), position in self.positions.items()
         )
 

@@ -28,7 +28,7 @@ from bridge.journal.rules.owners import (
     Owner,
     check_owner,
 )
-from bridge.journal.rules.state import PositionState, SettledState, source_of
+from bridge.journal.rules.state import PositionState, SettledState
 from bridge.journal.values.options import bridge_queue_name
 from bridge.journal.values.queue_cursor import Cursor
 from bridge.messages import positions as run_arithmetic
@@ -36,6 +36,7 @@ from bridge.messages.batch import Batch
 from bridge.messages.block import Block, FreshBlock, encode_message
 from bridge.messages.message import MESSAGE_SLACK, Header
 from bridge.messages.positions import Runs
+from bridge.messages.stream_names import source_of
 from bridge.relay.ports import LETTERS, Receipt, StreamState
 from dedup.coverage import Outcome, judge
 from dedup.verdict import Verdict

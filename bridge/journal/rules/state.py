@@ -120,11 +120,6 @@ class PositionState:
     blocked_epoch: int = 0
 
 
-def source_of(stream: str) -> str:
-    """The source of a stream, from its identity: ``journal:<incarnation>`` or ``kafka:<cluster id>``."""
-    return ":".join(stream.split(":", 2)[:2])
-
-
 @dataclass(slots=True)
 class SettledState:
     """A row of `settled`."""
@@ -144,7 +139,7 @@ class State:
     addresses: dict[str, AddressState] = field(default_factory=dict)
     by_id: dict[int, AddressState] = field(default_factory=dict)
     positions: dict[tuple[str, str], PositionState] = field(default_factory=dict)
-    #: Bridge and source (`source_of`) of every stream in `positions` that has a next.
+    #: Bridge and source (`stream_names.source_of`) of every stream in `positions` that has a next.
     brought: set[tuple[str, str]] = field(default_factory=set)
     settled: dict[tuple[str, str], SettledState] = field(default_factory=dict)
     #: IDs dropped at loading because a cache is smaller than it was, by address.

@@ -5,10 +5,11 @@ from __future__ import annotations
 import sqlite3
 
 from bridge.journal.rules.owners import Owner
-from bridge.journal.rules.state import AddressState, PositionState, QueueState, SettledState, State, source_of
+from bridge.journal.rules.state import AddressState, PositionState, QueueState, SettledState, State
 from bridge.journal.values.options import JournalOptions
 from bridge.journal.values.queue_cursor import Cursor
 from bridge.journal.writer.id_rows import load_ids
+from bridge.messages.stream_names import source_of
 from dedup.cache import IdCache
 
 

@@ -7,36 +7,14 @@ a name counts. A message with an `ID_HEADER` of its own gets no other: its produ
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Final
 
 from bridge.messages import hops
 from bridge.messages.block import Block
 from bridge.messages.message import Header, Message
-from dedup.ids import Stamp
 
 #: The header that carries a duplicate ID.
 ID_HEADER: Final = "_AMQ_DUPL_ID"
-#: Stamps kept, one for each entry stream: making one hashes the stream's identity.
-REMEMBERED_STAMPS: Final = 4_096
-
-
-@lru_cache(maxsize=REMEMBERED_STAMPS)
-def _stamp(identity: str) -> Stamp:
-    return Stamp(identity)
-
-
-def duplicate_ids(block: Block, *, stamp: bool) -> list[bytes | None]:
-    """The ID of each message: its producer's, else with `stamp` that of where it was first stored."""
-    found: list[bytes | None] = []
-    if stamp:
-        for stream, first, last in block.origins:
-            found += [text.encode() for text in _stamp(stream).texts(first, last)]
-    if not found:
-        found = [None] * block.count
-    for index, value in block.ids:
-        found[index] = value
-    return found
 
 
 def hop_headers(block: Block) -> list[Header | None]:

@@ -11,11 +11,11 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from bridge.kafka.records.encoding import duplicate_ids
 from bridge.kafka.replay.topic_ids import TopicCopies
 from bridge.messages import positions as run_arithmetic
 from bridge.messages.batch import Batch
 from bridge.messages.message import carried_id
+from bridge.messages.origins import duplicate_ids
 from bridge.relay.ports import Stream
 from bridge.replay.copies import Due, fingerprints
 from bridge.replay.sending import PlanSource, Sibling

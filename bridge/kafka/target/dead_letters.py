@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from bridge.errors import TargetRefused
-from bridge.kafka.records.encoding import duplicate_ids, hop_headers
+from bridge.kafka.records.encoding import hop_headers
 from bridge.kafka.records.topic_rules import INVALID_TIMESTAMP, NO_TIMESTAMP, TopicRules
 from bridge.kafka.target.options import KafkaTargetOptions
 from bridge.messages import positions as run_arithmetic
 from bridge.messages.batch import Batch
 from bridge.messages.message import Header, Message
+from bridge.messages.origins import duplicate_ids
 from bridge.relay.dead_letters import DeadLetterFailed, letter, reduced
 from bridge.relay.ports import Receipt
 

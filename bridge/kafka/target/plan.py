@@ -19,7 +19,7 @@ from bridge.errors import OutOfSequence
 from bridge.kafka.journal_topic.id_blocks import MOST_ID_BYTES
 from bridge.kafka.journal_topic.lane_state import LaneChange, LaneState, StreamRecord
 from bridge.kafka.journal_topic.records import Record
-from bridge.kafka.records.encoding import duplicate_ids, headers_of, hop_headers, timed
+from bridge.kafka.records.encoding import headers_of, hop_headers, timed
 from bridge.kafka.records.identity import partition_of
 from bridge.kafka.records.partitioner import partitioned
 from bridge.kafka.records.record_batches import Appended, Builder, Offsets, RecordBatches, TooLarge
@@ -35,6 +35,7 @@ from bridge.messages import positions as run_arithmetic
 from bridge.messages.batch import Batch
 from bridge.messages.block import Block, IndexedId
 from bridge.messages.message import Header, Message
+from bridge.messages.origins import duplicate_ids
 from bridge.messages.stream_names import is_replay
 from bridge.relay.ports import Receipt, Stream
 from dedup.coverage import Outcome, judge

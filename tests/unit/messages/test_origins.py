@@ -1,4 +1,4 @@
-"""Which messages an address holds, by where each was first stored."""
+"""Messages by where each was first stored: their IDs, and which of them an address holds."""
 
 from __future__ import annotations
 
@@ -8,8 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.messages import positions as run_arithmetic
-from bridge.messages.origins import disjoint, expanded, overlaps, positions_of
+from bridge.messages.block import FreshBlock
+from bridge.messages.message import Message
+from bridge.messages.origins import disjoint, duplicate_ids, expanded, overlaps, positions_of
+from dedup.ids import Stamp
 
+STREAM = "journal:i:orders:0"
+MESSAGES = [Message(b"a"), Message(b"b"), Message(b"c")]
 positions = st.lists(st.integers(0, 30), unique=True).map(sorted)
 
 
@@ -52,3 +57,23 @@ def test_disjoint_origins_name_the_same_coordinates_once(
     named = [(stream, first, first + length) for stream, first, length in given_origins]
     found = list(expanded(disjoint(named)))
     assert sorted(found) == sorted(set(expanded(named)))
+
+
+def test_ids_are_those_of_the_places_where_messages_were_first_stored() -> None:
+    block = FreshBlock(MESSAGES, (), ((STREAM, 4, 5), ("journal:i:other:0", 70, 70)))
+    assert duplicate_ids(block, stamp=True) == [
+        Stamp(STREAM).text(4).encode(),
+        Stamp(STREAM).text(5).encode(),
+        Stamp("journal:i:other:0").text(70).encode(),
+    ]
+
+
+def test_a_producers_id_goes_before_a_stamp_and_goes_along_without_stamping() -> None:
+    """D4"""
+    block = FreshBlock(MESSAGES, ((1, b"\xff mine"),), ((STREAM, 0, 2),))
+    assert duplicate_ids(block, stamp=True)[1] == b"\xff mine"
+    assert duplicate_ids(block, stamp=False) == [None, b"\xff mine", None]
+
+
+def test_a_block_without_origins_gets_no_stamps() -> None:
+    assert duplicate_ids(FreshBlock(MESSAGES), stamp=True) == [None, None, None]

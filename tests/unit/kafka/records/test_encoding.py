@@ -2,34 +2,13 @@
 
 from __future__ import annotations
 
-from bridge.kafka.records.encoding import ID_HEADER, duplicate_ids, headers_of, hop_headers, timed
+from bridge.kafka.records.encoding import ID_HEADER, headers_of, hop_headers, timed
 from bridge.messages import hops
 from bridge.messages.block import FreshBlock
 from bridge.messages.message import Message
-from dedup.ids import Stamp
 
 STREAM = "journal:i:orders:0"
 MESSAGES = [Message(b"a"), Message(b"b"), Message(b"c")]
-
-
-def test_ids_are_those_of_the_places_where_messages_were_first_stored() -> None:
-    block = FreshBlock(MESSAGES, (), ((STREAM, 4, 5), ("journal:i:other:0", 70, 70)))
-    assert duplicate_ids(block, stamp=True) == [
-        Stamp(STREAM).text(4).encode(),
-        Stamp(STREAM).text(5).encode(),
-        Stamp("journal:i:other:0").text(70).encode(),
-    ]
-
-
-def test_a_producers_id_goes_before_a_stamp_and_goes_along_without_stamping() -> None:
-    """D4"""
-    block = FreshBlock(MESSAGES, ((1, b"\xff mine"),), ((STREAM, 0, 2),))
-    assert duplicate_ids(block, stamp=True)[1] == b"\xff mine"
-    assert duplicate_ids(block, stamp=False) == [None, b"\xff mine", None]
-
-
-def test_a_block_without_origins_gets_no_stamps() -> None:
-    assert duplicate_ids(FreshBlock(MESSAGES), stamp=True) == [None, None, None]
 
 
 def test_headers_stay_in_order_with_repeats_and_nulls_and_what_is_added_behind_them() -> None:
