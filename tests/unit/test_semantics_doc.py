@@ -26,7 +26,7 @@ CASES: Final = {
     "O": "1-8",
 }
 STATUSES: Final = ("tested", "built", "later", "n/a")
-#: Most tests named in a row; the first of these folders come first.
+#: Most tests named in a row; the first of these folders come first, and folders of other ends last.
 MOST_NAMED: Final = 2
 FOLDERS: Final = (
     "acceptance",
@@ -68,14 +68,16 @@ def rows(text: str) -> Iterator[Row]:
         yield Row(case, about, status, note, tuple(named))
 
 
+def _rank(path: Path) -> tuple[int, Path]:
+    folder = path.relative_to(TESTS).parts[0]
+    return (FOLDERS.index(folder) if folder in FOLDERS else len(FOLDERS)), path
+
+
 @cache
 def shown() -> dict[str, list[tuple[str, str]]]:
     """By case, the tests whose docstrings name it: those nearest to a user first."""
     found: dict[str, list[tuple[str, str]]] = {}
-    paths = sorted(
-        TESTS.rglob("test_*.py"), key=lambda path: (FOLDERS.index(path.parts[len(TESTS.parts)]), path)
-    )
-    for path in paths:
+    for path in sorted(TESTS.rglob("test_*.py"), key=_rank):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
                 for case in dict.fromkeys(_CASE.findall(ast.get_docstring(node) or "")):

@@ -1,6 +1,7 @@
 """Files that do not hold, each with the exact lines it is answered with: `wrong/*.txt`.
 
 A case is ``=== SCENARIO``, the file, and ``=> LINE`` for each problem, without the file's name in front.
+``{url-rule}`` in a line is the rule of all URLs, which names every registered kind of end.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
+from bridge import ends
 from bridge.settings import SettingsInvalid, load
 from bridge.settings.later import LATER
 from bridge.settings.schema import known_keys
@@ -28,7 +30,8 @@ def wrong_files() -> Iterator[WrongFile]:
     for path in sorted(DIRECTORY.glob("*.txt")):
         for case in path.read_text().removeprefix("=== ").split("\n=== "):
             scenario, *rest = case.splitlines()
-            lines = [line.removeprefix("=> ") for line in rest if line.startswith("=> ")]
+            told = [line.removeprefix("=> ") for line in rest if line.startswith("=> ")]
+            lines = [line.replace("{url-rule}", ends.url_rule()) for line in told]
             text = [line for line in rest if not line.startswith("=> ")]
             yield WrongFile(f"{path.stem}: {scenario}", "\n".join(text).rstrip() + "\n", lines)
 
