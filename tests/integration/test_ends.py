@@ -233,5 +233,12 @@ async def test_the_example_of_the_documentation_is_an_end_of_an_installed_packag
         file.write_text(KEEPING + 'source-connector = "there"\n')
         with pytest.raises(SettingsInvalid, match="must be a connector to read from; keeping:// keeps"):
             load(file, {})
+        file.write_text(KEEPING + 'previous-name = "before"\ncheck-producer-ids = true\n')
+        with pytest.raises(SettingsInvalid) as raised:
+            load(file, {})
+        assert [(one.key, one.rule) for one in raised.value.problems] == [
+            ("bridges[0].previous-name (out)", "must be left out, because keeping:// does not know it"),
+            ("bridges[0].check-producer-ids (out)", "must be false, because keeping:// has no ID cache"),
+        ]
     finally:
         ends.forget(scheme)
