@@ -18,7 +18,7 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from bridge.delivery_log.line_writer import LineWriter
+from bridge.delivery_log import LineWriter
 from bridge.end_kind import EndsOf, Lane, NodeContext, NodeEnds, Side, SourceEnd, TargetEnd, kind_of
 from bridge.kafka.journal_topic.origin import cluster_origin
 from bridge.kafka.lanes.groups import JournalTopicOwnership, SourceOwnership

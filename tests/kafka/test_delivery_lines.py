@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bridge.delivery_log.line_writer import LineWriter
+from bridge.delivery_log import LineWriter
 from bridge.errors import SourceUnavailable
 from bridge.kafka.source.sent_log import SentLog
 from bridge.kafka.source.source import KafkaSource

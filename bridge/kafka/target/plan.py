@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from bridge.delivery_log.line_writer import LineWriter
+from bridge.delivery_log import LineWriter
 from bridge.errors import OutOfSequence
 from bridge.kafka.journal_topic.id_blocks import MOST_ID_BYTES
 from bridge.kafka.journal_topic.lane_state import LaneChange, LaneState, StreamRecord

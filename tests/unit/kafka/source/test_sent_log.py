@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from bridge.delivery_log.line_writer import LineWriter
+from bridge.delivery_log import LineWriter
 from bridge.errors import SourceUnavailable
 from bridge.kafka.source import sent_log
 from bridge.kafka.source.sent_log import SentLog

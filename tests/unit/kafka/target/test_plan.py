@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from aiokafka.producer.message_accumulator import BatchBuilder
 
-from bridge.delivery_log.line_writer import LineWriter
+from bridge.delivery_log import LineWriter
 from bridge.errors import OutOfSequence
 from bridge.kafka.journal_topic.id_blocks import MOST_ID_BYTES
 from bridge.kafka.journal_topic.lane_state import LaneState

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from bridge.delivery_log.line_writer import LineWriter
+from bridge.delivery_log import LineWriter
 from bridge.kafka.journal_topic.records import LEAST_BATCH_BYTES, RESERVED_BYTES
 from bridge.kafka.source.sent_log import sent_line
 from bridge.kafka.target import received_lines as lines
