@@ -37,21 +37,29 @@ class Record(Protocol):
     headers: Sequence[Header]
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """A bridge's rules for messages and batches. Sizes in bytes."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchOptions:
+    """A bridge's settings for messages and batches. Sizes in bytes."""
 
-    #: This bridge's hop (`bridge.messages.hops.hop`), which every message takes.
-    own_hop: bytes
     #: Name the origin of messages, and refuse impossible IDs (`use-duplicate-detection`).
     stamp: bool
     #: Largest batch (`producer-window-size`); one message may be larger.
     batch_bytes: int
     #: A message of this size or larger travels in a batch of its own (`min-large-message-size`).
     large_bytes: int
+    #: Most bridges that a message may have passed.
     max_hops: int
     #: Longest duplicate ID (`max-duplicate-id-size`).
     max_id_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """A bridge's rules for messages and batches from one source."""
+
+    #: This bridge's hop (`bridge.messages.hops.hop`), which every message takes.
+    own_hop: bytes
+    options: BatchOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +110,7 @@ def make_batches(
                 from_,
                 end,
                 runs,
-                block.stamped(stream, runs) if rules.stamp else block,
+                block.stamped(stream, runs) if rules.options.stamp else block,
                 checksum_of(part[-1]),
                 events=(part[0].timestamp, part[-1].timestamp),
                 refusals=tuple(refusal for refusal in refusals if from_ <= refusal[0] < end),
@@ -152,7 +160,7 @@ def _hops(rules: Rules, passed: Mapping[int, bytes], count: int) -> hops.Hops:
     if not passed:
         return ((count, rules.own_hop),)
     runs = hops.joined((1, passed.get(index, b"")) for index in range(count))
-    return hops.taken(runs, count, rules.own_hop, rules.max_hops)[0]
+    return hops.taken(runs, count, rules.own_hop, rules.options.max_hops)[0]
 
 
 def _look_through(rules: Rules, headers: Sequence[Header]) -> _Headers:
@@ -168,14 +176,14 @@ def _look_through(rules: Rules, headers: Sequence[Header]) -> _Headers:
         elif name == hops.HEADER:
             passed, has_hops = value, True
     carried = tuple(header for header in headers if header[0] != hops.HEADER) if has_hops else tuple(headers)
-    problem = hops.problem(passed, rules.own_hop, rules.max_hops) or ""
+    problem = hops.problem(passed, rules.own_hop, rules.options.max_hops) or ""
     if not has_id or is_stamp(duplicate_id):
         return _Headers(carried, size, passed, None, problem)
     length = len(duplicate_id or b"")
-    if 1 <= length <= rules.max_id_bytes:
+    if 1 <= length <= rules.options.max_id_bytes:
         return _Headers(carried, size, passed, duplicate_id, problem)
-    if rules.stamp and not problem:
-        rule = f"a duplicate ID must have 1 to {rules.max_id_bytes} bytes"
+    if rules.options.stamp and not problem:
+        rule = f"a duplicate ID must have 1 to {rules.options.max_id_bytes} bytes"
         problem = f"INVALID_DUPLICATE_ID: {rule}; found {length}"
     return _Headers(carried, size, passed, None, problem)
 
@@ -189,7 +197,7 @@ def is_stamp(value: bytes | None) -> bool:
 
 def _divide(rules: Rules, sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
     """The cuts between batches, as index ranges ``[start, stop)``."""
-    batch_bytes, large_bytes = rules.batch_bytes, rules.large_bytes
+    batch_bytes, large_bytes = rules.options.batch_bytes, rules.options.large_bytes
     start = total = 0
     for index, size in enumerate(sizes):
         alone = size >= large_bytes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from aiokafka.structs import TopicPartition
@@ -12,7 +12,7 @@ from bridge.errors import SourceUnavailable
 from bridge.kafka.client.connection import KafkaConnection
 from bridge.kafka.client.errors import explaining
 from bridge.kafka.client.fetch_limits import fetch_options
-from bridge.kafka.records.decoding import Rules, make_batches
+from bridge.kafka.records.decoding import BatchOptions, Rules, make_batches
 from bridge.kafka.records.identity import store_identity
 from bridge.kafka.replay.survey import Survey
 from bridge.kafka.source.partitions import Found, Partitions
@@ -39,17 +39,15 @@ class KafkaPlanSource:
         self,
         connection: KafkaConnection,
         partitions: Partitions,
-        make_rules: Callable[[bytes], Rules],
+        batches: BatchOptions,
         *,
         bridge: str,
-        batch_bytes: int,
     ) -> None:
-        """`partitions`: of all lanes; `make_rules`: takes the bridge's own hop."""
+        """`partitions`: of all lanes."""
         self._connection = connection
         self._partitions = partitions
-        self._make_rules = make_rules
+        self._batches = batches
         self._bridge = bridge
-        self._batch_bytes = batch_bytes
         self._found: dict[str, Found] = {}
         self._consumer: Any = None
 
@@ -92,12 +90,13 @@ class KafkaPlanSource:
             raise SourceUnavailable(f"topic {one.tp.topic} was re-created meanwhile", key=one.tp.topic)
         if not records:
             return Part((), upto)
-        rules = self._make_rules(hops.hop(self._bridge, store_identity(self._partitions.cluster)))
+        own_hop = hops.hop(self._bridge, store_identity(self._partitions.cluster))
+        rules = Rules(own_hop, self._batches)
         return Part(make_batches(rules, stream.identity, records, records[0].offset, upto), upto)
 
     async def _started(self) -> Any:
         if self._consumer is None:
-            options = fetch_options(self._batch_bytes, self._connection.consumer_options)
+            options = fetch_options(self._batches.batch_bytes, self._connection.consumer_options)
             self._consumer = await self._connection.started_consumer(**options)
         return self._consumer
 
@@ -120,7 +119,7 @@ class KafkaPlanSource:
                     if run_arithmetic.index(there, record.offset) >= 0:
                         records.append(record)
                         size += len(record.value or b"")
-            if size >= self._batch_bytes * BATCHES_AT_ONCE and at <= there[-1][1]:
+            if size >= self._batches.batch_bytes * BATCHES_AT_ONCE and at <= there[-1][1]:
                 return records, at
         return records, wanted[-1][1] + 1
 

@@ -1,7 +1,7 @@
 """The sent side of a Kafka source's delivery log: each line is on disk before the group's commit says so.
 
 A line is added when a batch is confirmed, and written together with others. A crash loses lines between the
-group's commit and the target's next: `bridge.kafka.source.stream_reader` reads those positions again, as
+group's commit and the target's next: `bridge.kafka.source.stream_cursor` reads those positions again, as
 `recovered`.
 """
 
@@ -115,14 +115,14 @@ class SentLog:
                     self._waiting.popleft()
                     self._waiting_bytes -= len(line)
                     written()
-                self._tell()
+                self._notify()
         except Exception as error:  # noqa: BLE001 - the next or a waiting call raises it
             self._trouble = str(error) or type(error).__name__
         finally:
             self._working = None
-            self._tell()
+            self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
 

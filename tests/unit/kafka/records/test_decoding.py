@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.kafka.records.decoding import Rules, checksum_of, is_stamp, make_batches
+from bridge.kafka.records.decoding import BatchOptions, Rules, checksum_of, is_stamp, make_batches
 from bridge.messages import hops
 from bridge.messages import positions as run_arithmetic
 from bridge.messages.batch import Batch
@@ -20,7 +20,8 @@ from dedup.ids import Stamp
 
 STREAM = "kafka:c:t:0"
 OWN = hops.hop("orders", "kafka:c")
-RULES = Rules(own_hop=OWN, stamp=True, batch_bytes=10_000, large_bytes=5_000, max_hops=2, max_id_bytes=10)
+OPTIONS = BatchOptions(stamp=True, batch_bytes=10_000, large_bytes=5_000, max_hops=2, max_id_bytes=10)
+RULES = Rules(OWN, OPTIONS)
 
 
 @dataclass
@@ -60,7 +61,7 @@ def test_markers_and_holes_are_covered_and_only_records_are_in_the_runs() -> Non
 
 
 def test_what_is_not_to_be_stamped_names_no_origin() -> None:
-    (batch,) = made(Record(0), rules=replace(RULES, stamp=False))
+    (batch,) = made(Record(0), rules=Rules(OWN, replace(OPTIONS, stamp=False)))
     assert batch.block is not None
     assert batch.block.origins == ()
 
@@ -141,7 +142,7 @@ def test_impossible_ids_are_refused_with_both_numbers() -> None:
 
 
 def test_without_duplicate_detection_no_id_is_refused() -> None:
-    rules = replace(RULES, stamp=False)
+    rules = Rules(OWN, replace(OPTIONS, stamp=False))
     assert only(Record(0, headers=[("_AMQ_DUPL_ID", b"")]), rules)[1:] == ((), "")
 
 
@@ -149,7 +150,7 @@ def test_without_duplicate_detection_no_id_is_refused() -> None:
 
 
 def test_ids_and_refusals_are_in_the_batch_of_their_message() -> None:
-    rules = replace(RULES, batch_bytes=1)
+    rules = Rules(OWN, replace(OPTIONS, batch_bytes=1))
     good, bad = ("_AMQ_DUPL_ID", b"id"), ("_AMQ_DUPL_ID", b"")
     batches = made(Record(0), Record(1, headers=[good]), Record(2, headers=[bad]), rules=rules)
     assert [batch.block.ids for batch in batches if batch.block] == [(), ((0, b"id"),), ()]
@@ -178,7 +179,7 @@ def test_batches_follow_one_another_and_hold_every_record_once(
         block = batch.block
         assert block is not None
         assert run_arithmetic.count(batch.runs) == block.count
-        assert block.count == 1 or len(block.body) <= RULES.batch_bytes
-        assert block.count == 1 or block.largest < RULES.large_bytes + 100
+        assert block.count == 1 or len(block.body) <= OPTIONS.batch_bytes
+        assert block.count == 1 or block.largest < OPTIONS.large_bytes + 100
         places += run_arithmetic.positions(batch.runs)
     assert places == [record.offset for record in records]

@@ -13,7 +13,7 @@ from bridge.messages.batch import Batch
 
 
 @dataclass(slots=True, eq=False)
-class Place:
+class StreamCursor:
     """The positions and batches of one stream."""
 
     found: Found
@@ -107,11 +107,11 @@ def _without_refusals(batch: Batch) -> Batch:
         return batch
     assert batch.block is not None
     refused = dict(batch.refusals)
-    places = list(run_arithmetic.positions(batch.runs))
+    positions = list(run_arithmetic.positions(batch.runs))
     return replace(
         batch,
-        runs=run_arithmetic.join((place, place) for place in places if place not in refused),
-        block=batch.block.without(index for index, place in enumerate(places) if place in refused),
+        runs=run_arithmetic.join((at, at) for at in positions if at not in refused),
+        block=batch.block.without(index for index, at in enumerate(positions) if at in refused),
         refused=tuple(refused),
         refusals=(),
     )
