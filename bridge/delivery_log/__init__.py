@@ -1,12 +1,12 @@
 """The delivery log: one JSON line a batch, and the files that hold the lines (design section 7).
 
-`line` makes a line in the transaction that it describes, which stores it (the journal's outbox). Later
+A `Line` is encoded in the transaction that it describes, which stores it (the journal's outbox). Later
 `SegmentWriter.write` brings it to disk, and only then the outbox deletes it. A crash in between writes it
 again: equal lines are one event, so this does no harm.
 """
 
 from bridge.delivery_log.gathering import GatheringWriter, WriteLines
-from bridge.delivery_log.lines import VERSION, Session, is_whole, line
+from bridge.delivery_log.lines import VERSION, Line, LineWriter, Session, is_whole
 from bridge.delivery_log.segments import CLOSED, OPEN, UNLIMITED, SegmentLimits, SegmentWriter
 from bridge.delivery_log.tail import Tail
 
@@ -16,11 +16,12 @@ __all__ = [
     "UNLIMITED",
     "VERSION",
     "GatheringWriter",
+    "Line",
+    "LineWriter",
     "SegmentLimits",
     "SegmentWriter",
     "Session",
     "Tail",
     "WriteLines",
     "is_whole",
-    "line",
 ]

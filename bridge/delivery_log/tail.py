@@ -15,7 +15,7 @@ from bridge.runtime.private_files import opener
 READ_BYTES: Final = 256 * 1024
 
 
-class Place(msgspec.Struct, frozen=True):
+class LogPosition(msgspec.Struct, frozen=True):
     """A position in the log: everything before it has been copied."""
 
     #: The number in the file's name; 0: nothing was copied yet.
@@ -42,8 +42,8 @@ class Tail:
         self._passed_over = passed_over
         self._memory = segments.directory / f".{segments.label}.copied"
         self._is_loaded = False
-        self._copied = Place()
-        self._read = Place()
+        self._copied = LogPosition()
+        self._read = LogPosition()
 
     def read(self) -> list[bytes]:
         """The next lines, without newlines; the same again until `advance`. Empty: there are none now.
@@ -62,12 +62,12 @@ class Tail:
                 continue
             if lines:
                 end = self._copied.offset + sum(map(len, lines)) + len(lines)
-                self._read = Place(file.number, end, file.name)
+                self._read = LogPosition(file.number, end, file.name)
                 return lines
             if file.is_open:
                 break
             # Kept, because once the file is deleted it cannot be known that all of it was copied.
-            self._keep(Place(file.number + 1))
+            self._keep(LogPosition(file.number + 1))
         return []
 
     def advance(self) -> None:
@@ -77,52 +77,52 @@ class Tail:
         self._keep(self._read)
 
     def _next(self) -> LogFile | None:
-        """The file in which the next lines are, if there are any; the place is in it then."""
-        place = self._copied
-        file = self._segments.following(place.number)
-        if self._is_of_another_log(place, file):
+        """The file in which the next lines are, if there are any; the position is in it then."""
+        position = self._copied
+        file = self._segments.following(position.number)
+        if self._is_of_another_log(position, file):
             self._passed_over(
-                f"file {place.number}, up to which lines were copied, is of a log that was cleared: what was"
-                " not copied of that log is gone, and the one that is there is copied from its beginning"
+                f"file {position.number}, up to which lines were copied, is of a log that was cleared: what"
+                " was not copied of that log is gone, and the one that is there is copied from its beginning"
             )
-            self._copied = Place()
+            self._copied = LogPosition()
             file = self._segments.following(0)
         if file is not None and file.number > self._copied.number:
             self._skip_to(file.number)
         return file
 
-    def _is_of_another_log(self, place: Place, file: LogFile | None) -> bool:
+    def _is_of_another_log(self, position: LogPosition, file: LogFile | None) -> bool:
         newest = self._segments.newest
-        if place.number > newest + 1 or (place.number > newest and place.offset):
+        if position.number > newest + 1 or (position.number > newest and position.offset):
             return True
-        if file is None or file.number != place.number or not place.offset:
+        if file is None or file.number != position.number or not position.offset:
             return False
-        return place.offset > file.end or place.name not in ("", file.name)
+        return position.offset > file.end or position.name not in ("", file.name)
 
     def _skip_to(self, number: int) -> None:
-        """Go on with this file, and report the files that are gone since the place; before the first there
+        """Go on with this file, and report the files that are gone since the position; before the first there
         are none.
         """
-        place, self._copied = self._copied, Place(number)
-        rest = f"; of file {place.number} all before byte {place.offset} was" if place.offset else ""
-        if 0 < place.number == number - 1:
-            self._passed_over(f"file {place.number} was deleted before it was copied{rest}")
-        elif place.number:
-            files = f"{place.number} to {number - 1}"
+        position, self._copied = self._copied, LogPosition(number)
+        rest = f"; of file {position.number} all before byte {position.offset} was" if position.offset else ""
+        if 0 < position.number == number - 1:
+            self._passed_over(f"file {position.number} was deleted before it was copied{rest}")
+        elif position.number:
+            files = f"{position.number} to {number - 1}"
             self._passed_over(f"files {files} were deleted before they were copied{rest}")
 
-    def _keep(self, place: Place) -> None:
-        self._copied = place
+    def _keep(self, position: LogPosition) -> None:
+        self._copied = position
         partial = self._memory.with_suffix(".new")
         with open(partial, "wb", opener=opener) as file:
-            file.write(msgspec.json.encode(place))
+            file.write(msgspec.json.encode(position))
         partial.rename(self._memory)
 
-    def _remembered(self) -> Place:
+    def _remembered(self) -> LogPosition:
         try:
-            return msgspec.json.decode(self._memory.read_bytes(), type=Place)
+            return msgspec.json.decode(self._memory.read_bytes(), type=LogPosition)
         except (FileNotFoundError, msgspec.DecodeError):
-            return Place()  # from the first file on: lines may be copied twice
+            return LogPosition()  # from the first file on: lines may be copied twice
 
 
 def _lines(path: Path, start: int, end: int) -> list[bytes]:

@@ -186,7 +186,7 @@ def _left_alone(path: KeyPath, topic: str, cluster: Connector, settings: Setting
 
 
 def same_cluster(one: Connector, other: Connector) -> bool:
-    """Whether two Kafka connectors lead to one cluster, as far as their URLs tell: they share a broker."""
+    """Whether two Kafka connectors lead to one cluster, as far as their URLs show: they share a broker."""
     return not set(urls.brokers(one.url)).isdisjoint(urls.brokers(other.url))
 
 

@@ -18,7 +18,7 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from bridge.delivery_log.line_writer import LineWriter
+from bridge.delivery_log import LineWriter
 from bridge.end_kind import EndsOf, Lane, NodeContext, NodeEnds, Side, SourceEnd, TargetEnd, kind_of
 from bridge.kafka.journal_topic.origin import cluster_origin
 from bridge.kafka.lanes.groups import JournalTopicOwnership, SourceOwnership
@@ -26,15 +26,16 @@ from bridge.kafka.lanes.lane_holders import LaneHolders
 from bridge.kafka.parts import KafkaParts
 from bridge.kafka.records import identity
 from bridge.kafka.source.first_start import RECORDING_LANE
+from bridge.kafka.source.options import SourceOptions
 from bridge.kafka.source.sent_log import SentLog
 from bridge.kafka.source.source import KafkaSource
+from bridge.kafka.target.options import RelayHooks
 from bridge.kafka.target.target import KafkaTarget
 from bridge.relay.ownership import AskDivision, Ownership
 from bridge.relay.ports import Target
 from bridge.replay.sending import PlanSource, Presence
 from bridge.runtime import logs
 from bridge.settings.bridges import Bridge
-from bridge.settings.listeners import Acceptor as AcceptorSettings
 
 if TYPE_CHECKING:
     from bridge.kafka.plan_ends import KafkaPlanEnds
@@ -98,28 +99,23 @@ class KafkaEnds(NodeEnds):
 
     def _source(self, bridge: Bridge, lane: int) -> KafkaSource:
         target = kind_of(self._node.settings, bridge.static_connectors[0])
-        acceptor = self._node.settings.acceptor or AcceptorSettings()
-        return KafkaSource(
-            self._parts.connection(bridge.source_connector),
+        options = SourceOptions(
             bridge=bridge.name,
             group=identity.progress_group(bridge.own_group, self._node.node_id if target.is_own else ""),
-            selects=bridge.selects_topic,
-            names=bridge.plain_addresses,
-            names_only=bridge.names_only,
-            forward=bridge.target_address,
-            lane=lane,
-            lanes=bridge.concurrency,
-            stamp=bridge.use_duplicate_detection,
+            topics=self._parts.topics(bridge),
+            batches=self._parts.batches(bridge),
             start_position=bridge.start_position,
             gap_policy=bridge.gap_policy,
-            batch_bytes=bridge.producer_window_size_bytes,
-            large_bytes=bridge.min_large_message_size_bytes,
-            max_id_bytes=acceptor.max_duplicate_id_size_bytes,
-            clock=self._node.clock,
-            sent_log=self._sent_log(bridge, lane),
             lingers=target.has_transactions,
             records_start=lane == RECORDING_LANE,
             open_transaction_warn_after_ms=bridge.open_transaction_warn_after_ms,
+        )
+        return KafkaSource(
+            self._parts.connection(bridge.source_connector),
+            identity.LaneIndex(lane, bridge.concurrency),
+            options,
+            clock=self._node.clock,
+            sent_log=self._sent_log(bridge, lane),
         )
 
     def _sent_log(self, bridge: Bridge, lane: int) -> SentLog | None:
@@ -149,11 +145,13 @@ class KafkaEnds(NodeEnds):
             lane.number,
             replace(self._parts.target_options(bridge), stores_letters=bool(bridge.dead_letter_address)),
             clock=self._node.clock,
-            confirmed=lane.confirmed,
             write_lines=self._node.write_lines,
-            on_duplicates=self._duplicates_of(bridge.name).add,
-            counts=lane.counts,
-            dead_letters=lane.dead_letters,
+            hooks=RelayHooks(
+                confirmed=lane.confirmed,
+                on_duplicates=self._duplicates_of(bridge.name).add,
+                counts=lane.counts,
+                dead_letters=lane.dead_letters,
+            ),
         )
         return TargetEnd(target, dead_letter_sink=target if bridge.dead_letter_address else None)
 
@@ -164,7 +162,7 @@ class KafkaEnds(NodeEnds):
             tally = self._duplicates[bridge] = logs.rate_limited(
                 "duplicate-rejected",
                 bridge=bridge,
-                later=lambda delay_s, tell: asyncio.get_running_loop().call_later(delay_s, tell),
+                later=lambda delay_s, log: asyncio.get_running_loop().call_later(delay_s, log),
             )
         return tally
 

@@ -8,10 +8,14 @@ from bridge.end_kind import EndsOf, NodeContext, kind_of
 from bridge.kafka.client.connection import KafkaConnection
 from bridge.kafka.client.options import kafka_connection
 from bridge.kafka.journal_topic.journal_topic import JournalTopic
+from bridge.kafka.journal_topic.options import JournalOptions, StateOptions
 from bridge.kafka.journal_topic.origin import Origin, journal_origin
+from bridge.kafka.records.decoding import BatchOptions
+from bridge.kafka.source.options import TopicSelection
 from bridge.kafka.target.target import KafkaTargetOptions
 from bridge.settings import kafka_names
 from bridge.settings.bridges import Bridge
+from bridge.settings.listeners import Acceptor
 
 
 class KafkaParts:
@@ -26,6 +30,25 @@ class KafkaParts:
     def connection(self, name: str) -> KafkaConnection:
         """The connection to the cluster that a connector names."""
         return kafka_connection(name, self.node.settings.connectors[name])
+
+    def topics(self, bridge: Bridge) -> TopicSelection:
+        """The topics that a bridge reads."""
+        return TopicSelection(
+            selects=bridge.selects_topic,
+            forward=bridge.target_address,
+            names=bridge.plain_addresses,
+            names_only=bridge.names_only,
+        )
+
+    def batches(self, bridge: Bridge) -> BatchOptions:
+        """The bridge's settings for the batches that it reads."""
+        acceptor = self.node.settings.acceptor or Acceptor()
+        return BatchOptions(
+            stamp=bridge.use_duplicate_detection,
+            batch_bytes=bridge.producer_window_size_bytes,
+            large_bytes=bridge.min_large_message_size_bytes,
+            max_id_bytes=acceptor.max_duplicate_id_size_bytes,
+        )
 
     def target_options(self, bridge: Bridge) -> KafkaTargetOptions:
         """The bridge's settings that concern its target."""
@@ -47,33 +70,32 @@ class KafkaParts:
         """The journal topic in which a bridge to Kafka keeps what its target covers."""
         settings = self.node.settings
         has_lanes = kind_of(settings, bridge.source_connector).has_lanes
-        return JournalTopic(
-            self.connection(bridge.static_connectors[0]),
+        options = JournalOptions(
             bridge=bridge.name,
             topic=bridge.own_topic,
             lanes=bridge.concurrency if has_lanes else 1,
             replication_factor=bridge.journal_replication_factor,
-            owner=self.owner(bridge),
-            id_cache_size=lambda address: settings.for_address(address).id_cache_size,
-            persist_ids=settings.duplicate_detection.persist_id_cache,
             previous_topic=kafka_names.journal_topic(bridge.previous_name) if bridge.previous_name else "",
-            origin=self._origin(bridge),
-            warned=self._warned,
+            state=StateOptions(
+                owner=self.owner(bridge),
+                id_cache_size=lambda address: settings.for_address(address).id_cache_size,
+                persist_ids=settings.duplicate_detection.persist_id_cache,
+            ),
         )
+        connection = self.connection(bridge.static_connectors[0])
+        return JournalTopic(connection, options, origin=self._origin(bridge), warned=self._warned)
 
     def replays_topic(self, bridge: Bridge) -> JournalTopic:
         """The journal topic in which a bridge to Kafka keeps what replay plans have covered."""
-        return JournalTopic(
-            self.connection(bridge.static_connectors[0]),
+        options = JournalOptions(
             bridge=bridge.name,
             topic=kafka_names.replays_topic(bridge.name),
             lanes=1,
             replication_factor=bridge.journal_replication_factor,
-            owner=self.owner(bridge),
-            id_cache_size=lambda _address: 0,
-            persist_ids=False,
-            origin=self._origin(bridge),
+            state=StateOptions(owner=self.owner(bridge), id_cache_size=lambda _address: 0, persist_ids=False),
         )
+        connection = self.connection(bridge.static_connectors[0])
+        return JournalTopic(connection, options, origin=self._origin(bridge))
 
     def owner(self, bridge: Bridge) -> str:
         """The owner of the journal records: the node's id where the source is the node itself, else empty."""

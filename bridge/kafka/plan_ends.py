@@ -11,7 +11,6 @@ from bridge.kafka.client.metadata import ClusterClient
 from bridge.kafka.journal_topic.journal_topic import JournalTopic
 from bridge.kafka.parts import KafkaParts
 from bridge.kafka.records import identity
-from bridge.kafka.records.decoding import Rules
 from bridge.kafka.replay.copy_count import CopyCount
 from bridge.kafka.replay.plan_source import KafkaPlanSource
 from bridge.kafka.replay.presence import KafkaPresence
@@ -21,7 +20,6 @@ from bridge.kafka.target.target import KafkaTarget
 from bridge.relay.ports import Stream
 from bridge.replay.sending import Place, PlanSource
 from bridge.settings.bridges import Bridge
-from bridge.settings.listeners import Acceptor as AcceptorSettings
 
 #: How long the IDs of a topic are kept for the next call of a plan.
 IDLE_S: Final = 300.0
@@ -40,24 +38,8 @@ class KafkaPlanEnds:
     def source(self, bridge: Bridge) -> KafkaPlanSource:
         """The source of a plan: the topics that the bridge reads, in all lanes."""
         connection = self._parts.connection(bridge.source_connector)
-        acceptor = self._parts.node.settings.acceptor or AcceptorSettings()
-        partitions = Partitions(
-            connection,
-            selects=bridge.selects_topic,
-            forward=bridge.target_address,
-            lane=0,
-            lanes=1,
-            names=bridge.plain_addresses,
-            names_only=bridge.names_only,
-        )
-
-        rules = Rules(
-            bridge.use_duplicate_detection,
-            bridge.producer_window_size_bytes,
-            bridge.min_large_message_size_bytes,
-            acceptor.max_duplicate_id_size_bytes,
-        )
-        return KafkaPlanSource(connection, partitions, rules)
+        partitions = Partitions(connection, self._parts.topics(bridge), identity.LaneIndex(0, 1))
+        return KafkaPlanSource(connection, partitions, self._parts.batches(bridge))
 
     def target(self, bridge: Bridge, source: PlanSource, *, force: bool) -> tuple[KafkaTarget, KafkaPresence]:
         """The target, with a journal topic and a producer of the replays' own; and its presence check."""
@@ -84,7 +66,7 @@ class KafkaPlanEnds:
             self._parts.target_options(bridge),
             check_producer_ids=False,
             dead_letter_address="",
-            held=lambda _batch: presence.known,
+            already_present=lambda _batch: presence.known,
         )
         node = self._parts.node
         target = KafkaTarget(connection, journal, 0, options, clock=node.clock, write_lines=node.write_lines)

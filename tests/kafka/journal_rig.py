@@ -12,6 +12,7 @@ from bridge.kafka.client import producers
 from bridge.kafka.client.connection import KafkaConnection
 from bridge.kafka.journal_topic.journal_topic import JournalTopic
 from bridge.kafka.journal_topic.lane_state import LaneChange, LaneState
+from bridge.kafka.journal_topic.options import JournalOptions, StateOptions
 from bridge.kafka.journal_topic.records import StreamRecord
 from bridge.kafka.records import identity
 from bridge.settings import kafka_names
@@ -102,18 +103,21 @@ class Bridge:
 
     def journal(self, **changed: Any) -> JournalTopic:
         size = changed.pop("id_cache_size", self.id_cache_size)
-        settings = {
+        state = StateOptions(
+            owner=changed.pop("owner", self.owner),
+            id_cache_size=lambda _: size,
+            persist_ids=changed.pop("persist_ids", self.persist_ids),
+        )
+        settings: dict[str, Any] = {
             "bridge": self.name,
             "topic": self.journal_topic,
             "lanes": self.lanes,
-            "owner": self.owner,
             "previous_topic": self.previous_topic,
-            "persist_ids": self.persist_ids,
             "replication_factor": self.replication_factor,
-            "stalled_after_ms": self.stalled_after_ms,
-            **changed,
         }
-        return JournalTopic(self.connection, id_cache_size=lambda _: size, **settings)
+        settings |= {name: changed.pop(name) for name in settings if name in changed}
+        options = JournalOptions(state=state, **settings)
+        return JournalTopic(self.connection, options, stalled_after_ms=self.stalled_after_ms, **changed)
 
     async def begin(self, lane: int = 0, journal: JournalTopic | None = None, **changed: Any) -> Owner:
         """Prepared, with a producer that has fenced the one before."""

@@ -47,7 +47,7 @@ async def answer(ownership: Ownership) -> None:
             say(confirmed=lane)
 
 
-async def tell(ownership: Ownership) -> None:
+async def report(ownership: Ownership) -> None:
     """Say what is owned until cancelled."""
     owned = ownership.owned
     while True:
@@ -59,11 +59,11 @@ async def work(bootstrap: str, group: str, topic: str, lanes: int) -> None:
     ownership = JournalTopicOwnership(connection(bootstrap), group=group, topic=topic, lanes=lanes)
     try:
         await ownership.open()
-        telling = asyncio.create_task(tell(ownership))
+        reporting = asyncio.create_task(report(ownership))
         await answer(ownership)
-        telling.cancel()
+        reporting.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await telling
+            await reporting
     finally:
         await ownership.close()
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 from confluent_kafka import Producer, TopicPartition
 
 from bridge.kafka.client.connection import KafkaConnection
+from bridge.kafka.records.decoding import BatchOptions
+from bridge.kafka.records.identity import LaneIndex
+from bridge.kafka.source.options import SourceOptions, TopicSelection
 from bridge.kafka.source.source import KafkaSource
 from bridge.messages import positions as run_arithmetic
 from bridge.messages.batch import Batch
@@ -45,25 +48,32 @@ class Rig:
 
     def source(self, *topics: str, kind: type[KafkaSource] = KafkaSource, **options: Any) -> KafkaSource:
         """A source, as a process makes it that has just started."""
-        settings: dict[str, Any] = {
+        given: dict[str, Any] = {
             "bridge": self.bridge,
             "group": self.group,
             "selects": lambda topic: topic in topics,
             "forward": lambda topic: f"to.{topic}",
-            "lane": 0,
-            "lanes": 1,
             "stamp": True,
             "start_position": "earliest",
             "gap_policy": "stop",
             "batch_bytes": 1024 * 1024,
             "large_bytes": 100 * 1024,
             "max_id_bytes": 1024,
-            "clock": SystemClock(),
             **self.options,
             **options,
         }
-        connection = settings.pop("connection", None) or self.connection
-        made = kind(connection, **settings)
+        settings = SourceOptions(
+            topics=_options(TopicSelection, given),
+            batches=_options(BatchOptions, given),
+            **_taken(SourceOptions, given),
+        )
+        made = kind(
+            given.pop("connection", None) or self.connection,
+            LaneIndex(given.pop("lane", 0), given.pop("lanes", 1)),
+            settings,
+            clock=given.pop("clock", None) or SystemClock(),
+            **given,
+        )
         self.opened.append(made)
         return made
 
@@ -80,7 +90,16 @@ class Rig:
             await source.close()
 
 
-class Told:
+def _options(kind: type[Any], given: dict[str, Any]) -> Any:
+    return kind(**_taken(kind, given))
+
+
+def _taken(kind: type[Any], given: dict[str, Any]) -> dict[str, Any]:
+    """Those that are fields of an options object; they are no longer in `given`."""
+    return {one.name: given.pop(one.name) for one in fields(kind) if one.name in given}
+
+
+class Logged:
     """A log that can be waited for."""
 
     def __init__(self) -> None:
@@ -107,10 +126,10 @@ async def open_all(
     streams = await source.streams()
     given = resume or {}
     await source.open({s.identity: given.get(s.identity, StreamState(None)) for s in streams}, STORE)
-    return by_place(streams)
+    return by_partition(streams)
 
 
-def by_place(streams: Sequence[Stream]) -> dict[tuple[str, int], Stream]:
+def by_partition(streams: Sequence[Stream]) -> dict[tuple[str, int], Stream]:
     return {(stream.address, int(stream.identity.rpartition(":")[2])): stream for stream in streams}
 
 
@@ -222,7 +241,7 @@ async def read_until(source: KafkaSource, done: Callable[[Sequence[Batch]], bool
 
 
 async def open_new(source: KafkaSource) -> None:
-    new = [s for s in await source.streams() if s.identity not in source._lane.places]
+    new = [s for s in await source.streams() if s.identity not in source._lane.cursors]
     await source.open({stream.identity: StreamState(None) for stream in new}, STORE)
 
 
@@ -243,10 +262,10 @@ def placed(batches: Sequence[Batch], stream: str) -> list[tuple[int, Message]]:
     for batch in (batch for batch in batches if batch.stream == stream):
         assert at is None or batch.from_ == at, f"covered up to {at}, then from {batch.from_}"
         at = batch.upto
-        places = list(run_arithmetic.positions(batch.runs))
+        positions = list(run_arithmetic.positions(batch.runs))
         messages = batch.block.messages() if batch.block is not None else []
-        found += zip(places, messages, strict=True)
-        assert all(batch.from_ <= place < batch.upto for place in places)
+        found += zip(positions, messages, strict=True)
+        assert all(batch.from_ <= one < batch.upto for one in positions)
     return found
 
 

@@ -13,6 +13,7 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 
 from bridge.kafka.client.connection import KafkaConnection
 from bridge.kafka.journal_topic.journal_topic import JournalTopic
+from bridge.kafka.journal_topic.options import JournalOptions, StateOptions
 from bridge.kafka.target.target import KafkaTarget, KafkaTargetOptions
 from bridge.messages import positions as run_arithmetic
 from bridge.messages.batch import Batch
@@ -50,16 +51,16 @@ class Rig:
         return f"core-bridge.{self.bridge}.journal"
 
     def journal(self, connection: KafkaConnection) -> JournalTopic:
-        return JournalTopic(
-            connection,
+        options = JournalOptions(
             bridge=self.bridge,
             topic=self.journal_topic,
             lanes=self.lanes,
             replication_factor=1,
-            owner=self.owner,
-            id_cache_size=lambda _: self.id_cache_size,
-            persist_ids=True,
+            state=StateOptions(
+                owner=self.owner, id_cache_size=lambda _: self.id_cache_size, persist_ids=True
+            ),
         )
+        return JournalTopic(connection, options)
 
     def target(
         self,

@@ -77,9 +77,9 @@ class Audit:
         """Exit code and summary."""
         self._capsys.readouterr()
         code = main(["audit", *arguments, "--settings", str(settings), "--format", "json"])
-        told = self._capsys.readouterr()
-        assert told.out, told.err
-        return code, json.loads(told.out)
+        shown = self._capsys.readouterr()
+        assert shown.out, shown.err
+        return code, json.loads(shown.out)
 
 
 @pytest.fixture
@@ -279,9 +279,9 @@ def test_a_target_that_is_not_there_is_refused_as_a_source_is(
     for connector, what in (("b", "topic"), ("journal", "address")):
         ends = ["--source", "a", topic, "--target", connector, misspelt]
         assert main(["audit", *ends, "--settings", str(node.file), "--output", str(output)]) == 2
-        told = capsys.readouterr()
-        assert told.out == ""
-        assert told.err == f"core-bridge: NOT_FOUND: connector {connector}: no {what} {misspelt}\n"
+        shown = capsys.readouterr()
+        assert shown.out == ""
+        assert shown.err == f"core-bridge: NOT_FOUND: connector {connector}: no {what} {misspelt}\n"
     assert not output.exists()
 
 
@@ -401,9 +401,9 @@ def test_poison_that_is_covered_is_refused_with_its_dead_letter_and_lost_without
     made = planner(settings, lambda read_there: of_bridge(read_there, find_bridge(read_there, bridge)))
     planned = asyncio.run(made.plan())
     identity = next(one.identity for one in planned.streams if one.partition == 0)
-    told = {"bridge": bridge.encode(), "stream": identity.encode(), "position": b"2"}
+    named = {"bridge": bridge.encode(), "stream": identity.encode(), "position": b"2"}
     poison(clusters.b, letters)
-    write(clusters.b, letters, [headed(*((f"core-bridge-{name}", value) for name, value in told.items()))])
+    write(clusters.b, letters, [headed(*((f"core-bridge-{name}", value) for name, value in named.items()))])
     poison(clusters.b, target)
     stamp = Stamp(identity)
     write(clusters.b, target, [headed((ID_HEADER, stamp.text(at).encode())) for at in (0, 1, 3, 5)])
@@ -460,9 +460,9 @@ def test_what_is_deleted_between_planning_and_reading_is_not_lost(
         output=str(tmp_path / "audit"),
     )
     assert len(summary.findings) == 1, summary.findings
-    (told,) = summary.findings
-    assert (told.kind, told.stream, told.first, told.last) == ("unknown", identities[0], 12, 14)
-    assert told.detail == bounds.BY_DELETION
+    (finding,) = summary.findings
+    assert (finding.kind, finding.stream, finding.first, finding.last) == ("unknown", identities[0], 12, 14)
+    assert finding.detail == bounds.BY_DELETION
     assert [(each.first, each.source, each.arrived) for each in summary.streams] == [(12, 18, 15), (10, 0, 0)]
     assert (summary.verdict, summary.others) == ("unknown", 1), summary
 
@@ -582,10 +582,10 @@ def test_a_topic_that_may_not_be_described_is_no_topic_without_partitions(
     arguments = [other if one == of else one for one in secured.arguments]
     given = ["--settings", str(secured.settings), "--output", str(tmp_path / "audit")]
     assert main(["audit", *arguments, *given]) == 1
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert f"connector {connector}: Describe topic {other}: TOPIC_AUTHORIZATION_FAILED (29)" in told.err
-    assert told.err.endswith("it needs the right Describe\n")
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert f"connector {connector}: Describe topic {other}: TOPIC_AUTHORIZATION_FAILED (29)" in shown.err
+    assert shown.err.endswith("it needs the right Describe\n")
 
 
 def test_a_wrong_password_is_one_line_that_names_the_setting(secured: Secured, tmp_path: Path) -> None:

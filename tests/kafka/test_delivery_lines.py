@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bridge.delivery_log.line_writer import LineWriter
+from bridge.delivery_log import LineWriter
 from bridge.errors import SourceUnavailable
 from bridge.kafka.source.sent_log import SentLog
 from bridge.kafka.source.source import KafkaSource
@@ -130,7 +130,7 @@ def test_both_sides_agree_although_a_node_between_two_clusters_died(
     topic = bridge = unique("lines")
     clusters.a.create_topic(topic)
     node = make_node("node-1", between_clusters(clusters, bridge, topic))
-    # The first commit lays the lane, the second says where the stream begins, the third has messages.
+    # The first commit initialises the lane, the second says where the stream begins, the third has messages.
     produce(clusters.a, topic, numbered(20))
     produce_in_transaction(clusters.a, topic, numbered(5), abort=True)
     produce_in_transaction(clusters.a, topic, numbered(5))
@@ -276,10 +276,10 @@ def test_a_copy_goes_on_after_the_files_were_deleted_by_hand(
     node.start()
     send_and_await(7)
     assert node.stop() == 0
-    told = [event["reason"] for event in node.events("delivery-log-copy-lacks")]
-    assert len(told) == 2
-    assert told[0].startswith("file 1 was deleted before it was copied; of file 1 all before byte ")
-    assert ("is of a log that was cleared" if numbers == "lost" else "file 2 was deleted") in told[1]
+    reasons = [event["reason"] for event in node.events("delivery-log-copy-lacks")]
+    assert len(reasons) == 2
+    assert reasons[0].startswith("file 1 was deleted before it was copied; of file 1 all before byte ")
+    assert ("is of a log that was cleared" if numbers == "lost" else "file 2 was deleted") in reasons[1]
     copied = [json.loads(record.value or b"") for record in records(cluster_a, topic)]
     assert [line["from"] for line in copied] == list(range(7)), "each once, and in order"
 
@@ -308,7 +308,7 @@ async def test_a_lane_that_is_taken_again_while_it_runs_writes_what_another_left
     topic, disk, full = unique("retaken"), Disk(), Disk()
     stream = kafka_stream(topic)
     async with target_rig.rig(cluster_b, unique("b")) as bridge:
-        renewing = bridge.target(arguments={"write_lines": disk.write, "most_records": 1})
+        renewing = bridge.target(arguments={"write_lines": disk.write}, most_records=1)
         await target_rig.opened(renewing, stream)
         await target_rig.deliver(renewing, target_rig.batch(stream, messages(0, 0)))
         other = bridge.target(arguments={"write_lines": full.write})

@@ -84,12 +84,12 @@ def forget(target: KafkaTarget, *, known: Collection[str] = (), commit: bool | N
     manager, sender = producer._txn_manager, producer._sender
     add, end = sender._do_add_partitions_to_txn, sender._do_txn_commit
 
-    async def added(places: Collection[TopicPartition]) -> None:
-        told = {place for place in places if place.topic in known}
-        for place in set(places) - told:
-            manager.partition_added(place)
-        if told:
-            await add(told)
+    async def added(tps: Collection[TopicPartition]) -> None:
+        announced = {tp for tp in tps if tp.topic in known}
+        for tp in set(tps) - announced:
+            manager.partition_added(tp)
+        if announced:
+            await add(announced)
 
     async def ended(result: Any) -> None:
         if commit is None:
@@ -127,9 +127,9 @@ async def left_open(bridge: Rig, stream: Stream, **how: Any) -> KafkaTarget:
 
 async def settled(bridge: Rig, *streams: Stream, **how: Any) -> KafkaTarget:
     """A target that forgets from its first transaction on, while no earlier one still gets its markers."""
-    laying = bridge.target()
-    await opened(laying, *streams)
-    await laying.close()
+    first = bridge.target()
+    await opened(first, *streams)
+    await first.close()
     target = bridge.target()
     await opened(target, *streams)  # waits for them
     forget(target, **how)
@@ -203,7 +203,7 @@ async def test_a_journal_that_hangs_alone_is_aborted_as_the_data_was_and_the_sou
 async def test_a_journal_that_was_not_written_whole_is_aborted(
     bridge: Rig, unique: Unique, monkeypatch: pytest.MonkeyPatch, logged: list[Any]
 ) -> None:
-    """It was never told to commit: that comes behind the last of the journal's records."""
+    """It was never announced to commit: that comes behind the last of the journal's records."""
     one, two = kafka_stream(unique("one")), kafka_stream(unique("two"))
     target = await settled(bridge, one, two)
     monkeypatch.setattr(transaction, "JOURNAL_BATCH_BYTES", 1)  # a record batch each
@@ -479,13 +479,13 @@ async def test_every_transaction_says_who_takes_part(bridge: Rig, unique: Unique
     consumer = KafkaConnection("there", bridge.cluster.bootstrap).consumer()
     await consumer.start()
     try:
-        place = TopicPartition(bridge.journal_topic, 0)
-        consumer.assign([place])
-        consumer.seek(place, 0)
-        (end,) = (await consumer.end_offsets([place])).values()
+        tp = TopicPartition(bridge.journal_topic, 0)
+        consumer.assign([tp])
+        consumer.seek(tp, 0)
+        (end,) = (await consumer.end_offsets([tp])).values()
         marks = []
         async with asyncio.timeout(10):
-            while await consumer.position(place) < end:
+            while await consumer.position(tp) < end:
                 for records in (await consumer.getmany(timeout_ms=100)).values():
                     marks += [
                         json.loads(value)

@@ -225,9 +225,9 @@ async def test_a_key_that_no_bridge_can_have_written_is_named_and_ignored(
     await asyncio.to_thread(write, bridge.cluster, bridge.journal_topic, key, b"\xff")
     with structlog.testing.capture_logs() as logged:
         assert (await opened(bridge.target(), stream)).next == 10
-    (told,) = {(one["where"], one["reason"]) for one in logged if one["event"] == "journal-foreign-record"}
-    assert told[0].startswith(f"{bridge.journal_topic} partition 0 offset ")
-    assert why in told[1]
+    (event,) = {(one["where"], one["reason"]) for one in logged if one["event"] == "journal-foreign-record"}
+    assert event[0].startswith(f"{bridge.journal_topic} partition 0 offset ")
+    assert why in event[1]
 
 
 async def test_a_damaged_record_under_a_key_of_the_bridge_is_named_with_its_place(

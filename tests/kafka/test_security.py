@@ -130,10 +130,10 @@ async def refused(
     with pytest.raises(Exception) as raised:  # noqa: PT011 - whatever aiokafka makes of it
         async with ClusterClient(connection) as client:
             await client.cluster(())
-    return told(raised.value, operation, resource)
+    return as_bridge_error(raised.value, operation, resource)
 
 
-def told(error: BaseException, operation: str, resource: str) -> BridgeError:
+def as_bridge_error(error: BaseException, operation: str, resource: str) -> BridgeError:
     """`error` as the target's end tells it; without secrets."""
     bridge_error = explained(error, side="target", connector="us", operation=operation, resource=resource)
     for secret in (PASSWORD, WRONG_PASSWORD, KEY_PASSWORD):
@@ -191,7 +191,7 @@ async def test_a_consumer_a_producer_and_an_admin_say_it_too(rig: Rig) -> None:
     for client in (connection.consumer(), connection.producer("t"), connection.admin()):
         with pytest.raises(Exception, match="SASL_AUTHENTICATION_FAILED") as raised:
             await client.start()
-        assert isinstance(told(raised.value, "Write", "topic orders"), TargetRefused)
+        assert isinstance(as_bridge_error(raised.value, "Write", "topic orders"), TargetRefused)
         await (client.close() if hasattr(client, "close") else client.stop())
 
 
@@ -280,7 +280,7 @@ async def test_a_missing_right_to_write_names_topic_and_right(rig: Rig, topic: s
     rights = [("topic", topic, "Describe"), ("transactional id", f"{topic}*", "Write")]
     with allowed(rig.cluster, *rights), pytest.raises(Exception) as raised:  # noqa: PT011
         await pass_through(rig.as_alice(), topic, b"x")
-    error = told(raised.value, "Write", f"topic {topic}")
+    error = as_bridge_error(raised.value, "Write", f"topic {topic}")
     assert isinstance(error, TargetRefused)
     assert str(error).endswith(f"needs the ACL Write on topic {topic}")
 
@@ -288,7 +288,7 @@ async def test_a_missing_right_to_write_names_topic_and_right(rig: Rig, topic: s
 async def test_a_missing_right_to_a_transactional_id_names_it(rig: Rig, topic: str) -> None:
     with allowed(rig.cluster, ("topic", topic, "Write")), pytest.raises(Exception) as raised:  # noqa: PT011
         await pass_through(rig.as_alice(), topic, b"x")
-    error = told(raised.value, "Write", f"transactional id {topic}.0.0")
+    error = as_bridge_error(raised.value, "Write", f"transactional id {topic}.0.0")
     assert isinstance(error, TargetRefused)
     assert str(error).endswith(f"needs the ACL Write on transactional id {topic}.0.0")
 
@@ -322,6 +322,6 @@ async def test_a_missing_right_to_a_group_names_it(rig: Rig, topic: str) -> None
                 await consumer.commit({TopicPartition(topic, 0): 0})
         finally:
             await consumer.stop()
-    error = told(raised.value, "Read", f"group {group}")
+    error = as_bridge_error(raised.value, "Read", f"group {group}")
     assert isinstance(error, TargetRefused)
     assert str(error).endswith(f"needs the ACL Read on group {group}")

@@ -165,7 +165,7 @@ async def test_a_partition_without_a_leader_holds_up_no_other_and_is_opened_when
     cluster.broker(2).stop()
     source._lane._watch_at_ms = 0  # it is time to ask the leaders where the logs end
     await reopened(source, lambda _: StreamState(5))
-    assert set(source._lane.places) == {here}
+    assert set(source._lane.cursors) == {here}
     await asyncio.to_thread(cluster.broker(2).start)
     with pytest.raises(SourceUnavailable, match="there again"):  # above it counts as open
         await read_messages(source, 1)

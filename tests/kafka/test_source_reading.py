@@ -251,8 +251,8 @@ async def test_what_is_put_off_is_not_waited_for(
     rig.cluster.create_topic(name, 2)
     produce(rig.cluster, name, [b"held"])
     source = await rig.start(name, lingers=True)
-    *_, held = await read_messages(source, 1)
-    source.back_off([held.stream])
+    *_, read = await read_messages(source, 1)
+    source.back_off([read.stream])
     produce(rig.cluster, name, [b"other"], partition=1)
     *_, other = await read_messages(source, 1)
     assert bodies([other], other.stream) == [b"other"]

@@ -20,7 +20,7 @@ from tests.kafka.source_rig import (
     STORE,
     Rig,
     bodies,
-    by_place,
+    by_partition,
     covered,
     expire,
     numbered,
@@ -195,7 +195,7 @@ async def test_nothing_is_opened_when_one_stream_does_not_pass(
     streams = [stream.identity for stream in await source.streams()]
     with pytest.raises(SourceGap):
         await source.open({streams[0]: StreamState(None), streams[1]: StreamState(9)}, STORE)
-    assert source._lane.places == {}
+    assert source._lane.cursors == {}
 
 
 # -- re-created topics -------------------------------------------------------------------------------------
@@ -267,10 +267,10 @@ async def test_new_topics_and_partitions_show_as_an_empty_reading(
     rig.cluster.add_partitions(topic, 2)
     produce(rig.cluster, topic, numbered(3, "t"), partition=1)
     batches = await read_messages(source, 7)
-    places = by_place(await source.streams())
-    assert bodies(batches, places[other, 1].identity) == numbered(4, "o")
-    assert bodies(batches, places[topic, 1].identity) == numbered(3, "t")
-    assert places[topic, 1].partitions == 2
+    streams = by_partition(await source.streams())
+    assert bodies(batches, streams[other, 1].identity) == numbered(4, "o")
+    assert bodies(batches, streams[topic, 1].identity) == numbered(3, "t")
+    assert streams[topic, 1].partitions == 2
 
 
 async def test_streams_already_open_go_on_where_they_were_when_others_are_opened(

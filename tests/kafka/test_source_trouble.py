@@ -22,10 +22,10 @@ from tests.kafka.poison import send_poison
 from tests.kafka.reachable import CALL_TIMEOUT_S, Reachable
 from tests.kafka.source_rig import (
     STORE,
+    Logged,
     Rig,
-    Told,
     bodies,
-    by_place,
+    by_partition,
     covered,
     expire,
     numbered,
@@ -62,12 +62,12 @@ async def test_a_header_that_is_not_text_parks_its_partition_and_no_other(rig: R
     produce(rig.cluster, topic, numbered(2, "behind"))
     produce(rig.cluster, topic, numbered(500, "other"), partition=1)
     source = await rig.start(topic)
-    source._reading._log = told = Told()
-    places = by_place(await source.streams())
-    bad, good = places[topic, 0].identity, places[topic, 1].identity
+    source._reading._log = logged = Logged()
+    streams = by_partition(await source.streams())
+    bad, good = streams[topic, 0].identity, streams[topic, 1].identity
     batches = await read_messages(source, 503)
     reading = asyncio.create_task(read_messages(source, 5))
-    parked = await told.next("partition-parked")
+    parked = await logged.next("partition-parked")
     produce(rig.cluster, topic, numbered(5, "more"), partition=1)
     batches += await reading
     assert bodies(batches, bad) == numbered(3, "before")
@@ -75,17 +75,17 @@ async def test_a_header_that_is_not_text_parks_its_partition_and_no_other(rig: R
     assert (parked["topic"], parked["partition"], parked["offset"]) == (topic, 0, 3)
     (shown,) = source.parked
     assert shown == f"{topic}/0 stands still at offset 3: {parked['reason']}"
-    assert told.events.empty()
+    assert logged.events.empty()
 
 
 async def test_a_parked_partition_is_tried_again_at_the_next_opening(rig: Rig, topic: str) -> None:
     await send_poison(rig.cluster.bootstrap, topic)
     produce(rig.cluster, topic, numbered(2, "behind"))
     source = await rig.start(topic, gap_policy="continue")
-    source._reading._log = told = Told()
-    bad = by_place(await source.streams())[topic, 0].identity
+    source._reading._log = logged = Logged()
+    bad = by_partition(await source.streams())[topic, 0].identity
     reading = asyncio.create_task(read_messages(source, 1))
-    await told.next("partition-parked")
+    await logged.next("partition-parked")
     reading.cancel()
     await asyncio.gather(reading, return_exceptions=True)
     expire(rig.cluster, topic, 1)
@@ -105,7 +105,7 @@ async def test_a_consumer_that_brings_nothing_any_more_is_replaced(
     monkeypatch.setattr(lane_reader, "METADATA_INTERVAL_MS", 200)
     produce(rig.cluster, topic, numbered(2))
     source = await rig.start(topic)
-    identity = by_place(await source.streams())[topic, 0].identity
+    identity = by_partition(await source.streams())[topic, 0].identity
     batches = await read_messages(source, 2)
     stuck = source._reading._consumer
     stuck._fetcher._fetch_task.cancel()  # what is seen after a broker's restart
@@ -137,7 +137,7 @@ async def test_an_idle_consumer_is_left_alone(rig: Rig, topic: str, monkeypatch:
 async def test_a_reading_given_up_while_leaders_are_asked_loses_nothing(rig: Rig, topic: str) -> None:
     produce(rig.cluster, topic, numbered(50))
     source = await rig.start(topic)
-    identity = by_place(await source.streams())[topic, 0].identity
+    identity = by_partition(await source.streams())[topic, 0].identity
     await source.read()
     ask, asked = source._partitions.replaced, asyncio.Event()
 
@@ -158,7 +158,7 @@ async def test_a_reading_given_up_while_leaders_are_asked_loses_nothing(rig: Rig
 async def test_what_was_read_and_is_not_settled_is_read_again_after_an_opening(rig: Rig, topic: str) -> None:
     produce(rig.cluster, topic, numbered(50, size=1_000))
     source = await rig.start(topic, batch_bytes=10_000)
-    identity = by_place(await source.streams())[topic, 0].identity
+    identity = by_partition(await source.streams())[topic, 0].identity
     batches = await read_messages(source, 15)
     await open_all(source, {identity: covered(batches[:3], identity)})
     again = await read_messages(source, 50 - sum(b.count for b in batches[:3] if b.stream == identity))
@@ -175,7 +175,7 @@ async def test_progress_is_committed_soon_and_at_most_once_a_second(
 ) -> None:
     produce(rig.cluster, topic, numbered(40, size=1_000))
     source = await rig.start(topic, batch_bytes=5_000)
-    identity = by_place(await source.streams())[topic, 0].identity
+    identity = by_partition(await source.streams())[topic, 0].identity
     commits: list[dict[Any, Mark]] = []
     commit, first = source._progress.commit, asyncio.Event()
 
@@ -203,7 +203,7 @@ async def test_the_last_settlement_is_committed_without_another_one(
     monkeypatch.setattr(progress_module, "COMMIT_INTERVAL_MS", 100)
     produce(rig.cluster, topic, numbered(4, size=1_000))
     source = await rig.start(topic, batch_bytes=2_000)
-    identity = by_place(await source.streams())[topic, 0].identity
+    identity = by_partition(await source.streams())[topic, 0].identity
     committed = asyncio.Queue[Any]()
     commit = source._progress.commit
 
@@ -250,7 +250,7 @@ async def test_lag_counts_what_is_behind_and_names_the_oldest(rig: Rig, topic: s
     source = await rig.start(topic)
     nothing: tuple[int, int | None] = (0, None)
     assert source.lag == nothing
-    identity = by_place(await source.streams())[topic, 0].identity
+    identity = by_partition(await source.streams())[topic, 0].identity
     batches = await read_messages(source, 10)
     assert source.lag == (10, when)
     await settle(source, [batch for batch in batches if batch.stream == identity])
@@ -264,7 +264,7 @@ async def test_lag_stays_as_it_was_while_a_source_is_closed(rig: Rig, topic: str
     await read_messages(source, 10)
     await source.close()
     assert source.lag == (10, when)
-    at_first = by_place(await source.streams())[topic, 0].identity
+    at_first = by_partition(await source.streams())[topic, 0].identity
     await open_all(source, {at_first: StreamState(10)})
     nothing: tuple[int, int | None] = (0, None)
     assert source.lag == nothing
@@ -277,15 +277,15 @@ async def test_what_waits_behind_an_open_transaction_is_lag_and_its_producer_is_
     monkeypatch.setattr("bridge.kafka.source.lane_reader.METADATA_INTERVAL_MS", 50)
     produce(rig.cluster, topic, numbered(3))
     source = await rig.start(topic, open_transaction_warn_after_ms=100)
-    identity = by_place(await source.streams())[topic, 0].identity
+    identity = by_partition(await source.streams())[topic, 0].identity
     await settle(source, await read_messages(source, 3))
     foreign = open_transaction(rig.cluster, f"{topic}-foreign")
     foreign.produce(topic, b"open", partition=0)
     assert foreign.flush(CALL_TIMEOUT_S) == 0
     produce(rig.cluster, topic, numbered(5000))
-    told = source._lane._log = Told()
+    logged = source._lane._log = Logged()
     reading = asyncio.create_task(read_messages(source, 5001))
-    event = await told.next("open-transaction")
+    event = await logged.next("open-transaction")
     assert (event["topic"], event["partition"], event["last_stable_offset"]) == (topic, 0, 3)
     ((producer, epoch),) = event["producers"]
     behind, since = source.lag
@@ -297,7 +297,7 @@ async def test_what_waits_behind_an_open_transaction_is_lag_and_its_producer_is_
     foreign.commit_transaction(CALL_TIMEOUT_S)
     assert len(bodies(await reading, identity)) == 5001
     going_on = asyncio.create_task(source.read())  # as a relay does: a source looks while it is read
-    ended = await told.next("open-transaction-ended")
+    ended = await logged.next("open-transaction-ended")
     assert ended["last_stable_offset"] == 3
     assert not source.waits
     produce(rig.cluster, topic, numbered(1))

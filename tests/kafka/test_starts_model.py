@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 
 from bridge.kafka.client.metadata import ClusterClient
-from bridge.kafka.source.progress import Progress, tell_of_a_start
+from bridge.kafka.source.progress import Progress, show_a_start
 from bridge.kafka.source.source import KafkaSource
 from bridge.runtime.clock import SystemClock
 from tests.fakes.starts import Bridge, Log, Model, Part, body, told_of
@@ -86,7 +86,7 @@ class History:
     async def tells_of_a_start(self) -> bool:
         progress = Progress(self.rig.connection, self._group, SystemClock())
         try:
-            return tell_of_a_start((await progress.marks()).values())
+            return show_a_start((await progress.marks()).values())
         finally:
             await progress.close()
 

@@ -16,6 +16,7 @@ from aiokafka.structs import TopicPartition
 from bridge.errors import Fenced, OutOfSequence, TargetUnavailable
 from bridge.kafka.target import target as target_module
 from bridge.kafka.target import transaction
+from bridge.kafka.target.options import RelayHooks
 from bridge.kafka.target.target import KafkaTarget
 from bridge.relay.ports import Stream
 from bridge.runtime import fault_injection
@@ -152,7 +153,7 @@ async def test_a_fenced_lane_is_taken_again_only_when_the_group_has_confirmed_it
         if len(asked) == 1:
             raise TargetUnavailable("the lane is not ours any more")
 
-    zombie, taker = bridge.target(arguments={"confirmed": confirmed}), bridge.target()
+    zombie, taker = bridge.target(arguments={"hooks": RelayHooks(confirmed=confirmed)}), bridge.target()
     await opened(zombie, stream)
     await opened(taker, stream)
     with pytest.raises(Fenced):
@@ -173,7 +174,7 @@ async def test_a_fenced_lane_is_taken_again_only_when_the_group_has_confirmed_it
 async def test_a_new_producer_goes_on_before_sequence_numbers_run_out(bridge: Rig, unique: Unique) -> None:
     """Trap 4: they turn negative behind 2^31. Lowered here: they begin just below it."""
     stream = kafka_stream(unique("sequence"))
-    target = bridge.target(arguments={"most_records": 4})
+    target = bridge.target(most_records=4)
     await opened(target, stream)
     lane = target._lane
     assert lane is not None

@@ -24,7 +24,7 @@ async def bridge(cluster_a: Reachable, unique: Unique) -> AsyncIterator[Rig]:
         yield made
 
 
-async def told(target: KafkaTarget, *streams: Stream) -> Sequence[Any]:
+async def logged_losses(target: KafkaTarget, *streams: Stream) -> Sequence[Any]:
     """What an opening says of losses."""
     with capture_logs() as logs:
         await opened(target, *streams)
@@ -45,9 +45,9 @@ async def test_a_topic_made_again_is_told_with_its_end_once_an_opening_until_it_
 ) -> None:
     stream, other = kafka_stream(unique("orders")), kafka_stream(unique("other"))
     target = bridge.target()
-    assert await told(target, stream, other) == []
+    assert await logged_losses(target, stream, other) == []
     await deliver(target, batch(stream, numbered(0, 4)), batch(other, numbered(0, 0)))
-    assert await told(target, stream, other) == []
+    assert await logged_losses(target, stream, other) == []
     await target.close()
     await remade(bridge, stream.target_address)
     loss = {
@@ -60,14 +60,14 @@ async def test_a_topic_made_again_is_told_with_its_end_once_an_opening_until_it_
         "recreated": True,
     }
     target = bridge.target()
-    assert await told(target, stream, other) == [loss]
-    assert await told(target, other) == []
-    assert await told(target, stream) == [loss]
+    assert await logged_losses(target, stream, other) == [loss]
+    assert await logged_losses(target, other) == []
+    assert await logged_losses(target, stream) == [loss]
     # The bridge goes on behind what it had written, and then all is as it should be.
     (receipt,) = await deliver(target, batch(stream, numbered(5, 6), from_=5))
     assert receipt.verdict is Verdict.STORED
     assert await values(bridge.cluster, stream.target_address) == [b"m5", b"m6"]
-    assert await told(target, stream) == []
+    assert await logged_losses(target, stream) == []
 
 
 async def test_a_topic_made_again_that_has_grown_further_is_told_by_its_id(
@@ -85,7 +85,7 @@ async def test_a_topic_made_again_that_has_grown_further_is_told_by_its_id(
         filling = beside.target()
         await opened(filling, another)
         await deliver(filling, batch(another, numbered(0, 99)))
-    (loss,) = await told(bridge.target(), stream)
+    (loss,) = await logged_losses(bridge.target(), stream)
     assert (loss["expected"], loss["recreated"]) == (2, True)
     assert loss["end"] >= 100
 
@@ -99,5 +99,5 @@ async def test_a_deleted_topic_that_the_bridge_makes_again_itself_is_told(
     await deliver(target, batch(stream, numbered(0, 1)))
     await target.close()
     await asyncio.to_thread(bridge.cluster.delete_topic, stream.target_address)
-    (loss,) = await told(bridge.target(), stream)
+    (loss,) = await logged_losses(bridge.target(), stream)
     assert (loss["end"], loss["expected"], loss["recreated"]) == (0, 2, True)

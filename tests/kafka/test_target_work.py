@@ -13,8 +13,9 @@ import confluent_kafka
 import pytest
 
 from bridge.errors import TargetUnavailable
-from bridge.kafka.source.stream_reader import Place
+from bridge.kafka.source.stream_cursor import StreamCursor
 from bridge.kafka.target import lane, transaction
+from bridge.kafka.target.options import RelayHooks
 from bridge.messages.message import Message
 from bridge.relay.counts import Counts
 from bridge.runtime.clock import SystemClock
@@ -126,8 +127,8 @@ async def test_what_brokers_teach_about_a_topic_is_kept(bridge: Rig, unique: Uni
     with produced() as sent:
         for first in range(0, 3_000, 300):
             messages = numbered(first, first + 299, key=b"k")
-            for place in range(10, 300, 50):
-                messages[place] = Message(b"bad", None, (), NOW)
+            for index in range(10, 300, 50):
+                messages[index] = Message(b"bad", None, (), NOW)
             (receipt,) = await deliver(target, batch(stream, messages, from_=first))
             assert (receipt.verdict, len(receipt.dead_lettered)) == (Verdict.STORED, 6)
     # 300 for the attempt that was refused, and every bad one once more to ask.
@@ -189,20 +190,20 @@ async def test_a_throttled_connection_is_no_dead_one(
     client, stream, counts = unique("throttled"), kafka_stream(unique("orders")), Counts()
     await limit(bridge.cluster, client, producer_byte_rate=100_000)
     bridge.connection = {"producer_options": {"client_id": client}}
-    target = bridge.target(arguments={"counts": counts})
+    target = bridge.target(arguments={"hooks": RelayHooks(counts=counts)})
     await opened(target, stream)
-    told = []
+    seen = []
     with produced() as sent:
         for first in range(0, 1_200, 400):
             messages = [Message(b"x" * 1_000, None, (), NOW)] * 400
             (receipt,) = await deliver(target, batch(stream, messages, from_=first))
             assert receipt.verdict is Verdict.STORED
-            told.append(counts.throttled)
+            seen.append(counts.throttled)
     assert sent[stream.target_address] == 1_200
     assert len(await values(bridge.cluster, stream.target_address)) == 1_200
     assert counts.throttled_ms > 1_500
     assert counts.resent == 0
-    assert any("producer_byte_rate" in text for text in told)
+    assert any("producer_byte_rate" in text for text in seen)
 
 
 async def test_a_quota_that_no_transaction_can_keep_is_named_with_the_settings(
@@ -232,14 +233,14 @@ async def test_a_fetch_quota_makes_nothing_be_read_twice(
     await asyncio.to_thread(clusters.a.create_topic, f"{name}.orders")
     await asyncio.to_thread(fill, clusters.a, f"{name}.orders", {})
     taken = 0
-    take = Place.take
+    take = StreamCursor.take
 
-    def counted(place: Place, rules: Any, fetched: Any) -> None:
+    def counted(cursor: StreamCursor, rules: Any, fetched: Any) -> None:
         nonlocal taken
         taken += len(fetched.records)
-        take(place, rules, fetched)
+        take(cursor, rules, fetched)
 
-    monkeypatch.setattr(Place, "take", counted)
+    monkeypatch.setattr(StreamCursor, "take", counted)
     more = f'[connectors.here.kafka]\nclient-id = "{client}"\nmax-partition-fetch-bytes = 20000'
     async with started(tmp_path / "settings.toml", name, clusters.a, clusters.b, more) as made:
         await acknowledged(made, RECORDS)
@@ -247,13 +248,15 @@ async def test_a_fetch_quota_makes_nothing_be_read_twice(
     assert (taken, counts.sent, counts.resent) == (RECORDS, RECORDS, 0)
 
 
-# -- what is told of it ------------------------------------------------------------------------------------
+# -- what is reported -------------------------------------------------------------------------------------
 
 
 async def test_status_and_metrics_tell_what_was_sent_twice(bridge: Rig, unique: Unique) -> None:
     stream, counts = kafka_stream(unique("late")), Counts()
     letters = unique("dead")
-    target = bridge.target(arguments={"counts": counts}, stores_letters=True, dead_letter_address=letters)
+    target = bridge.target(
+        arguments={"hooks": RelayHooks(counts=counts)}, stores_letters=True, dead_letter_address=letters
+    )
     await opened(target, stream)
     late = Message(b"late", None, (), SystemClock().wall_ms() + 2 * HOUR_MS)
     (receipt,) = await deliver(target, batch(stream, [*numbered(0, 3), late, late]))

@@ -20,6 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from bridge.kafka.journal_topic import id_blocks
 from bridge.kafka.journal_topic.lane_state import LaneChange, LaneState
+from bridge.kafka.journal_topic.options import StateOptions
 from bridge.kafka.journal_topic.records import (
     GenerationRecord,
     Record,
@@ -91,6 +92,10 @@ def streams_of(lane: int, lanes: int) -> list[tuple[str, str]]:
 
 def topics_of(topic: str, record: GenerationRecord) -> list[str]:
     return list(dict.fromkeys((topic, *(past.topic for past in record.past))))
+
+
+def options(capacity: int) -> StateOptions:
+    return StateOptions(id_cache_size=lambda _: capacity, persist_ids=True)
 
 
 def lines_of(state: LaneState) -> set[str]:
@@ -194,7 +199,7 @@ class JournalMachine(RuleBasedStateMachine):
         return worker
 
     def finish(self, worker: Worker) -> None:
-        """Read, and take over where the lane is not laid."""
+        """Read, and take over where the lane is not initialised."""
         partition = self.topics[worker.topic][worker.lane]
         own, capacity = partition.snapshot(), self.capacity
         record = own.generation
@@ -202,9 +207,9 @@ class JournalMachine(RuleBasedStateMachine):
         if record.moved or record.generation != worker.generation:
             self.workers.remove(worker)
             return
-        laid = lane_identity(record)
-        if own.lane("") == laid or not record.past:
-            worker.state = LaneState.rebuilt(laid, own, id_cache_size=lambda _: capacity, persist_ids=True)
+        expected = lane_identity(record)
+        if own.lane("") == expected or not record.past:
+            worker.state = LaneState.rebuilt(expected, own, options(capacity))
             worker.unlogged = lines_of(worker.state)
             worker.ids = {
                 address: ids[max(0, len(ids) - capacity) :] for address, ids in partition.ids.items()
@@ -228,8 +233,7 @@ class JournalMachine(RuleBasedStateMachine):
             lane,
             self.topics[topics[0]][lane].snapshot(),
             [snapshot for topic in topics for snapshot in self.snapshots(topic)],
-            id_cache_size=lambda _: capacity,
-            persist_ids=True,
+            options(capacity),
         )
 
     def is_owner(self, worker: Worker) -> bool:
@@ -361,9 +365,9 @@ class JournalMachine(RuleBasedStateMachine):
         lines: set[str] = set()
         for lane in range(record.lanes):
             own = self.topics[self.topic][lane].snapshot()
-            laid = lane_identity(record)
-            if own.lane("") == laid or not record.past:
-                state = LaneState.rebuilt(laid, own, id_cache_size=lambda _: 3, persist_ids=True)
+            expected = lane_identity(record)
+            if own.lane("") == expected or not record.past:
+                state = LaneState.rebuilt(expected, own, options(3))
             else:
                 state = self.taken_over(lane, record, 3)
             self.check_streams(state, lane, record.lanes)

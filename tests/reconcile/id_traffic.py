@@ -145,11 +145,14 @@ class _Run:
     ) -> None:  # fmt: skip
         spec, number = self.spec, len(self.entries)
         is_covered = verdict is None and span[0] < span[1]
-        text = delivery_log.line(
-            side="received", node=spec.node, node_id=f"id-of-{spec.node}", bridge=flow.bridge, lane=0,
-            stream=flow.stream, address=spec.address, target=spec.node, store=flow.store, from_=span[0],
-            upto=span[1], runs=((span[0], span[1] - 1),) if is_covered else (), refused=(), ids=ids,
-            events=(BEGAN_MS + number, BEGAN_MS + number), committed=BEGAN_MS + number + USUAL_MS,
-            duplicates=duplicates, recovered=False, verdict=verdict,
+        writer = delivery_log.LineWriter(
+            node=spec.node, node_id=f"id-of-{spec.node}", bridge=flow.bridge, lane=0, target=spec.node,
+            store=flow.store,
         )  # fmt: skip
+        text = delivery_log.Line(
+            side="received", writer=writer, stream=flow.stream, address=spec.address, from_=span[0],
+            upto=span[1], runs=((span[0], span[1] - 1),) if is_covered else (), ids=ids,
+            events=(BEGAN_MS + number, BEGAN_MS + number), committed=BEGAN_MS + number + USUAL_MS,
+            duplicates=duplicates, verdict=verdict,
+        ).encode()  # fmt: skip
         self.entries.append(Entry(spec.node, number, text))

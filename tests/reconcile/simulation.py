@@ -164,14 +164,17 @@ class _Run:
         taken_ms = LATE_MS if slot.fault is Fault.LATE else USUAL_MS
         within = sorted(position for position in messages if span[0] <= position < span[1])
         refused = sorted(p for p in self.made[number].refused(side) if span[0] <= p < span[1])
-        return delivery_log.line(
-            side=side, node=node, node_id=f"id-of-{node}", bridge=spec.flow.bridge, lane=spec.lane,
-            stream=spec.flow.stream, address=spec.address, target="hub", store=spec.flow.store,
-            from_=span[0], upto=span[1], runs=run_arithmetic.join((p, p) for p in within), refused=refused,
-            ids=(), events=(event_ms, event_ms), committed=event_ms + taken_ms + later_ms,
+        writer = delivery_log.LineWriter(
+            node=node, node_id=f"id-of-{node}", bridge=spec.flow.bridge, lane=spec.lane, target="hub",
+            store=spec.flow.store,
+        )  # fmt: skip
+        return delivery_log.Line(
+            side=side, writer=writer, stream=spec.flow.stream, address=spec.address, from_=span[0],
+            upto=span[1], runs=run_arithmetic.join((p, p) for p in within), refused=refused,
+            events=(event_ms, event_ms), committed=event_ms + taken_ms + later_ms,
             duplicates=duplicates, verdict=verdict,
             recovered=side == "sent" and slot.fault is Fault.RECOVERED,
-        )  # fmt: skip
+        ).encode()  # fmt: skip
 
     # -- the order of the receiver's log -----------------------------------------------------------
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, lit, replace, struct, transform
 
-from bridge.delivery_log import line
+from bridge.delivery_log import Line, LineWriter
 from dedup.reconcile import id_text
 from dedup.reconcile.line_format import parse
 from dedup.reconcile.local import table
@@ -32,11 +32,11 @@ _lines = st.lists(st.tuples(st.none() | st.integers(0, 2**50 - 1), _ids), min_si
 
 def text(ids: list[tuple[int | None, bytes]]) -> str:
     """A received line with these IDs."""
-    return line(
-        side="received", node="hub", node_id="1", bridge=None, lane=0, stream="s", address="a", target="hub",
-        store="hub", from_=0, upto=0, runs=(), refused=(), ids=ids, events=(0, 0), committed=0, duplicates=0,
-        recovered=False,
-    ).decode()  # fmt: skip
+    writer = LineWriter(node="hub", node_id="1", bridge=None, lane=0, target="hub", store="hub")
+    return Line(
+        side="received", writer=writer, stream="s", address="a", from_=0, upto=0, ids=ids, events=(0, 0),
+        committed=0, duplicates=0,
+    ).encode().decode()  # fmt: skip
 
 
 def read_back(cells: list[tuple[int | None, str]]) -> list[tuple[int | None, bytes]]:

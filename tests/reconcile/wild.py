@@ -67,13 +67,16 @@ def entries(flow: Flow, found: list[Wild]) -> list[Entry]:
         is_verdict = line.is_verdict and line.side == "received"
         node = f"wild-{line.log}"
         event_ms = BEGAN_MS + from_
-        text = delivery_log.line(
-            side=line.side, node=node, node_id=f"id-of-{node}", bridge=flow.bridge, lane=line.lane,
-            stream=flow.stream, address="wild", target="hub", store=flow.store, from_=from_, upto=upto,
-            runs=run_arithmetic.join((p, p) for p in range(from_, upto) if messages >> p & 1),
-            refused=[p for p in range(from_, upto) if refused >> p & 1], ids=(),
-            events=(event_ms, event_ms), committed=event_ms + (LATE_MS if line.is_late else USUAL_MS),
-            duplicates=line.duplicates, recovered=False, verdict="duplicate" if is_verdict else None,
+        writer = delivery_log.LineWriter(
+            node=node, node_id=f"id-of-{node}", bridge=flow.bridge, lane=line.lane, target="hub",
+            store=flow.store,
         )  # fmt: skip
+        text = delivery_log.Line(
+            side=line.side, writer=writer, stream=flow.stream, address="wild", from_=from_, upto=upto,
+            runs=run_arithmetic.join((p, p) for p in range(from_, upto) if messages >> p & 1),
+            refused=[p for p in range(from_, upto) if refused >> p & 1],
+            events=(event_ms, event_ms), committed=event_ms + (LATE_MS if line.is_late else USUAL_MS),
+            duplicates=line.duplicates, verdict="duplicate" if is_verdict else None,
+        ).encode()  # fmt: skip
         written.append(Entry(node, line.order, text, line.state))
     return written

@@ -37,14 +37,18 @@ def text(shape: Shape, line: Line) -> bytes:
     node = shape.sender if line.side == "sent" else shape.receiver
     at = BEGAN_MS + line.order
     session = delivery_log.Session(f"{shape.number}{line.session}", _after(shape, line))
-    return delivery_log.line(
-        side=line.side, node=node, node_id=f"id-of-{node}", bridge=line.bridge, lane=0, stream=line.stream,
-        address=shape.address, target="hub", store=shape.store, from_=line.from_, upto=line.upto,
+    writer = delivery_log.LineWriter(
+        node=node, node_id=f"id-of-{node}", bridge=line.bridge, lane=0, target="hub", store=shape.store,
+        session=session if line.session else None,
+    )  # fmt: skip
+    return delivery_log.Line(
+        side=line.side, writer=writer, stream=line.stream, address=shape.address, from_=line.from_,
+        upto=line.upto,
         runs=run_arithmetic.join((p, p) for p in line.messages), refused=line.refused, ids=line.ids,
         events=(at, at) if line.messages else (0, 0), committed=at + 5, duplicates=line.duplicates,
         recovered=line.recovered, verdict=line.verdict, known=run_arithmetic.join((p, p) for p in line.known),
-        unchecked=line.unchecked, number=line.number, session=session if line.session else None,
-    )  # fmt: skip
+        unchecked=line.unchecked, number=line.number,
+    ).encode()  # fmt: skip
 
 
 def _after(shape: Shape, line: Line) -> tuple[str, int] | None:

@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from bridge import delivery_log
-from bridge.delivery_log import Session
+import msgspec
+
+from bridge.delivery_log import Line, LineWriter
 from bridge.journal.rules.commands import BeginUnit, DeliverUnit, SettleUnit
 from bridge.messages import positions as run_arithmetic
 from bridge.messages.batch import Batch
@@ -21,11 +22,9 @@ class Logbook:
     """Collects lines; `enabled` False collects nothing."""
 
     enabled: bool
-    node: str
-    node_id: str
-    store: str
+    #: The writer of the lines of clients' messages; those of bridges differ in their bridge and target.
+    writer: LineWriter
     now_ms: int
-    session: Session
     #: Number of lines that the journal has written before these, ever.
     written: int
     lines: list[bytes] = field(default_factory=list)
@@ -62,37 +61,42 @@ class Logbook:
         that were accepted; those that were known are in a line of their own (`duplicate`).
         """
         if self.enabled:
-            self._add(
-                side="received", bridge=unit.bridge, address=unit.address, target=self.node, store=self.store,
-                batch=taken, committed=self.now_ms, duplicates=len(rejected), rejected=rejected,
-                unchecked=not unit.check_ids,
+            line = Line.of_batch(
+                "received", self._writer(unit.bridge), unit.address, taken,
+                committed=self.now_ms, duplicates=len(rejected), rejected=rejected,
             )  # fmt: skip
+            line.unchecked = not unit.check_ids and bool(line.ids)
+            self._add(line)
 
     def replayed(self, unit: DeliverUnit, batch: Batch) -> None:
         """Add the line of a bridge's batch that was covered before."""
         if self.enabled and batch.count:
-            self._add(
-                side="received", bridge=unit.bridge, address=unit.address, target=self.node, store=self.store,
-                batch=batch, committed=self.now_ms, duplicates=batch.count, verdict="duplicate",
+            line = Line.of_batch(
+                "received", self._writer(unit.bridge), unit.address, batch,
+                committed=self.now_ms, duplicates=batch.count,
             )  # fmt: skip
+            line.verdict = "duplicate"
+            self._add(line)
 
     def sent(self, unit: SettleUnit) -> None:
         """Add the line of a batch that the target confirmed."""
         if self.enabled:
-            self._add(
-                side="sent", bridge=unit.bridge, address=unit.address, target=unit.target,
-                store=unit.store, batch=unit.batch, committed=unit.committed, duplicates=unit.duplicates,
-                recovered=unit.recovered, clock_offset=unit.clock_offset,
+            line = Line.of_batch(
+                "sent", self._sender(unit), unit.address, unit.batch,
+                committed=unit.committed, duplicates=unit.duplicates,
             )  # fmt: skip
+            line.recovered, line.clock_offset = unit.recovered, unit.clock_offset
+            self._add(line)
 
     def passed_over(self, unit: BeginUnit, from_: int) -> None:
         """Add the line of positions that the operator has decided not to deliver: covered and empty."""
         if self.enabled:
+            batch = Batch(unit.stream, from_, unit.at)
             self._add(
-                side="sent", bridge=unit.bridge, address=unit.address, target=unit.target,
-                store=unit.store, batch=Batch(unit.stream, from_, unit.at), committed=self.now_ms,
-                duplicates=0,
-            )  # fmt: skip
+                Line.of_batch(
+                    "sent", self._sender(unit), unit.address, batch, committed=self.now_ms, duplicates=0
+                )
+            )
 
     def client_sends(
         self, address: str, stream: str, from_: int, upto: int, blocks: Sequence[tuple[int, Block]]
@@ -104,12 +108,10 @@ class Logbook:
             return
         runs: Runs = run_arithmetic.join((first, first + block.count - 1) for first, block in blocks)
         ids = [(first + index, value) for first, block in blocks for index, value in block.ids]
-        self.lines.append(
-            delivery_log.line(
-                side="received", node=self.node, node_id=self.node_id, bridge=None, lane=0, stream=stream,
-                address=address, target=self.node, store=self.store, from_=from_, upto=upto, runs=runs,
-                refused=(), ids=ids, events=(self.now_ms, self.now_ms), committed=self.now_ms,
-                duplicates=0, recovered=False, verdict=None, session=self.session, number=self._number,
+        self._add(
+            Line(
+                side="received", writer=self.writer, stream=stream, address=address, from_=from_, upto=upto,
+                runs=runs, ids=ids, events=(self.now_ms, self.now_ms), committed=self.now_ms, duplicates=0,
             )
         )  # fmt: skip
 
@@ -121,40 +123,23 @@ class Logbook:
             self._add_known(address, streams[address], [own_id], messages)
 
     def _add_known(self, address: str, stream: str, ids: list[bytes], messages: int) -> None:
-        self.lines.append(
-            delivery_log.line(
-                side="received", node=self.node, node_id=self.node_id, bridge=None, lane=0, stream=stream,
-                address=address, target=self.node, store=self.store, from_=0, upto=0, runs=(), refused=(),
+        self._add(
+            Line(
+                side="received", writer=self.writer, stream=stream, address=address, from_=0, upto=0,
                 ids=[(None, value) for value in ids], events=(self.now_ms, self.now_ms),
-                committed=self.now_ms, duplicates=messages, recovered=False, verdict="duplicate",
-                session=self.session, number=self._number,
+                committed=self.now_ms, duplicates=messages, verdict="duplicate",
             )
         )  # fmt: skip
 
-    @property
-    def _number(self) -> int:
-        """The number of the line that is added next: its row's in the outbox."""
-        return self.written + len(self.lines) + 1
+    def _add(self, line: Line) -> None:
+        """Add a line under the number of its row in the outbox."""
+        line.number = self.written + len(self.lines) + 1
+        self.lines.append(line.encode())
 
-    def _add(  # noqa: PLR0913 - a line's keys, each by its name
-        self, *, side: str, bridge: str, address: str, target: str, store: str, batch: Batch,
-        committed: int, duplicates: int, recovered: bool = False, clock_offset: int | None = None,
-        verdict: str | None = None, rejected: Collection[int] = (), unchecked: bool = False,
-    ) -> None:  # fmt: skip
-        ids: list[tuple[int | None, bytes]] = []
-        known: Runs = ()
-        if batch.block is not None and (rejected or batch.block.ids):
-            kept = [(index, value) for index, value in batch.block.ids if index not in rejected]
-            places = run_arithmetic.at(batch.runs, (index for index, _ in kept))
-            ids = [(place, value) for place, (_, value) in zip(places, kept, strict=True)]
-            known = run_arithmetic.join((at, at) for at in run_arithmetic.at(batch.runs, sorted(rejected)))
-        self.lines.append(
-            delivery_log.line(
-                side=side, node=self.node, node_id=self.node_id, bridge=bridge, lane=0, stream=batch.stream,
-                address=address, target=target, store=store, from_=batch.from_, upto=batch.upto,
-                runs=batch.runs, refused=batch.refused, ids=ids, events=batch.events, committed=committed,
-                duplicates=duplicates, recovered=recovered, clock_offset=clock_offset, known=known,
-                unchecked=unchecked and bool(ids), session=self.session,
-                number=self._number, verdict=verdict,
-            )
-        )  # fmt: skip
+    def _writer(self, bridge: str) -> LineWriter:
+        """The writer of received lines of a bridge."""
+        return msgspec.structs.replace(self.writer, bridge=bridge)
+
+    def _sender(self, unit: SettleUnit | BeginUnit) -> LineWriter:
+        """The writer of sent lines of a bridge."""
+        return msgspec.structs.replace(self.writer, bridge=unit.bridge, target=unit.target, store=unit.store)

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from bridge.delivery_log import Session
+from bridge.delivery_log import LineWriter, Session
 from bridge.errors import JournalFailed
 from bridge.journal.rules.commit_group import Group
 from bridge.journal.rules.log_lines import Logbook
@@ -54,6 +54,13 @@ class Identity:
     def store(self) -> str:
         """The store identity: node UUID and incarnation."""
         return f"{self.node_id}:{self.incarnation}"
+
+    def line_writer(self, node: str) -> LineWriter:
+        """The writer of delivery-log lines of clients' messages; `node` is the node's name."""
+        return LineWriter(
+            node=node, node_id=self.node_id, bridge=None, lane=0, target=node, store=self.store,
+            session=self.session,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +165,7 @@ def _last_line(opened: str | None, lines: int) -> tuple[str, int] | None:
 def _make_configured(state: State, options: JournalOptions, identity: Identity, clock: Clock) -> Group:
     """Declared addresses and queues, and the queues of configured bridges, as far as they are missing."""
     now_ms = clock.wall_ms()
-    session, written = identity.session, state.lines
-    log = Logbook(False, options.node, identity.node_id, identity.store, now_ms, session, written)
+    log = Logbook(False, identity.line_writer(options.node), now_ms, state.lines)
     group = Group(state, options, identity.incarnation, now_ms, log)
     for name, queues in options.addresses.items():
         address = state.addresses.get(name) or group.make_address(name)

@@ -57,6 +57,7 @@ class Writer:
     ) -> None:
         self._path, self._identity = prepared.path, prepared.identity
         self._options = options
+        self._line_writer = prepared.identity.line_writer(options.node)
         self._clock = clock
         #: Added to the monotonic clock: a lease ends after its time even though the wall clock is set
         #: meanwhile.
@@ -232,10 +233,7 @@ class Writer:
         now_ms = self._clock.wall_ms()
         self.state.look_at_retained(now_ms)
         options, identity = self._options, self._identity
-        log = Logbook(
-            options.delivery_log, options.node, identity.node_id, identity.store, now_ms, identity.session,
-            self.state.lines,
-        )  # fmt: skip
+        log = Logbook(options.delivery_log, self._line_writer, now_ms, self.state.lines)
         group = Group(self.state, options, identity.incarnation, now_ms, log)
         group.lease_now_ms = self._clock.monotonic_ms() + self._lease_offset_ms
         group.waiting = self._held.streams

@@ -47,27 +47,27 @@ class Connection(KafkaConnection):
 
     def consumer(self, **own: Any) -> aiokafka.AIOKafkaConsumer:
         """As `KafkaConnection.consumer`."""
-        return self._telling(KafkaConnection.consumer(self, **own), "start")
+        return self._diagnosing(KafkaConnection.consumer(self, **own), "start")
 
     def producer(self, transactional_id: str | None, **own: Any) -> aiokafka.AIOKafkaProducer:
         """As `KafkaConnection.producer`."""
-        return self._telling(KafkaConnection.producer(self, transactional_id, **own), "start")
+        return self._diagnosing(KafkaConnection.producer(self, transactional_id, **own), "start")
 
     def admin(self) -> AIOKafkaAdminClient:
         """As `KafkaConnection.admin`."""
-        return self._telling(KafkaConnection.admin(self), "start")
+        return self._diagnosing(KafkaConnection.admin(self), "start")
 
     def client(self) -> AIOKafkaClient:
         """As `KafkaConnection.client`."""
-        return self._telling(KafkaConnection.client(self), "bootstrap")
+        return self._diagnosing(KafkaConnection.client(self), "bootstrap")
 
-    def _telling(self, client: Any, method: str) -> Any:
+    def _diagnosing(self, client: Any, method: str) -> Any:
         """`client`, whose `method` says why it cannot connect."""
-        setattr(client, method, functools.partial(_told, getattr(client, method), self))
+        setattr(client, method, functools.partial(_diagnosed, getattr(client, method), self))
         return client
 
 
-async def _told(begin: Callable[[], Awaitable[None]], connection: KafkaConnection) -> None:
+async def _diagnosed(begin: Callable[[], Awaitable[None]], connection: KafkaConnection) -> None:
     """Run `begin`. Raises: NoBroker: no broker takes a connection, for these reasons; else as `begin`."""
     try:
         await begin()

@@ -1,4 +1,4 @@
-"""Kafka's error codes as far as a bridge tells them apart, and those that aiokafka has no class for.
+"""Kafka's error codes as far as a bridge distinguishes them, and those that aiokafka has no class for.
 
 The codes, and which of them Kafka's own clients retry, are those of
 ``org.apache.kafka.common.protocol.Errors`` (4.3). What is not named here passes by itself.

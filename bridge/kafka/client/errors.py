@@ -1,4 +1,4 @@
-"""The meaning of Kafka's errors to a bridge: try again, or tell the operator the right or setting to change.
+"""The meaning of Kafka's errors to a bridge: try again, or name the right or setting to change.
 
 The bridge decides whether an error passes, and not aiokafka's `retriable`: that knows neither the codes that
 came after 79 nor what a bridge can wait for. `bridge.kafka.client.error_codes` has the table.
@@ -107,13 +107,13 @@ def explained(
     """
     if isinstance(error, BridgeError):
         return error
-    telling = _telling(error)
-    if side == "target" and is_fencing(telling):
+    cause = _decisive(error)
+    if side == "target" and is_fencing(cause):
         kind: type[BridgeError] = Fenced
     else:
-        kind = _REFUSED[side] if is_for_good(telling) else _UNAVAILABLE[side]
-    hint = _hint(telling, operation, resource)
-    text = f"connector {connector}: {operation} {resource}: {said(telling)}{f'; {hint}' if hint else ''}"
+        kind = _REFUSED[side] if is_for_good(cause) else _UNAVAILABLE[side]
+    hint = _hint(cause, operation, resource)
+    text = f"connector {connector}: {operation} {resource}: {said(cause)}{f'; {hint}' if hint else ''}"
     return kind(text, key=resource)
 
 
@@ -170,7 +170,7 @@ def said(error: BaseException) -> str:
     return f"{type(error).__name__}{f': {about}' if about else ''}"
 
 
-def _telling(error: BaseException) -> BaseException:
+def _decisive(error: BaseException) -> BaseException:
     """The error itself, or the cause below it that says what is wrong for good: aiokafka wraps some."""
     chain = list(_chain(error))
     return next((item for item in chain if is_for_good(item) or is_fencing(item)), _most_specific(chain))

@@ -1,8 +1,8 @@
 """The present state of a cluster: its id, topics with their ids, partitions with leaders and leader epochs.
 
-aiokafka's own metadata has neither topic ids nor leader epochs. By these two the bridge tells a re-created
-topic and a truncated log from the one that it read a moment ago. Ask the partition's *leader*: a broker
-learns of a new topic or epoch before it serves a fetch under it, and another broker may learn later.
+aiokafka's own metadata has neither topic ids nor leader epochs. By these two the bridge distinguishes a
+re-created topic and a truncated log from the one that it read a moment ago. Ask the partition's *leader*: a
+broker learns of a new topic or epoch before it serves a fetch under it, and another broker may learn later.
 """
 
 from __future__ import annotations
@@ -286,15 +286,15 @@ class ClusterClient:
         return int(end)
 
     async def high_watermarks(
-        self, places: Sequence[TopicPartition], *, broker: int
+        self, tps: Sequence[TopicPartition], *, broker: int
     ) -> dict[TopicPartition, int]:
         """The high watermarks of these partitions, as their leader `broker` has them; others are left out.
 
         Raises: KafkaError.
         """
         asked: dict[str, list[tuple[int, int]]] = {}
-        for place in places:
-            asked.setdefault(place.topic, []).append((place.partition, _LATEST))
+        for tp in tps:
+            asked.setdefault(tp.topic, []).append((tp.partition, _LATEST))
         answer = await self._ask(OffsetRequest(-1, _READ_UNCOMMITTED, list(asked.items())), broker)
         return {
             TopicPartition(topic, partition): offset

@@ -103,10 +103,10 @@ def _hear(producer: aiokafka.AIOKafkaProducer) -> None:
         for topic, partitions in answer.topics:
             for partition, error, *_, records, _message in partitions:
                 if error in RECORD_ERRORS:
-                    place = TopicPartition(topic, partition)
-                    batch = next(one for one in pending if one.tp == place)
+                    tp = TopicPartition(topic, partition)
+                    batch = next(one for one in pending if one.tp == tp)
                     sender.refused[batch._builder] = dict(records or ())  # noqa: SLF001
-                    transactions._sequence_numbers[place] -= batch.record_count  # noqa: SLF001
+                    transactions._sequence_numbers[tp] -= batch.record_count  # noqa: SLF001
 
     honour(producer.client, ProduceRequest, heard)
 
@@ -145,9 +145,9 @@ def _pin(producer: aiokafka.AIOKafkaProducer) -> None:
     sender.session = _coordinator(producer)
     add = sender._do_add_partitions_to_txn  # noqa: SLF001
 
-    async def pinned(places: Any) -> Any:
+    async def pinned(tps: Any) -> Any:
         if is_in_session(producer):
-            return await add(places)
+            return await add(tps)
         error = CoordinatorLost("the connection to the transaction coordinator was lost")
         producer._txn_manager.fatal_error(error)  # noqa: SLF001
         producer._message_accumulator.fail_all(error)  # noqa: SLF001

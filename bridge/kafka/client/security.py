@@ -73,9 +73,9 @@ def ssl_context(name: str, kafka: Kafka) -> ssl.SSLContext:
 
 
 def _unusable(name: str, key: str, path: Path | None, wanted: str, error: Exception) -> SecurityUnusable:
-    place = f"connectors.{name}.kafka.{key}"
+    setting = f"connectors.{name}.kafka.{key}"
     reason = (error.reason if isinstance(error, ssl.SSLError) else None) or str(error)
-    return SecurityUnusable(f"{place}: {path} must hold {wanted} ({reason})", key=place)
+    return SecurityUnusable(f"{setting}: {path} must hold {wanted} ({reason})", key=setting)
 
 
 class TokenFile(AbstractTokenProvider):

@@ -29,7 +29,7 @@ class Throttle:
         #: The sum of all waits that brokers have asked for.
         self.asked_ms = 0.0
 
-    def told(self, node: int, throttle_ms: int) -> None:
+    def record(self, node: int, throttle_ms: int) -> None:
         """Record that a broker has answered that it reads nothing more for `throttle_ms`."""
         if throttle_ms > 0:
             self._until_ms[node] = _now_ms() + throttle_ms
@@ -60,7 +60,7 @@ def honour(
             return await send(node, request, group=group)
         await throttle.over(node)
         answer = await send(node, request, group=RECORDS)
-        throttle.told(node, answer.throttle_time_ms)
+        throttle.record(node, answer.throttle_time_ms)
         heard(answer)
         return answer
 

@@ -41,7 +41,7 @@ _NOT_ATTEMPTED: Final = 55
 RETRY_MS: Final = 100
 
 #: Topic and partition.
-Place = tuple[str, int]
+Partition = tuple[str, int]
 
 
 class _DescribeProducersResponse(Response):
@@ -104,8 +104,8 @@ class DescribeProducersRequest(Request[_DescribeProducersRequestV0]):
 
     API_KEY = 61
 
-    def __init__(self, places: Iterable[Place]) -> None:
-        self._topics = _by_topic(places)
+    def __init__(self, tps: Iterable[Partition]) -> None:
+        self._topics = _by_topic(tps)
 
     def build(self, request_struct_class: type[_DescribeProducersRequestV0]) -> _DescribeProducersRequestV0:
         """Build the request as aiokafka asks for it."""
@@ -138,9 +138,9 @@ class Fetched:
     batches: Sequence[Any]
 
 
-def producers_of(answer: Any) -> Mapping[Place, Mapping[int, ProducerState]]:
+def producers_of(answer: Any) -> Mapping[Partition, Mapping[int, ProducerState]]:
     """A leader's producers, by partition and producer id. Raises: KafkaError, names the topic."""
-    found: dict[Place, Mapping[int, ProducerState]] = {}
+    found: dict[Partition, Mapping[int, ProducerState]] = {}
     for topic, partitions, _ in answer.topics:
         for partition, error, _message, active, _tags in partitions:
             if error:
@@ -162,14 +162,14 @@ class TransactionRequests:
         self.producer_id, self._epoch = producers.identity(producer)
 
     async def describe(
-        self, places: Iterable[Place], *, leader: int
-    ) -> Mapping[Place, Mapping[int, ProducerState]]:
+        self, tps: Iterable[Partition], *, leader: int
+    ) -> Mapping[Partition, Mapping[int, ProducerState]]:
         """By partition and producer id, the producers there. Raises: KafkaError, names the topic."""
-        return producers_of(await self._client.send(leader, DescribeProducersRequest(places)))
+        return producers_of(await self._client.send(leader, DescribeProducersRequest(tps)))
 
-    async def fetch(self, place: Place, offset: int, *, leader: int, committed: bool) -> Fetched | None:
+    async def fetch(self, tp: Partition, offset: int, *, leader: int, committed: bool) -> Fetched | None:
         """Fetch from `offset` on; None: the partition begins after it, or ends before. Raises: KafkaError."""
-        topic, partition = place
+        topic, partition = tp
         isolation = _READ_COMMITTED if committed else _READ_UNCOMMITTED
         request = FetchRequest(
             _FETCH_WAIT_MS, 1, FETCH_BYTES, isolation, [(topic, [(partition, offset, FETCH_BYTES)])]
@@ -182,7 +182,7 @@ class TransactionRequests:
             raise for_code(error or answer.error_code)("Fetch")
         return Fetched(high, stable, aborted or (), list(_batches(data)))
 
-    async def end(self, places: Iterable[Place], *, commit: bool, within_ms: int) -> None:
+    async def end(self, tps: Iterable[Partition], *, commit: bool, within_ms: int) -> None:
         """Have the coordinator write the markers of a transaction over these partitions.
 
         Both requests go out together: a process that dies between them would leave an open transaction,
@@ -191,7 +191,7 @@ class TransactionRequests:
         Raises:
             KafkaError: fenced, or without the right. TimeoutError: the coordinator could not end it in time.
         """
-        topics = _by_topic(places)
+        topics = _by_topic(tps)
         who = (self._transactional_id, self.producer_id, self._epoch)
         async with asyncio.timeout(within_ms / 1000):
             while True:
@@ -219,9 +219,9 @@ class TransactionRequests:
                 raise for_code(error)(self._transactional_id)
 
 
-def _by_topic(places: Iterable[Place]) -> dict[str, list[int]]:
+def _by_topic(tps: Iterable[Partition]) -> dict[str, list[int]]:
     topics: dict[str, list[int]] = {}
-    for topic, partition in places:
+    for topic, partition in tps:
         topics.setdefault(topic, []).append(partition)
     return topics
 

@@ -4,7 +4,6 @@ Every decision is one transaction that writes the same `GenerationRecord` to all
 transactional id `<journal topic>.generations`: of two concurrent decisions the later fences the earlier, and
 then reads what the earlier has committed. Nothing else is moved here: the takers of lanes do that
 (`repartitioning`).
-(`repartitioning`).
 """
 
 from __future__ import annotations

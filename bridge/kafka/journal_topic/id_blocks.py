@@ -73,7 +73,7 @@ class AddressIds:
     `commit` applies it here once the transaction is committed.
     """
 
-    __slots__ = ("_filling", "_per_block", "_relay", "_slots", "_stored", "_written", "cache")
+    __slots__ = ("_filling", "_per_block", "_rewrites", "_slots", "_stored", "_written", "cache")
 
     def __init__(
         self,
@@ -102,11 +102,11 @@ class AddressIds:
         #: IDs of the block being filled, which ends with the newest ID.
         self._filling: list[bytes] = []
         #: Whether all blocks have to be written anew: ring, blocks or cache had another size.
-        self._relay = False
+        self._rewrites = False
         if not self._written:
-            self._relay = bool(stored)
+            self._rewrites = bool(stored)
         elif len(cache):
-            self._relay = True
+            self._rewrites = True
         elif stored:
             self._load(stored)
 
@@ -115,54 +115,57 @@ class AddressIds:
         self.cache.load(ids, accepted=end)
         newest = max(stored.values(), key=lambda block: block.end)
         found = (newest.slots, newest.capacity, newest.per_block)
-        self._relay = found != (self._slots, self.cache.capacity, self._per_block)
-        if not self._relay and end % self._per_block:
+        self._rewrites = found != (self._slots, self.cache.capacity, self._per_block)
+        if not self._rewrites and end % self._per_block:
             self._filling = list(newest.ids)
 
     @property
     def unwritten(self) -> bool:
         """Whether the next transaction has to write or delete blocks here, even if it adds nothing."""
-        return self._relay
+        return self._rewrites
 
     def writes(self, overlay: Overlay | None) -> list[tuple[int, IdBlock | None]]:
         """Returns what a transaction has to write: slots, each with its block or None to empty it."""
-        first, ids = self._laid(overlay)
+        first, ids = self._touched(overlay)
         blocks: dict[int, IdBlock | None] = dict(self._blocks(first, ids))
-        if self._relay:
+        if self._rewrites:
             blocks.update(dict.fromkeys(sorted(self._stored - blocks.keys())))
         return list(blocks.items())
 
     def commit(self, overlay: Overlay | None) -> None:
         """Apply these writes: their transaction has been committed. Call it once."""
-        first, ids = self._laid(overlay)
+        first, ids = self._touched(overlay)
         slots = {slot for slot, _ in self._blocks(first, ids)}
-        self._stored = slots if self._relay else self._stored | slots
+        self._stored = slots if self._rewrites else self._stored | slots
         if self._written:
             end = first + len(ids)
             self._filling = ids[max(0, end - end % self._per_block - first) :]
-        self._relay = False
+        self._rewrites = False
         if overlay is not None:
             overlay.commit()
 
-    def _laid(self, overlay: Overlay | None) -> tuple[int, list[bytes]]:
+    def _touched(self, overlay: Overlay | None) -> tuple[int, list[bytes]]:
         """The IDs of the blocks that a transaction touches, and the running number of the first."""
-        before = list(self.cache) if self._relay else self._filling
+        before = list(self.cache) if self._rewrites else self._filling
         added = overlay.added if overlay is not None else ()
         return self.cache.accepted - len(before), [*before, *added]
 
     def _blocks(self, first: int, ids: list[bytes]) -> Iterator[tuple[int, IdBlock]]:
         """The blocks that these IDs fill, without those that they overwrite themselves."""
-        if not self._written or not (self._relay or len(ids) > len(self._filling)):
+        if not self._written or not (self._rewrites or len(ids) > len(self._filling)):
             return
         end, capacity, per_block = first + len(ids), self.cache.capacity, self._per_block
-        start = max(first, end - capacity) if self._relay else first
+        start = max(first, end - capacity) if self._rewrites else first
         while start < end:
             number = start // per_block
             upto = min(end, (number + 1) * per_block)
             if upto > end - capacity:
-                held = ids[start - first : upto - first]
                 block = IdBlock(
-                    slots=self._slots, capacity=capacity, first=start, ids=held, per_block=per_block
+                    slots=self._slots,
+                    capacity=capacity,
+                    first=start,
+                    ids=ids[start - first : upto - first],
+                    per_block=per_block,
                 )
                 yield number % self._slots, block
             start = upto

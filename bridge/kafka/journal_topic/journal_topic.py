@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from bridge.errors import TargetRefused, TargetUnavailable
 from bridge.kafka.client.connection import KafkaConnection
 from bridge.kafka.client.metadata import Topic
 from bridge.kafka.journal_topic import generations
 from bridge.kafka.journal_topic.lane_state import LaneState
+from bridge.kafka.journal_topic.options import JournalOptions
 from bridge.kafka.journal_topic.origin import Origin
 from bridge.kafka.journal_topic.partition_io import STALLED_AFTER_MS, JournalLog
 from bridge.kafka.journal_topic.records import GenerationRecord, LaneRecord, Past, Snapshot
@@ -36,18 +37,11 @@ from bridge.settings import kafka_names
 class JournalTopic:
     """The journal topic of one bridge, for all lanes that this process takes."""
 
-    def __init__(  # noqa: PLR0913 - the settings that concern it, by name
+    def __init__(
         self,
         connection: KafkaConnection,
+        options: JournalOptions,
         *,
-        bridge: str,
-        topic: str,
-        lanes: int,
-        replication_factor: int,
-        owner: str = "",
-        id_cache_size: Callable[[str], int],
-        persist_ids: bool,
-        previous_topic: str = "",
         origin: Origin | None = None,
         warned: set[str] | None = None,
         stalled_after_ms: int = STALLED_AFTER_MS,
@@ -56,29 +50,19 @@ class JournalTopic:
 
         Args:
             connection: to the target's cluster.
-            bridge: the bridge's name: the owner of the topic.
-            topic: its name (`journal-topic`).
-            lanes: number of lanes (`concurrency`), at least 1.
-            replication_factor: of a topic that is made; -1: three, or as many as there are brokers.
-            owner: the node UUID of a journal source: nodes share partitions, each with a state of its own.
-            id_cache_size: capacity of a target address's ID cache; 0: none.
-            persist_ids: whether IDs outlive this process.
-            previous_topic: the journal topic under the bridge's former name (`previous-name`).
+            options: the bridge's settings.
             origin: returns where the bridge's messages come from; None: it is neither recorded nor checked.
             warned: the warnings logged about the topic; for the journal topics of one process to share.
             stalled_after_ms: reading gives up after this long without progress.
         """
-        self._bridge = bridge
-        self._topic = topic
-        self._lanes = lanes
-        self._owner = owner
-        self._id_cache_size = id_cache_size
-        self._persist_ids = persist_ids
-        self._previous_topic = previous_topic
+        self._options = options
+        self._topic = options.topic
+        self._lanes = options.lanes
+        self._owner = options.state.owner
         self._origin = origin
         self._connection = connection
         self._log = JournalLog(connection, stalled_after_ms=stalled_after_ms)
-        self._setup = JournalSetup(connection, replication_factor=replication_factor, warned=warned)
+        self._setup = JournalSetup(connection, replication_factor=options.replication_factor, warned=warned)
         self._preparing = asyncio.Lock()
         #: As found at the last `prepare`; a lane that finds another generation at its taking forgets it.
         self._generation: GenerationRecord | None = None
@@ -127,12 +111,13 @@ class JournalTopic:
                 decided = await self._decided(found, partitions[0].generation, source)
                 self._check(decided, source)
                 self._generation = decided
-            check_source(self._generation, bridge=self._bridge, source=source, topic=self._topic)
+            check_source(self._generation, bridge=self._options.bridge, source=source, topic=self._topic)
             return self._generation.generation
 
     async def _decided(self, found: Topic, present: GenerationRecord | None, source: str) -> GenerationRecord:
         """The generation that counts, made where there is none or another name's state is to be adopted."""
-        previous, bridge, topic, lanes = self._previous_topic, self._bridge, self._topic, self._lanes
+        previous, bridge = self._options.previous_topic, self._options.bridge
+        topic, lanes = self._topic, self._lanes
         if (
             present is not None
             and previous == kafka_names.journal_topic(present.bridge)
@@ -161,9 +146,9 @@ class JournalTopic:
 
     def _check(self, record: GenerationRecord, source: str = "") -> None:
         """Check that the generation is this bridge's, and cut as its settings say. Raises: TargetRefused."""
-        check_bridge(record, bridge=self._bridge, topic=self._topic)
-        check_source(record, bridge=self._bridge, source=source, topic=self._topic)
-        check_lanes(record, bridge=self._bridge, lanes=self._lanes, topic=self._topic)
+        check_bridge(record, bridge=self._options.bridge, topic=self._topic)
+        check_source(record, bridge=self._options.bridge, source=source, topic=self._topic)
+        check_lanes(record, bridge=self._options.bridge, lanes=self._lanes, topic=self._topic)
 
     async def read(self, lane: int, generation: int) -> LaneState:
         """Read the state that the lane's earlier owners committed. Its producer must have fenced them before.
@@ -190,20 +175,14 @@ class JournalTopic:
                 limit=generation,
                 found=record.generation if record else None,
             )
-        laid = lane_identity(record)
-        if own.lane(self._owner) == laid or not record.past:
+        expected = lane_identity(record)
+        if own.lane(self._owner) == expected or not record.past:
             memory = self._states[lane].caches if lane in self._states else {}
             state = LaneState.rebuilt(
-                laid,
-                own,
-                owner=self._owner,
-                id_cache_size=self._id_cache_size,
-                persist_ids=self._persist_ids,
-                memory=memory,
-                most_bytes=self.most_bytes,
+                expected, own, self._options.state, memory=memory, most_bytes=self.most_bytes
             )
         else:
-            state = await self._taken_over(lane, laid, own, record.past)
+            state = await self._taken_over(lane, expected, own, record.past)
         state.end = own.end
         self._states[lane] = state
         return state
@@ -228,7 +207,7 @@ class JournalTopic:
             self._check(record)
 
     async def _taken_over(
-        self, lane: int, laid: LaneRecord, own: Snapshot, past: Iterable[Past]
+        self, lane: int, record: LaneRecord, own: Snapshot, past: Iterable[Past]
     ) -> LaneState:
         """The lane's state out of all partitions, once no other producer can add to it."""
         await self._log.fence(
@@ -243,21 +222,12 @@ class JournalTopic:
                 everything += partitions
             elif not self._owner:
                 raise TargetRefused(
-                    f"the journal topic {topic} is gone, and lane {lane} of bridge {self._bridge} has not"
-                    " taken over what it remembered",
+                    f"the journal topic {topic} is gone, and lane {lane} of bridge {self._options.bridge} has"
+                    " not taken over what it remembered",
                     key="previous-name",
                     found=topic,
                 )
-        return taken_over(
-            laid,
-            lane,
-            own,
-            everything,
-            owner=self._owner,
-            id_cache_size=self._id_cache_size,
-            persist_ids=self._persist_ids,
-            most_bytes=self.most_bytes,
-        )
+        return taken_over(record, lane, own, everything, self._options.state, most_bytes=self.most_bytes)
 
     async def _whole(self, topic: str, *, settled: bool = True) -> Collection[Snapshot] | None:
         """All partitions of a topic; None: the topic is gone."""

@@ -13,11 +13,12 @@ existed, only those of the last transaction carry lines, which may be long.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from bridge.kafka.journal_topic.id_blocks import AddressIds, block_ids
+from bridge.kafka.journal_topic.options import StateOptions
 from bridge.kafka.journal_topic.participants import Mark, marked
 from bridge.kafka.journal_topic.records import (
     DEFAULT_BATCH_BYTES,
@@ -43,28 +44,24 @@ def ids_in_block(most_bytes: int) -> int:
 class LaneState:
     """The committed state of one lane."""
 
-    def __init__(  # noqa: PLR0913 - the settings that concern it, by name
+    def __init__(
         self,
         lane: LaneRecord,
+        options: StateOptions,
         *,
-        owner: str = "",
-        id_cache_size: Callable[[str], int],
-        persist_ids: bool,
         streams: Mapping[str, StreamRecord] | None = None,
         ids: Mapping[str, AddressIds] | None = None,
-        laid: bool = False,
+        initialised: bool = False,
         most_bytes: int = DEFAULT_BATCH_BYTES,
     ) -> None:
         """Create a lane's state; `rebuilt` makes one from records.
 
         Args:
             lane: the identity under which it is initialised.
-            owner: the node UUID before its keys, where nodes share partitions.
-            id_cache_size: capacity of an address's ID cache.
-            persist_ids: whether IDs are stored, or kept in memory alone.
+            options: the settings of the state.
             streams: the record of each stream, by identity.
             ids: by target address.
-            laid: whether the partition holds all this. If not, the first change writes it.
+            initialised: whether the partition holds all this. If not, the first change writes it.
             most_bytes: of a record batch that the journal topic takes: records are limited to it.
         """
         #: Most bytes of a record batch that the journal topic takes.
@@ -74,14 +71,13 @@ class LaneState:
         #: Participants of the lane's last transaction when its partition was read; None: there is none.
         self.last: Mark | None = None
         self._lane = lane
-        self._owner = owner
-        self._id_cache_size = id_cache_size
-        self._persist_ids = persist_ids
+        self._options = options
+        self._owner = options.owner
         self._streams = dict(streams or {})
         #: The streams whose records carry lines: those of the last transaction that covered anything.
         self._lined = {identity for identity, record in self._streams.items() if record.line}
         self._ids = dict(ids or {})
-        self._laid = laid
+        self._initialised = initialised
         self._current: LaneChange | None = None
 
     @classmethod
@@ -89,10 +85,8 @@ class LaneState:
         cls,
         lane: LaneRecord,
         snapshot: Snapshot,
+        options: StateOptions,
         *,
-        owner: str = "",
-        id_cache_size: Callable[[str], int],
-        persist_ids: bool,
         memory: Mapping[str, IdCache] | None = None,
         most_bytes: int = DEFAULT_BATCH_BYTES,
     ) -> LaneState:
@@ -101,31 +95,28 @@ class LaneState:
         Args:
             lane: the identity that it was initialised under; if there is no such record it is written.
             snapshot: the committed records of the partition.
-            owner: see above, as for the other two.
-            id_cache_size: see above.
-            persist_ids: see above.
+            options: the settings of the state.
             memory: caches of this process that are not stored, by address.
-            most_bytes: see above.
+            most_bytes: of a record batch that the journal topic takes.
 
         Raises:
             TargetRefused: a record is damaged or of a newer version.
         """
+        owner, persist = options.owner, options.persist_ids
         stored = snapshot.ids(owner)
-        kept = {} if persist_ids else dict(memory or {})
+        kept = {} if persist else dict(memory or {})
         ids = {}
         for address in sorted(stored.keys() | kept.keys()):
-            cache = kept[address] if address in kept else IdCache(id_cache_size(address))
+            cache = kept[address] if address in kept else IdCache(options.id_cache_size(address))
             ids[address] = AddressIds(
-                cache, persist=persist_ids, stored=stored.get(address), per_block=ids_in_block(most_bytes)
+                cache, persist=persist, stored=stored.get(address), per_block=ids_in_block(most_bytes)
             )
         made = cls(
             lane,
-            owner=owner,
-            id_cache_size=id_cache_size,
-            persist_ids=persist_ids,
+            options,
             streams=snapshot.streams(owner),
             ids=ids,
-            laid=snapshot.lane(owner) == lane,
+            initialised=snapshot.lane(owner) == lane,
             most_bytes=most_bytes,
         )
         mark = snapshot.mark(owner)
@@ -145,7 +136,7 @@ class LaneState:
         delete (D17, D23). The first change writes it; a target that commits one as it takes the lane need not
         wait for messages.
         """
-        return not self._laid or any(ids.unwritten for ids in self._ids.values())
+        return not self._initialised or any(ids.unwritten for ids in self._ids.values())
 
     @property
     def caches(self) -> Mapping[str, IdCache]:
@@ -159,7 +150,7 @@ class LaneState:
     def id_entries(self, address: str) -> tuple[int, int]:
         """The number of IDs remembered at a target address, and the capacity."""
         ids = self._ids.get(address)
-        return (len(ids.cache), ids.cache.capacity) if ids else (0, self._id_cache_size(address))
+        return (len(ids.cache), ids.cache.capacity) if ids else (0, self._options.id_cache_size(address))
 
     def change(self) -> LaneChange:
         """Begin the next transaction. The one before is over: committed, or dropped by this call."""
@@ -170,14 +161,16 @@ class LaneState:
         """The IDs of a target address; empty at the first call."""
         ids = self._ids.get(address)
         if ids is None:
-            cache = IdCache(self._id_cache_size(address))
+            cache = IdCache(self._options.id_cache_size(address))
             per_block = ids_in_block(self.most_bytes)
-            ids = self._ids[address] = AddressIds(cache, persist=self._persist_ids, per_block=per_block)
+            ids = self._ids[address] = AddressIds(
+                cache, persist=self._options.persist_ids, per_block=per_block
+            )
         return ids
 
     def writes(self, streams: Mapping[str, StreamRecord], overlays: Mapping[str, Overlay]) -> list[Record]:
         """The records of a transaction that makes these changes."""
-        records = [] if self._laid else [lane_record(self._owner, self._lane)]
+        records = [] if self._initialised else [lane_record(self._owner, self._lane)]
         records += [
             stream_record(self._owner, identity, record, self.most_bytes)
             for identity, record in self._written(streams).items()
@@ -209,7 +202,7 @@ class LaneState:
             overlay = overlays.get(address)
             if overlay is not None or ids.unwritten:
                 ids.commit(overlay)
-        self._laid = True
+        self._initialised = True
 
     def _written(self, streams: Mapping[str, StreamRecord]) -> Mapping[str, StreamRecord]:
         """The records of streams that a transaction with these changes writes.
@@ -218,7 +211,7 @@ class LaneState:
         lines of the one before. One that covers nothing, for ID blocks alone, keeps them: they may not be on
         disk yet.
         """
-        if not self._laid:
+        if not self._initialised:
             return {**self._streams, **streams}
         if not streams:
             return {}

@@ -33,7 +33,7 @@ class Participant(msgspec.Struct, frozen=True, array_like=True, order=True):
     last: int
 
     @property
-    def place(self) -> tuple[str, int]:
+    def tp(self) -> tuple[str, int]:
         """Topic and partition."""
         return self.topic, self.partition
 
@@ -98,7 +98,7 @@ def together(marks: Iterable[Mark]) -> Mark:
         for one in each.participants:
             # The latest counts, known or not: what comes later stands behind.
             ends[one.topic, one.partition] = one.last
-    return Mark(records, tuple(Participant(*place, last) for place, last in sorted(ends.items())))
+    return Mark(records, tuple(Participant(*tp, last) for tp, last in sorted(ends.items())))
 
 
 def is_to_commit(transaction: str, found: Mapping[Participant, Outcome], *, complete: bool) -> bool:
@@ -107,7 +107,7 @@ def is_to_commit(transaction: str, found: Mapping[Participant, Outcome], *, comp
     Args:
         transaction: what errors call it.
         found: the outcome in each data partition; the journal partition is open and not among them.
-        complete: whether all journal records were written. If not, it was never told to commit.
+        complete: whether all journal records were written. If not, no commit was ever asked for.
 
     Raises:
         TargetRefused: an operator has to decide; says what was found.
@@ -126,12 +126,12 @@ def is_to_commit(transaction: str, found: Mapping[Participant, Outcome], *, comp
     return True
 
 
-def is_named(transaction: str, place: tuple[str, int], last: int | None, open_from: int) -> bool:
+def is_named(transaction: str, tp: tuple[str, int], last: int | None, open_from: int) -> bool:
     """Whether what is open in a data partition belongs to the last committed transaction.
 
     Args:
         transaction: what errors call it.
-        place: topic and partition.
+        tp: topic and partition.
         last: the offset that the committed transaction's mark names there; -1: it names none; None: it did
             not take part there.
         open_from: first offset that is open.
@@ -140,7 +140,7 @@ def is_named(transaction: str, place: tuple[str, int], last: int | None, open_fr
         TargetRefused: an operator has to decide; says what was found.
     """
     if last is not None and last < 0:
-        topic, partition = place
+        topic, partition = tp
         raise refused(
             transaction,
             f"whether what {topic}/{partition} holds of it from offset {open_from} on was committed cannot"

@@ -56,8 +56,8 @@ class JournalLog:
             ends = await self._ends(asked, "read_uncommitted" if settled else "read_committed")
             async with self._connection.consuming(fetch_max_wait_ms=_POLL_MS) as consumer:
                 consumer.assign(asked)
-                for place, offset in (await consumer.beginning_offsets(asked)).items():
-                    consumer.seek(place, offset)
+                for tp, offset in (await consumer.beginning_offsets(asked)).items():
+                    consumer.seek(tp, offset)
                 return await self._read(consumer, ends)
 
     async def _ends(self, asked: Sequence[TopicPartition], isolation: str) -> dict[TopicPartition, int]:
@@ -66,25 +66,25 @@ class JournalLog:
         return ends
 
     async def _read(self, consumer: Any, ends: Mapping[TopicPartition, int]) -> Mapping[int, Snapshot]:
-        found = {place.partition: Snapshot() for place in ends}
+        found = {tp.partition: Snapshot() for tp in ends}
         clock = asyncio.get_running_loop().time
         before: list[int] = []
         progress = clock()
         while True:
             # A position, not a record's offset: it is beyond markers and records that compaction removed.
-            positions = [await consumer.position(place) for place in ends]
+            positions = [await consumer.position(tp) for tp in ends]
             if all(position >= end for position, end in zip(positions, ends.values(), strict=True)):
-                for place, position in zip(ends, positions, strict=True):
-                    found[place.partition].end = position
+                for tp, position in zip(ends, positions, strict=True):
+                    found[tp.partition].end = position
                 return found
             if positions != before:
                 before, progress = positions, clock()
             elif clock() - progress > self._stalled_after_ms / 1000:
                 raise _stalled(ends, positions, self._stalled_after_ms)
-            for place, records in (await self._records(consumer, ends, positions)).items():
-                snapshot = found[place.partition]
+            for tp, records in (await self._records(consumer, ends, positions)).items():
+                snapshot = found[tp.partition]
                 for record in records:
-                    where = f"{place.topic} partition {place.partition} offset {record.offset}"
+                    where = f"{tp.topic} partition {tp.partition} offset {record.offset}"
                     if record.key is not None and (why := foreign(record.key)):
                         self._log.warning("journal-foreign-record", where=where, reason=why)
                         continue
@@ -100,10 +100,10 @@ class JournalLog:
             found: Mapping[TopicPartition, Sequence[Any]] = await consumer.getmany(timeout_ms=_POLL_MS)
         except UnicodeDecodeError as error:  # the name of a header (docs/kafka-traps.md 6)
             topic = next(iter(ends)).topic
-            places = [f"{place.partition} from {at} on" for place, at in zip(ends, positions, strict=True)]
+            where = [f"{tp.partition} from {at} on" for tp, at in zip(ends, positions, strict=True)]
             raise TargetRefused(
                 f"the journal topic {topic} holds a record that no bridge wrote and that cannot be read: the"
-                f" name of a header is not UTF-8 ({error.reason}). It is in partition {', or '.join(places)}",
+                f" name of a header is not UTF-8 ({error.reason}). It is in partition {', or '.join(where)}",
                 key="journal-topic",
             ) from error
         return found
@@ -175,13 +175,13 @@ async def _all(sent: list[asyncio.Future[Any]]) -> None:
 def _stalled(
     ends: Mapping[TopicPartition, int], positions: Sequence[int], limit_ms: int
 ) -> TargetUnavailable:
-    place, position, end = next(
-        (place, position, end)
-        for (place, end), position in zip(ends.items(), positions, strict=True)
+    tp, position, end = next(
+        (tp, position, end)
+        for (tp, end), position in zip(ends.items(), positions, strict=True)
         if position < end
     )
     return TargetUnavailable(
-        f"partition {place.partition} of {place.topic} cannot be read beyond offset {position} of {end}: for"
+        f"partition {tp.partition} of {tp.topic} cannot be read beyond offset {position} of {end}: for"
         f" {limit_ms} ms an open transaction of another producer, or the broker, has held it up",
         key="journal-topic",
         limit=end,

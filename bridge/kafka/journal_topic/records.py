@@ -253,7 +253,7 @@ class Snapshot:
         return None if value is None else _decoded(key, value, _lane)
 
     @property
-    def laid(self) -> bool:
+    def is_initialised(self) -> bool:
         """Whether any lane, of any owner, has been initialised here."""
         return b"lanes" in self._latest or self.owned
 

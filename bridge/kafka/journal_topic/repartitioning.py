@@ -10,7 +10,7 @@ the greatest found anywhere is the one that counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -18,6 +18,7 @@ import msgspec
 from bridge.errors import TargetRefused
 from bridge.kafka.journal_topic.id_blocks import AddressIds, merged, stored_ids
 from bridge.kafka.journal_topic.lane_state import LaneState, ids_in_block
+from bridge.kafka.journal_topic.options import StateOptions
 from bridge.kafka.journal_topic.records import (
     DEFAULT_BATCH_BYTES,
     GenerationRecord,
@@ -109,9 +110,9 @@ def superseded(topic: str, record: GenerationRecord, partitions: Sequence[Snapsh
         partitions: of the topic, all of them, from the first.
     """
     here = Past(topic, record.generation, record.lanes)
-    laid = lane_identity(record)
+    expected = lane_identity(record)
     lanes = partitions[: record.lanes]
-    whole = len(lanes) == record.lanes and all(partition.lane("") == laid for partition in lanes)
+    whole = len(lanes) == record.lanes and all(partition.lane("") == expected for partition in lanes)
     # Nodes that have not run here for long may still have their state in the past: it is kept for them.
     if whole and not any(partition.owned for partition in partitions):
         return (here,)
@@ -154,7 +155,7 @@ def adopted(
     current, former = own[0].generation, old[0].generation
     renamed = previous == topic
     taken_back = current is not None and current.moved == previous
-    if current is not None and not (renamed or taken_back) and any(each.laid for each in own):
+    if current is not None and not (renamed or taken_back) and any(each.is_initialised for each in own):
         return current, None
     start = current or GenerationRecord(bridge=bridge, generation=0, lanes=lanes)
     if former is None:
@@ -181,18 +182,16 @@ def adopted(
     return new, None if renamed else next_generation(former, gone, moved=topic)
 
 
-def taken_over(  # noqa: PLR0913 - the settings that concern it, by name
+def taken_over(
     lane: LaneRecord,
     number: int,
     own: Snapshot,
     everything: Sequence[Snapshot],
+    options: StateOptions,
     *,
-    owner: str = "",
-    id_cache_size: Callable[[str], int],
-    persist_ids: bool,
     most_bytes: int = DEFAULT_BATCH_BYTES,
 ) -> LaneState:
-    """The state of a lane that is not initialised, collected from the former places of its streams.
+    """The state of a lane that is not initialised, collected from the partitions that had its streams before.
 
     An address's duplicate IDs come from all lanes that had some, as any of them may have accepted an ID that
     belongs here now; `id_blocks.merged` chooses those that fit.
@@ -202,14 +201,13 @@ def taken_over(  # noqa: PLR0913 - the settings that concern it, by name
         number: the lane's.
         own: the snapshot of its partition.
         everything: the snapshots of every partition of now and of the past, `own` among them.
-        owner: the node UUID where nodes share partitions; the lane then is the node's, whatever its number.
-        id_cache_size: capacity of an address's ID cache.
-        persist_ids: whether IDs are stored.
+        options: the settings of the state; with an `owner` the lane is the node's, whatever its number.
         most_bytes: of a record batch that the journal topic takes.
 
     Raises:
         TargetRefused: a record is damaged or of a newer version.
     """
+    owner = options.owner
     streams: dict[str, StreamRecord] = {}
     for snapshot in everything:
         for identity, record in snapshot.streams(owner).items():
@@ -222,21 +220,15 @@ def taken_over(  # noqa: PLR0913 - the settings that concern it, by name
     stored = own.ids(owner)
     ids: dict[str, AddressIds] = {}
     for address in sorted({address for addresses in found for address in addresses}):
-        cache = IdCache(id_cache_size(address))
-        if persist_ids:
+        cache = IdCache(options.id_cache_size(address))
+        if options.persist_ids:
             lists = [stored_ids(addresses.get(address, {}))[0] for addresses in found]
             cache.load(merged(lists, cache.capacity))
         per_block = ids_in_block(most_bytes)
-        ids[address] = AddressIds(cache, persist=persist_ids, stored=stored.get(address), per_block=per_block)
-    return LaneState(
-        lane,
-        owner=owner,
-        id_cache_size=id_cache_size,
-        persist_ids=persist_ids,
-        streams=streams,
-        ids=ids,
-        most_bytes=most_bytes,
-    )
+        ids[address] = AddressIds(
+            cache, persist=options.persist_ids, stored=stored.get(address), per_block=per_block
+        )
+    return LaneState(lane, options, streams=streams, ids=ids, most_bytes=most_bytes)
 
 
 def _lane(identity: str, record: StreamRecord, lanes: int) -> int:

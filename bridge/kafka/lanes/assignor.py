@@ -111,12 +111,12 @@ def _uneven(
 
 def _undisputed(lanes: int, claims: Mapping[str, Claim]) -> dict[str, set[int]]:
     """Each lane at the one member whose claim is newest."""
-    held: dict[str, set[int]] = {member: set() for member in claims}
+    owned: dict[str, set[int]] = {member: set() for member in claims}
     taken: set[int] = set()
     for member, claim in _newest_first(claims.items()):
-        held[member] = {lane for lane in claim.lanes - claim.failed if 0 <= lane < lanes} - taken
-        taken |= held[member]
-    return held
+        owned[member] = {lane for lane in claim.lanes - claim.failed if 0 <= lane < lanes} - taken
+        taken |= owned[member]
+    return owned
 
 
 def _newest_first(claims: Iterable[tuple[str, Claim]]) -> list[tuple[str, Claim]]:

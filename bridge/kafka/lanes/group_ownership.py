@@ -101,7 +101,7 @@ class GroupOwnership:
         except _NETWORK as error:
             raise self._explained(error) from error
         self._keeper = asyncio.create_task(self._keep(), name=f"lanes-{self._member.group}")
-        self._keeper.add_done_callback(lambda _task: self._tell())
+        self._keeper.add_done_callback(lambda _task: self._notify())
 
     async def changed(self, known: frozenset[int]) -> frozenset[int]:
         """Wait until the owned lanes differ from `known`; returns them.
@@ -202,7 +202,7 @@ class GroupOwnership:
                     raise
             else:
                 heard_s, self._affirmed = sent_s, number
-                self._tell()
+                self._notify()
 
     async def _pause(self) -> None:
         """Wait until the next heartbeat is due, or a caller asks for one at once."""
@@ -257,9 +257,9 @@ class GroupOwnership:
 
     def _own(self, lanes: frozenset[int]) -> None:
         self._owned = lanes
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._news.set()
         self._news = asyncio.Event()
 

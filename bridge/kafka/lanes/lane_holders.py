@@ -93,8 +93,8 @@ class LaneHolders:
 
     def _division(self, described: Any) -> Division:
         members = sorted((_member(*each) for each in described), key=lambda member: member.name)
-        held = frozenset[int]().union(*[member.lanes for member in members])
-        return Division(tuple(members), frozenset(range(self._lanes)) - held)
+        owned = frozenset[int]().union(*[member.lanes for member in members])
+        return Division(tuple(members), frozenset(range(self._lanes)) - owned)
 
 
 def _member(member: str, _client: str, host: str, said: bytes, given: bytes, *_instance: str) -> Member:

@@ -37,9 +37,9 @@ class Record(Protocol):
     headers: Sequence[Header]
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """A bridge's rules for messages and batches. Sizes in bytes."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchOptions:
+    """A bridge's settings for messages and batches. Sizes in bytes."""
 
     #: Name the origin of messages, and refuse impossible IDs (`use-duplicate-detection`).
     stamp: bool
@@ -67,12 +67,12 @@ class _Headers:
 
 
 def make_batches(
-    rules: Rules, stream: str, records: Sequence[Record], from_: int, upto: int, checksum: int = 0
+    options: BatchOptions, stream: str, records: Sequence[Record], from_: int, upto: int, checksum: int = 0
 ) -> list[Batch]:
     """The records of `stream` as batches that cover ``[from_, upto)``; without records, coverage alone.
 
     Args:
-        rules: of the bridge.
+        options: of the bridge.
         stream: identity of the stream.
         records: in order, all of them at offsets in ``[from_, upto)``.
         from_: where the last batch ended.
@@ -81,9 +81,9 @@ def make_batches(
     """
     if not records:
         return [Batch(stream, from_, upto, checksum=checksum)]
-    messages, sizes, ids, passed, refusals = _read(rules, records)
+    messages, sizes, ids, passed, refusals = _read(options, records)
     made: list[Batch] = []
-    for start, stop in _divide(rules, sizes):
+    for start, stop in _divide(options, sizes):
         part = records[start:stop]
         end = upto if stop == len(records) else part[-1].offset + 1
         runs = _runs(part)
@@ -99,7 +99,7 @@ def make_batches(
                 from_,
                 end,
                 runs,
-                block.stamped(stream, runs) if rules.stamp else block,
+                block.stamped(stream, runs) if options.stamp else block,
                 checksum_of(part[-1]),
                 events=(part[0].timestamp, part[-1].timestamp),
                 refusals=tuple(refusal for refusal in refusals if from_ <= refusal[0] < end),
@@ -116,7 +116,7 @@ def checksum_of(record: Record) -> int:
 
 
 def _read(
-    rules: Rules, records: Sequence[Record]
+    options: BatchOptions, records: Sequence[Record]
 ) -> tuple[list[Message], list[int], list[IndexedId], hops.Hops, list[tuple[int, str]]]:
     """The messages, their sizes, producers' IDs by index, hops, and the refused positions with reasons."""
     messages: list[Message] = []
@@ -130,7 +130,7 @@ def _read(
         size = MESSAGE_BYTES + (0 if value is None else len(value)) + (0 if key is None else len(key))
         carried: tuple[Header, ...] = ()
         if given:
-            headers = _look_through(rules, given)
+            headers = _look_through(options, given)
             carried = headers.carried
             size += headers.size
             if headers.passed:
@@ -149,7 +149,7 @@ def _hops(passed: Mapping[int, bytes], count: int) -> hops.Hops:
     return hops.joined((1, passed.get(index, b"")) for index in range(count)) if passed else ()
 
 
-def _look_through(rules: Rules, headers: Sequence[Header]) -> _Headers:
+def _look_through(options: BatchOptions, headers: Sequence[Header]) -> _Headers:
     """Parse the headers. The last header of a name counts, as with Kafka's `lastHeader`; others are kept."""
     passed: bytes | None = None
     duplicate_id: bytes | None = None
@@ -165,11 +165,11 @@ def _look_through(rules: Rules, headers: Sequence[Header]) -> _Headers:
     if not has_id or is_stamp(duplicate_id):
         return _Headers(carried, size, passed, None, "")
     length = len(duplicate_id or b"")
-    if 1 <= length <= rules.max_id_bytes:
+    if 1 <= length <= options.max_id_bytes:
         return _Headers(carried, size, passed, duplicate_id, "")
     problem = ""
-    if rules.stamp:
-        rule = f"a duplicate ID must have 1 to {rules.max_id_bytes} bytes"
+    if options.stamp:
+        rule = f"a duplicate ID must have 1 to {options.max_id_bytes} bytes"
         problem = f"INVALID_DUPLICATE_ID: {rule}; found {length}"
     return _Headers(carried, size, passed, None, problem)
 
@@ -181,9 +181,9 @@ def is_stamp(value: bytes | None) -> bool:
     return duplicate_ids.parse(value.decode("ascii")) is not None
 
 
-def _divide(rules: Rules, sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
+def _divide(options: BatchOptions, sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
     """The cuts between batches, as index ranges ``[start, stop)``."""
-    batch_bytes, large_bytes = rules.batch_bytes, rules.large_bytes
+    batch_bytes, large_bytes = options.batch_bytes, options.large_bytes
     start = total = 0
     for index, size in enumerate(sizes):
         alone = size >= large_bytes

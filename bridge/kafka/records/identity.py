@@ -7,6 +7,7 @@ A stream is one partition of one topic of one cluster, and distinct from every o
 from __future__ import annotations
 
 import zlib
+from dataclasses import dataclass
 from typing import Final
 
 from bridge.messages.stream_names import planned_stream
@@ -38,6 +39,20 @@ def lane_of(topic: str, partition: int, lanes: int) -> int:
     So the partitions of a topic are spread as evenly as possible (docs/decisions/0015-lanes-by-partition.md).
     """
     return (zlib.crc32(topic.encode()) + partition) % lanes
+
+
+@dataclass(frozen=True, slots=True)
+class LaneIndex:
+    """One lane among those of its bridge: a fixed set of the partitions that the bridge selects."""
+
+    #: From 0.
+    number: int
+    #: How many lanes the bridge has (`concurrency`).
+    count: int
+
+    def has(self, topic: str, partition: int) -> bool:
+        """Whether the lane relays a partition."""
+        return lane_of(topic, partition, self.count) == self.number
 
 
 def progress_group(group: str, node_id: str = "") -> str:

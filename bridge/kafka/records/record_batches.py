@@ -42,17 +42,17 @@ class Segment:
     first: int
     last: int
     #: Index of the last record in the record batch, from 0.
-    place: int
+    last_index: int
     #: Whether the record is the dead letter of that position, not the message.
     is_letter: bool = False
     #: The positions and messages of its records, in their order.
     positions: Sequence[int] = field(default=(), compare=False, repr=False)
     messages: Sequence[Message] = field(default=(), compare=False, repr=False)
 
-    def at(self, place: int) -> tuple[int, Message]:
+    def at(self, index: int) -> tuple[int, Message]:
         """The position and message of the record at this index of the record batch, in this segment."""
-        index = place - self.place - 1
-        return self.positions[index], self.messages[index]
+        from_end = index - self.last_index - 1
+        return self.positions[from_end], self.messages[from_end]
 
 
 @dataclass(slots=True, eq=False)
@@ -69,9 +69,9 @@ class RecordBatch:
     #: Whether it is closed: no more records are added.
     sealed: bool = False
 
-    def segment(self, place: int) -> Segment | None:
+    def segment(self, index: int) -> Segment | None:
         """The segment of the record at this index; None: there is no such record."""
-        return next((one for one in self.segments if one.place >= place >= 0), None)
+        return next((one for one in self.segments if one.last_index >= index >= 0), None)
 
 
 #: By record batch, the offset of its first record; -1 where the broker no longer knows it.

@@ -62,7 +62,7 @@ class TopicRules:
         reasons = ((index, self.refuses(message)) for index, message in enumerate(messages))
         return {index: reason for index, reason in reasons if reason is not None}
 
-    def time_told(self, message: Message, now_ms: int) -> str:
+    def time_limits(self, message: Message, now_ms: int) -> str:
         """A message's time and the topic's limits, to explain why a broker refused the message."""
         ahead_ms = message.timestamp - now_ms
         return (

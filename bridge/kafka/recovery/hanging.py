@@ -23,7 +23,7 @@ import structlog
 from bridge.errors import TargetUnavailable
 from bridge.kafka.client.connection import KafkaConnection
 from bridge.kafka.client.metadata import ClusterClient
-from bridge.kafka.client.transaction_requests import Place
+from bridge.kafka.client.transaction_requests import Partition
 from bridge.kafka.journal_topic.participants import (
     MARK_HEADER,
     Mark,
@@ -71,20 +71,20 @@ async def end_own(
             decided = await _Hanging(own, journal).decided(cluster)
     if decided is None:
         return False
-    places, commit = decided
-    await end(own, places, commit=commit)
+    tps, commit = decided
+    await end(own, tps, commit=commit)
     return True
 
 
-async def end(own: OwnTransactions, places: list[Place], *, commit: bool) -> None:
+async def end(own: OwnTransactions, tps: list[Partition], *, commit: bool) -> None:
     """End what hangs in these partitions, and log it. Raises: as `OwnTransactions.end`."""
     structlog.get_logger().warning(
         "hanging-transaction",
         transactional_id=own.transactional_id,
-        partitions=[f"{topic}/{partition}" for topic, partition in places],
+        partitions=[f"{topic}/{partition}" for topic, partition in tps],
         decision="commit" if commit else "abort",
     )
-    await own.end(places, commit=commit)
+    await own.end(tps, commit=commit)
 
 
 class _Hanging:
@@ -92,25 +92,25 @@ class _Hanging:
 
     def __init__(self, own: OwnTransactions, journal: JournalPartition) -> None:
         self._own = own
-        self._journal: Place = (journal.topic, journal.partition)
+        self._journal: Partition = (journal.topic, journal.partition)
 
-    async def decided(self, cluster: ClusterClient) -> tuple[list[Place], bool] | None:
+    async def decided(self, cluster: ClusterClient) -> tuple[list[Partition], bool] | None:
         """The partitions to end it in, and whether by a commit; None: nothing of this id hangs here."""
         await self._own.look_up(cluster, {self._journal[0]})
         state = (await self._own.states([self._journal])).get(self._journal)
         if state is None or state.open_from < 0:
             return None
-        mark, complete = await self._told(state.open_from)
+        mark, complete = await self._marks(state.open_from)
         await self._own.look_up(cluster, {one.topic for one in mark.participants})
         found: dict[Participant, Outcome] = {}
         for one in mark.participants:
             with self._own.errors("Read", f"topic {one.topic} (a transaction hangs there)"):
                 found[one] = await self._outcome(one)
         commit = is_to_commit(self._own.name, found, complete=complete)
-        hanging = [one.place for one, outcome in found.items() if outcome is Outcome.HANGING]
+        hanging = [one.tp for one, outcome in found.items() if outcome is Outcome.HANGING]
         return [*hanging, self._journal], commit
 
-    async def _told(self, offset: int) -> tuple[Mark, bool]:
+    async def _marks(self, offset: int) -> tuple[Mark, bool]:
         """The marks of the open journal records, as one, and whether all of the records are there."""
         marks: list[Mark] = []
         records, end = 0, -1
@@ -138,14 +138,14 @@ class _Hanging:
     async def _outcome(self, one: Participant) -> Outcome:
         if self._own.is_gone(one.topic):
             return Outcome.GONE
-        state = (await self._own.states([one.place])).get(one.place)
+        state = (await self._own.states([one.tp])).get(one.tp)
         if state is not None and state.open_from >= 0:
             if one.last >= 0:
-                await self._own.check_end(one.place, one.last, state)
+                await self._own.check_end(one.tp, one.last, state)
             return Outcome.HANGING
         if one.last < 0:
             return Outcome.UNKNOWN
-        fetched = await self._own.fetch(one.place, one.last, committed=True)
+        fetched = await self._own.fetch(one.tp, one.last, committed=True)
         if fetched is None:
             return Outcome.UNKNOWN
         if fetched.stable <= one.last:

@@ -24,7 +24,7 @@ from bridge.errors import BridgeError, TargetUnavailable
 from bridge.kafka.client.connection import KafkaConnection
 from bridge.kafka.client.errors import is_fencing, is_for_good
 from bridge.kafka.client.metadata import ClusterClient
-from bridge.kafka.client.transaction_requests import Place, ProducerState
+from bridge.kafka.client.transaction_requests import Partition, ProducerState
 from bridge.kafka.journal_topic.participants import Mark, is_named
 from bridge.kafka.recovery import hanging
 from bridge.kafka.recovery.own_transactions import OwnTransactions
@@ -48,8 +48,8 @@ class LeftOpen:
         """`last`: the mark of the lane's last committed transaction; None: there is none."""
         self._connection = connection
         self._own = OwnTransactions(connection, producer, transactional_id)
-        self._named = {one.place: one.last for one in last.participants} if last is not None else {}
-        self._clear: set[Place] = set()
+        self._named = {one.tp: one.last for one in last.participants} if last is not None else {}
+        self._clear: set[Partition] = set()
 
     async def end_named(self) -> bool:
         """As `end_before` for the partitions of the last committed transaction, unless the topic is gone.
@@ -58,7 +58,7 @@ class LeftOpen:
         """
         return await self._end(self._named.keys(), may_be_gone=True)
 
-    async def end_before(self, places: Collection[Place]) -> bool:
+    async def end_before(self, tps: Collection[Partition]) -> bool:
         """End what hangs in these partitions, none of which is written to yet; returns whether anything did.
 
         If so, the producer is of no use any more: start another, which waits for the markers.
@@ -67,46 +67,48 @@ class LeftOpen:
             Fenced: the lane has been taken meanwhile. TargetUnavailable: try again later.
             TargetRefused: the right to read a topic is missing, or an operator has to decide.
         """
-        return await self._end(places, may_be_gone=False)
+        return await self._end(tps, may_be_gone=False)
 
-    async def _end(self, places: Collection[Place], *, may_be_gone: bool) -> bool:
-        new = [place for place in places if place not in self._clear]
+    async def _end(self, tps: Collection[Partition], *, may_be_gone: bool) -> bool:
+        new = [tp for tp in tps if tp not in self._clear]
         if not new:
             return False
         names = ", ".join(sorted({topic for topic, _ in new}))
         with self._own.errors("Read", f"topics {names}"):
             states = await self._states(new, may_be_gone=may_be_gone)
-            found = {place: state for place, state in states.items() if state.open_from >= 0}
-            decided = {place: await self._is_committed(place, state) for place, state in found.items()}
-        self._clear.update(place for place in new if place not in found)
+            found = {tp: state for tp, state in states.items() if state.open_from >= 0}
+            decided = {tp: await self._is_committed(tp, state) for tp, state in found.items()}
+        self._clear.update(tp for tp in new if tp not in found)
         for commit in (True, False):
-            hanging_there = [place for place, committed in decided.items() if committed is commit]
+            hanging_there = [tp for tp, committed in decided.items() if committed is commit]
             if hanging_there:  # if both kinds hang, the next session ends the other
                 await hanging.end(self._own, hanging_there, commit=commit)
                 return True
         return False
 
-    async def _states(self, places: Collection[Place], *, may_be_gone: bool) -> Mapping[Place, ProducerState]:
+    async def _states(
+        self, tps: Collection[Partition], *, may_be_gone: bool
+    ) -> Mapping[Partition, ProducerState]:
         """By partition that this id has written to, in any session. Asks again while there is no leader."""
         clock = asyncio.get_running_loop().time
         ends = clock() + LOOK_TIMEOUT_MS / 1000
         async with asyncio.timeout(2 * LOOK_TIMEOUT_MS / 1000), ClusterClient(self._connection) as cluster:
             while True:
                 try:
-                    await self._own.look_up(cluster, {topic for topic, _ in places}, anew=True)
-                    there = [place for place in places if not (may_be_gone and self._own.is_gone(place[0]))]
+                    await self._own.look_up(cluster, {topic for topic, _ in tps}, anew=True)
+                    there = [tp for tp in tps if not (may_be_gone and self._own.is_gone(tp[0]))]
                     return await self._own.states(there)
                 except (KafkaError, TargetUnavailable) as error:
                     if not _passes(error) or clock() > ends:
                         raise
                 await asyncio.sleep(_LOOK_AGAIN_MS / 1000)
 
-    async def _is_committed(self, place: Place, state: ProducerState) -> bool:
-        last = self._named.get(place)
-        if not is_named(self._own.name, place, last, state.open_from):
+    async def _is_committed(self, tp: Partition, state: ProducerState) -> bool:
+        last = self._named.get(tp)
+        if not is_named(self._own.name, tp, last, state.open_from):
             return False
         assert last is not None
-        await self._own.check_end(place, last, state)
+        await self._own.check_end(tp, last, state)
         return True
 
 

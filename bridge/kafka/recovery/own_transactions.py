@@ -17,7 +17,7 @@ from bridge.errors import TargetUnavailable
 from bridge.kafka.client.connection import END_TRANSACTION_TIMEOUT_MS, KafkaConnection
 from bridge.kafka.client.errors import explained
 from bridge.kafka.client.metadata import ClusterClient, Topic
-from bridge.kafka.client.transaction_requests import Fetched, Place, ProducerState, TransactionRequests
+from bridge.kafka.client.transaction_requests import Fetched, Partition, ProducerState, TransactionRequests
 from bridge.kafka.journal_topic.participants import refused
 
 
@@ -58,27 +58,27 @@ class OwnTransactions:
             raise for_code(found.error)(topic)
         return found is None
 
-    async def states(self, places: Collection[Place]) -> Mapping[Place, ProducerState]:
+    async def states(self, tps: Collection[Partition]) -> Mapping[Partition, ProducerState]:
         """By partition, the leader's state of this producer id; no entry where it has not written.
 
         Raises: KafkaError. TargetUnavailable: a partition has no leader.
         """
-        by_leader: dict[int, list[Place]] = {}
-        for place in places:
-            by_leader.setdefault(self._leader(place), []).append(place)
+        by_leader: dict[int, list[Partition]] = {}
+        for tp in tps:
+            by_leader.setdefault(self._leader(tp), []).append(tp)
         answers = await asyncio.gather(
             *(self._requests.describe(asked, leader=leader) for leader, asked in by_leader.items())
         )
         return {
-            place: producers[self.producer_id]
+            tp: producers[self.producer_id]
             for answer in answers
-            for place, producers in answer.items()
+            for tp, producers in answer.items()
             if self.producer_id in producers
         }
 
-    async def fetch(self, place: Place, offset: int, *, committed: bool = False) -> Fetched | None:
+    async def fetch(self, tp: Partition, offset: int, *, committed: bool = False) -> Fetched | None:
         """As `TransactionRequests.fetch`."""
-        return await self._requests.fetch(place, offset, leader=self._leader(place), committed=committed)
+        return await self._requests.fetch(tp, offset, leader=self._leader(tp), committed=committed)
 
     def is_ours(self, fetched: Fetched, offset: int) -> bool:
         """Whether the record at `offset`, from where `fetched` begins, exists and is of this id."""
@@ -87,13 +87,13 @@ class OwnTransactions:
         batch = fetched.batches[0]
         return bool(batch.base_offset <= offset and batch.producer_id == self.producer_id)
 
-    async def check_end(self, place: Place, last: int, state: ProducerState) -> None:
+    async def check_end(self, tp: Partition, last: int, state: ProducerState) -> None:
         """Check that what hangs there ends at `last`, the offset that the journal names, and not behind it.
 
         Raises: KafkaError. TargetRefused: there is more, or something else; says what was found.
         """
-        topic, partition = place
-        fetched = await self.fetch(place, last)
+        topic, partition = tp
+        fetched = await self.fetch(tp, last)
         ours = fetched is not None and state.open_from <= last and self.is_ours(fetched, last)
         if fetched is None or not ours:
             raise refused(
@@ -111,7 +111,7 @@ class OwnTransactions:
                 f" {last_sequence} in epoch {batch.producer_epoch}",
             )
 
-    async def end(self, places: Collection[Place], *, commit: bool) -> None:
+    async def end(self, tps: Collection[Partition], *, commit: bool) -> None:
         """End what hangs in these partitions: by a transaction with the new epoch, without a record.
 
         The marker of a newer epoch ends what an older one has left open. The producer is of no use any more.
@@ -123,10 +123,10 @@ class OwnTransactions:
         Raises: Fenced, TargetUnavailable, TargetRefused.
         """
         with self.errors("Write", f"transactional id {self.transactional_id}"):
-            await self._requests.end(places, commit=commit, within_ms=END_TRANSACTION_TIMEOUT_MS)
+            await self._requests.end(tps, commit=commit, within_ms=END_TRANSACTION_TIMEOUT_MS)
 
-    def _leader(self, place: Place) -> int:
-        topic, partition = place
+    def _leader(self, tp: Partition) -> int:
+        topic, partition = tp
         found = self._topics.get(topic)
         known = None if found is None else found.partitions.get(partition)
         if known is None or known.leader < 0:

@@ -51,7 +51,7 @@ class CopyCount:
         self._least: Counter[bytes] = Counter()
         self._most: Counter[bytes] = Counter()
 
-    def held(self, fingerprint: bytes) -> int:
+    def present(self, fingerprint: bytes) -> int:
         """The number of copies with this fingerprint at the target."""
         return self._topic.copies[fingerprint]
 

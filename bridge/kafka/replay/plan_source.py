@@ -12,7 +12,7 @@ from bridge.errors import SourceUnavailable
 from bridge.kafka.client.connection import KafkaConnection
 from bridge.kafka.client.errors import explaining
 from bridge.kafka.client.fetch_limits import fetch_options
-from bridge.kafka.records.decoding import Rules, make_batches
+from bridge.kafka.records.decoding import BatchOptions, make_batches
 from bridge.kafka.records.identity import store_identity
 from bridge.kafka.replay.survey import Survey
 from bridge.kafka.source.partitions import Found, Partitions
@@ -34,11 +34,11 @@ _POLL_MS: Final = 1_000
 class KafkaPlanSource:
     """Implements `bridge.replay.sending.PlanSource` for the topics of one bridge, in all lanes."""
 
-    def __init__(self, connection: KafkaConnection, partitions: Partitions, rules: Rules) -> None:
-        """`partitions`: of all lanes; `rules`: the bridge's."""
+    def __init__(self, connection: KafkaConnection, partitions: Partitions, batches: BatchOptions) -> None:
+        """`partitions`: of all lanes."""
         self._connection = connection
         self._partitions = partitions
-        self._rules = rules
+        self._batches = batches
         self._found: dict[str, Found] = {}
         self._consumer: Any = None
 
@@ -86,11 +86,11 @@ class KafkaPlanSource:
             raise SourceUnavailable(f"topic {one.tp.topic} was re-created meanwhile", key=one.tp.topic)
         if not records:
             return Part((), upto)
-        return Part(make_batches(self._rules, stream.identity, records, records[0].offset, upto), upto)
+        return Part(make_batches(self._batches, stream.identity, records, records[0].offset, upto), upto)
 
     async def _started(self) -> Any:
         if self._consumer is None:
-            options = fetch_options(self._rules.batch_bytes, self._connection.consumer_options)
+            options = fetch_options(self._batches.batch_bytes, self._connection.consumer_options)
             self._consumer = await self._connection.started_consumer(**options)
         return self._consumer
 
@@ -113,7 +113,7 @@ class KafkaPlanSource:
                     if run_arithmetic.index(there, record.offset) >= 0:
                         records.append(record)
                         size += len(record.value or b"")
-            if size >= self._rules.batch_bytes * BATCHES_AT_ONCE and at <= there[-1][1]:
+            if size >= self._batches.batch_bytes * BATCHES_AT_ONCE and at <= there[-1][1]:
                 return records, at
         return records, wanted[-1][1] + 1
 

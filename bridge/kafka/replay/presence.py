@@ -95,7 +95,7 @@ class KafkaPresence:
         """As `Presence.judge`."""
         judged = Judged()
         if self._ids is not None:
-            judged = self._tally.judge(self._keyed(batch), self._held, self._due)
+            judged = self._tally.judge(self._keyed(batch), self._present, self._due)
         self.known = judged.known
         return judged
 
@@ -140,13 +140,13 @@ class KafkaPresence:
             shared[index] = not self._checks_ids
         return shared
 
-    def _held(self, key: Key) -> int:
+    def _present(self, key: Key) -> int:
         value, known_by = _parts(key)
         assert self._ids is not None
         if known_by is None:
             return int(value in self._ids.ids)
         count = self._counted.get(value)
-        return 0 if count is None else count.held(known_by)
+        return 0 if count is None else count.present(known_by)
 
     def _due(self, key: Key) -> Due:
         value, known_by = _parts(key)

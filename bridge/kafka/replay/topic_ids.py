@@ -38,7 +38,7 @@ _FETCH_BYTES: Final = 1024 * 1024
 _POLL_MS: Final = 1_000
 
 
-class HeldIds:
+class PresentIds:
     """The IDs of a topic's records, in little memory: stamped ones as ranges of positions."""
 
     def __init__(self, limit: int = ENTRIES_MOST) -> None:
@@ -85,8 +85,8 @@ class HeldIds:
             self._settle()
         prefix, position = stamped
         runs = self._runs.get(prefix, [])
-        place = bisect_right(runs, position, key=lambda run: run[0]) - 1
-        return place >= 0 and runs[place][1] >= position
+        index = bisect_right(runs, position, key=lambda run: run[0]) - 1
+        return index >= 0 and runs[index][1] >= position
 
     def _settle(self) -> None:
         """Merge the positions that came out of order, with as few ranges as possible."""
@@ -188,10 +188,10 @@ class TopicIds(TopicReading):
 
     def __init__(self, connection: KafkaConnection, topic: str) -> None:
         super().__init__(connection, topic)
-        self.ids = HeldIds()
+        self.ids = PresentIds()
 
     def _clear(self) -> None:
-        self.ids = HeldIds()
+        self.ids = PresentIds()
 
     def _take(self, duplicate_id: bytes, record: Any) -> None:  # noqa: ARG002 - its ID is all that counts
         self.ids.add(duplicate_id)

@@ -12,13 +12,13 @@ import structlog
 from aiokafka.structs import TopicPartition
 
 from bridge.errors import BridgeError, SourceUnavailable
-from bridge.kafka.records.decoding import Rules
+from bridge.kafka.source.blocked_partitions import BlockedPartition, BlockedPartitions
 from bridge.kafka.source.consumer import Fetched, OutOfRange, Reading
-from bridge.kafka.source.held_back import Held, HeldBack
 from bridge.kafka.source.missing_topics import MissingTopics
+from bridge.kafka.source.options import SourceOptions
 from bridge.kafka.source.partitions import Found, Partitions
 from bridge.kafka.source.progress import Progress
-from bridge.kafka.source.stream_reader import Place
+from bridge.kafka.source.stream_cursor import StreamCursor
 from bridge.messages.batch import Batch
 from bridge.runtime.clock import Clock
 
@@ -43,18 +43,14 @@ class LaneReading:
     progress: Progress
     reading: Reading
     clock: Clock
-    held_back: HeldBack
+    options: SourceOptions
+    blocked: BlockedPartitions
     missing: MissingTopics
-    bridge: str
     #: Takes batches read for the delivery log alone; waits where that is behind. Raises: SourceUnavailable.
     recovered: Callable[[Batch], Awaitable[None]]
-    #: Whether the target stores in transactions, one after the other: see `_linger`.
-    lingers: bool = False
     #: The open streams by identity.
-    places: dict[str, Place] = field(default_factory=dict)
-    #: The rules for making batches; set when the streams are opened, because they need the cluster's id.
-    rules: Rules | None = None
-    _by_partition: dict[TopicPartition, Place] = field(default_factory=dict)
+    cursors: dict[str, StreamCursor] = field(default_factory=dict)
+    _by_partition: dict[TopicPartition, StreamCursor] = field(default_factory=dict)
     _settled: asyncio.Event = field(default_factory=asyncio.Event)
     #: Fetched records that the leaders have not yet vouched for.
     _unchecked: dict[TopicPartition, Fetched] = field(default_factory=dict)
@@ -74,34 +70,34 @@ class LaneReading:
     _last_lag: tuple[int, int | None] = (0, None)
     _log: Any = field(default_factory=structlog.get_logger)
 
-    async def go_on(self, opened: Mapping[str, Place], there: Collection[str]) -> None:
+    async def go_on(self, opened: Mapping[str, StreamCursor], there: Collection[str]) -> None:
         """Read these from their positions, and those that were open before and are still `there`.
 
         Drops what was fetched before. Raises: SourceUnavailable, SourceRefused.
         """
-        kept = {identity: place for identity, place in self.places.items() if identity in there}
-        self.places = {**kept, **opened}
+        kept = {identity: cursor for identity, cursor in self.cursors.items() if identity in there}
+        self.cursors = {**kept, **opened}
         self._known.update(opened)
-        self._last_lag = (0, None) if self.places else self._last_lag
-        self._backed_off = (self._backed_off - opened.keys()) & self.places.keys()
+        self._last_lag = (0, None) if self.cursors else self._last_lag
+        self._backed_off = (self._backed_off - opened.keys()) & self.cursors.keys()
         self._look_at_ms = self.clock.monotonic_ms() + METADATA_INTERVAL_MS
         self._ends = {}
         await self._assign()
 
     async def _assign(self) -> None:
-        self._by_partition = {place.found.tp: place for place in self.places.values()}
+        self._by_partition = {cursor.found.tp: cursor for cursor in self.cursors.values()}
         self._unchecked = {}
-        positions = {tp: place.at for tp, place in self._by_partition.items()}
-        await self.reading.assign(positions, [self.places[one].found.tp for one in self._backed_off])
+        positions = {tp: cursor.at for tp, cursor in self._by_partition.items()}
+        await self.reading.assign(positions, [self.cursors[one].found.tp for one in self._backed_off])
 
     def back_off(self, streams: Collection[str]) -> None:
         """Read no more of these until they are opened again; what was read and not handed out is dropped."""
-        places = [self.places[identity] for identity in streams if identity in self.places]
-        self._backed_off.update(place.found.stream.identity for place in places)
-        for place in places:
-            place.drop_ready()
-            self._unchecked.pop(place.found.tp, None)
-        self.reading.back_off([place.found.tp for place in places])
+        cursors = [self.cursors[identity] for identity in streams if identity in self.cursors]
+        self._backed_off.update(cursor.found.stream.identity for cursor in cursors)
+        for cursor in cursors:
+            cursor.drop_ready()
+            self._unchecked.pop(cursor.found.tp, None)
+        self.reading.back_off([cursor.found.tp for cursor in cursors])
 
     async def read(self) -> list[Batch]:
         """The next batches, at most one a stream, the oldest first; waits until there is one.
@@ -111,10 +107,10 @@ class LaneReading:
         Raises: SourceUnavailable: a leader has changed, or cannot be reached. SourceRefused.
         """
         while True:
-            await self._tell_recovered()
+            await self._record_recovered()
             if self.clock.monotonic_ms() >= self._look_at_ms and await self._look():
                 return []
-            ready = (place.next_batch() for place in self._by_partition.values())
+            ready = (cursor.next_batch() for cursor in self._by_partition.values())
             batches = [batch for batch in ready if batch is not None]
             if batches:
                 # A worker that dies after its first transaction, again and again, must still serve all
@@ -132,7 +128,7 @@ class LaneReading:
 
         Messages that arrive during a transaction would wait for it one by one: one fetch takes all of them.
         """
-        if self.lingers and self.reading.at_end and not self._unchecked and self._is_unsettled():
+        if self.options.lingers and self.reading.at_end and not self._unchecked and self._is_unsettled():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LINGER_MS / 1000):
                     while self._is_unsettled():
@@ -141,17 +137,19 @@ class LaneReading:
 
     def _is_unsettled(self) -> bool:
         return any(
-            place.is_unsettled for identity, place in self.places.items() if identity not in self._backed_off
+            cursor.is_unsettled
+            for identity, cursor in self.cursors.items()
+            if identity not in self._backed_off
         )
 
-    def settle(self, place: Place, upto: int) -> None:
+    def settle(self, cursor: StreamCursor, upto: int) -> None:
         """Note that the target covers everything below `upto` of one of the streams."""
-        place.settle(upto)
+        cursor.settle(upto)
         self._settled.set()
 
-    async def _tell_recovered(self) -> None:
-        for place in self._by_partition.values():
-            while (batch := place.next_recovered()) is not None:
+    async def _record_recovered(self) -> None:
+        for cursor in self._by_partition.values():
+            while (batch := cursor.next_recovered()) is not None:
                 await self.recovered(batch)
 
     async def _fetch(self) -> None:
@@ -160,7 +158,7 @@ class LaneReading:
             try:
                 self._unchecked = await self.reading.fetch(POLL_MS)
             except OutOfRange:
-                ended = await self.partitions.replaced([p.found for p in self.places.values()])
+                ended = await self.partitions.replaced([one.found for one in self.cursors.values()])
                 if not ended:
                     raise
                 await self._end(ended)
@@ -171,20 +169,19 @@ class LaneReading:
         ended = await self.partitions.replaced([self._by_partition[tp].found for tp in asked])
         self._watch_at_ms = self.clock.monotonic_ms() + WATCH_INTERVAL_MS
         fetched, self._unchecked = self._unchecked, {}
-        assert self.rules is not None
         for tp, more in fetched.items():
-            place = self._by_partition[tp]
-            if place.found.stream.identity not in ended:
-                place.take(self.rules, more)
+            cursor = self._by_partition[tp]
+            if cursor.found.stream.identity not in ended:
+                cursor.take(self.options.batches, more)
         if ended:
             await self._end(ended)
 
     async def _end(self, ended: Collection[str]) -> None:
-        """Drop streams whose topic was replaced, and look for the topic that has taken its place."""
+        """Drop streams whose topic was replaced, and look for the topic that has replaced it."""
         for identity in ended:
-            place = self.places.pop(identity)
+            cursor = self.cursors.pop(identity)
             self._backed_off.discard(identity)
-            self.progress.forget(place.found.tp)
+            self.progress.forget(cursor.found.tp)
             self._log.warning("stream-ended", stream=identity, reason="the topic was deleted or re-created")
         self._look_at_ms = 0
         await self._assign()
@@ -207,18 +204,18 @@ class LaneReading:
         await self.reading.heal({found.tp for found in now.values()})
         self._keep_progress()
         await self._look_at_transactions()
-        at_place = {found.tp: identity for identity, found in now.items()}
+        by_tp = {found.tp: identity for identity, found in now.items()}
         ended = [
             identity
-            for identity, place in self.places.items()
-            if at_place.get(place.found.tp, identity) != identity
+            for identity, cursor in self.cursors.items()
+            if by_tp.get(cursor.found.tp, identity) != identity
         ]
-        absent = [place.found for place in self.places.values() if place.found.tp not in at_place]
+        absent = [cursor.found for cursor in self.cursors.values() if cursor.found.tp not in by_tp]
         ended += await self._deleted(absent)
         if ended:
             await self._end(ended)
             self._look_at_ms = self.clock.monotonic_ms() + METADATA_INTERVAL_MS
-        new = now.keys() - self.places.keys()
+        new = now.keys() - self.cursors.keys()
         if back := sorted(new & self._known - set(ended)):
             raise SourceUnavailable(f"{', '.join(back)}: there again", key=back[0])
         return bool(new - self._known)
@@ -235,16 +232,14 @@ class LaneReading:
             if stable is not None and high is not None and self._by_partition[tp].at >= stable:
                 seen[tp] = stable, high
         now_ms, wall_ms = self.clock.monotonic_ms(), self.clock.wall_ms()
-        due, ended = self.held_back.look(seen, self._by_partition.keys(), now_ms, wall_ms)
-        for held in due:
+        due, ended = self.blocked.look(seen, self._by_partition.keys(), now_ms, wall_ms)
+        for one in due:
             with contextlib.suppress(BridgeError):
-                held.producers = await self.partitions.open_from(
-                    self._by_partition[held.tp].found, held.stable
-                )
-            keys = {**_told(held), "bridge": self.bridge}
-            self._log.warning("open-transaction", **keys, producers=held.producers, reason=str(held))
-        for held in ended:
-            self._log.info("open-transaction-ended", **_told(held), bridge=self.bridge)
+                one.producers = await self.partitions.open_from(self._by_partition[one.tp].found, one.stable)
+            keys = {**_event_fields(one), "bridge": self.options.bridge}
+            self._log.warning("open-transaction", **keys, producers=one.producers, reason=str(one))
+        for one in ended:
+            self._log.info("open-transaction-ended", **_event_fields(one), bridge=self.options.bridge)
 
     async def _deleted(self, absent: Collection[Found]) -> list[str]:
         """The streams whose leader says that the topic does not exist: the client would ask for it for ever.
@@ -268,15 +263,15 @@ class LaneReading:
             return self._last_lag
         behind = 0
         oldest: int | None = None
-        for tp, place in self._by_partition.items():
+        for tp, cursor in self._by_partition.items():
             high = self.reading.high_watermark(tp) or 0
-            end = max(place.at, place.settled, high, self._ends.get(tp, 0))
-            behind += end - place.settled
-            since = place.oldest_ms
+            end = max(cursor.at, cursor.settled, high, self._ends.get(tp, 0))
+            behind += end - cursor.settled
+            since = cursor.oldest_ms
             if since is not None and (oldest is None or since < oldest):
                 oldest = since
         if behind and oldest is None:
-            return behind, self._behind_since_ms or self.held_back.since_wall_ms
+            return behind, self._behind_since_ms or self.blocked.since_wall_ms
         return behind, oldest
 
     async def look_at_ends(self, there: Iterable[Found]) -> None:
@@ -301,18 +296,18 @@ class LaneReading:
     def clear(self) -> None:
         """Close all streams."""
         self._last_lag = self.lag()
-        self.places, self._by_partition, self._unchecked = {}, {}, {}
+        self.cursors, self._by_partition, self._unchecked = {}, {}, {}
         self._backed_off.clear()
 
 
-def _told(held: Held) -> dict[str, Any]:
+def _event_fields(one: BlockedPartition) -> dict[str, Any]:
     """The fields of a log event about it."""
     return {
-        "topic": held.tp.topic,
-        "partition": held.tp.partition,
-        "last_stable_offset": held.stable,
-        "high_watermark": held.high,
-        "since_ms": held.since_wall_ms,
+        "topic": one.tp.topic,
+        "partition": one.tp.partition,
+        "last_stable_offset": one.stable,
+        "high_watermark": one.high,
+        "since_ms": one.since_wall_ms,
     }
 
 

@@ -14,12 +14,12 @@ class MissingTopics:
 
     bridge: str
     #: Whether this lane logs them: the others see the same.
-    tells: bool
+    logs: bool
     _missing: frozenset[str] = field(default_factory=frozenset)
 
     def look(self, missing: Collection[str]) -> None:
         """Take the topics that are missing now."""
-        if not self.tells:
+        if not self.logs:
             return
         log = structlog.get_logger().bind(bridge=self.bridge)
         for topic in sorted(self._missing - set(missing)):
@@ -29,6 +29,6 @@ class MissingTopics:
         self._missing = frozenset(missing)
 
     @property
-    def told(self) -> list[str]:
+    def reported(self) -> list[str]:
         """The topics that are missing now, as texts."""
         return [f"there is no topic {topic} (queue-name)" for topic in sorted(self._missing)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal
+from typing import Final
 
 import structlog
 from aiokafka.structs import TopicPartition
@@ -13,14 +13,13 @@ from bridge.errors import SourceUnavailable
 from bridge.kafka.client.connection import KafkaConnection
 from bridge.kafka.source.checksums import last_checksums
 from bridge.kafka.source.consumer import Reading
+from bridge.kafka.source.options import SourceOptions
 from bridge.kafka.source.partitions import Found, Partitions
-from bridge.kafka.source.progress import Kind, Mark, Progress, tell_of_a_start
-from bridge.kafka.source.start_positions import GapPolicy, Log, Start, find_start, run_epoch
-from bridge.kafka.source.stream_reader import Place
+from bridge.kafka.source.progress import Kind, Mark, Progress, show_a_start
+from bridge.kafka.source.start_positions import Log, Start, find_start, run_epoch
+from bridge.kafka.source.stream_cursor import StreamCursor
 from bridge.relay.gaps import Gaps
 from bridge.relay.ports import StreamState
-
-StartPosition = Literal["earliest", "latest"]
 
 Marks = Mapping[TopicPartition, Mark]
 
@@ -34,14 +33,13 @@ _NO_RECORD: Final[Mapping[str, StreamState]] = {}
 
 @dataclass(slots=True, kw_only=True)
 class Opening:
-    """Opens streams; `places` may be called any number of times."""
+    """Opens streams; `cursors` may be called any number of times."""
 
     connection: KafkaConnection
     partitions: Partitions
     progress: Progress
     reading: Reading
-    start_position: StartPosition
-    gap_policy: GapPolicy
+    options: SourceOptions
     gaps: Gaps
     #: Whether the sent side has a delivery log.
     has_log: bool
@@ -50,14 +48,14 @@ class Opening:
     #: The offsets that were committed when streams were opened last.
     _committed: Marks = field(default_factory=dict)
 
-    async def places(
+    async def cursors(
         self,
         resume: Mapping[str, StreamState],
         found: Mapping[str, Found],
         everything: Sequence[Found],
         record: Mapping[str, StreamState] = _NO_RECORD,
-    ) -> dict[str, Place]:
-        """The position at which to read each stream; positions gone and covered are counted in `gaps`.
+    ) -> dict[str, StreamCursor]:
+        """A cursor at which to read each stream; positions gone and covered are counted in `gaps`.
 
         Leaves `reading` assigned to something else: assign it anew.
 
@@ -80,19 +78,19 @@ class Opening:
             mark = _mark_of(one, marks)
             log, number = logs[identity], one.tp.partition
             at = 0 if mark is None else log.start if mark.kind is Kind.UNSEEN else mark.offset
-            starts[identity] = find_start(one.stream, number, state, at, log, self.gap_policy)
+            starts[identity] = find_start(one.stream, number, state, at, log, self.options.gap_policy)
         for identity, start in starts.items():
             self.gaps.passed(identity, start.begins, start.at)
-        places = {
-            identity: _place(found[identity], start, resume[identity]) for identity, start in starts.items()
+        cursors = {
+            identity: _cursor(found[identity], start, resume[identity]) for identity, start in starts.items()
         }
         if self.has_log:
-            await self._prepare_log(places, resume, logs, starts)
-        return places
+            await self._prepare_log(cursors, resume, logs, starts)
+        return cursors
 
     async def _prepare_log(
         self,
-        places: Mapping[str, Place],
+        cursors: Mapping[str, StreamCursor],
         resume: Mapping[str, StreamState],
         logs: Mapping[str, Log],
         starts: Mapping[str, Start],
@@ -102,9 +100,9 @@ class Opening:
         Without a mark the content of the log is unknown: then nothing is read again.
         """
         begins: dict[TopicPartition, Mark] = {}
-        for identity, place in places.items():
-            topic_id = place.found.topic_id
-            marks = (self._committed.get(place.found.tp), self.progress.settled(place.found.tp))
+        for identity, cursor in cursors.items():
+            topic_id = cursor.found.topic_id
+            marks = (self._committed.get(cursor.found.tp), self.progress.settled(cursor.found.tp))
             known = [
                 mark.offset
                 for mark in marks
@@ -113,40 +111,40 @@ class Opening:
             upto = resume[identity].next
             if upto is None:
                 if not known:
-                    begins[place.found.tp] = Mark(starts[identity].begins, Kind.START, topic_id)
+                    begins[cursor.found.tp] = Mark(starts[identity].begins, Kind.START, topic_id)
             elif known and max(known) < upto:
-                self._recover(place, max(known), upto, logs[identity].start)
+                self._recover(cursor, max(known), upto, logs[identity].start)
         if begins:
             await self.progress.settle_now(begins)
 
-    def _recover(self, place: Place, known: int, upto: int, log_start: int) -> None:
+    def _recover(self, cursor: StreamCursor, known: int, upto: int, log_start: int) -> None:
         first = max(known, log_start, upto - MOST_RECOVERED)
         if first > known:
-            gap = {"stream": place.found.stream.identity, "first": known, "end": min(first, upto)}
+            gap = {"stream": cursor.found.stream.identity, "first": known, "end": min(first, upto)}
             structlog.get_logger().warning("delivery-log-gap", bridge=self.gaps.bridge, **gap)
         if first < upto:
-            place.recover(first, upto)
+            cursor.recover(first, upto)
 
-    def told(
-        self, places: Mapping[str, Place], resume: Mapping[str, StreamState], store: str
+    def settled(
+        self, cursors: Mapping[str, StreamCursor], resume: Mapping[str, StreamState], store: str
     ) -> tuple[Marks, Marks]:
         """The marks that the target's state settles beyond the committed ones: receipts may have been lost.
 
-        And the committed marks that hold.
+        And the committed marks that it confirms.
         """
-        found: dict[TopicPartition, Mark] = {}
-        held: dict[TopicPartition, Mark] = {}
-        for identity, place in places.items():
-            upto, known = resume[identity].next, self._committed.get(place.found.tp)
-            if upto is None or place.recovers:
+        beyond: dict[TopicPartition, Mark] = {}
+        confirmed: dict[TopicPartition, Mark] = {}
+        for identity, cursor in cursors.items():
+            upto, known = resume[identity].next, self._committed.get(cursor.found.tp)
+            if upto is None or cursor.recovers:
                 continue  # committed when its lines are on disk
-            mark = Mark(upto, Kind.SETTLED, place.found.topic_id, store)
+            mark = Mark(upto, Kind.SETTLED, cursor.found.topic_id, store)
             same = known is not None and replace(known, offset=upto) == mark
             if known is None or not same or known.offset < upto:
-                found[place.found.tp] = mark
+                beyond[cursor.found.tp] = mark
             else:
-                held[place.found.tp] = known
-        return found, held
+                confirmed[cursor.found.tp] = known
+        return beyond, confirmed
 
     async def _confirm(self, found: Mapping[str, Found]) -> None:
         """Check that the leaders still confirm `found`."""
@@ -166,7 +164,7 @@ class Opening:
         """
         marks: Marks = await self.progress.marks()
         known = any(state.next is not None or state.has_run for state in resume.values())
-        if not self.started and resume and not known and not tell_of_a_start(marks.values()):
+        if not self.started and resume and not known and not show_a_start(marks.values()):
             marks = await self._begun(marks, everything)
         found_nothing = not everything and not self.partitions.leaderless
         self.started = self.started or bool(resume) or found_nothing
@@ -179,7 +177,7 @@ class Opening:
         """
         new = [one for one in everything if _mark_of(one, marks) is None]
         begins, ends = await self.bounds(new)
-        at = ends if self.start_position == "latest" else begins
+        at = ends if self.options.start_position == "latest" else begins
         made = {
             tp: Mark(0, Kind.UNSEEN, topic_id)
             for tp, topic_id in self.partitions.leaderless.items()
@@ -240,9 +238,9 @@ def _mark_of(one: Found, marks: Marks) -> Mark | None:
     return mark if mark is not None and mark.topic_id == one.topic_id else None
 
 
-def _place(found: Found, start: Start, state: StreamState) -> Place:
+def _cursor(found: Found, start: Start, state: StreamState) -> StreamCursor:
     checksum = 0 if start.skipped else state.checksum
-    place = Place(found, start.at, checksum, settled=start.at)
+    cursor = StreamCursor(found, start.at, checksum, settled=start.at)
     if start.coverage is not None:
-        place.begin(start.coverage)
-    return place
+        cursor.begin(start.coverage)
+    return cursor

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -20,7 +20,8 @@ from bridge.errors import SourceRefused, SourceUnavailable
 from bridge.kafka.client.connection import KafkaConnection
 from bridge.kafka.client.errors import explaining
 from bridge.kafka.client.metadata import Cluster, ClusterClient
-from bridge.kafka.records.identity import lane_of, stream_identity
+from bridge.kafka.records.identity import LaneIndex, stream_identity
+from bridge.kafka.source.options import TopicSelection
 from bridge.relay.ports import Stream
 
 T = TypeVar("T")
@@ -46,29 +47,11 @@ class Found:
 class Partitions:
     """Asks the cluster about the partitions of one lane."""
 
-    def __init__(
-        self,
-        connection: KafkaConnection,
-        *,
-        selects: Callable[[str], bool],
-        forward: Callable[[str], str],
-        lane: int,
-        lanes: int,
-        names: Sequence[str] = (),
-        names_only: bool = False,
-    ) -> None:
-        """`names`: topics that are named outright, for which a missing right must be reported.
-
-        `names_only`: there are no others, so no others are asked for.
-        """
+    def __init__(self, connection: KafkaConnection, topics: TopicSelection, lane: LaneIndex) -> None:
         self._connection = connection
-        self._names = list(names)
-        self._names_only = names_only
         self._client = ClusterClient(connection)
-        self._selects = selects
-        self._forward = forward
+        self._topics = topics
         self._lane = lane
-        self._lanes = lanes
         #: The source's name in stream and store identities; known once the cluster has answered.
         self.cluster = ""
         #: Of the selected topics, as of the last `find`: partitions without a leader, with topic ids.
@@ -81,16 +64,17 @@ class Partitions:
 
         Raises: SourceUnavailable, SourceRefused.
         """
-        cluster = await self._ask(self._names if self._names_only else None, None)
-        absent = [name for name in self._names if name not in cluster.topics]
-        by_name = cluster if self._names_only or not absent else await self._ask(absent, None)
+        names, names_only = list(self._topics.names), self._topics.names_only
+        cluster = await self._ask(names if names_only else None, None)
+        absent = [name for name in names if name not in cluster.topics]
+        by_name = cluster if names_only or not absent else await self._ask(absent, None)
         self._check_rights(by_name)
         self.cluster = self._connection.identity or cluster.id
         self.missing = [name for name in absent if name not in by_name.topics]
         found: list[Found] = []
         leaderless: dict[TopicPartition, str] = {}
         for name, topic in sorted(cluster.topics.items()):
-            if not self._selects(name):
+            if not self._topics.selects(name):
                 continue
             if topic.id == NO_TOPIC_ID and topic.partitions:
                 raise SourceRefused(
@@ -98,7 +82,7 @@ class Partitions:
                     "told apart: core bridge needs Kafka 2.8 or later, with its metadata.version",
                     key=f"topic {name}",
                 )
-            target = self._forward(name)
+            target = self._topics.forward(name)
             for number, partition in sorted(topic.partitions.items()):
                 tp = TopicPartition(name, number)
                 if partition.leader < 0:
@@ -115,18 +99,14 @@ class Partitions:
 
         Raises: SourceUnavailable, SourceRefused.
         """
-        for name in self._names:
+        for name in self._topics.names:
             if name in by_name.topics and (error := by_name.topics[name].error):
                 with explaining(self._connection.name, "Describe", f"topic {name}"):
                     raise for_code(error)
 
     def in_lane(self, found: Iterable[Found]) -> dict[str, Found]:
         """The partitions of this lane, by stream identity."""
-        return {
-            one.stream.identity: one
-            for one in found
-            if lane_of(one.tp.topic, one.tp.partition, self._lanes) == self._lane
-        }
+        return {one.stream.identity: one for one in found if self._lane.has(one.tp.topic, one.tp.partition)}
 
     async def replaced(self, opened: Collection[Found]) -> set[str]:
         """Ask the leaders of `opened` whether they are unchanged; returns the identities of ended streams.

@@ -95,7 +95,7 @@ def read_mark(offset: int, metadata: str | None) -> Mark:
     return Mark(offset, Kind.FOREIGN)
 
 
-def tell_of_a_start(marks: Collection[Mark]) -> bool:
+def show_a_start(marks: Collection[Mark]) -> bool:
     """Whether the content of a group shows that its bridge has run before.
 
     A first start that was interrupted (a right was missing for one of the topics) may have made only some of

@@ -1,7 +1,7 @@
 """The sent side of a Kafka source's delivery log: each line is on disk before the group's commit says so.
 
 A line is added when a batch is confirmed, and written together with others. A crash loses lines between the
-group's commit and the target's next: `bridge.kafka.source.stream_reader` reads those positions again, as
+group's commit and the target's next: `bridge.kafka.source.stream_cursor` reads those positions again, as
 `recovered`.
 """
 
@@ -10,16 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final
 
+import msgspec
 import structlog
 
-from bridge import delivery_log
-from bridge.delivery_log import WriteLines
-from bridge.delivery_log.line_writer import LineWriter
+from bridge.delivery_log import Line, LineWriter, WriteLines
 from bridge.errors import SourceUnavailable
-from bridge.messages import positions as run_arithmetic
 from bridge.messages.batch import Batch
 from bridge.relay.ports import Receipt, Stream
 
@@ -62,7 +59,8 @@ class SentLog:
         """
         line = ""
         if batch.upto > batch.from_:
-            line = sent_line(batch, receipt, stream, replace(self._writer, store=store), recovered=recovered)
+            writer = msgspec.structs.replace(self._writer, store=store)
+            line = sent_line(batch, receipt, stream, writer, recovered=recovered)
         self._waiting.append((line, written))
         self._waiting_bytes += len(line)
         self._begin()
@@ -117,14 +115,14 @@ class SentLog:
                     self._waiting.popleft()
                     self._waiting_bytes -= len(line)
                     written()
-                self._tell()
+                self._notify()
         except Exception as error:  # noqa: BLE001 - the next or a waiting call raises it
             self._trouble = str(error) or type(error).__name__
         finally:
             self._working = None
-            self._tell()
+            self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -134,14 +132,8 @@ class SentLog:
 
 def sent_line(batch: Batch, receipt: Receipt, stream: Stream, writer: LineWriter, *, recovered: bool) -> str:
     """The delivery-log line of a batch that the target covers, by its receipt."""
-    ids: list[tuple[int | None, bytes]] = []
-    if batch.block is not None and batch.block.ids:
-        positions = list(run_arithmetic.positions(batch.runs))
-        ids = [(positions[index], value) for index, value in batch.block.ids]
-    return delivery_log.line(
-        side="sent", node=writer.node, node_id=writer.node_id, bridge=writer.bridge, lane=writer.lane,
-        stream=batch.stream, address=stream.address, target=writer.target, store=writer.store,
-        from_=batch.from_, upto=batch.upto, runs=batch.runs, refused=batch.refused, ids=ids,
-        events=batch.events, committed=receipt.committed, duplicates=receipt.duplicates,
-        recovered=recovered, clock_offset=receipt.clock_offset_ms,
-    ).decode()  # fmt: skip
+    line = Line.of_batch(
+        "sent", writer, stream.address, batch, committed=receipt.committed, duplicates=receipt.duplicates
+    )
+    line.recovered, line.clock_offset = recovered, receipt.clock_offset_ms
+    return line.encode().decode()

@@ -8,24 +8,23 @@ is decided in `opening` and `start_positions`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from typing import Literal
 
 from bridge.errors import SourceGap, SourceUnavailable
 from bridge.kafka.client.connection import KafkaConnection
-from bridge.kafka.records.decoding import Rules
-from bridge.kafka.records.identity import store_identity
+from bridge.kafka.records.identity import LaneIndex, store_identity
+from bridge.kafka.source.blocked_partitions import BlockedPartitions
 from bridge.kafka.source.consumer import Reading
 from bridge.kafka.source.first_start import RECORDING_LANE, FirstStart
-from bridge.kafka.source.held_back import HeldBack
 from bridge.kafka.source.lane_reader import LaneReading
 from bridge.kafka.source.missing_topics import MissingTopics
 from bridge.kafka.source.opening import Opening
+from bridge.kafka.source.options import SourceOptions
 from bridge.kafka.source.partitions import Found, Partitions
 from bridge.kafka.source.progress import Kind, Mark, Progress
 from bridge.kafka.source.sent_log import SentLog
-from bridge.kafka.source.stream_reader import Place
+from bridge.kafka.source.stream_cursor import StreamCursor
 from bridge.messages.batch import Batch
 from bridge.relay.gaps import Gaps
 from bridge.relay.ports import Bounds, Receipt, Remembered, Stream, StreamState
@@ -36,81 +35,38 @@ from dedup.verdict import Verdict
 class KafkaSource:
     """Implements `bridge.relay.ports.Source` for one lane of a bridge."""
 
-    def __init__(  # noqa: PLR0913 - each by its name, as the settings have them
+    def __init__(
         self,
         connection: KafkaConnection,
+        lane: LaneIndex,
+        options: SourceOptions,
         *,
-        bridge: str,
-        group: str,
-        selects: Callable[[str], bool],
-        forward: Callable[[str], str],
-        lane: int,
-        lanes: int,
-        stamp: bool,
-        start_position: Literal["earliest", "latest"],
-        gap_policy: Literal["stop", "continue"],
-        batch_bytes: int,
-        large_bytes: int,
-        max_id_bytes: int,
         clock: Clock,
-        names: Sequence[str] = (),
-        names_only: bool = False,
         sent_log: SentLog | None = None,
-        lingers: bool = False,
-        records_start: bool = False,
-        open_transaction_warn_after_ms: int = 60_000,
     ) -> None:
-        """Create the source. Sizes in bytes.
+        """Create the source; `streams` is the first call that connects.
 
         Args:
             connection: the cluster.
-            bridge: the bridge of these messages: its name is part of their hop.
-            group: id of the progress group.
-            selects: whether the bridge reads a topic.
-            forward: the address at the target for a topic here.
-            lane: this lane's number, of `lanes`.
-            lanes: how many lanes the bridge has (`concurrency`).
-            stamp: name the origin of messages (`use-duplicate-detection`).
-            start_position: where partitions begin that exist at the bridge's first start ever.
-            gap_policy: what to do where the log no longer has the next position.
-            batch_bytes: largest batch (`producer-window-size`); one message may be larger.
-            large_bytes: a message of this size or larger travels in a batch of its own
-                (`min-large-message-size`).
-            max_id_bytes: longest duplicate ID (`max-duplicate-id-size`).
+            lane: the lane that this source reads.
+            options: the bridge's settings.
             clock: times refreshes and commits.
-            names: topics that the bridge names outright: a missing right to read one is an error.
-            names_only: the bridge reads no others: nothing is asked about other topics.
             sent_log: takes what the target confirms, before the group's commit says so; None: there is none.
-            lingers: at the log's end, fetch what arrives while a batch is unconfirmed all at once.
-            records_start: make the target record the bridge's first start
-            (`bridge.kafka.source.first_start`).
-            open_transaction_warn_after_ms: how long an open transaction may block the next records before it
-                is logged; -1: it never is.
         """
-        self._bridge = bridge
-        self._sizes = (stamp, batch_bytes, large_bytes, max_id_bytes)
-        self._partitions = Partitions(
-            connection,
-            selects=selects,
-            forward=forward,
-            lane=lane,
-            lanes=lanes,
-            names=names,
-            names_only=names_only,
-        )
-        self._progress = Progress(connection, group, clock)
-        self._reading = Reading(connection, batch_bytes)
+        self._options = options
+        self._partitions = Partitions(connection, options.topics, lane)
+        self._progress = Progress(connection, options.group, clock)
+        self._reading = Reading(connection, options.batches.batch_bytes)
         self._sent_log = sent_log
         #: The positions that the source no longer had, and that were skipped.
-        self.gaps = Gaps(bridge)
-        self._missing = MissingTopics(bridge, tells=lane == RECORDING_LANE)
+        self.gaps = Gaps(options.bridge)
+        self._missing = MissingTopics(options.bridge, logs=lane.number == RECORDING_LANE)
         self._opening = Opening(
             connection=connection,
             partitions=self._partitions,
             progress=self._progress,
             reading=self._reading,
-            start_position=start_position,
-            gap_policy=gap_policy,
+            options=options,
             gaps=self.gaps,
             has_log=sent_log is not None,
         )
@@ -119,13 +75,12 @@ class KafkaSource:
             progress=self._progress,
             reading=self._reading,
             clock=clock,
-            recovered=self._recovered,
-            lingers=lingers,
+            options=options,
+            blocked=BlockedPartitions(options.open_transaction_warn_after_ms),
             missing=self._missing,
-            bridge=bridge,
-            held_back=HeldBack(open_transaction_warn_after_ms),
+            recovered=self._recovered,
         )
-        self._first_start = FirstStart(records_start)
+        self._first_start = FirstStart(options.records_start)
         self._store = ""
         #: By identity, the partitions as `streams` has shown them; the target was given their `run`.
         self._shown: dict[str, Found] = {}
@@ -199,19 +154,15 @@ class KafkaSource:
                 raise SourceUnavailable(f"{identity} has changed since it was asked for", key=identity)
             found[identity] = now[identity]
             self._opened[identity] = now[identity].stream
-        self._lane.rules = self._rules()
-        places: dict[str, Place] = {}
+        cursors: dict[str, StreamCursor] = {}
         try:
-            places = await self._opening.places(resume, found, everything, record)
-            told, held = self._opening.told(places, resume, store)
-            self._progress.keep(held)
-            await self._progress.settle_now(told)
+            cursors = await self._opening.cursors(resume, found, everything, record)
+            beyond, confirmed = self._opening.settled(cursors, resume, store)
+            self._progress.keep(confirmed)
+            await self._progress.settle_now(beyond)
             self._first_start.opened(record)
         finally:
-            await self._lane.go_on(places, self._shown)
-
-    def _rules(self) -> Rules:
-        return Rules(*self._sizes)
+            await self._lane.go_on(cursors, self._shown)
 
     @property
     def store(self) -> str:
@@ -243,11 +194,11 @@ class KafkaSource:
         if self._first_start.is_it(batch.stream):
             self._first_start.settled()
             return
-        place = self._lane.places.get(batch.stream)
+        cursor = self._lane.cursors.get(batch.stream)
         upto = batch.upto
-        if place is not None:
-            self._lane.settle(place, upto)
-            upto = place.settled
+        if cursor is not None:
+            self._lane.settle(cursor, upto)
+            upto = cursor.settled
         await self._record(batch, receipt, upto)
 
     async def _recovered(self, batch: Batch) -> None:
@@ -266,10 +217,10 @@ class KafkaSource:
         await log.room()
 
     def _progress_to(self, identity: str, upto: int) -> None:
-        place = self._lane.places.get(identity)
-        if place is not None:
-            mark = Mark(upto, Kind.SETTLED, place.found.topic_id, self._store)
-            self._progress.settle(place.found.tp, mark)
+        cursor = self._lane.cursors.get(identity)
+        if cursor is not None:
+            mark = Mark(upto, Kind.SETTLED, cursor.found.topic_id, self._store)
+            self._progress.settle(cursor.found.tp, mark)
 
     @property
     def lag(self) -> tuple[int, int | None]:
@@ -284,7 +235,7 @@ class KafkaSource:
     @property
     def waits(self) -> Sequence[str]:
         """The source's waits, as texts: topics that do not exist, and other producers' open transactions."""
-        return [*self._missing.told, *self._lane.held_back.told]
+        return [*self._missing.reported, *self._lane.blocked.reported]
 
     async def close(self) -> None:
         """Commit the settled marks and disconnect."""

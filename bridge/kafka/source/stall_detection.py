@@ -1,4 +1,4 @@
-"""The stall detector: tells a stuck consumer from an idle one (docs/kafka-traps.md 10). Pure.
+"""The stall detector: distinguishes a stuck consumer from an idle one (docs/kafka-traps.md 10). Pure.
 
 If no record of a partition has come for a while, its end is asked for. If the end was beyond what has been
 read, and none of it has come after as long a wait again, the consumer is stuck. Only time spent waiting for

@@ -55,10 +55,10 @@ def last_offsets(offsets: Offsets) -> dict[str, tuple[tuple[str, int, int], ...]
     for batch, base in offsets.items():
         for segment in batch.segments:
             if base >= 0 and not segment.is_letter:
-                places = found.setdefault(segment.stream, {})
+                lasts = found.setdefault(segment.stream, {})
                 where = (batch.topic, batch.partition)
-                places[where] = max(places.get(where, -1), base + segment.place)
+                lasts[where] = max(lasts.get(where, -1), base + segment.last_index)
     return {
-        stream: tuple((topic, partition, offset) for (topic, partition), offset in sorted(places.items()))
-        for stream, places in found.items()
+        stream: tuple((topic, partition, offset) for (topic, partition), offset in sorted(lasts.items()))
+        for stream, lasts in found.items()
     }

@@ -74,8 +74,8 @@ class Letter:
 def letter_of(batch: Batch, receipt: Receipt, source_address: str, options: KafkaTargetOptions) -> Letter:
     """The letter of the message that `receipt` refused. Raises: DeadLetterFailed."""
     address, position = options.dead_letter_address, receipt.position
-    place = -1 if position is None else run_arithmetic.index(batch.runs, position)
-    if batch.block is None or position is None or place < 0:
+    index = -1 if position is None else run_arithmetic.index(batch.runs, position)
+    if batch.block is None or position is None or index < 0:
         raise DeadLetterFailed(
             f"the target refused position {position}, which is not in its batch", for_good=True
         )
@@ -84,7 +84,7 @@ def letter_of(batch: Batch, receipt: Receipt, source_address: str, options: Kafk
             f"{address} is dead-letter-address and bridged: a letter refused there would return",
             for_good=True,
         )
-    alone = batch.block.part(place, place + 1)
+    alone = batch.block.part(index, index + 1)
     (message,) = alone.messages()
     (duplicate_id,) = duplicate_ids(alone, stamp=options.stamp)
     (hops,) = hop_headers(alone)

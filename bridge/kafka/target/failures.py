@@ -65,19 +65,19 @@ class Judgements:
             if one.batch.builder.record_count() == 1:
                 self._record(one, 0, reason, now_ms)
             elif one.records:
-                for place, word in one.records.items():
-                    self._record(one, place, f"{reason} ({word})" if word else reason, now_ms)
+                for index, word in one.records.items():
+                    self._record(one, index, f"{reason} ({word})" if word else reason, now_ms)
             elif one.code in TOO_LARGE:
                 self.doubts[one.batch.topic].refused_batch(one.batch.builder.size())
                 self._letters_of(one.batch)
             else:
                 self._narrow(one.batch)
 
-    def _record(self, one: Refusal, place: int, reason: str, now_ms: int) -> None:
-        segment = one.batch.segment(place)
+    def _record(self, one: Refusal, index: int, reason: str, now_ms: int) -> None:
+        segment = one.batch.segment(index)
         if segment is None:
             return self._narrow(one.batch)
-        position, message = segment.at(place)
+        position, message = segment.at(index)
         if segment.is_letter:
             self.letters.reduce(segment.stream, position, reason)
         else:

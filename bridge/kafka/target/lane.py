@@ -29,10 +29,9 @@ from bridge.kafka.records.record_batches import Builder, Offsets, RecordBatches
 from bridge.kafka.recovery import hanging
 from bridge.kafka.recovery.left_open import LeftOpen
 from bridge.kafka.target import transaction, truncation
+from bridge.kafka.target.options import MOST_RECORDS
 from bridge.kafka.target.transaction import JournalReplaced, Refusal, SendFailed
 
-#: Records a producer may write to one partition: its sequence numbers end at 2^31 (docs/kafka-traps.md 4).
-MOST_RECORDS: Final = 1_500_000_000
 #: Longest that a cluster may take to answer while nothing is sent.
 REACHABLE_TIMEOUT_MS: Final = 10_000
 #: Attempts to take a lane where each finds a transaction that the brokers left open, and ends it.
@@ -58,7 +57,7 @@ class TargetLane:
         self._journal_end = 0
         #: Whether the journal topic is another one by now: then no process takes the lane after this one.
         self._is_replaced = False
-        #: Held while the producer is used for something besides transactions, or is replaced.
+        #: Locked while the producer is used for something besides transactions, or is replaced.
         self._changing = asyncio.Lock()
 
     @classmethod
@@ -210,7 +209,7 @@ class TargetLane:
         if full or not producers.is_in_session(self._producer):
             await self.retake()
 
-    async def is_clear(self, places: Collection[tuple[str, int]]) -> bool:
+    async def is_clear(self, tps: Collection[tuple[str, int]]) -> bool:
         """Whether nothing of this id hangs in these partitions (`bridge.kafka.recovery.left_open`).
 
         If something did, it has been ended, and the lane must be taken again.
@@ -218,7 +217,7 @@ class TargetLane:
         Raises: as `take`. The lane is of no use then.
         """
         async with self._changing:
-            return not await self._left_open.end_before(places)
+            return not await self._left_open.end_before(tps)
 
     async def retake(self) -> None:
         """Replace the producer: after `BatchesRefused`, once it is known which records to leave out.
@@ -243,26 +242,26 @@ class TargetLane:
 
         Raises: TargetRefused: it was deleted and made again. TargetUnavailable.
         """
-        place = TopicPartition(self._journal.topic, self._journal.partition(self._lane))
+        tp = TopicPartition(self._journal.topic, self._journal.partition(self._lane))
         async with self._asking():
             client = self._producer.client
-            leader = client.cluster.leader_for_partition(place)
+            leader = client.cluster.leader_for_partition(tp)
             if leader is None or leader < 0:
                 return
             try:
-                found = await topics_as_seen(client, [place.topic], leader)
+                found = await topics_as_seen(client, [tp.topic], leader)
             except KafkaError:  # `refresh` checks whether brokers are available
                 return
         try:
-            self._journal.check_same(found.get(place.topic))
+            self._journal.check_same(found.get(tp.topic))
         except TargetRefused:
             self._is_replaced = True
             raise
 
-    async def ends(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+    async def ends(self, tps: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """The end offsets of these partitions, those that are known. Raises: TargetUnavailable."""
         async with self._asking():
-            return await truncation.ends(self._producer.client, places)
+            return await truncation.ends(self._producer.client, tps)
 
     @contextlib.asynccontextmanager
     async def _asking(self) -> AsyncIterator[None]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from bridge.delivery_log.line_writer import LineWriter
+from bridge.delivery_log import LineWriter
 from bridge.errors import OutOfSequence
 from bridge.kafka.journal_topic.id_blocks import MOST_ID_BYTES
 from bridge.kafka.journal_topic.lane_state import LaneChange, LaneState, StreamRecord
@@ -238,7 +238,7 @@ class Plan:
         found = self._setting.isolation.refused(identity, columns.positions)
         for index, word in found.items():
             if word.startswith(INVALID_TIMESTAMP):
-                found[index] = f"{word}; {rules.time_told(columns.messages[index], self._now_ms)}"
+                found[index] = f"{word}; {rules.time_limits(columns.messages[index], self._now_ms)}"
         return found
 
     def _ids_to_check(self, block: Block | None, identity: str) -> Sequence[IndexedId]:
@@ -259,15 +259,15 @@ class Plan:
 
     def _reject_known(self, columns: Columns, address: str, fresh: Batch) -> Collection[int]:
         """Leave out messages whose producer's ID is known at the address (rule 4); returns their indices."""
-        if held := self._setting.options.held(fresh):
-            indices = {index for index, place in enumerate(columns.positions) if place in held}
+        if present := self._setting.options.already_present(fresh):
+            indices = {index for index, position in enumerate(columns.positions) if position in present}
             columns.drop(indices)
             return indices  # a replay's messages, whose IDs are not checked
         ids = self._ids_to_check(fresh.block, fresh.stream)
         if not ids:
             return ()
         known = self._change.accept_ids(address, [value for _, value in ids])
-        rejected = {ids[place][0] for place in known}
+        rejected = {ids[index][0] for index in known}
         if rejected:
             columns.drop(rejected)
         return rejected
@@ -352,9 +352,9 @@ class Plan:
 
     def records(self, offsets: Offsets, now_ms: int) -> list[Record]:
         """The journal's records, once the offsets of the data are known."""
-        places = last_offsets(offsets)
+        written_to = last_offsets(offsets)
         for identity, covered in self.covered.items():
-            where = self._where(covered.stream, places.get(identity))
+            where = self._where(covered.stream, written_to.get(identity))
             carried = ""
             if self._setting.line_writer is not None:
                 written, carried = received_lines(

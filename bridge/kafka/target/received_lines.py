@@ -7,8 +7,7 @@ from typing import Final
 
 import msgspec
 
-from bridge import delivery_log
-from bridge.delivery_log.line_writer import LineWriter
+from bridge.delivery_log import Line, LineWriter
 from bridge.kafka.journal_topic.records import DEFAULT_BATCH_BYTES, RESERVED_BYTES
 from bridge.kafka.target.coverage import Covered
 from bridge.messages import positions as run_arithmetic
@@ -47,25 +46,26 @@ def _size(text: str) -> int:
 
 
 def _received(covered: Covered, writer: LineWriter, now_ms: int, *, ids: bool = True) -> str:
-    stream = covered.stream
-    return delivery_log.line(
-        side="received", node=writer.node, node_id=writer.node_id, bridge=writer.bridge, lane=writer.lane,
-        stream=stream.identity, address=stream.target_address, target=writer.target, store=writer.store,
-        from_=covered.from_, upto=covered.upto, runs=run_arithmetic.join(covered.runs),
-        refused=covered.refused, ids=covered.ids if ids else (), events=covered.events, committed=now_ms,
-        duplicates=len(covered.known), recovered=False,
-        known=run_arithmetic.join((position, position) for position in covered.known),
-        unchecked=ids and covered.unchecked and bool(covered.ids),
-    ).decode()  # fmt: skip
+    line = _line(covered, writer, now_ms, len(covered.known))
+    line.runs, line.refused = run_arithmetic.join(covered.runs), covered.refused
+    line.known = run_arithmetic.join((position, position) for position in covered.known)
+    if ids:
+        line.ids, line.unchecked = covered.ids, covered.unchecked and bool(covered.ids)
+    return line.encode().decode()
 
 
 def _rejected(covered: Covered, writer: LineWriter, now_ms: int) -> str:
     """The line of known IDs. It covers what the line before covers, so as to differ from another one's."""
+    line = _line(covered, writer, now_ms, len(covered.rejected))
+    line.ids, line.verdict = [(None, value) for value in covered.rejected], "duplicate"
+    return line.encode().decode()
+
+
+def _line(covered: Covered, writer: LineWriter, now_ms: int, duplicates: int) -> Line:
+    """A line about the coverage of a stream, without positions and IDs of messages."""
     stream = covered.stream
-    return delivery_log.line(
-        side="received", node=writer.node, node_id=writer.node_id, bridge=writer.bridge, lane=writer.lane,
-        stream=stream.identity, address=stream.target_address, target=writer.target, store=writer.store,
-        from_=covered.from_, upto=covered.upto, runs=(), refused=(),
-        ids=[(None, value) for value in covered.rejected], events=covered.events, committed=now_ms,
-        duplicates=len(covered.rejected), recovered=False, verdict="duplicate",
-    ).decode()  # fmt: skip
+    return Line(
+        side="received", writer=writer, stream=stream.identity, address=stream.target_address,
+        from_=covered.from_, upto=covered.upto, events=covered.events, committed=now_ms,
+        duplicates=duplicates,
+    )  # fmt: skip

@@ -8,8 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from bridge.delivery_log import WriteLines
-from bridge.delivery_log.line_writer import LineWriter
+from bridge.delivery_log import LineWriter, WriteLines
 from bridge.errors import TargetUnavailable
 from bridge.kafka.journal_topic.lane_state import LaneState
 from bridge.kafka.target.options import KafkaTargetOptions

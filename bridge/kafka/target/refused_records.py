@@ -61,7 +61,7 @@ class Isolation:
         judged = self._judged.get(stream)
         if not judged:
             return {}
-        return {index: judged[place] for index, place in enumerate(positions) if judged.get(place)}
+        return {index: judged[position] for index, position in enumerate(positions) if judged.get(position)}
 
     def unjudged(self, stream: str, positions: Sequence[int], indices: Sequence[int]) -> list[int]:
         """The indices at whose positions the broker has not judged."""
@@ -71,10 +71,10 @@ class Isolation:
     def pieces(self, stream: str, positions: Sequence[int]) -> Iterator[tuple[int, int]]:
         """The pieces to send: of the messages at these positions those in a refused range, (start, stop)."""
         for one in self._ranges.get(stream, ()):
-            held = [index for index, place in enumerate(positions) if one.first <= place <= one.last]
-            held = self.unjudged(stream, positions, held)
-            for start in range(0, len(held), one.most):
-                piece = held[start : start + one.most]
+            within = [index for index, position in enumerate(positions) if one.first <= position <= one.last]
+            within = self.unjudged(stream, positions, within)
+            for start in range(0, len(within), one.most):
+                piece = within[start : start + one.most]
                 yield piece[0], piece[-1] + 1
 
     def probed(self) -> None:
@@ -86,4 +86,4 @@ class Isolation:
         if self._ranges:
             self._ranges[stream] = [one for one in self._ranges[stream] if one.last >= upto]
         if judged := self._judged.get(stream):
-            self._judged[stream] = {place: word for place, word in judged.items() if place >= upto}
+            self._judged[stream] = {position: word for position, word in judged.items() if position >= upto}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Final
 
@@ -26,8 +26,8 @@ from bridge.kafka.target.dead_letters import Letters, letter_of
 from bridge.kafka.target.delivery_queue import DeliveryQueue
 from bridge.kafka.target.doubts import Doubts
 from bridge.kafka.target.failures import Judgements, send_failure
-from bridge.kafka.target.lane import MOST_RECORDS, MOST_TAKINGS, TargetLane
-from bridge.kafka.target.options import KafkaTargetOptions
+from bridge.kafka.target.lane import MOST_TAKINGS, TargetLane
+from bridge.kafka.target.options import KafkaTargetOptions, RelayHooks
 from bridge.kafka.target.pace import Pace
 from bridge.kafka.target.plan import Delivery, OpenStream, Plan, Setting, plan
 from bridge.kafka.target.received_log import ReceivedLog
@@ -41,7 +41,7 @@ from bridge.relay.dead_letters import DeadLetterFailed, DeadLetterSink
 from bridge.relay.ports import Opened, Receipt, Stream, StreamState
 from bridge.runtime.clock import Clock
 
-__all__ = ["KafkaTarget", "KafkaTargetOptions", "WriteLines"]
+__all__ = ["KafkaTarget", "KafkaTargetOptions", "RelayHooks", "WriteLines"]
 
 #: Longest that closing waits for the running transaction; then it is in doubt, and the next taker decides.
 CLOSE_TIMEOUT_MS: Final = 2_000
@@ -49,12 +49,13 @@ CLOSE_TIMEOUT_MS: Final = 2_000
 WATCH_INTERVAL_MS: Final = 1_000
 #: Attempts at a transaction, each of which leaves out what brokers refused at the one before.
 MOST_ATTEMPTS: Final = 100
+_NO_HOOKS: Final = RelayHooks()
 
 
 class KafkaTarget:
     """Implements `bridge.relay.ports.Target` for one lane of a bridge."""
 
-    def __init__(  # noqa: PLR0913 - what it is made of, by name
+    def __init__(
         self,
         connection: KafkaConnection,
         journal: JournalTopic,
@@ -62,12 +63,8 @@ class KafkaTarget:
         options: KafkaTargetOptions,
         *,
         clock: Clock,
-        confirmed: Callable[[], Awaitable[None]] | None = None,
         write_lines: WriteLines | None = None,
-        on_duplicates: Callable[[int], None] | None = None,
-        counts: Counts | None = None,
-        dead_letters: DeadLetterSink | None = None,
-        most_records: int = MOST_RECORDS,
+        hooks: RelayHooks = _NO_HOOKS,
     ) -> None:
         """Create the target; `open` is the first call that connects.
 
@@ -77,25 +74,18 @@ class KafkaTarget:
             lane: this lane's number.
             options: the bridge's settings.
             clock: for receipts, delivery-log lines, and the time limits of topics.
-            confirmed: awaited before the lane is taken again after it was fenced: returns when the group has
-                confirmed, after the call, that this process owns the lane; else raises TargetUnavailable.
             write_lines: makes delivery-log lines durable; the next transaction waits for it.
-            on_duplicates: called with the number of messages not stored because they were there already.
-            counts: gets the number of records sent again, and the time that brokers made it wait.
-            dead_letters: the sink for `options.stores_letters`; None: the letters are stored here.
-            most_records: records that a producer writes to one partition before it is replaced.
+            hooks: the relay's.
         """
         self._connection = connection
         self._journal = journal
         self._number = lane
         self._options = options
         self._clock = clock
-        self._confirmed = confirmed
+        self._hooks = hooks
         self._received_log = ReceivedLog(write_lines)
-        self._on_duplicates = on_duplicates
-        self._counts = Counts() if counts is None else counts
-        self._dead_letters: DeadLetterSink = self if dead_letters is None else dead_letters
-        self._most_records = most_records
+        self._counts = Counts() if hooks.counts is None else hooks.counts
+        self._dead_letters: DeadLetterSink = self if hooks.dead_letters is None else hooks.dead_letters
         self._log = structlog.get_logger().bind(bridge=options.bridge)
         self._topics = TargetTopics(connection, options)
         self._rules: dict[str, TopicRules] = {}
@@ -116,7 +106,7 @@ class KafkaTarget:
         self._going: asyncio.Task[None] | None = None
         self._queue = DeliveryQueue()
         self._stopping = False
-        #: Set while no lane is held; then `_failure` is the reason.
+        #: Set while no lane is owned; then `_failure` is the reason.
         self._ended = asyncio.Event()
         self._ended.set()
         self._failure: Exception = TargetUnavailable("the target is not open")
@@ -124,7 +114,7 @@ class KafkaTarget:
     # -- the port --------------------------------------------------------------------------------------
 
     async def open(self, streams: Sequence[Stream]) -> Opened:
-        """Take the lane where it is not held, make the topics, and return the remembered state.
+        """Take the lane where it is not owned, make the topics, and return the remembered state.
 
         Raises:
             TargetUnavailable: try again later.
@@ -132,11 +122,11 @@ class KafkaTarget:
         """
         async with self._opening:
             await self._make_ready(streams)
-            held = self._lane is not None
+            was_owned = self._lane is not None
             lane = await self._taken()
-            if held:
+            if was_owned:
                 await lane.refresh()
-            await self._tell_losses(lane, streams)
+            await self._log_losses(lane, streams)
             new = any(lane.state.stream(stream.identity) is None for stream in streams)
             has_run = bool(lane.state.streams) or (new and await self._journal.has_run())
             if self._lane is not lane:  # lost meanwhile: no task would handle deliveries
@@ -198,7 +188,7 @@ class KafkaTarget:
         """Wait for the loss of the lane, never returns; checks the cluster every `WATCH_INTERVAL_MS`.
 
         Raises:
-            TargetUnavailable, Fenced, TargetRefused: why the lane is not held any more.
+            TargetUnavailable, Fenced, TargetRefused: why the lane is not owned any more.
         """
         await self._ended.wait()
         raise self._failure
@@ -234,7 +224,7 @@ class KafkaTarget:
             self._rules.update(found)
             self._store = store_identity(self._connection.identity or cluster)
 
-    async def _tell_losses(self, lane: TargetLane, streams: Sequence[Stream]) -> None:
+    async def _log_losses(self, lane: TargetLane, streams: Sequence[Stream]) -> None:
         """Log the confirmed messages that the target has lost (`bridge.kafka.target.truncation`)."""
         records = ((stream, lane.state.stream(stream.identity)) for stream in streams)
         known = [(stream, record) for stream, record in records if record is not None]
@@ -242,15 +232,15 @@ class KafkaTarget:
             self._log.error("target-truncated", **asdict(loss))
 
     async def _taken(self) -> TargetLane:
-        """The lane, taken if it is not held."""
+        """The lane, taken if it is not owned."""
         if self._lane is not None:
             return self._lane
         await self._gone()
-        if isinstance(self._failure, Fenced) and self._confirmed is not None:
-            await self._confirmed()
+        if isinstance(self._failure, Fenced) and self._hooks.confirmed is not None:
+            await self._hooks.confirmed()
         try:
             lane = await TargetLane.take(
-                self._connection, self._journal, self._number, most_records=self._most_records
+                self._connection, self._journal, self._number, most_records=self._options.most_records
             )
         except Fenced as error:
             self._failure = error  # the next attempt asks whether this process owns the lane
@@ -278,7 +268,7 @@ class KafkaTarget:
         self._tasks = ()
 
     async def _gone(self) -> None:
-        """Wait until the last held lane is completely discarded."""
+        """Wait until the last owned lane is completely discarded."""
         if self._going is not None:
             await asyncio.wait((self._going,))
 
@@ -358,8 +348,8 @@ class KafkaTarget:
             if isinstance(answer, OutOfSequence):
                 delivery.future.set_exception(answer)
             else:
-                if answer.duplicates and self._on_duplicates is not None:
-                    self._on_duplicates(answer.duplicates)
+                if answer.duplicates and self._hooks.on_duplicates is not None:
+                    self._hooks.on_duplicates(answer.duplicates)
                 for position, reason in delivery.dead_lettered.items():
                     self._log.warning(
                         "dead-letter", stream=delivery.batch.stream, position=position, reason=reason

@@ -43,8 +43,8 @@ class TargetTopics:
         self._connection = connection
         self._options = options
         self._log = structlog.get_logger().bind(bridge=options.bridge)
-        #: Topics that were logged already.
-        self._told: set[str] = set()
+        #: Topics with a warning that was logged already.
+        self._warned: set[str] = set()
 
     async def ready(self, topics: Mapping[str, int]) -> tuple[str, dict[str, TopicRules]]:
         """The cluster's id, and the topics' present rules.
@@ -132,7 +132,7 @@ class TargetTopics:
         for code, message, _type, name, entries in answer.resources:
             partitions = len(topics[name].partitions)
             if for_code(code) is TopicAuthorizationFailedError:
-                self._tell(name, "its limits are not known: the ACL DescribeConfigs is missing")
+                self._warn(name, "its limits are not known: the ACL DescribeConfigs is missing")
                 found[name] = TopicRules(name, partitions, id=topics[name].id)
                 continue
             if code:
@@ -140,13 +140,13 @@ class TargetTopics:
             configuration = {entry[0]: entry[1] for entry in entries}
             rules = rules_of(name, partitions, configuration, id_=topics[name].id)
             if rules.log_append_time:
-                self._tell(name, "timestamps are not kept: message.timestamp.type=LogAppendTime")
+                self._warn(name, "timestamps are not kept: message.timestamp.type=LogAppendTime")
             found[name] = rules
         return found
 
-    def _tell(self, name: str, what: str) -> None:
-        if name not in self._told:
-            self._told.add(name)
+    def _warn(self, name: str, what: str) -> None:
+        if name not in self._warned:
+            self._warned.add(name)
             self._log.warning("target-topic", topic=name, reason=what)
 
     def _errors(self, operation: str, resource: str) -> AbstractContextManager[None]:

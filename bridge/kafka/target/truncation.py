@@ -68,16 +68,16 @@ async def losses(
         if topic == stream.target_address and topic in topics
     ]
     found: list[Loss] = []
-    known = await ask({place for _, _, place, _ in written}) if written else {}
-    for stream, record, place, expected in written:
-        end, now = known.get(place), topics[place.topic].id
+    known = await ask({tp for _, _, tp, _ in written}) if written else {}
+    for stream, record, tp, expected in written:
+        end, now = known.get(tp), topics[tp.topic].id
         recreated = bool(record.target_id and now) and record.target_id != now
         if end is not None and (end < expected or recreated):
-            found.append(Loss(stream.identity, place.topic, place.partition, end, expected, recreated))
+            found.append(Loss(stream.identity, tp.topic, tp.partition, end, expected, recreated))
     return found
 
 
-async def ends(client: AIOKafkaClient, places: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+async def ends(client: AIOKafkaClient, tps: Collection[TopicPartition]) -> dict[TopicPartition, int]:
     """The offset after the last record of each partition, committed or not: one request for each leader.
 
     0 for a partition that its topic does not have; one whose leader does not answer in time is left out.
@@ -87,25 +87,25 @@ async def ends(client: AIOKafkaClient, places: Collection[TopicPartition]) -> di
         if look:
             await asyncio.sleep(_LOOK_PAUSE_MS / 1000)
             await client.force_metadata_update()
-        await asyncio.gather(*[client.add_topic(topic) for topic in {place.topic for place in places}])
-        missing = [place for place in places if place not in found]
-        found |= dict.fromkeys((place for place in missing if _is_beyond(client, place)), 0)
+        await asyncio.gather(*[client.add_topic(topic) for topic in {tp.topic for tp in tps}])
+        missing = [tp for tp in tps if tp not in found]
+        found |= dict.fromkeys((tp for tp in missing if _is_beyond(client, tp)), 0)
         asked: dict[int, dict[str, list[tuple[int, int]]]] = {}
-        for place in missing:
-            leader = client.cluster.leader_for_partition(place)
+        for tp in missing:
+            leader = client.cluster.leader_for_partition(tp)
             if leader is not None and leader >= 0:
-                asked.setdefault(leader, {}).setdefault(place.topic, []).append((place.partition, _LATEST))
+                asked.setdefault(leader, {}).setdefault(tp.topic, []).append((tp.partition, _LATEST))
         for answer in await asyncio.gather(*(_asked(client, *each) for each in asked.items())):
             found |= answer
-        if len(found) == len(places):
+        if len(found) == len(tps):
             break
     return found
 
 
-def _is_beyond(client: AIOKafkaClient, place: TopicPartition) -> bool:
+def _is_beyond(client: AIOKafkaClient, tp: TopicPartition) -> bool:
     """Whether the topic is known, and has no such partition."""
-    partitions = client.cluster.partitions_for_topic(place.topic)
-    return partitions is not None and place.partition not in partitions
+    partitions = client.cluster.partitions_for_topic(tp.topic)
+    return partitions is not None and tp.partition not in partitions
 
 
 async def _asked(

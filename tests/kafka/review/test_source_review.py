@@ -14,7 +14,9 @@ from bridge.errors import SourceRefused
 from bridge.kafka.client.connection import KafkaConnection
 from bridge.kafka.client.metadata import Topic
 from bridge.kafka.lanes.groups import JournalTopicOwnership, SourceOwnership
+from bridge.kafka.records.identity import LaneIndex
 from bridge.kafka.source import lane_reader, stall_detection
+from bridge.kafka.source.options import TopicSelection
 from bridge.kafka.source.partitions import NO_TOPIC_ID, Partitions
 from bridge.kafka.source.progress import Kind
 from bridge.relay.lifecycle import State
@@ -137,9 +139,8 @@ async def test_a_cluster_without_topic_ids_is_refused(
         Topic, "__init__", lambda self, name, _id, *rest: made(self, name, NO_TOPIC_ID, *rest)
     )
     connection = KafkaConnection("here", cluster_a.bootstrap)
-    partitions = Partitions(
-        connection, selects=lambda name: name == topic, forward=lambda name: name, lane=0, lanes=1
-    )
+    topics = TopicSelection(selects=lambda name: name == topic, forward=lambda name: name)
+    partitions = Partitions(connection, topics, LaneIndex(0, 1))
     try:
         with pytest.raises(SourceRefused, match="no topic id"):
             await partitions.find()

@@ -14,6 +14,7 @@ from bridge.kafka.records import partitioner
 from bridge.kafka.target import lane as target_lane
 from bridge.kafka.target import transaction
 from bridge.kafka.target.lane import TargetLane
+from bridge.kafka.target.options import RelayHooks
 from bridge.messages import hops
 from bridge.relay.lifecycle import Command, State
 from dedup.verdict import Verdict
@@ -166,7 +167,7 @@ async def test_who_is_fenced_while_taking_a_lane_asks_before_the_next_attempt(
         asked.append(True)
 
     async with rig(cluster_a, unique("taken")) as made:
-        target = made.target(arguments={"confirmed": confirmed})
+        target = made.target(arguments={"hooks": RelayHooks(confirmed=confirmed)})
         take = TargetLane.take
 
         async def fenced(*_args: object, **_options: object) -> TargetLane:

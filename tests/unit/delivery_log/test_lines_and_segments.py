@@ -13,7 +13,7 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,9 +24,13 @@ import msgspec
 import pytest
 
 from bridge import delivery_log
-from bridge.delivery_log import SegmentLimits, SegmentWriter
+from bridge.delivery_log import LineWriter, SegmentLimits, SegmentWriter
 from bridge.delivery_log.segments import AGED_PER_TICK
 from bridge.errors import DeliveryLogFailed
+from bridge.messages import positions as run_arithmetic
+from bridge.messages.batch import Batch
+from bridge.messages.block import FreshBlock
+from bridge.messages.message import Message
 from bridge.runtime import fault_injection, logs
 from bridge.runtime.file_lock import LockHeld
 
@@ -34,17 +38,15 @@ from bridge.runtime.file_lock import LockHeld
 START_MS = 1_357_017_420_000
 
 
-def a_line(**changed: Any) -> bytes:
+WRITER = LineWriter(node="edge", node_id="4f1c", bridge="orders-to-hub", lane=0, target="hub", store="77aa:1")
+
+
+def a_line(*, bridge: str | None = "orders-to-hub", **changed: Any) -> bytes:
+    writer = msgspec.structs.replace(WRITER, bridge=bridge)
     values: dict[str, Any] = {
         "side": "sent",
-        "node": "edge",
-        "node_id": "4f1c",
-        "bridge": "orders-to-hub",
-        "lane": 0,
         "stream": "journal:4f1c:orders:0",
         "address": "orders",
-        "target": "hub",
-        "store": "77aa:1",
         "from_": 0,
         "upto": 122,
         "runs": ((0, 99), (101, 120)),
@@ -55,7 +57,7 @@ def a_line(**changed: Any) -> bytes:
         "duplicates": 3,
         "recovered": False,
     }
-    return delivery_log.line(**(values | changed))
+    return delivery_log.Line(writer=writer, **(values | changed)).encode()
 
 
 def test_a_line_is_the_contracts_byte_for_byte() -> None:
@@ -98,6 +100,23 @@ def test_an_id_is_text_where_it_is_text_and_base64_elsewhere(duplicate_id: bytes
     line = a_line(ids=[(2**50, duplicate_id)])
     assert json.loads(line)["ids"] == [[2**50, written]]
     assert b"\n" not in line
+
+
+@pytest.mark.parametrize("indices", [range(40), range(0, 40, 2), (0, 21), (39,), ()])
+@pytest.mark.parametrize("rejected", [(), (0, 2), (39,)])
+def test_the_ids_of_a_batch_have_its_positions_and_rejected_ones_are_known(
+    indices: Sequence[int], rejected: Collection[int]
+) -> None:
+    runs = ((3, 12), (20, 49))
+    positions = [*range(3, 13), *range(20, 50)]
+    ids = tuple((index, b"id-%d" % index) for index in indices)
+    batch = Batch("s", 0, 60, runs, FreshBlock([Message(b"x")] * 40, ids), events=(1, 2))
+    line = delivery_log.Line.of_batch(
+        "received", WRITER, "orders", batch, committed=3, duplicates=len(rejected), rejected=rejected
+    )
+    assert line.ids == [(positions[index], value) for index, value in ids if index not in rejected]
+    assert list(run_arithmetic.positions(line.known)) == [positions[index] for index in rejected]
+    assert json.loads(line.encode())["count"] == 40
 
 
 class FakeClock:

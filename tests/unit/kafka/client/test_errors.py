@@ -38,7 +38,9 @@ RETRIED_BY_KAFKA = [
 NAMELESS = {13, 80, 84}
 
 
-def told(error: BaseException, operation: str = "Write", resource: str = "topic orders") -> BridgeError:
+def as_bridge_error(
+    error: BaseException, operation: str = "Write", resource: str = "topic orders"
+) -> BridgeError:
     return explained(error, side="target", connector="us", operation=operation, resource=resource)
 
 
@@ -53,7 +55,7 @@ def caused(error: BaseException, cause: BaseException) -> BaseException:
 @pytest.mark.parametrize("code", RETRIED_BY_KAFKA)
 def test_what_kafka_s_own_clients_retry_is_tried_again(code: int) -> None:
     error = errors.for_code(code)()
-    assert type(told(error)) is TargetUnavailable
+    assert type(as_bridge_error(error)) is TargetUnavailable
     source = explained(error, side="source", connector="eu", operation="Read", resource="topic x")
     assert type(source) is SourceUnavailable
 
@@ -61,7 +63,7 @@ def test_what_kafka_s_own_clients_retry_is_tried_again(code: int) -> None:
 @pytest.mark.parametrize("code", sorted(FOR_GOOD))
 def test_what_no_second_attempt_changes_is_for_good(code: int) -> None:
     error = errors.for_code(code)()
-    assert type(told(error)) is TargetRefused
+    assert type(as_bridge_error(error)) is TargetRefused
     source = explained(error, side="source", connector="eu", operation="Read", resource="topic x")
     assert type(source) is SourceRefused
 
@@ -76,7 +78,7 @@ def test_every_code_keeps_its_name(code: int) -> None:
     error = errors.for_code(code)
     assert error is not errors.UnknownError
     assert code_of(error()) == code
-    assert f"{error.message} ({code})" in str(told(error()))
+    assert f"{error.message} ({code})" in str(as_bridge_error(error()))
 
 
 def test_an_unmapped_code_after_a_leader_change_is_retried_by_the_client_too() -> None:
@@ -109,7 +111,7 @@ def test_an_unmapped_code_after_a_leader_change_is_retried_by_the_client_too() -
     ],
 )
 def test_what_passes_by_itself_is_tried_again(error: BaseException) -> None:
-    assert type(told(error)) is TargetUnavailable
+    assert type(as_bridge_error(error)) is TargetUnavailable
 
 
 @pytest.mark.parametrize(
@@ -125,27 +127,27 @@ def test_what_passes_by_itself_is_tried_again(error: BaseException) -> None:
     ],
 )
 def test_what_the_operator_must_mend_is_for_good(error: BaseException) -> None:
-    assert type(told(error)) is TargetRefused
+    assert type(as_bridge_error(error)) is TargetRefused
 
 
 @pytest.mark.parametrize(
     "error", [errors.ProducerFenced(), errors.InvalidProducerEpoch(), errors.for_code(90)()]
 )
 def test_a_producer_that_another_has_replaced_is_fenced(error: BaseException) -> None:
-    assert type(told(error)) is Fenced
-    assert type(told(caused(errors.KafkaError("in a transaction"), error))) is Fenced
+    assert type(as_bridge_error(error)) is Fenced
+    assert type(as_bridge_error(caused(errors.KafkaError("in a transaction"), error))) is Fenced
 
 
 def test_an_error_of_the_bridge_s_own_stays_as_it_is() -> None:
     error = TargetRefused("known already")
-    assert told(error) is error
+    assert as_bridge_error(error) is error
 
 
 # ---------------------------------------------------------------- what is said
 
 
 def test_a_missing_right_is_named_with_its_resource() -> None:
-    text = str(told(errors.TopicAuthorizationFailedError("orders")))
+    text = str(as_bridge_error(errors.TopicAuthorizationFailedError("orders")))
     assert text == (
         "connector us: Write topic orders: TOPIC_AUTHORIZATION_FAILED (29): orders; "
         "needs the ACL Write on topic orders"
@@ -164,7 +166,7 @@ def test_a_missing_right_is_named_with_its_resource() -> None:
     ],
 )
 def test_each_kind_of_right_is_asked_for(error: int, operation: str, resource: str, needed: str) -> None:
-    refused = told(errors.for_code(error)(), operation, resource)
+    refused = as_bridge_error(errors.for_code(error)(), operation, resource)
     assert str(refused).endswith(f"needs {needed}")
     assert refused.key == resource
 
@@ -172,14 +174,14 @@ def test_each_kind_of_right_is_asked_for(error: int, operation: str, resource: s
 def test_a_right_that_was_missed_on_the_way_is_named_and_not_what_was_asked_for() -> None:
     """Committing an offset reads the topic; committing a transaction writes to it."""
     error = errors.TopicAuthorizationFailedError({"payments", "orders"})
-    assert str(told(error, "Read", "group core-bridge.x")).endswith(
+    assert str(as_bridge_error(error, "Read", "group core-bridge.x")).endswith(
         "needs the ACL Read on topic orders, payments"
     )
 
 
 def test_of_many_topics_those_are_named_that_it_is_about() -> None:
     error = errors.TopicAuthorizationFailedError({"payments"})
-    assert str(told(error, "Read", "topics ['orders', 'payments']")).endswith(
+    assert str(as_bridge_error(error, "Read", "topics ['orders', 'payments']")).endswith(
         "needs the ACL Read on topic payments"
     )
 
@@ -202,7 +204,7 @@ def test_of_many_topics_those_are_named_that_it_is_about() -> None:
     ],
 )
 def test_the_setting_that_mends_it_is_named(code: int, setting: str) -> None:
-    assert setting in str(told(errors.for_code(code)()))
+    assert setting in str(as_bridge_error(errors.for_code(code)()))
 
 
 def test_settings_that_are_named_exist() -> None:
@@ -222,31 +224,37 @@ def test_settings_that_are_named_exist() -> None:
 def test_a_cause_that_the_library_has_wrapped_is_what_is_told() -> None:
     """aiokafka raises KafkaError(repr(...)) from a failed look-up of a coordinator."""
     cause = errors.TransactionalIdAuthorizationFailed("x.0.1")
-    text = str(told(caused(errors.KafkaError("FindCoordinator"), cause), "Write", "transactional id x.0.1"))
+    text = str(
+        as_bridge_error(
+            caused(errors.KafkaError("FindCoordinator"), cause), "Write", "transactional id x.0.1"
+        )
+    )
     assert "TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53)" in text
 
 
 def test_a_chain_of_causes_has_an_end() -> None:
     error = errors.KafkaError("again")
     error.__cause__ = error
-    assert type(told(error)) is TargetUnavailable
+    assert type(as_bridge_error(error)) is TargetUnavailable
 
 
 def test_a_time_out_says_so_though_it_has_no_text() -> None:
-    assert str(told(TimeoutError(), "Write", "transactional id t")) == (
+    assert str(as_bridge_error(TimeoutError(), "Write", "transactional id t")) == (
         "connector us: Write transactional id t: timed out"
     )
 
 
 def test_objects_of_the_library_are_not_shown() -> None:
-    text = str(told(errors.for_code(34)(object()), "Describe", "cluster"))
+    text = str(as_bridge_error(errors.for_code(34)(object()), "Describe", "cluster"))
     assert "object" not in text
     assert "ILLEGAL_SASL_STATE (34);" in text
 
 
 def test_partitions_are_shown_by_their_names() -> None:
-    assert "orders/3" in str(told(errors.UnknownTopicOrPartitionError(TopicPartition("orders", 3))))
-    assert "orders/3" in str(told(errors.OffsetOutOfRangeError({TopicPartition("orders", 3): 17})))
+    assert "orders/3" in str(
+        as_bridge_error(errors.UnknownTopicOrPartitionError(TopicPartition("orders", 3)))
+    )
+    assert "orders/3" in str(as_bridge_error(errors.OffsetOutOfRangeError({TopicPartition("orders", 3): 17})))
 
 
 # ---------------------------------------------------------------- no broker
@@ -255,7 +263,7 @@ def test_partitions_are_shown_by_their_names() -> None:
 def test_no_broker_says_why_for_each() -> None:
     password = errors.for_code(58)("Authentication failed: Invalid username or password")
     error = NoBroker([("a:9092", password), ("b:9092", ConnectionRefusedError(111, "Connection refused"))])
-    refused = told(error, "Describe", "cluster")
+    refused = as_bridge_error(error, "Describe", "cluster")
     assert str(refused) == (
         "connector us: Describe cluster: "
         "a:9092: SASL_AUTHENTICATION_FAILED (58): Authentication failed: Invalid username or password; "
@@ -273,7 +281,7 @@ def test_no_broker_is_for_good_where_all_refuse() -> None:
 def test_a_certificate_for_another_name_is_told_from_an_unknown_authority() -> None:
     name = ssl.SSLCertVerificationError("no")
     name.verify_message = "IP address mismatch, certificate is not valid for '127.0.0.1'."
-    assert "ssl-check-hostname" in str(told(name))
+    assert "ssl-check-hostname" in str(as_bridge_error(name))
     authority = ssl.SSLCertVerificationError("no")
     authority.verify_message = "self-signed certificate in certificate chain"
-    assert "ssl-cafile" in str(told(authority))
+    assert "ssl-cafile" in str(as_bridge_error(authority))

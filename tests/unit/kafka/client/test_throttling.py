@@ -56,8 +56,8 @@ async def test_records_have_connections_of_their_own_and_wait_at_the_broker_that
 
 async def test_what_was_asked_is_over_after_its_time() -> None:
     throttle = Throttle()
-    throttle.told(1, 20)
-    throttle.told(2, 0)
+    throttle.record(1, 20)
+    throttle.record(2, 0)
     await throttle.over()
     assert throttle.left_ms() == 0
     assert throttle.asked_ms == 20

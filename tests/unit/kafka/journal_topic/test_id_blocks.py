@@ -27,12 +27,12 @@ def address(capacity: int, slots: Slots | None = None, *, persist: bool = True) 
     return AddressIds(IdCache(capacity), persist=persist, stored=slots)
 
 
-def add(held: AddressIds, slots: Slots, new: list[bytes]) -> list[int]:
+def add(known: AddressIds, slots: Slots, new: list[bytes]) -> list[int]:
     """Add in one transaction; the slots that it wrote."""
-    overlay = held.cache.overlay()
+    overlay = known.cache.overlay()
     overlay.add(new)
-    writes = held.writes(overlay)
-    held.commit(overlay)
+    writes = known.writes(overlay)
+    known.commit(overlay)
     for slot, block in writes:
         if block is None:
             del slots[slot]
@@ -48,55 +48,55 @@ def test_a_ring_has_one_slot_more_than_it_fills(capacity: int, slots: int) -> No
 
 def test_the_block_being_filled_is_written_anew_and_a_full_one_never() -> None:
     slots: Slots = {}
-    held = address(1_000)
-    assert add(held, slots, ids(0, 100)) == [0]
-    assert add(held, slots, ids(100, BLOCK_IDS)) == [0]
-    assert add(held, slots, ids(BLOCK_IDS, 300)) == [1, 2]
-    assert add(held, slots, ids(300, 301)) == [2]
+    known = address(1_000)
+    assert add(known, slots, ids(0, 100)) == [0]
+    assert add(known, slots, ids(100, BLOCK_IDS)) == [0]
+    assert add(known, slots, ids(BLOCK_IDS, 300)) == [1, 2]
+    assert add(known, slots, ids(300, 301)) == [2]
     assert slots[2].first == 2 * BLOCK_IDS
     assert stored_ids(slots) == (ids(0, 301), 301)
 
 
 def test_what_is_written_grows_with_what_is_added_not_with_the_ring() -> None:
     slots: Slots = {}
-    held = address(20_000)
-    add(held, slots, ids(0, 20_000))
+    known = address(20_000)
+    add(known, slots, ids(0, 20_000))
     for number in range(20_000, 20_300):
-        assert len(add(held, slots, ids(number, number + 1))) == 1
+        assert len(add(known, slots, ids(number, number + 1))) == 1
 
 
 def test_d20_rounds_of_the_ring_keep_exactly_the_newest() -> None:
     slots: Slots = {}
-    held = address(300)
+    known = address(300)
     for start in range(0, 3_000, 70):
-        add(held, slots, ids(start, start + 70))
+        add(known, slots, ids(start, start + 70))
         again = address(300, dict(slots))
-        assert list(again.cache) == list(held.cache)
-        assert again.cache.accepted == held.cache.accepted
+        assert list(again.cache) == list(known.cache)
+        assert again.cache.accepted == known.cache.accepted
         assert len(slots) <= slots_of(300, BLOCK_IDS)
 
 
 def test_a_transaction_with_more_ids_than_the_ring_holds_writes_only_those_that_stay() -> None:
     slots: Slots = {}
-    held = address(300)
-    add(held, slots, ids(0, 10))
-    assert len(add(held, slots, ids(10, 10_000))) <= slots_of(300, BLOCK_IDS)
+    known = address(300)
+    add(known, slots, ids(0, 10))
+    assert len(add(known, slots, ids(10, 10_000))) <= slots_of(300, BLOCK_IDS)
     assert list(address(300, slots).cache) == ids(9_700, 10_000)
 
 
 def test_d18_a_smaller_ring_keeps_the_newest_and_deletes_the_other_slots_at_once() -> None:
     slots: Slots = {}
     add(address(1_000), slots, ids(0, 1_000))
-    held = address(200, slots)
-    before = held.unwritten
-    overlay = held.cache.overlay()
+    known = address(200, slots)
+    before = known.unwritten
+    overlay = known.cache.overlay()
     overlay.add(ids(1_000, 1_001))
-    for slot, block in held.writes(overlay):
+    for slot, block in known.writes(overlay):
         slots.pop(slot, None)
         if block is not None:
             slots[slot] = block
-    held.commit(overlay)
-    assert (before, held.unwritten) == (True, False)
+    known.commit(overlay)
+    assert (before, known.unwritten) == (True, False)
     assert set(slots) <= set(range(slots_of(200, BLOCK_IDS)))
     assert list(address(1_000, slots).cache) == ids(801, 1_001)
 
@@ -105,38 +105,38 @@ def test_d18_a_little_smaller_ring_forgets_for_good_too() -> None:
     """Both sizes have as many slots, and the oldest block holds IDs that no longer count."""
     slots: Slots = {}
     add(address(120), slots, ids(0, 120))
-    held = address(100, slots)
-    add(held, slots, [])
+    known = address(100, slots)
+    add(known, slots, [])
     assert list(address(120, slots).cache) == ids(20, 120)
 
 
 def test_a_larger_ring_keeps_all() -> None:
     slots: Slots = {}
     add(address(200), slots, ids(0, 500))
-    held = address(1_000, slots)
-    assert list(held.cache) == ids(300, 500)
-    add(held, slots, ids(500, 501))
+    known = address(1_000, slots)
+    assert list(known.cache) == ids(300, 500)
+    add(known, slots, ids(500, 501))
     assert list(address(1_000, slots).cache) == ids(300, 501)
 
 
-@pytest.mark.parametrize("held_of", [lambda s: address(0, s), lambda s: address(1_000, s, persist=False)])
-def test_d17_d23_ids_that_are_not_kept_are_deleted_and_not_loaded(held_of: object) -> None:
-    assert callable(held_of)
+@pytest.mark.parametrize("ids_of", [lambda s: address(0, s), lambda s: address(1_000, s, persist=False)])
+def test_d17_d23_ids_that_are_not_kept_are_deleted_and_not_loaded(ids_of: object) -> None:
+    assert callable(ids_of)
     slots: Slots = {}
     add(address(1_000), slots, ids(0, 300))
-    held = held_of(slots)
-    assert list(held.cache) == []
-    assert held.unwritten
-    add(held, slots, [])
+    known = ids_of(slots)
+    assert list(known.cache) == []
+    assert known.unwritten
+    add(known, slots, [])
     assert slots == {}
-    assert not held.unwritten
+    assert not known.unwritten
 
 
 def test_without_persistence_ids_are_known_and_nothing_is_written() -> None:
     slots: Slots = {}
-    held = address(10, persist=False)
-    assert add(held, slots, ids(0, 5)) == []
-    assert list(held.cache) == ids(0, 5)
+    known = address(10, persist=False)
+    assert add(known, slots, ids(0, 5)) == []
+    assert list(known.cache) == ids(0, 5)
 
 
 def test_ids_that_do_not_come_together_from_one_lane_share_the_room() -> None:
@@ -155,10 +155,10 @@ def test_nothing_is_forgotten_where_all_ids_fit_and_each_is_there_once() -> None
 def test_a_block_of_the_longest_ids_fits_the_record_whatever_the_topic_takes(most: int) -> None:
     per_block = block_ids(most)
     assert 1 <= per_block <= BLOCK_IDS
-    held = AddressIds(IdCache(1_000), persist=True, per_block=per_block)
-    overlay = held.cache.overlay()
+    known = AddressIds(IdCache(1_000), persist=True, per_block=per_block)
+    overlay = known.cache.overlay()
     overlay.add([b"%0*d" % (MOST_ID_BYTES, number) for number in range(300)])
-    values = [id_record("", "a", slot, block)[1] or b"" for slot, block in held.writes(overlay)]
+    values = [id_record("", "a", slot, block)[1] or b"" for slot, block in known.writes(overlay)]
     assert max(map(len, values)) <= max(most, MOST_ID_BYTES + 20) + 64
 
 
@@ -169,9 +169,9 @@ def test_blocks_of_another_size_are_laid_anew_and_nothing_is_forgotten(
 ) -> None:
     """The journal topic takes less than it did, or more."""
     slots: Slots = {}
-    held = AddressIds(IdCache(capacity), persist=True, per_block=before)
+    known = AddressIds(IdCache(capacity), persist=True, per_block=before)
     for start in range(0, 400, 7):
-        add(held, slots, ids(start, start + 7))
+        add(known, slots, ids(start, start + 7))
     again = AddressIds(IdCache(capacity), persist=True, stored=slots, per_block=after)
     assert again.unwritten
     for start in range(1_000, 1_050, 3):

@@ -8,6 +8,7 @@ import pytest
 
 from bridge.errors import TargetRefused
 from bridge.kafka.journal_topic.lane_state import LaneState
+from bridge.kafka.journal_topic.options import StateOptions
 from bridge.kafka.journal_topic.records import LaneRecord, Record, Snapshot, StreamRecord
 
 LANE = LaneRecord(bridge="eu-to-us", generation=1, lanes=2)
@@ -19,9 +20,8 @@ def record(next_position: int) -> StreamRecord:
 
 
 def rebuilt(records: list[Record], owner: str = "") -> LaneState:
-    return LaneState.rebuilt(
-        LANE, Snapshot(records), owner=owner, id_cache_size=lambda _: 1_000, persist_ids=True
-    )
+    options = StateOptions(owner=owner, id_cache_size=lambda _: 1_000, persist_ids=True)
+    return LaneState.rebuilt(LANE, Snapshot(records), options)
 
 
 def commit(state: LaneState, written: list[Record], *streams: str) -> None:
@@ -140,7 +140,9 @@ def test_a_transaction_that_covers_nothing_leaves_lines_in_place() -> None:
 
 def test_laying_a_lane_keeps_the_lines_that_it_took_over() -> None:
     """They are on disk only after it."""
-    state = LaneState(LANE, id_cache_size=lambda _: 0, persist_ids=True, streams={"a": record(5)})
+    state = LaneState(
+        LANE, StateOptions(id_cache_size=lambda _: 0, persist_ids=True), streams={"a": record(5)}
+    )
     written: list[Record] = []
     commit(state, written)
     assert lined(state) == lined(rebuilt(written)) == ["a"]

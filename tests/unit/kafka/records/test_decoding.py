@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.kafka.records.decoding import Rules, checksum_of, is_stamp, make_batches
+from bridge.kafka.records.decoding import BatchOptions, checksum_of, is_stamp, make_batches
 from bridge.messages import hops
 from bridge.messages import positions as run_arithmetic
 from bridge.messages.batch import Batch
@@ -20,7 +20,7 @@ from bridge.relay.stages import LoopGuard
 from dedup.ids import Stamp
 
 STREAM = "kafka:c:t:0"
-RULES = Rules(stamp=True, batch_bytes=10_000, large_bytes=5_000, max_id_bytes=10)
+OPTIONS = BatchOptions(stamp=True, batch_bytes=10_000, large_bytes=5_000, max_id_bytes=10)
 
 
 @dataclass
@@ -34,25 +34,27 @@ class Record:
     timestamp: int = 7
 
 
-def made(*records: Record, rules: Rules = RULES, upto: int | None = None) -> list[Batch]:
+def made(*records: Record, options: BatchOptions = OPTIONS, upto: int | None = None) -> list[Batch]:
     end = records[-1].offset + 1 if upto is None else upto
-    return make_batches(rules, STREAM, records, records[0].offset, end)
+    return make_batches(options, STREAM, records, records[0].offset, end)
 
 
-def only(record: Record, rules: Rules = RULES) -> tuple[Message, tuple[tuple[int, bytes], ...], str]:
+def only(
+    record: Record, options: BatchOptions = OPTIONS
+) -> tuple[Message, tuple[tuple[int, bytes], ...], str]:
     """The message, its ID and why it is refused."""
-    (batch,) = made(record, rules=rules)
+    (batch,) = made(record, options=options)
     assert batch.block is not None
     (message,) = batch.block.messages()
     return message, batch.block.ids, dict(batch.refusals).get(record.offset, "")
 
 
 def test_without_records_there_is_coverage_alone_with_the_checksum_of_what_is_below() -> None:
-    assert make_batches(RULES, STREAM, (), 4, 9, 77) == [Batch(STREAM, 4, 9, checksum=77)]
+    assert make_batches(OPTIONS, STREAM, (), 4, 9, 77) == [Batch(STREAM, 4, 9, checksum=77)]
 
 
 def test_markers_and_holes_are_covered_and_only_records_are_in_the_runs() -> None:
-    (batch,) = make_batches(RULES, STREAM, [Record(3), Record(4), Record(8, timestamp=9)], 1, 12)
+    (batch,) = make_batches(OPTIONS, STREAM, [Record(3), Record(4), Record(8, timestamp=9)], 1, 12)
     assert (batch.from_, batch.upto, batch.runs) == (1, 12, ((3, 4), (8, 8)))
     assert batch.events == (7, 9)
     assert batch.block is not None
@@ -60,7 +62,7 @@ def test_markers_and_holes_are_covered_and_only_records_are_in_the_runs() -> Non
 
 
 def test_what_is_not_to_be_stamped_names_no_origin() -> None:
-    (batch,) = made(Record(0), rules=replace(RULES, stamp=False))
+    (batch,) = made(Record(0), options=replace(OPTIONS, stamp=False))
     assert batch.block is not None
     assert batch.block.origins == ()
 
@@ -141,17 +143,17 @@ def test_impossible_ids_are_refused_with_both_numbers() -> None:
 
 
 def test_without_duplicate_detection_no_id_is_refused() -> None:
-    rules = replace(RULES, stamp=False)
-    assert only(Record(0, headers=[("_AMQ_DUPL_ID", b"")]), rules)[1:] == ((), "")
+    options = replace(OPTIONS, stamp=False)
+    assert only(Record(0, headers=[("_AMQ_DUPL_ID", b"")]), options)[1:] == ((), "")
 
 
 # -- cutting -----------------------------------------------------------------------------------------------
 
 
 def test_ids_and_refusals_are_in_the_batch_of_their_message() -> None:
-    rules = replace(RULES, batch_bytes=1)
+    options = replace(OPTIONS, batch_bytes=1)
     good, bad = ("_AMQ_DUPL_ID", b"id"), ("_AMQ_DUPL_ID", b"")
-    batches = made(Record(0), Record(1, headers=[good]), Record(2, headers=[bad]), rules=rules)
+    batches = made(Record(0), Record(1, headers=[good]), Record(2, headers=[bad]), options=options)
     assert [batch.block.ids for batch in batches if batch.block] == [(), ((0, b"id"),), ()]
     assert [[position for position, _ in batch.refusals] for batch in batches] == [[], [], [2]]
 
@@ -170,7 +172,7 @@ def test_batches_follow_one_another_and_hold_every_record_once(
     for step, size, keyed in steps:
         offset += step
         records.append(Record(offset, b"x" * size, b"key" if keyed else None))
-    batches = make_batches(RULES, STREAM, records, before, offset + 1 + behind)
+    batches = make_batches(OPTIONS, STREAM, records, before, offset + 1 + behind)
     assert (batches[0].from_, batches[-1].upto) == (before, offset + 1 + behind)
     assert all(one.upto == other.from_ for one, other in itertools.pairwise(batches))
     places: list[int] = []
@@ -178,7 +180,7 @@ def test_batches_follow_one_another_and_hold_every_record_once(
         block = batch.block
         assert block is not None
         assert run_arithmetic.count(batch.runs) == block.count
-        assert block.count == 1 or len(block.body) <= RULES.batch_bytes
-        assert block.count == 1 or block.largest < RULES.large_bytes + 100
+        assert block.count == 1 or len(block.body) <= OPTIONS.batch_bytes
+        assert block.count == 1 or block.largest < OPTIONS.large_bytes + 100
         places += run_arithmetic.positions(batch.runs)
     assert places == [record.offset for record in records]

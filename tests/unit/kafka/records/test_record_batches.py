@@ -77,15 +77,15 @@ def test_segments_say_who_is_where(first: list[Message], second: list[Message]) 
     made = record_batches()
     made.append(RULES, 0, appended(first, 10))
     made.append(RULES, 0, appended(second, 70, "other"))
-    told = []
+    covered = []
     for batch in made:
         before = -1
         for segment in batch.segments:
-            assert segment.place - before == segment.last - segment.first + 1
-            told += [(segment.stream, position) for position in range(segment.first, segment.last + 1)]
-            before = segment.place
+            assert segment.last_index - before == segment.last - segment.first + 1
+            covered += [(segment.stream, position) for position in range(segment.first, segment.last + 1)]
+            before = segment.last_index
         assert before == batch.builder.record_count() - 1
-    assert told == [
+    assert covered == [
         *((STREAM, 10 + n) for n in range(len(first))),
         *(("other", 70 + n) for n in range(len(second))),
     ]
@@ -134,7 +134,7 @@ def test_topics_and_partitions_have_record_batches_of_their_own() -> None:
     made = record_batches()
     for topic, partition in (("a", 0), ("b", 0), ("a", 1), ("a", 0)):
         made.append(TopicRules(topic, 2), partition, appended([Message(b"x")]))
-    assert {place: len(batches) for place, batches in made.by_partition.items()} == {
+    assert {partition: len(batches) for partition, batches in made.by_partition.items()} == {
         ("a", 0): 1,
         ("b", 0): 1,
         ("a", 1): 1,

@@ -43,8 +43,8 @@ def test_a_compacted_topic_needs_keys(policy: str) -> None:
 LIMITED = TopicRules("orders", 1, before_max_ms=5_000, after_max_ms=1_000)
 
 
-def test_what_is_told_of_a_refused_time_has_both_settings_and_numbers() -> None:
-    told = LIMITED.time_told(Message(b"x", None, (), NOW + 1_234), NOW)
+def test_the_explanation_of_a_refused_time_has_both_settings_and_numbers() -> None:
+    text = LIMITED.time_limits(Message(b"x", None, (), NOW + 1_234), NOW)
     for word in (
         "1234 ms",
         "5000 ms",
@@ -52,4 +52,4 @@ def test_what_is_told_of_a_refused_time_has_both_settings_and_numbers() -> None:
         "message.timestamp.before.max.ms",
         "message.timestamp.after.max.ms",
     ):
-        assert word in told
+        assert word in text

@@ -54,7 +54,7 @@ def test_other_lanes_say_nothing() -> None:
 
 
 def test_a_missing_topic_is_said_once_and_its_coming_too() -> None:
-    missing = MissingTopics("b", tells=True)
+    missing = MissingTopics("b", logs=True)
     with capture_logs() as logs:
         for now in (["orders", "bills"], ["orders", "bills"], ["bills"], []):
             missing.look(now)
@@ -64,12 +64,12 @@ def test_a_missing_topic_is_said_once_and_its_coming_too() -> None:
         ("topic-found", "orders"),
         ("topic-found", "bills"),
     ]
-    assert not missing.told
+    assert not missing.reported
 
 
 def test_of_several_lanes_one_says_so() -> None:
-    missing = MissingTopics("b", tells=False)
+    missing = MissingTopics("b", logs=False)
     with capture_logs() as logs:
         missing.look(["orders"])
     assert not logs
-    assert not missing.told
+    assert not missing.reported

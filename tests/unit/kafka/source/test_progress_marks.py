@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.kafka.source.progress import Kind, Mark, read_mark, tell_of_a_start
+from bridge.kafka.source.progress import Kind, Mark, read_mark, show_a_start
 
 
 @pytest.mark.parametrize("kind", [Kind.START, Kind.SETTLED])
@@ -20,13 +20,13 @@ def test_what_older_versions_wrote_of_a_new_stream_is_where_it_begins() -> None:
     assert read_mark(7, '{"v":1,"kind":"lines","topic":"t","store":""}') == Mark(7, Kind.START, "t")
 
 
-def test_marks_tell_of_a_start_when_all_of_them_are_there() -> None:
+def test_marks_show_a_start_when_all_of_them_are_there() -> None:
     first, second, later = (Mark(at, Kind.START, f"t{at}", of=of) for at, of in ((1, 2), (2, 2), (3, 0)))
     settled, foreign = Mark(9, Kind.SETTLED, "t", "kafka:x"), Mark(9, Kind.FOREIGN)
-    assert not tell_of_a_start([])
-    assert not tell_of_a_start([first])
+    assert not show_a_start([])
+    assert not show_a_start([first])
     for found in ([first, second], [first, later], [first, settled], [foreign]):
-        assert tell_of_a_start(found)
+        assert show_a_start(found)
 
 
 @pytest.mark.parametrize(

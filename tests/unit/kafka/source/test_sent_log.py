@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from bridge.delivery_log.line_writer import LineWriter
+from bridge.delivery_log import LineWriter
 from bridge.errors import SourceUnavailable
 from bridge.kafka.source import sent_log
 from bridge.kafka.source.sent_log import SentLog
@@ -40,12 +40,12 @@ class Confirmed:
 
     def __init__(self, disk: Disk) -> None:
         self.log = SentLog(disk.write, LineWriter(node="n", node_id="u", bridge="b", lane=0, target="t"))
-        self.told: list[int] = []
+        self.written: list[int] = []
 
     def add(self, from_: int, upto: int) -> None:
         receipt = Receipt(STREAM.identity, Verdict.STORED, upto)
         batch = Batch(STREAM.identity, from_, upto)
-        self.log.add(batch, receipt, STREAM, "s", lambda: self.told.append(upto), recovered=False)
+        self.log.add(batch, receipt, STREAM, "s", lambda: self.written.append(upto), recovered=False)
 
 
 async def turns(number: int = 10) -> None:
@@ -62,11 +62,11 @@ async def test_the_group_is_told_once_the_lines_are_on_disk_and_lines_gather_mea
     source.add(1, 2)
     source.add(2, 3)
     await turns()
-    assert source.told == []
+    assert source.written == []
     disk.go_on.set()
     await source.log.flush()
     assert disk.calls == [[1], [2, 3]]
-    assert source.told == [1, 2, 3]
+    assert source.written == [1, 2, 3]
 
 
 async def test_coverage_of_nothing_is_no_line_but_is_told_in_its_turn() -> None:
@@ -75,7 +75,7 @@ async def test_coverage_of_nothing_is_no_line_but_is_told_in_its_turn() -> None:
     source.add(0, 1)
     source.add(1, 1)
     await source.log.flush()
-    assert source.told == [1, 1]
+    assert source.written == [1, 1]
     assert [upto for call in disk.calls for upto in call] == [1]
 
 
@@ -89,11 +89,11 @@ async def test_after_a_failure_nothing_is_told_and_flush_tries_again() -> None:
         await source.log.room()
     with pytest.raises(SourceUnavailable, match="no room"):
         await source.log.flush()
-    assert source.told == []
+    assert source.written == []
     disk.error = ""
     await source.log.flush()
     await source.log.room()
-    assert (disk.calls, source.told) == ([[1]], [1])
+    assert (disk.calls, source.written) == ([[1]], [1])
 
 
 async def test_confirmations_wait_while_too_much_waits_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,10 +116,10 @@ async def test_closing_writes_what_waits_but_not_for_ever(monkeypatch: pytest.Mo
     source = Confirmed(disk)
     source.add(0, 1)
     await source.log.close()
-    assert (disk.calls, source.told) == ([[1]], [1])
+    assert (disk.calls, source.written) == ([[1]], [1])
     disk.go_on.clear()
     source.add(1, 2)
     await source.log.close()
     disk.go_on.set()
     await turns()
-    assert source.told == [1], "what was not written is recovered at the next opening"
+    assert source.written == [1], "what was not written is recovered at the next opening"

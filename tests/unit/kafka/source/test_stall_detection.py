@@ -1,4 +1,4 @@
-"""A stuck consumer is told from an idle one."""
+"""A stuck consumer is distinguished from an idle one."""
 
 from __future__ import annotations
 

@@ -16,8 +16,11 @@ from aiokafka.structs import TopicPartition
 
 from bridge.kafka.client.connection import KafkaConnection
 from bridge.kafka.client.metadata import Cluster, Partition, Topic
+from bridge.kafka.records.decoding import BatchOptions
+from bridge.kafka.records.identity import LaneIndex
 from bridge.kafka.source.consumer import Fetched, OutOfRange
-from bridge.kafka.source.progress import Kind, Mark, Progress, tell_of_a_start
+from bridge.kafka.source.options import SourceOptions, TopicSelection
+from bridge.kafka.source.progress import Kind, Mark, Progress, show_a_start
 from bridge.kafka.source.source import KafkaSource
 from tests.fakes.starts import Bridge, Idle, Killed, Log, Model, Part, body, told_of
 
@@ -47,7 +50,7 @@ class World:
     fuse: int | None = None
 
     async def tells_of_a_start(self) -> bool:
-        return tell_of_a_start(self.group.values())
+        return show_a_start(self.group.values())
 
     def step(self) -> None:
         if self.fuse is not None:
@@ -101,9 +104,9 @@ class FakeClient:
         return self._world.at(TopicPartition(topic, partition)).end
 
     async def high_watermarks(
-        self, places: Sequence[TopicPartition], *, broker: int
+        self, tps: Sequence[TopicPartition], *, broker: int
     ) -> dict[TopicPartition, int]:
-        return {place: self._world.at(place).end for place in places}
+        return {tp: self._world.at(tp).end for tp in tps}
 
 
 class FakeProgress(Progress):
@@ -164,8 +167,8 @@ class FakeReading:
                 raise OutOfRange(f"{tp} begins at {log.start} and ends at {log.end}; found {at}")
             if at < log.end and not log.leaderless:
                 topic_id = self._world.topics[tp.topic]
-                places = range(at, log.end)
-                records: list[Any] = [Record(place, body(topic_id, tp.partition, place)) for place in places]
+                offsets = range(at, log.end)
+                records: list[Any] = [Record(one, body(topic_id, tp.partition, one)) for one in offsets]
                 found[tp] = Fetched(at, log.end, records)
                 self._at[tp] = log.end
         if not found:
@@ -211,24 +214,22 @@ class History:
         self.done: list[str] = []
 
     def source(self, lane: int, lanes: int, gap_policy: str) -> KafkaSource:
-        return KafkaSource(
-            KafkaConnection("here", "127.0.0.1:1"),
+        options = SourceOptions(
             bridge=self.bridge.name,
             group="group",
-            selects=lambda topic: topic in NAMES,
-            forward=lambda topic: f"to.{topic}",
-            lane=lane,
-            lanes=lanes,
-            stamp=True,
+            topics=TopicSelection(
+                selects=lambda topic: topic in NAMES,
+                forward=lambda topic: f"to.{topic}",
+                names=NAMES if self.named else (),
+                names_only=self.named,
+            ),
+            batches=BatchOptions(stamp=True, batch_bytes=1 << 20, large_bytes=1 << 17, max_id_bytes=1024),
             start_position=self.bridge.model.start_position,  # type: ignore[arg-type]
             gap_policy=gap_policy,  # type: ignore[arg-type]
-            batch_bytes=1 << 20,
-            large_bytes=1 << 17,
-            max_id_bytes=1024,
-            clock=self.clock,
-            names=NAMES if self.named else (),
-            names_only=self.named,
             records_start=lane == 0,
+        )
+        return KafkaSource(
+            KafkaConnection("here", "127.0.0.1:1"), LaneIndex(lane, lanes), options, clock=self.clock
         )
 
     async def before(self) -> None:

@@ -8,10 +8,11 @@ from dataclasses import replace
 
 from aiokafka.producer.message_accumulator import BatchBuilder
 
-from bridge.delivery_log.line_writer import LineWriter
+from bridge.delivery_log import LineWriter
 from bridge.errors import OutOfSequence
 from bridge.kafka.journal_topic.id_blocks import MOST_ID_BYTES
 from bridge.kafka.journal_topic.lane_state import LaneState
+from bridge.kafka.journal_topic.options import StateOptions
 from bridge.kafka.journal_topic.records import LaneRecord
 from bridge.kafka.records.record_batches import RecordBatch, Segment
 from bridge.kafka.records.topic_rules import TopicRules
@@ -39,9 +40,8 @@ WRITER = LineWriter(node="n", node_id="u", bridge="b", lane=0, target="us", stor
 def fresh_state(id_cache_size: int = 100) -> LaneState:
     return LaneState(
         LaneRecord(bridge="b", generation=1, lanes=1),
-        id_cache_size=lambda _: id_cache_size,
-        persist_ids=True,
-        laid=True,
+        StateOptions(id_cache_size=lambda _: id_cache_size, persist_ids=True),
+        initialised=True,
     )
 
 
@@ -78,7 +78,7 @@ class Line:
         upto = from_ + len(messages)
         runs = ((from_, upto - 1),) if messages else ()
         block = FreshBlock(messages, ids) if messages else None
-        upto = max(upto, *(place + 1 for place in refused)) if refused else upto
+        upto = max(upto, *(position + 1 for position in refused)) if refused else upto
         batch = Batch(stream.identity, from_, upto, runs, block, upto, refused, (NOW, NOW))
         self.deliveries.append(Delivery(batch, opened))
         return self.deliveries[-1]
@@ -153,7 +153,7 @@ def test_what_is_in_doubt_is_put_to_the_broker_by_itself_and_then_stored_or_refu
     made = plan(line.deliveries, fresh_state(), own, NOW)
     assert (made.is_probe, counts(made)) == (True, [2])
     (asked,) = made.batches
-    assert [asked.segment(place).at(place)[0] for place in (0, 1)] == [1, 3]  # type: ignore[union-attr]
+    assert [asked.segment(index).at(index)[0] for index in (0, 1)] == [1, 3]  # type: ignore[union-attr]
     own.isolation.clear(ORDERS.identity, [1])
     own.isolation.refuse(ORDERS.identity, 3, "INVALID_TIMESTAMP: the broker's word")
     made = plan(line.deliveries, fresh_state(), own, NOW)
@@ -281,9 +281,9 @@ def test_one_line_says_what_all_batches_of_a_stream_covered() -> None:
     line.put(ORDERS, 5, refused=(5,))
     made = plan(line.deliveries, fresh_state(), setting(), NOW)
     made.records({}, NOW + 9)
-    (told,) = [json.loads(text) for text in made.lines]
-    assert (told["from"], told["upto"], told["runs"], told["refused"]) == (2, 6, [[2, 4]], [5])
-    assert (told["ids"], told["count"], told["committed"]) == ([[4, "C"]], 3, NOW + 9)
+    (fields,) = [json.loads(text) for text in made.lines]
+    assert (fields["from"], fields["upto"], fields["runs"], fields["refused"]) == (2, 6, [[2, 4]], [5])
+    assert (fields["ids"], fields["count"], fields["committed"]) == ([[4, "C"]], 3, NOW + 9)
 
 
 def test_the_record_carries_the_line_and_nothing_where_no_delivery_log_is_written() -> None:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from bridge.delivery_log.line_writer import LineWriter
+from bridge.delivery_log import LineWriter
 from bridge.kafka.journal_topic.records import LEAST_BATCH_BYTES, RESERVED_BYTES
 from bridge.kafka.source.sent_log import sent_line
 from bridge.kafka.target import received_lines as lines
@@ -36,12 +36,17 @@ def covered(*batches: Batch) -> Covered:
 
 def test_a_sent_line_names_the_source_and_what_the_receipt_says() -> None:
     receipt = Receipt(ORDERS.identity, Verdict.STORED, 4, duplicates=1, committed=9, clock_offset_ms=-250)
-    told = json.loads(sent_line(batch(2, 4, b"A", b"\xff"), receipt, ORDERS, WRITER, recovered=False))
-    assert (told["side"], told["address"], told["target"], told["store"]) == ("sent", "orders", "hub", "s")
-    assert (told["lane"], told["from"], told["upto"], told["runs"]) == (3, 2, 4, [[2, 3]])
-    assert told["ids"] == [[2, "A"], [3, {"base64": "/w=="}]]
-    assert (told["events"], told["committed"], told["duplicates"]) == ([5, 6], 9, 1)
-    assert (told["recovered"], told["clock-offset"]) == (False, -250)
+    fields = json.loads(sent_line(batch(2, 4, b"A", b"\xff"), receipt, ORDERS, WRITER, recovered=False))
+    assert (fields["side"], fields["address"], fields["target"], fields["store"]) == (
+        "sent",
+        "orders",
+        "hub",
+        "s",
+    )
+    assert (fields["lane"], fields["from"], fields["upto"], fields["runs"]) == (3, 2, 4, [[2, 3]])
+    assert fields["ids"] == [[2, "A"], [3, {"base64": "/w=="}]]
+    assert (fields["events"], fields["committed"], fields["duplicates"]) == ([5, 6], 9, 1)
+    assert (fields["recovered"], fields["clock-offset"]) == (False, -250)
 
 
 def test_without_a_measured_offset_the_key_is_not_written() -> None:
@@ -53,18 +58,23 @@ def test_a_received_line_names_the_target_and_covers_all_batches() -> None:
     written, carried = received_lines(covered(batch(0, 2), batch(2, 3, b"C")), WRITER, 77)
     (line,) = written
     assert carried == line
-    told = json.loads(line)
-    assert (told["side"], told["address"], told["from"], told["upto"]) == ("received", "eu.orders", 0, 3)
-    assert (told["runs"], told["ids"], told["committed"]) == ([[0, 2]], [[2, "C"]], 77)
+    fields = json.loads(line)
+    assert (fields["side"], fields["address"], fields["from"], fields["upto"]) == (
+        "received",
+        "eu.orders",
+        0,
+        3,
+    )
+    assert (fields["runs"], fields["ids"], fields["committed"]) == ([[0, 2]], [[2, "C"]], 77)
 
 
 def test_a_received_line_says_what_was_known_and_whether_ids_were_looked_up() -> None:
     made = Covered(ORDERS, 0)
     made.add(batch(0, 3, b"A", b"A"), {1})
     made.add(batch(3, 4), {0})
-    told, _ = map(json.loads, received_lines(made, WRITER, 77)[0])
-    assert (told["known"], told["duplicates"], told["ids"]) == ([[1, 1], [3, 3]], 2, [[0, "A"]])
-    assert "unchecked" not in told
+    fields, _ = map(json.loads, received_lines(made, WRITER, 77)[0])
+    assert (fields["known"], fields["duplicates"], fields["ids"]) == ([[1, 1], [3, 3]], 2, [[0, "A"]])
+    assert "unchecked" not in fields
     made = Covered(ORDERS, 0, unchecked=True)
     made.add(batch(0, 3, b"A"), ())
     (line,), _ = received_lines(made, WRITER, 77)
@@ -76,9 +86,9 @@ def test_a_record_carries_a_long_line_without_its_ids_and_the_log_gets_all_of_it
     count = lines.MOST_CARRIED_BYTES // len(value) + 1
     written, carried = received_lines(covered(batch(0, count, *[value] * count)), WRITER, 77)
     assert len(json.loads(written[0])["ids"]) == count
-    told = json.loads(carried)
-    assert told["ids"] == []
-    assert {**json.loads(written[0]), "ids": []} == told
+    fields = json.loads(carried)
+    assert fields["ids"] == []
+    assert {**json.loads(written[0]), "ids": []} == fields
 
 
 @pytest.mark.parametrize("value", [b"x" * 1_000, b'"' * 1_000, ("\u6f22" * 200).encode()])

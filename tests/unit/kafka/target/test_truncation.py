@@ -22,8 +22,8 @@ def record(*offsets: tuple[str, int, int], target_id: str = "id-1") -> StreamRec
 
 
 async def found(known: StreamRecord, ends: Mapping[TopicPartition, int] = ENDS) -> list[Loss]:
-    async def ask(places: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        return {place: end for place, end in ends.items() if place in places}
+    async def ask(tps: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        return {tp: end for tp, end in ends.items() if tp in tps}
 
     return await losses([(STREAM, known)], TOPICS, ask)
 
@@ -57,8 +57,8 @@ async def test_only_where_the_stream_writes_now_is_asked() -> None:
     """Its forwarding address has changed, or the topic is not there: that is told by other means."""
     asked: list[Collection[TopicPartition]] = []
 
-    async def ask(places: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        asked.append(places)
+    async def ask(tps: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        asked.append(tps)
         return {}
 
     assert await losses([(STREAM, record(("before", 0, 10)))], TOPICS, ask) == []

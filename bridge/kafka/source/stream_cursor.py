@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field, replace
 
-from bridge.kafka.records.decoding import Rules, make_batches
+from bridge.kafka.records.decoding import BatchOptions, make_batches
 from bridge.kafka.source.consumer import Fetched
 from bridge.kafka.source.partitions import Found
 from bridge.messages import positions as run_arithmetic
@@ -13,7 +13,7 @@ from bridge.messages.batch import Batch
 
 
 @dataclass(slots=True, eq=False)
-class Place:
+class StreamCursor:
     """The positions and batches of one stream."""
 
     found: Found
@@ -45,22 +45,22 @@ class Place:
         """Whether positions that were sent before are still being read."""
         return self.at < self.recover_upto
 
-    def take(self, rules: Rules, fetched: Fetched) -> None:
+    def take(self, options: BatchOptions, fetched: Fetched) -> None:
         """Make batches of the next records."""
         stream = self.found.stream.identity
         if self.recovers:
-            fetched = self._recover(rules, fetched)
+            fetched = self._recover(options, fetched)
             if fetched.from_ == fetched.upto:
                 return
-        made = make_batches(rules, stream, fetched.records, fetched.from_, fetched.upto, self.checksum)
+        made = make_batches(options, stream, fetched.records, fetched.from_, fetched.upto, self.checksum)
         self._ready.extend(made)
         self.at, self.checksum = fetched.upto, made[-1].checksum
 
-    def _recover(self, rules: Rules, fetched: Fetched) -> Fetched:
+    def _recover(self, options: BatchOptions, fetched: Fetched) -> Fetched:
         """Take what was sent before; returns the rest. What the target refused itself is in its own log."""
         stream, upto = self.found.stream.identity, min(fetched.upto, self.recover_upto)
         before = [record for record in fetched.records if record.offset < upto]
-        made = make_batches(rules, stream, before, fetched.from_, upto)
+        made = make_batches(options, stream, before, fetched.from_, upto)
         self._recovered.extend(map(_without_refusals, made))
         self.at = upto
         return Fetched(upto, fetched.upto, fetched.records[len(before) :])
@@ -107,11 +107,11 @@ def _without_refusals(batch: Batch) -> Batch:
         return batch
     assert batch.block is not None
     refused = dict(batch.refusals)
-    places = list(run_arithmetic.positions(batch.runs))
+    positions = list(run_arithmetic.positions(batch.runs))
     return replace(
         batch,
-        runs=run_arithmetic.join((place, place) for place in places if place not in refused),
-        block=batch.block.without(index for index, place in enumerate(places) if place in refused),
+        runs=run_arithmetic.join((at, at) for at in positions if at not in refused),
+        block=batch.block.without(index for index, at in enumerate(positions) if at in refused),
         refused=tuple(refused),
         refusals=(),
     )

@@ -14,7 +14,7 @@ from aiokafka.structs import TopicPartition
 
 
 @dataclass(slots=True)
-class Held:
+class BlockedPartition:
     """A last stable offset that stays below the high watermark. Times in milliseconds."""
 
     tp: TopicPartition
@@ -26,7 +26,7 @@ class Held:
     #: How long it has been there, in ms.
     for_ms: int = 0
     #: Whether it was reported, as it has been there for too long.
-    is_told: bool = False
+    is_reported: bool = False
     #: The producers whose transaction begins there: id and epoch; None: the brokers have not said.
     producers: Sequence[tuple[int, int]] | None = None
 
@@ -40,12 +40,12 @@ class Held:
 
 
 @dataclass(slots=True)
-class HeldBack:
+class BlockedPartitions:
     """The blocked partitions of a lane, as observed from time to time."""
 
     #: Offsets blocked for longer than this are reported, ms; -1: never.
     after_ms: int
-    _held: dict[TopicPartition, Held] = field(default_factory=dict)
+    _blocked: dict[TopicPartition, BlockedPartition] = field(default_factory=dict)
 
     def look(
         self,
@@ -53,7 +53,7 @@ class HeldBack:
         opened: Collection[TopicPartition],
         now_ms: int,
         wall_ms: int,
-    ) -> tuple[list[Held], list[Held]]:
+    ) -> tuple[list[BlockedPartition], list[BlockedPartition]]:
         """Returns those that have now been blocked for too long, and those that were and are no longer.
 
         Args:
@@ -62,31 +62,33 @@ class HeldBack:
             now_ms: monotonic.
             wall_ms: the same moment by the wall clock.
         """
-        ended: list[Held] = []
+        ended: list[BlockedPartition] = []
         for tp, (stable, high) in seen.items():
-            known = self._held.get(tp)
+            known = self._blocked.get(tp)
             if known is not None and known.stable != stable:
-                if known.is_told:
+                if known.is_reported:
                     ended.append(known)
-                del self._held[tp]
+                del self._blocked[tp]
                 known = None
             if stable >= high:
                 continue
             if known is None:
-                known = self._held[tp] = Held(tp, stable, high, now_ms, wall_ms)
+                known = self._blocked[tp] = BlockedPartition(tp, stable, high, now_ms, wall_ms)
             known.high, known.for_ms = high, now_ms - known.since_ms
-        self._held = {tp: held for tp, held in self._held.items() if tp in opened}
-        due = [held for held in self._held.values() if not held.is_told and 0 <= self.after_ms <= held.for_ms]
-        for held in due:
-            held.is_told = True
+        self._blocked = {tp: one for tp, one in self._blocked.items() if tp in opened}
+        due = [
+            one for one in self._blocked.values() if not one.is_reported and 0 <= self.after_ms <= one.for_ms
+        ]
+        for one in due:
+            one.is_reported = True
         return due, ended
 
     @property
-    def told(self) -> list[str]:
+    def reported(self) -> list[str]:
         """The reported ones that are still blocked, as texts."""
-        return [str(held) for held in self._held.values() if held.is_told]
+        return [str(one) for one in self._blocked.values() if one.is_reported]
 
     @property
     def since_wall_ms(self) -> int | None:
         """When the first of the present ones was blocked, by the wall clock, in ms; None: there is none."""
-        return min((held.since_wall_ms for held in self._held.values()), default=None)
+        return min((one.since_wall_ms for one in self._blocked.values()), default=None)
