@@ -11,7 +11,7 @@ from bridge.errors import InvalidAddress
 from bridge.journal.journal import Journal
 from bridge.journal.rules import dead_letters
 from bridge.journal.rules.arrivals import Came
-from bridge.journal.rules.commands import ReplayUnit, Resent
+from bridge.journal.rules.commands import ReplayCommand, Resent
 from bridge.messages import hops
 from bridge.messages.addresses import check_name
 from bridge.messages.block import encode_message, pack
@@ -143,7 +143,7 @@ class DeadLetterService:
 
     async def _send(self, address: str, waiting: Sequence[Resent], outcome: Replayed) -> None:
         sent = await self._journal.submit(
-            ReplayUnit,
+            ReplayCommand,
             address=address,
             letters=waiting,
             size=sum(one.block.size for one in waiting),

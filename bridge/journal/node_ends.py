@@ -6,7 +6,7 @@ from bridge.end_kind import Lane, NodeContext, NodeEnds, SourceEnd, TargetEnd
 from bridge.journal.journal import Journal
 from bridge.journal.plan_source import JournalPlanSource
 from bridge.journal.source import JournalSource
-from bridge.journal.sqlite.known_messages import read_held, read_known_ids, read_next
+from bridge.journal.sqlite.known_messages import read_known_ids, read_next, read_present
 from bridge.journal.target import JournalTarget
 from bridge.relay.ports import Target
 from bridge.replay.node_presence import Asked, Held, NodePresence, Question
@@ -73,12 +73,12 @@ class JournalEnds(NodeEnds):
     ) -> tuple[Target, Presence]:
         """The journal's addresses, and the answer to which messages they hold."""
         presence = NodePresence(
-            bridge.name, held_here(self._journal), source, checks_ids=bridge.checks_producer_ids
+            bridge.name, present_here(self._journal), source, checks_ids=bridge.checks_producer_ids
         )
         return self._target(Lane(bridge)), presence
 
 
-def held_here(journal: Journal) -> Asked:
+def present_here(journal: Journal) -> Asked:
     """Returns the function that says which messages this node's journal holds, before they are sent again."""
 
     async def answer(question: Question) -> Held:
@@ -87,7 +87,7 @@ def held_here(journal: Journal) -> Asked:
         return Held(
             store=journal.store,
             next=await journal.look(read_next, question.bridge, question.stream),
-            origins=tuple(await journal.look(read_held, address, question.origins)),
+            origins=tuple(await journal.look(read_present, address, question.origins)),
             ids=tuple(await journal.look(read_known_ids, address, question.ids)),
         )
 

@@ -57,7 +57,7 @@ def positions_of(
     Args:
         origins: where each message was first stored.
         positions: of the messages.
-        held: the origins that the address holds (`read_held`).
+        held: the origins that the address holds (`read_present`).
         copies: by position, the number of copies that it should hold of a message; one for other positions.
     """
     there = Counter(expanded(held))

@@ -20,7 +20,7 @@ from bridge.http.limits import Limits
 from bridge.http.links import LinkService
 from bridge.journal.dead_letters import DeadLetterService, Route
 from bridge.journal.journal import Journal
-from bridge.journal.node_ends import held_here
+from bridge.journal.node_ends import present_here
 from bridge.journal.rules.owners import EVERY_RIGHT, Caller
 from bridge.journal.target import JournalTarget
 from bridge.journal.values.options import AddressPolicy, BridgeQueue, JournalOptions
@@ -191,7 +191,7 @@ class _Parts(NodeParts):
             identity,
             call_timeout_ms=options.call_timeout_ms,
             clock=self.clock,
-            answer=held_here(journal),
+            answer=present_here(journal),
             max_link_bytes=(self.settings.acceptor or AcceptorSettings()).max_link_size_bytes,
         )
 

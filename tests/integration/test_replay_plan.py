@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bridge.errors import Conflict, NotFound, TargetUnavailable
-from bridge.journal.node_ends import held_here
+from bridge.journal.node_ends import present_here
 from bridge.journal.plan_source import JournalPlanSource
 from bridge.journal.target import JournalTarget
 from bridge.journal.values.options import AddressPolicy
@@ -82,7 +82,7 @@ def desk(
     def ends(*, force: bool) -> Ends:
         target = link or JournalTarget(nodes.hub, "first", check_producer_ids=checks_ids)
         source = source_of(nodes, batch_bytes)
-        presence = NodePresence("first", held_here(nodes.hub), source, checks_ids=checks_ids)
+        presence = NodePresence("first", present_here(nodes.hub), source, checks_ids=checks_ids)
         return Ends(source, target, presence)
 
     return ReplayService({"first": ends})

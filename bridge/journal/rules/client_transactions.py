@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bridge.errors import DuplicateIdRejected, StaleLease
-from bridge.journal.rules.commands import CommitUnit
+from bridge.journal.rules.commands import CommitCommand
 from bridge.journal.rules.commit_group import Group, Pending
 from bridge.journal.rules.state import QueueState
 from bridge.journal.values.store import Acknowledgement, Committed, Transaction
@@ -18,26 +18,26 @@ ByAddress = dict[str, list[int]]
 Known = tuple[int, str, bytes]
 
 
-def commit(group: Group, unit: CommitUnit) -> None:
+def commit(group: Group, command: CommitCommand) -> None:
     """Decide a transaction; only when nothing can fail any more is anything changed.
 
     Raises:
-        AddressNotFound, AddressFull, MessageTooLarge, DuplicateIdRejected, StaleLease, QueueNotFound,
-        and Held where there is no room now.
+        AddressNotFound, AddressFull, MessageTooLarge, DuplicateIdRejected, StaleLease, QueueNotFound.
+        Blocked: there is no room now.
     """
-    transaction = unit.transaction
+    transaction = command.transaction
     by_address = _by_address(transaction)
     for name in by_address:
         group.policy(name)
     group.check_room_for_addresses(*by_address)
-    if _is_known(group, unit, by_address):
-        unit.result = Committed(stored=False)
+    if _is_known(group, command, by_address):
+        command.result = Committed(stored=False)
         return
-    known = _known_submissions(group, unit, by_address)
+    known = _known_submissions(group, command, by_address)
     if known and transaction.on_duplicate == "reject":
         _log(group, known)
         if transaction.plain:
-            unit.result = Committed(stored=False)
+            command.result = Committed(stored=False)
             return
         raise DuplicateIdRejected(
             f"{len(known)} of {len(transaction.submissions)} messages carry a duplicate ID that is known",
@@ -50,17 +50,17 @@ def commit(group: Group, unit: CommitUnit) -> None:
         }
     for name, indices in by_address.items():
         if indices:
-            group.require_room(name, max(len(unit.encoded[index]) for index in indices))
+            group.require_room(name, max(len(command.encoded[index]) for index in indices))
     queues = _leased(group, transaction.acknowledgements)
 
     for queue, acknowledgement in zip(queues, transaction.acknowledgements, strict=True):
         queue.cursor.acknowledge(acknowledgement.lease, acknowledgement.upto)
         group.change_queue(group.state.addresses[acknowledgement.address], queue)
         group.touched.add(acknowledgement.address)
-    offsets = {name: _accept(group, unit, name, indices) for name, indices in by_address.items()}
+    offsets = {name: _accept(group, command, name, indices) for name, indices in by_address.items()}
     offsets = {name: place for name, place in offsets.items() if place[1]}
     _log(group, known)
-    group.pending.append(Pending(unit, offsets, sorted(index for index, _, _ in known)))
+    group.pending.append(Pending(command, offsets, sorted(index for index, _, _ in known)))
 
 
 def _by_address(transaction: Transaction) -> ByAddress:
@@ -76,9 +76,9 @@ def _by_address(transaction: Transaction) -> ByAddress:
     return by_address
 
 
-def _is_known(group: Group, unit: CommitUnit, by_address: ByAddress) -> bool:
+def _is_known(group: Group, command: CommitCommand, by_address: ByAddress) -> bool:
     """Whether the transaction's own ID is known at an address that it touches."""
-    own = unit.transaction.duplicate_id
+    own = command.transaction.duplicate_id
     if own is None:
         return False
     if not any(group.known(name, [own]) for name in by_address):
@@ -90,13 +90,13 @@ def _is_known(group: Group, unit: CommitUnit, by_address: ByAddress) -> bool:
     return True
 
 
-def _known_submissions(group: Group, unit: CommitUnit, by_address: ByAddress) -> list[Known]:
+def _known_submissions(group: Group, command: CommitCommand, by_address: ByAddress) -> list[Known]:
     """Messages whose ID is known at their address, or stands in the transaction for a second time."""
     found: list[Known] = []
     for name, indices in by_address.items():
         with_ids: list[IndexedId] = []
         for index in indices:
-            value = unit.transaction.submissions[index].duplicate_id
+            value = command.transaction.submissions[index].duplicate_id
             if value is not None:
                 with_ids.append((index, value))
         if not with_ids or not group.cache_capacity(name):
@@ -140,11 +140,11 @@ def stale_lease(wanted: Acknowledgement) -> StaleLease:
     )
 
 
-def _accept(group: Group, unit: CommitUnit, name: str, indices: list[int]) -> tuple[int, int]:
+def _accept(group: Group, command: CommitCommand, name: str, indices: list[int]) -> tuple[int, int]:
     """Take the messages for one address; answers how many of the group come before them, and how many they
     are.
     """
-    transaction = unit.transaction
+    transaction = command.transaction
     address = group.require_address(name)
     ids: list[IndexedId] = []
     for offset, index in enumerate(indices):
@@ -158,5 +158,5 @@ def _accept(group: Group, unit: CommitUnit, name: str, indices: list[int]) -> tu
     group.remember(name, values)
     if not indices:
         return 0, 0
-    encoded = [unit.encoded[index] for index in indices]
+    encoded = [command.encoded[index] for index in indices]
     return group.arrivals_of(address).add_messages(encoded, ids), len(indices)

@@ -1,4 +1,4 @@
-"""Units of work for the writer thread: each is decided, stored and answered within one commit group."""
+"""Commands to the writer's thread: each is decided, stored and answered within one commit group."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from bridge.messages.block import Block
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Unit:
-    """Base of all units: its future, its size, and the time until which it may be held for want of room."""
+class WriteCommand:
+    """Base of all commands: the future of its answer, its size, and until when it may be blocked for want of
+    room.
+    """
 
     future: asyncio.Future[Any]
     size: int = 0
-    #: Monotonic ms; None: not held, answered at once.
+    #: Monotonic ms; None: never blocked, answered at once.
     deadline_ms: int | None = None
     #: The answer, or the error instead; set while deciding, handed over after COMMIT.
     result: Any = None
@@ -29,19 +31,19 @@ class Unit:
 
     @property
     def grows(self) -> bool:
-        """Whether it brings messages. Other units are stored on a full disk, too, as far as that is
+        """Whether it brings messages. Other commands are stored on a full disk, too, as far as that is
         possible.
         """
         return False
 
     @property
     def patient(self) -> bool:
-        """Whether it has no deadline: it is held until there is room, however long that takes."""
+        """Whether it has no deadline: it is blocked until there is room, however long that takes."""
         return False
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class CommitUnit(Unit):
+class CommitCommand(WriteCommand):
     """A client's transaction, its messages encoded. Answer: `bridge.journal.values.store.Committed`."""
 
     transaction: Transaction
@@ -54,7 +56,7 @@ class CommitUnit(Unit):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class OpenUnit(Unit):
+class OpenCommand(WriteCommand):
     """A bridge opens a stream. Answer: `bridge.relay.ports.StreamState`."""
 
     bridge: str
@@ -66,7 +68,7 @@ class OpenUnit(Unit):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class DeliverUnit(Unit):
+class DeliverCommand(WriteCommand):
     """A bridge's batch. Answer: `bridge.relay.ports.Receipt`."""
 
     bridge: str
@@ -76,7 +78,7 @@ class DeliverUnit(Unit):
     epoch: int
     check_ids: bool
     #: Positions of messages that are known to be at the address: left out, as those with a known ID are.
-    held: Set[int] = frozenset()
+    present: Set[int] = frozenset()
     came: Came = Came.RELAYED
     #: Messages left out because they, or their producers' IDs, were known at the address.
     rejected: int = 0
@@ -88,7 +90,7 @@ class DeliverUnit(Unit):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class SettleUnit(Unit):
+class SettleCommand(WriteCommand):
     """The target's word about what this node sent. Answer: None."""
 
     bridge: str
@@ -111,7 +113,7 @@ class SettleUnit(Unit):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class BeginUnit(Unit):
+class BeginCommand(WriteCommand):
     """The operator has decided where a bridge goes on (`bridge.relay.ports.Source.begin`). Answer: None."""
 
     bridge: str
@@ -123,7 +125,7 @@ class BeginUnit(Unit):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class DisownUnit(Unit):
+class DisownCommand(WriteCommand):
     """Let the positions of a bridge belong to the first caller that opens them. Answer: `{stream: Owner}`
     before.
     """
@@ -148,7 +150,7 @@ class Resent:
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class ReplayUnit(Unit):
+class ReplayCommand(WriteCommand):
     """Send dead letters of one address again, all or none. Answer: the positions of those not sent before."""
 
     address: str
@@ -161,7 +163,7 @@ class ReplayUnit(Unit):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class QueueUnit(Unit):
+class QueueCommand(WriteCommand):
     """Make or delete a queue. Answer: whether it was made."""
 
     action: Literal["create", "delete"]
@@ -182,7 +184,7 @@ class Branch:
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class BranchUnit(Unit):
+class BranchCommand(WriteCommand):
     """Give the journal another incarnation; it must be closed then. Answer: None."""
 
     incarnation: str
@@ -190,7 +192,7 @@ class BranchUnit(Unit):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class ForgetUnit(Unit):
+class ForgetCommand(WriteCommand):
     """Drop the leftovers of a bridge that is not configured any more. Answer:
     `bridge.journal.rules.queues.Forgotten`.
     """
@@ -204,7 +206,7 @@ class ForgetUnit(Unit):
 
 @dataclass(slots=True, eq=False)
 class Grant:
-    """The answer of a lease unit: the lease and where its messages are."""
+    """The answer of a lease command: the lease and where its messages are."""
 
     lease: str
     intervals: Sequence[Interval]
@@ -213,7 +215,7 @@ class Grant:
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class LeaseUnit(Unit):
+class LeaseCommand(WriteCommand):
     """Lease messages. Answer: `Grant`; or None, and then `retry_ms` is the next lease's end, if any."""
 
     address: str
@@ -226,7 +228,7 @@ class LeaseUnit(Unit):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class LeaseEndUnit(Unit):
+class EndLeaseCommand(WriteCommand):
     """Acknowledge or release a lease. Answer: None."""
 
     acknowledgement: Acknowledgement
@@ -234,7 +236,7 @@ class LeaseEndUnit(Unit):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class CacheUnit(Unit):
+class CacheCommand(WriteCommand):
     """Clear an address's ID cache (`capacity` None) or resize it. Answer: the number of IDs removed."""
 
     address: str
@@ -242,14 +244,14 @@ class CacheUnit(Unit):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class DeleteAddressUnit(Unit):
+class DeleteAddressCommand(WriteCommand):
     """Delete an address. Answer: None."""
 
     address: str
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class OutboxUnit(Unit):
+class ForgetLinesCommand(WriteCommand):
     """Delivery-log lines up to this one are on disk in their segment. Answer: None."""
 
     upto: int
@@ -261,11 +263,11 @@ class OutboxUnit(Unit):
 
 
 @dataclass(slots=True)
-class Told:
-    """Events of a committed group for the rest of the process."""
+class CommittedEvents:
+    """The events of one commit, for the rest of the process."""
 
-    #: Units to be answered.
-    units: list[Unit] = field(default_factory=list)
+    #: Commands to be answered.
+    answered: list[WriteCommand] = field(default_factory=list)
     #: Addresses with new or returned messages.
     touched: set[str] = field(default_factory=set)
     #: New addresses.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bridge.journal.rules.arrivals import Came
-from bridge.journal.rules.commands import ReplayUnit, Resent
+from bridge.journal.rules.commands import ReplayCommand, Resent
 from bridge.journal.rules.commit_group import Group
 from bridge.journal.rules.state import QueueState
 from bridge.journal.sqlite.reader import find_address, find_blocks, read_block, stamped_ids
@@ -98,20 +98,21 @@ def _messages(
             start = first + block.count
 
 
-def replay(group: Group, unit: ReplayUnit) -> None:
+def replay(group: Group, command: ReplayCommand) -> None:
     """Store letters at their destinations and settle them where they are: never one without the other.
 
     Producers' IDs are not checked: the operator sends the letters again on purpose (semantics D54).
 
     Raises:
-        AddressNotFound, AddressFull, MessageTooLarge, and Held where there is no room now.
+        AddressNotFound, AddressFull, MessageTooLarge.
+        Blocked: there is no room now.
     """
-    address = group.existing_address(unit.address)
+    address = group.existing_address(command.address)
     own = address.queues.get(REPLAYED_QUEUE)
     sent = own.cursor if own is not None else Cursor(address.trimmed)
     fresh = [
         letter
-        for letter in unit.letters
+        for letter in command.letters
         if letter.position >= address.trimmed and not _is_settled(sent, letter.position)
     ]
     largest: dict[str, int] = {}
@@ -128,7 +129,7 @@ def replay(group: Group, unit: ReplayUnit) -> None:
         _send(group, letter)
         _settle(own, letter)
     group.change_queue(address, own)
-    unit.result = [letter.position for letter in fresh]
+    command.result = [letter.position for letter in fresh]
 
 
 def _make_for_bridge(group: Group, name: str, bridge: str) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from bridge import delivery_log
 from bridge.delivery_log import Session
-from bridge.journal.rules.commands import BeginUnit, DeliverUnit, SettleUnit
+from bridge.journal.rules.commands import BeginCommand, DeliverCommand, SettleCommand
 from bridge.messages import positions as run_arithmetic
 from bridge.messages.batch import Batch
 from bridge.messages.block import Block
@@ -55,7 +55,7 @@ class Logbook:
         if self.enabled:
             self.transactions.append((address, own_id, messages))
 
-    def received(self, unit: DeliverUnit, taken: Batch, rejected: Collection[int]) -> None:
+    def received(self, command: DeliverCommand, taken: Batch, rejected: Collection[int]) -> None:
         """Add the line of a bridge's batch, as far as it was not covered before.
 
         `rejected`: indices of messages whose producer's ID was known. The line has all positions, and the IDs
@@ -63,34 +63,35 @@ class Logbook:
         """
         if self.enabled:
             self._add(
-                side="received", bridge=unit.bridge, address=unit.address, target=self.node, store=self.store,
-                batch=taken, committed=self.now_ms, duplicates=len(rejected), rejected=rejected,
-                unchecked=not unit.check_ids,
+                side="received", bridge=command.bridge, address=command.address, target=self.node,
+                store=self.store, batch=taken, committed=self.now_ms, duplicates=len(rejected),
+                rejected=rejected, unchecked=not command.check_ids,
             )  # fmt: skip
 
-    def replayed(self, unit: DeliverUnit, batch: Batch) -> None:
+    def replayed(self, command: DeliverCommand, batch: Batch) -> None:
         """Add the line of a bridge's batch that was covered before."""
         if self.enabled and batch.count:
             self._add(
-                side="received", bridge=unit.bridge, address=unit.address, target=self.node, store=self.store,
-                batch=batch, committed=self.now_ms, duplicates=batch.count, verdict="duplicate",
+                side="received", bridge=command.bridge, address=command.address, target=self.node,
+                store=self.store, batch=batch, committed=self.now_ms, duplicates=batch.count,
+                verdict="duplicate",
             )  # fmt: skip
 
-    def sent(self, unit: SettleUnit) -> None:
+    def sent(self, command: SettleCommand) -> None:
         """Add the line of a batch that the target confirmed."""
         if self.enabled:
             self._add(
-                side="sent", bridge=unit.bridge, address=unit.address, target=unit.target,
-                store=unit.store, batch=unit.batch, committed=unit.committed, duplicates=unit.duplicates,
-                recovered=unit.recovered, clock_offset=unit.clock_offset,
+                side="sent", bridge=command.bridge, address=command.address, target=command.target,
+                store=command.store, batch=command.batch, committed=command.committed,
+                duplicates=command.duplicates, recovered=command.recovered, clock_offset=command.clock_offset,
             )  # fmt: skip
 
-    def passed_over(self, unit: BeginUnit, from_: int) -> None:
+    def passed_over(self, command: BeginCommand, from_: int) -> None:
         """Add the line of positions that the operator has decided not to deliver: covered and empty."""
         if self.enabled:
             self._add(
-                side="sent", bridge=unit.bridge, address=unit.address, target=unit.target,
-                store=unit.store, batch=Batch(unit.stream, from_, unit.at), committed=self.now_ms,
+                side="sent", bridge=command.bridge, address=command.address, target=command.target,
+                store=command.store, batch=Batch(command.stream, from_, command.at), committed=self.now_ms,
                 duplicates=0,
             )  # fmt: skip
 
