@@ -66,6 +66,8 @@ class Counts:
             return
         for address, (first, last) in command.result.positions.items():
             self.of_address[address].stored += last - first + 1
+        for address, count in command.result.elsewhere.items():
+            self.of_address[address].stored += count
         submissions = command.transaction.submissions
         left_out = command.result.skipped if command.result.stored else range(len(submissions))
         self._count_repeated([submissions[index].address for index in left_out])

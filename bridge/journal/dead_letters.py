@@ -12,6 +12,7 @@ from bridge.journal.journal import Journal
 from bridge.journal.rules import dead_letters
 from bridge.journal.rules.arrivals import Came
 from bridge.journal.rules.commands import ReplayCommand, Resent
+from bridge.journal.values.routing import Destination
 from bridge.messages import hops
 from bridge.messages.addresses import check_name
 from bridge.messages.block import encode_message, pack
@@ -171,10 +172,10 @@ class DeadLetterService:
         encoded, of = encode_message(original(message)), entry.block
         block = pack([encoded], of.ids, of.origins, of.hops)
         if route.target_address is not None:
-            return Resent(entry.position, entry.from_, route.target_address(address), None, block)
-        to = replay_address(route.bridge, address)
+            return Resent(entry.position, entry.from_, Destination(route.target_address(address)), block)
+        to = Destination(replay_address(route.bridge, address), route.bridge)
         before = hops.given_back(block.hops, hops.hop(bridge, self._journal.store))
-        return Resent(entry.position, entry.from_, to, route.bridge, block.hopped(before))
+        return Resent(entry.position, entry.from_, to, block.hopped(before))
 
 
 def is_letter(entry: dead_letters.Found) -> bool:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from bridge.journal.rules.arrivals import Came
 from bridge.journal.rules.owners import Owner
 from bridge.journal.values.queue_cursor import Interval
+from bridge.journal.values.routing import Destination
 from bridge.journal.values.store import Acknowledgement, Transaction
 from bridge.messages.batch import Batch
 from bridge.messages.block import Block
@@ -142,9 +143,7 @@ class Resent:
     position: int
     #: One beyond the message before it on its address; `position` where that message is directly before it.
     from_: int
-    #: The address that it is stored at; with `bridge`, one that this bridge alone reads.
-    to: str
-    bridge: str | None
+    to: Destination
     #: The message as it was, alone.
     block: Block
 

@@ -40,8 +40,10 @@ class Pending:
 
     command: CommitCommand
     #: By address: how many messages of the group come before its own, and how many are its own.
-    offsets: dict[str, tuple[int, int]]
-    skipped: list[int]
+    offsets: dict[str, tuple[int, int]] = field(default_factory=dict)
+    #: As in `Committed`.
+    skipped: list[int] = field(default_factory=list)
+    elsewhere: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -245,8 +247,7 @@ class Group:
                 limit=limit,
                 found=largest,
             )
-        address, arrivals = self.state.addresses.get(name), self.arrivals.get(name)
-        stored = (address.bytes if address is not None else 0) + (arrivals.size if arrivals else 0)
+        stored = self._stored_bytes(name)
         if stored < limit:
             return
         error = AddressFull(
@@ -256,6 +257,17 @@ class Group:
             raise error
         raise Blocked(error)
 
+    def has_room(self, name: str) -> bool:
+        """Whether the address takes messages now: it is there or may be made, and is below its limit."""
+        address = self.state.addresses.get(name)
+        policy = address.policy if address is not None else self.options.policy(name)
+        return self._stored_bytes(name) < policy.max_size_bytes
+
+    def _stored_bytes(self, name: str) -> int:
+        """Bytes that the address holds, those of this group included."""
+        address, arrivals = self.state.addresses.get(name), self.arrivals.get(name)
+        return (address.bytes if address is not None else 0) + (arrivals.size if arrivals else 0)
+
     def answer_commits(self) -> None:
         """Fill in the positions that `rows` gave out."""
         for pending in self.pending:
@@ -264,4 +276,4 @@ class Group:
                 arrivals = self.arrivals[name]
                 first = arrivals.address.next - arrivals.count + offset
                 positions[name] = (first, first + count - 1)
-            pending.command.result = Committed(stored=True, positions=positions, skipped=pending.skipped)
+            pending.command.result = Committed(True, positions, pending.skipped, pending.elsewhere)

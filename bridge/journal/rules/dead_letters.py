@@ -6,13 +6,15 @@ import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from bridge.journal.rules import routing
 from bridge.journal.rules.arrivals import Came
 from bridge.journal.rules.commands import ReplayCommand, Resent
 from bridge.journal.rules.commit_group import Group
 from bridge.journal.rules.state import QueueState
 from bridge.journal.sqlite.reader import find_address, find_blocks, read_block, stamped_ids
-from bridge.journal.values.options import REPLAYED_QUEUE, bridge_queue_name
+from bridge.journal.values.options import REPLAYED_QUEUE
 from bridge.journal.values.queue_cursor import Cursor
+from bridge.journal.values.routing import Destination
 from bridge.messages.block import Block
 from bridge.messages.message import Message, carried_id
 
@@ -115,13 +117,10 @@ def replay(group: Group, command: ReplayCommand) -> None:
         for letter in command.letters
         if letter.position >= address.trimmed and not _is_settled(sent, letter.position)
     ]
-    largest: dict[str, int] = {}
+    largest: dict[Destination, int] = {}
     for letter in fresh:
-        if letter.bridge is not None:
-            _make_for_bridge(group, letter.to, letter.bridge)
         largest[letter.to] = max(largest.get(letter.to, 0), letter.block.largest)
-    for name, size in largest.items():
-        group.require_room(name, size)
+    routing.require_room(group, largest)
     if own is None:
         own = group.make_queue(address, REPLAYED_QUEUE, None, address.trimmed)
     own.cursor.settle((own.cursor.next, address.trimmed))
@@ -132,21 +131,13 @@ def replay(group: Group, command: ReplayCommand) -> None:
     command.result = [letter.position for letter in fresh]
 
 
-def _make_for_bridge(group: Group, name: str, bridge: str) -> None:
-    """Make the address that this bridge alone reads."""
-    address = group.state.addresses.get(name) or group.make_address(name)
-    queue = bridge_queue_name(bridge)
-    if queue not in address.queues:
-        group.make_queue(address, queue, bridge, address.trimmed)
-
-
 def _send(group: Group, letter: Resent) -> None:
-    address = group.require_address(letter.to)
+    address = routing.open_destination(group, letter.to)
     group.arrivals_of(address).add_block(letter.block)
-    if letter.bridge is None:
+    if letter.to.bridge is None:
         values = [value for _, value in letter.block.ids]
-        known = set(group.known(letter.to, values))
-        group.remember(letter.to, [value for place, value in enumerate(values) if place not in known])
+        known = set(group.known(address.name, values))
+        group.remember(address.name, [value for place, value in enumerate(values) if place not in known])
 
 
 def _settle(own: QueueState, letter: Resent) -> None:

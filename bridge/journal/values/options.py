@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
+from bridge.journal.values.routing import Router
 from bridge.messages.stream_names import source_address
 
 #: Bytes of client messages that may wait for a commit, blocked ones apart; beyond it callers get TOO_BUSY.
@@ -99,6 +100,8 @@ class JournalOptions:
     max_queues: int = 10_000
     #: Whether outbox rows are written.
     delivery_log: bool = True
+    #: Decides where clients' messages are stored; None: at the address that they name.
+    router: Router | None = None
 
 
 #: The node's own cursor on an address of dead letters: letters that were sent again from there are settled in
