@@ -137,27 +137,41 @@ class DisownCommand(WriteCommand):
 
 
 @dataclass(frozen=True, slots=True)
-class Resent:
-    """A dead letter that is to be sent again."""
+class Moved:
+    """Messages to be moved to one destination."""
 
-    position: int
-    #: One beyond the message before it on its address; `position` where that message is directly before it.
+    #: Position of the first; the others follow it directly.
+    first: int
+    #: One beyond the message before it on its address; `first` where that message is directly before it.
     from_: int
     to: Destination
-    #: The message as it was, alone.
+    #: The messages with the IDs, origins and hops that they keep.
     block: Block
+    #: Whether the destination remembers the producers' IDs, as if it had accepted the messages itself.
+    learns_ids: bool = False
+
+    @property
+    def end(self) -> int:
+        """One beyond the last position."""
+        return self.first + self.block.count
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class ReplayCommand(WriteCommand):
-    """Send dead letters of one address again, all or none. Answer: the positions of those not sent before."""
+class MoveCommand(WriteCommand):
+    """Move messages from a queue to other addresses. Answer: the first position of each block that was moved.
+
+    Blocks of which a message is settled or leased by now stay where they are. All others are moved, or none.
+    """
 
     address: str
-    letters: Sequence[Resent]
+    #: A readers' queue, or that of the letters that were sent again.
+    queue: str
+    #: Ascending by position.
+    messages: Sequence[Moved]
 
     @property
     def grows(self) -> bool:
-        """True: it stores the messages that it sends again."""
+        """True: it stores the messages at their destinations before their old blocks are trimmed."""
         return True
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from bridge.errors import AddressFull, AddressNotFound, BridgeError, DiskFull, Malformed, OutOfSequence
-from bridge.journal.rules import branching, bridge_batches, client_transactions, dead_letters, queues
+from bridge.journal.rules import branching, bridge_batches, client_transactions, moves, queues
 from bridge.journal.rules.commands import (
     BeginCommand,
     BranchCommand,
@@ -21,9 +21,9 @@ from bridge.journal.rules.commands import (
     ForgetCommand,
     ForgetLinesCommand,
     LeaseCommand,
+    MoveCommand,
     OpenCommand,
     QueueCommand,
-    ReplayCommand,
     SettleCommand,
     WriteCommand,
 )
@@ -97,8 +97,8 @@ def _apply(group: Group, connection: sqlite3.Connection, command: WriteCommand) 
             bridge_batches.settle(group, command)
         case BeginCommand():
             bridge_batches.begin(group, command)
-        case ReplayCommand():
-            dead_letters.replay(group, command)
+        case MoveCommand():
+            moves.move(group, command)
         case LeaseCommand():
             queues.lease(group, connection, command)
         case EndLeaseCommand():
