@@ -54,11 +54,12 @@ class Messages:
         committed = await self._store.commit(Transaction((submission,), plain=True))
         if not committed.stored:
             return _verdict(_DUPLICATE, {"verdict": "duplicate"}, msgpack=sent.msgpack)
-        first, last = committed.positions[address]
+        positions = committed.positions.get(address)
         crash_point("http.before-answer")
         return _verdict(
-            b'{"verdict":"stored","positions":[%d,%d]}' % (first, last),
-            {"verdict": "stored", "positions": (first, last)},
+            b'{"verdict":"stored","positions":%b}'
+            % (b"null" if positions is None else b"[%d,%d]" % positions),
+            {"verdict": "stored", "positions": positions},
             msgpack=sent.msgpack,
         )
 

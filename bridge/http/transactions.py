@@ -68,7 +68,8 @@ class Transactions:
         msgpack = wants_msgpack(request)
         if not committed.stored:
             return answer({"verdict": "duplicate"}, msgpack=msgpack)
-        value: dict[str, Any] = {"verdict": "stored", "positions": dict(committed.positions)}
+        positions = {**committed.positions, **dict.fromkeys(committed.elsewhere)}
+        value: dict[str, Any] = {"verdict": "stored", "positions": positions}
         if skip:
             value["duplicates"] = list(committed.skipped)
         crash_point("http.before-answer")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from bridge.errors import DuplicateIdRejected
-from bridge.journal.rules.commands import CommitUnit, DeliverUnit, Unit
+from bridge.journal.rules.commands import CommitCommand, DeliverCommand, WriteCommand
 from bridge.relay.ports import Receipt
 from dedup.verdict import Verdict
 
@@ -41,33 +41,35 @@ class Counts:
         """By address, messages that were not stored again, whichever way they came."""
         return {name: of.repeated + of.replayed for name, of in list(self.of_address.items())}
 
-    def count(self, unit: Unit) -> None:
-        """Count a unit that is about to be answered."""
-        if isinstance(unit, CommitUnit):
-            self._count_commit(unit)
-        elif isinstance(unit, DeliverUnit) and isinstance(unit.result, Receipt):
-            self._count_delivery(unit, unit.result)
+    def count(self, command: WriteCommand) -> None:
+        """Count a command that is about to be answered."""
+        if isinstance(command, CommitCommand):
+            self._count_commit(command)
+        elif isinstance(command, DeliverCommand) and isinstance(command.result, Receipt):
+            self._count_delivery(command, command.result)
 
-    def _count_delivery(self, unit: DeliverUnit, receipt: Receipt) -> None:
+    def _count_delivery(self, command: DeliverCommand, receipt: Receipt) -> None:
         if receipt.verdict not in (Verdict.STORED, Verdict.DUPLICATE):
             return
-        counts = self.of_address[unit.address]
-        counts.repeated += unit.rejected
-        counts.replayed += receipt.duplicates - unit.rejected
+        counts = self.of_address[command.address]
+        counts.repeated += command.rejected
+        counts.replayed += receipt.duplicates - command.rejected
         if receipt.duplicates:
-            self.on_duplicates(unit.bridge, receipt.duplicates)
+            self.on_duplicates(command.bridge, receipt.duplicates)
         if receipt.verdict is Verdict.STORED:
-            counts.stored += unit.batch.count - receipt.duplicates
+            counts.stored += command.batch.count - receipt.duplicates
 
-    def _count_commit(self, unit: CommitUnit) -> None:
-        if isinstance(unit.error, DuplicateIdRejected):
-            self._count_repeated([address for _, address, _ in unit.error.duplicates])
-        if unit.result is None:
+    def _count_commit(self, command: CommitCommand) -> None:
+        if isinstance(command.error, DuplicateIdRejected):
+            self._count_repeated([address for _, address, _ in command.error.duplicates])
+        if command.result is None:
             return
-        for address, (first, last) in unit.result.positions.items():
+        for address, (first, last) in command.result.positions.items():
             self.of_address[address].stored += last - first + 1
-        submissions = unit.transaction.submissions
-        left_out = unit.result.skipped if unit.result.stored else range(len(submissions))
+        for address, count in command.result.elsewhere.items():
+            self.of_address[address].stored += count
+        submissions = command.transaction.submissions
+        left_out = command.result.skipped if command.result.stored else range(len(submissions))
         self._count_repeated([submissions[index].address for index in left_out])
 
     def _count_repeated(self, addresses: Sequence[str]) -> None:

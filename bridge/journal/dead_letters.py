@@ -11,7 +11,9 @@ from bridge.errors import InvalidAddress
 from bridge.journal.journal import Journal
 from bridge.journal.rules import dead_letters
 from bridge.journal.rules.arrivals import Came
-from bridge.journal.rules.commands import ReplayUnit, Resent
+from bridge.journal.rules.commands import MoveCommand, Moved
+from bridge.journal.values.options import REPLAYED_QUEUE
+from bridge.journal.values.routing import Destination
 from bridge.messages import hops
 from bridge.messages.addresses import check_name
 from bridge.messages.block import encode_message, pack
@@ -107,16 +109,16 @@ class DeadLetterService:
         Raises: AddressFull, DiskFull, JournalUnavailable; what was sent before that stays sent.
         """
         outcome = Replayed()
-        by_address: dict[str, list[Resent]] = {}
+        by_address: dict[str, list[Moved]] = {}
         missing = set(positions or ())
         async for entry in self._wanted(positions):
             missing.discard(entry.position)
-            resent = self._resent(entry)
-            if isinstance(resent, str):
-                outcome.skipped.append((entry.position, resent))
+            moved = self._moved(entry)
+            if isinstance(moved, str):
+                outcome.skipped.append((entry.position, moved))
                 continue
             waiting = by_address.setdefault(entry.at, [])
-            waiting.append(resent)
+            waiting.append(moved)
             if len(waiting) >= LETTERS_AT_ONCE or sum(one.block.size for one in waiting) >= BYTES_AT_ONCE:
                 await self._send(entry.at, by_address.pop(entry.at), outcome)
         for address, waiting in by_address.items():
@@ -141,20 +143,21 @@ class DeadLetterService:
                 if entry.position == position:
                     yield entry
 
-    async def _send(self, address: str, waiting: Sequence[Resent], outcome: Replayed) -> None:
+    async def _send(self, address: str, waiting: Sequence[Moved], outcome: Replayed) -> None:
         sent = await self._journal.submit(
-            ReplayUnit,
+            MoveCommand,
             address=address,
-            letters=waiting,
+            queue=REPLAYED_QUEUE,
+            messages=waiting,
             size=sum(one.block.size for one in waiting),
             deadline_ms=self._journal.deadline_ms(),
         )
         outcome.replayed += sent
-        gone = {one.position for one in waiting} - set(sent)
+        gone = {one.first for one in waiting} - set(sent)
         outcome.skipped += [(position, "sent again meanwhile") for position in gone]
 
-    def _resent(self, entry: dead_letters.Found) -> Resent | str:
-        """The letter as it is to be sent again, or why it cannot be."""
+    def _moved(self, entry: dead_letters.Found) -> Moved | str:
+        """The letter as it is to be moved to its destination, or why it cannot be."""
         message = entry.message
         if message.header(REDUCED_HEADER) is not None:
             return "its message did not fit here: only its coordinates are known"
@@ -171,10 +174,11 @@ class DeadLetterService:
         encoded, of = encode_message(original(message)), entry.block
         block = pack([encoded], of.ids, of.origins, of.hops)
         if route.target_address is not None:
-            return Resent(entry.position, entry.from_, route.target_address(address), None, block)
-        to = replay_address(route.bridge, address)
+            to = Destination(route.target_address(address))
+            return Moved(entry.position, entry.from_, to, block, learns_ids=True)
+        to = Destination(replay_address(route.bridge, address), route.bridge)
         before = hops.given_back(block.hops, hops.hop(bridge, self._journal.store))
-        return Resent(entry.position, entry.from_, to, route.bridge, block.hopped(before))
+        return Moved(entry.position, entry.from_, to, block.hopped(before))
 
 
 def is_letter(entry: dead_letters.Found) -> bool:

@@ -1,7 +1,7 @@
 """The journal: a node's embedded store, as the event loop sees it.
 
-Every change goes as a unit to the writer's thread and is answered after COMMIT; every read runs in a reader's
-thread. Implements `bridge.journal.values.store.Store`.
+Every change goes as a command to the writer's thread and is answered after COMMIT; every read runs in a
+reader's thread. Implements `bridge.journal.values.store.Store`.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from bridge.journal import measures
 from bridge.journal.counts import Counts
 from bridge.journal.notices import Notices
 from bridge.journal.rules.commands import (
-    CacheUnit,
-    CommitUnit,
-    DeleteAddressUnit,
+    CacheCommand,
+    CommitCommand,
+    CommittedEvents,
+    DeleteAddressCommand,
+    EndLeaseCommand,
+    ForgetLinesCommand,
     Grant,
-    LeaseEndUnit,
-    LeaseUnit,
-    OutboxUnit,
-    QueueUnit,
-    Told,
-    Unit,
+    LeaseCommand,
+    QueueCommand,
+    WriteCommand,
 )
 from bridge.journal.sqlite import reader
 from bridge.journal.sqlite.database import FILE_NAME, CannotGrow, DirectoryLock
@@ -57,7 +57,7 @@ from bridge.journal.writer.writer import Writer
 from bridge.messages.block import encode_message
 from bridge.runtime.clock import Clock, SystemClock
 
-U = TypeVar("U", bound=Unit)
+U = TypeVar("U", bound=WriteCommand)
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -112,14 +112,14 @@ class Journal:
                 raise
             prepared = prepare(path, self.options, self.clock)
         self.identity = prepared.identity
-        self._writer = Writer(prepared, self.options, self.clock, room, self._readers.let_end, self._tell)
+        self._writer = Writer(prepared, self.options, self.clock, room, self._readers.let_end, self._notify)
 
     def let_go(self) -> None:
-        """Answer the clients whose transactions are held for want of room now: the node is going down."""
+        """Answer the clients whose transactions are blocked for want of room now: the node is going down."""
         self._writer.let_go()
 
     async def close(self) -> None:
-        """Commit the units that wait, answer those that are held with STOPPING, and release the files."""
+        """Commit the commands that wait, answer those that are blocked with STOPPING, release the files."""
         if self._closed:
             return
         self._closed = True
@@ -146,7 +146,7 @@ class Journal:
 
     @property
     def standstill(self) -> str:
-        """The reason why not even units without messages can be stored now; empty: they can."""
+        """The reason why not even commands without messages can be stored now; empty: they can."""
         full = self._writer.standstill
         return "" if full is None else described(full)
 
@@ -155,55 +155,55 @@ class Journal:
         """Commit groups since the node started."""
         return self._writer.commits
 
-    # -- units -------------------------------------------------------------------------------------
+    # -- commands -------------------------------------------------------------------------------------
 
     async def submit(self, make: Callable[..., U], **fields: Any) -> Any:
-        """Hand a unit to the writer and wait for its answer."""
+        """Hand a command to the writer and wait for its answer."""
         return await self.send(make, **fields).future
 
     def send(self, make: Callable[..., U], **fields: Any) -> U:
-        """Hand a unit to the writer; its `future` is answered after COMMIT."""
+        """Hand a command to the writer; its `future` is answered after COMMIT."""
         if self._closed:
             raise Stopping("the node is stopping")
-        unit = make(future=self._loop.create_future(), **fields)
-        if isinstance(unit, CommitUnit):  # a bridge's messages are bounded by its link's credit
-            self._waiting_bytes += unit.size
-        self._writer.submit(unit)
-        return unit
+        command = make(future=self._loop.create_future(), **fields)
+        if isinstance(command, CommitCommand):  # a bridge's messages are bounded by its link's credit
+            self._waiting_bytes += command.size
+        self._writer.submit(command)
+        return command
 
-    def _tell(self, told: Told) -> None:
+    def _notify(self, events: CommittedEvents) -> None:
         """Called in the writer's thread."""
-        self._loop.call_soon_threadsafe(self._told, told)
+        self._loop.call_soon_threadsafe(self._answer, events)
 
-    def _told(self, told: Told) -> None:
-        for unit in told.units:
-            if isinstance(unit, CommitUnit):
-                self._waiting_bytes -= unit.size
-            self.counts.count(unit)
-            if unit.future.done():
-                self._take_back(unit)
+    def _answer(self, events: CommittedEvents) -> None:
+        for command in events.answered:
+            if isinstance(command, CommitCommand):
+                self._waiting_bytes -= command.size
+            self.counts.count(command)
+            if command.future.done():
+                self._take_back(command)
                 continue
-            if unit.error is not None:
-                unit.future.set_exception(unit.error)
+            if command.error is not None:
+                command.future.set_exception(command.error)
             else:
-                unit.future.set_result(unit.result)
-        self.notices.tell(told)
+                command.future.set_result(command.result)
+        self.notices.notify(events)
 
-    def _take_back(self, unit: Unit) -> None:
+    def _take_back(self, command: WriteCommand) -> None:
         """Release a lease whose caller has gone: a lease that no caller knows of must not hold messages until
         it ends.
         """
-        if isinstance(unit, LeaseUnit) and isinstance(unit.result, Grant) and not self._closed:
-            self._release(unit.address, unit.queue, unit.result.lease)
+        if isinstance(command, LeaseCommand) and isinstance(command.result, Grant) and not self._closed:
+            self._release(command.address, command.queue, command.result.lease)
 
     def _release(self, address: str, queue: str, lease: str) -> None:
         returned = self.send(
-            LeaseEndUnit, acknowledgement=Acknowledgement(address, queue, lease), settle=False
+            EndLeaseCommand, acknowledgement=Acknowledgement(address, queue, lease), settle=False
         )
         returned.future.add_done_callback(lambda future: future.cancelled() or future.exception())
 
     def deadline_ms(self) -> int:
-        """The time until which a unit that begins now may be held, monotonic ms."""
+        """The time until which a command that begins now may be blocked, monotonic ms."""
         return self.clock.monotonic_ms() + self.options.call_timeout_ms
 
     # -- bridge.journal.values.store.Store ---------------------------------------------------------
@@ -212,12 +212,12 @@ class Journal:
         """Store a transaction (see `bridge.journal.values.store.Store.commit`)."""
         encoded = [encode_message(submission.message) for submission in transaction.submissions]
         size = sum(map(len, encoded))
-        waiting = self._waiting_bytes - self._writer.held_bytes
+        waiting = self._waiting_bytes - self._writer.blocked_bytes
         if waiting > 0 and waiting + size > INBOX_BYTES:
             raise TooBusy(f"{waiting} bytes wait for a commit", limit=INBOX_BYTES, found=waiting + size)
-        # Bound to no name: an error refers to this frame, and the unit and its future refer to the error.
+        # Bound to no name: an error refers to this frame, and the command and its future refer to the error.
         committed: Committed = await self.submit(
-            CommitUnit, transaction=transaction, encoded=encoded, size=size, deadline_ms=self.deadline_ms()
+            CommitCommand, transaction=transaction, encoded=encoded, size=size, deadline_ms=self.deadline_ms()
         )
         return committed
 
@@ -225,12 +225,14 @@ class Journal:
         self, address: str, queue: str, start: Literal["earliest", "latest"] | int
     ) -> bool:
         """True if it is new."""
-        made: bool = await self.submit(QueueUnit, action="create", address=address, queue=queue, start=start)
+        made: bool = await self.submit(
+            QueueCommand, action="create", address=address, queue=queue, start=start
+        )
         return made
 
     async def delete_queue(self, address: str, queue: str) -> None:
         """Raises: AddressNotFound, QueueNotFound."""
-        await self.submit(QueueUnit, action="delete", address=address, queue=queue)
+        await self.submit(QueueCommand, action="delete", address=address, queue=queue)
         self._last_used_ms.pop((address, queue), None)
 
     async def lease(
@@ -240,8 +242,8 @@ class Journal:
         until_ms = self.clock.monotonic_ms() + wait_ms
         while True:
             changed = self.notices.changed(address)
-            unit = self.send(
-                LeaseUnit,
+            command = self.send(
+                LeaseCommand,
                 address=address,
                 queue=queue,
                 lease=uuid.uuid4().hex,
@@ -249,15 +251,15 @@ class Journal:
                 most_bytes=most_bytes,
                 lease_ms=lease_ms,
             )
-            grant: Grant | None = await unit.future
+            grant: Grant | None = await command.future
             self._last_used_ms[address, queue] = self.clock.monotonic_ms()
             if grant is not None:
                 return await self._page(address, queue, grant, PageSize(most, END))
             left_ms = until_ms - self.clock.monotonic_ms()
             if left_ms <= 0:
                 return Page(None)
-            if unit.retry_ms is not None:
-                left_ms = min(left_ms, max(unit.retry_ms, 1))
+            if command.retry_ms is not None:
+                left_ms = min(left_ms, max(command.retry_ms, 1))
             await asyncio.wait([changed], timeout=left_ms / 1000)
 
     async def _page(self, address: str, queue: str, grant: Grant, most: PageSize) -> Page:
@@ -278,12 +280,12 @@ class Journal:
 
     async def acknowledge(self, acknowledgement: Acknowledgement) -> None:
         """Raises: StaleLease, QueueNotFound, AddressNotFound."""
-        await self.submit(LeaseEndUnit, acknowledgement=acknowledgement, settle=True)
+        await self.submit(EndLeaseCommand, acknowledgement=acknowledgement, settle=True)
         self._last_used_ms[acknowledgement.address, acknowledgement.queue] = self.clock.monotonic_ms()
 
     async def release(self, acknowledgement: Acknowledgement) -> None:
         """Raises: StaleLease, QueueNotFound, AddressNotFound."""
-        await self.submit(LeaseEndUnit, acknowledgement=acknowledgement, settle=False)
+        await self.submit(EndLeaseCommand, acknowledgement=acknowledgement, settle=False)
 
     async def browse(self, address: str, *, after: int, most: int, most_bytes: int) -> Sequence[Delivered]:
         """Messages at positions > `after`. Raises: AddressNotFound."""
@@ -334,19 +336,19 @@ class Journal:
 
     async def delete_address(self, address: str) -> None:
         """Raises: AddressNotFound, Conflict."""
-        await self.submit(DeleteAddressUnit, address=address)
+        await self.submit(DeleteAddressCommand, address=address)
         self.counts.forget(address)
         for key in [key for key in self._last_used_ms if key[0] == address]:
             del self._last_used_ms[key]
 
     async def clear_id_cache(self, address: str) -> int:
         """Returns the number of IDs that were removed."""
-        removed: int = await self.submit(CacheUnit, address=address)
+        removed: int = await self.submit(CacheCommand, address=address)
         return removed
 
     async def resize_id_cache(self, address: str, size: int) -> int:
         """Returns the number of IDs that were dropped."""
-        dropped: int = await self.submit(CacheUnit, address=address, capacity=size)
+        dropped: int = await self.submit(CacheCommand, address=address, capacity=size)
         return dropped
 
     # -- for the ends and the delivery log ----------------------------------------------------------
@@ -370,7 +372,7 @@ class Journal:
 
     async def forget_lines(self, upto: int) -> None:
         """Lines up to this one are on disk in their segment."""
-        await self.submit(OutboxUnit, upto=upto)
+        await self.submit(ForgetLinesCommand, upto=upto)
 
     async def bridge_lags(self) -> Sequence[reader.BridgeLag]:
         """The messages that wait for each bridge on each address."""

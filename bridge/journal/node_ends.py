@@ -6,7 +6,7 @@ from bridge.end_kind import Lane, NodeContext, NodeEnds, SourceEnd, TargetEnd
 from bridge.journal.journal import Journal
 from bridge.journal.plan_source import JournalPlanSource
 from bridge.journal.source import JournalSource
-from bridge.journal.sqlite.known_messages import read_held, read_known_ids, read_next
+from bridge.journal.sqlite.known_messages import read_known_ids, read_next, read_present
 from bridge.journal.target import JournalTarget
 from bridge.relay.ports import Target
 from bridge.replay.node_presence import Asked, NodePresence, Present, Question
@@ -86,7 +86,7 @@ def present_here(journal: Journal) -> Asked:
         return Present(
             store=journal.store,
             next=await journal.look(read_next, question.bridge, question.stream),
-            origins=tuple(await journal.look(read_held, address, question.origins)),
+            origins=tuple(await journal.look(read_present, address, question.origins)),
             ids=tuple(await journal.look(read_known_ids, address, question.ids)),
         )
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from weakref import WeakValueDictionary
 
-from bridge.journal.rules.commands import Told
+from bridge.journal.rules.commands import CommittedEvents
 
 
 class Notices:
-    """Lives in the event loop; `tell` is called after each commit."""
+    """Lives in the event loop; `notify` is called after each commit."""
 
     def __init__(self) -> None:
         #: Kept for as long as a caller waits, so that asking for names that do not exist leaves nothing.
@@ -38,14 +38,14 @@ class Notices:
             self._lines = asyncio.get_running_loop().create_future()
         return self._lines
 
-    def tell(self, told: Told) -> None:
+    def notify(self, events: CommittedEvents) -> None:
         """Wake the callers that wait for what was committed."""
-        for address in told.touched:
+        for address in events.touched:
             _wake(self._changed.pop(address, None))
-        self.made += len(told.made)
-        if told.touched or told.made:
+        self.made += len(events.made)
+        if events.touched or events.made:
             _wake(self._anything)
-        if told.logged:
+        if events.logged:
             _wake(self._lines)
 
     def close(self) -> None:

@@ -80,7 +80,7 @@ class JournalPlanSource:
             if self._selects(address):
                 identity = f"journal:{own.incarnation}:{row.address}:{row.first}"
                 self._address_ids[identity] = row.address_id
-                yield Stream(identity, address, self._forward(address), own.run), row
+                yield Stream(identity, address, self._forward(address), own.session_id), row
 
     async def copies(self, stream: Stream, origins: Sequence[Origin]) -> Sequence[tuple[Origin, int]]:
         """Implements `PlanSource.copies`. Raises: JournalUnavailable."""

@@ -12,7 +12,7 @@ from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 from bridge.errors import JournalFailed, JournalUnavailable, SourceGap
 from bridge.journal.batching import Cutter
 from bridge.journal.journal import Journal
-from bridge.journal.rules.commands import BeginUnit, SettleUnit
+from bridge.journal.rules.commands import BeginCommand, SettleCommand
 from bridge.journal.sqlite import reader
 from bridge.journal.sqlite.history import read_past
 from bridge.journal.values.stored_block import END, StoredBlock
@@ -118,7 +118,7 @@ class JournalSource:
             address = source_address(row.address)
             if self._selects(address):
                 name = f"journal:{identity.incarnation}:{row.address}:{row.first}"
-                found.append((Stream(name, address, self._forward(address), identity.run), row))
+                found.append((Stream(name, address, self._forward(address), identity.session_id), row))
         return found
 
     async def remembered(self) -> Mapping[str, Remembered]:
@@ -145,7 +145,7 @@ class JournalSource:
         if stream not in found:
             raise SourceGap(f"this journal has no stream {stream}", key=stream)
         await self._journal.submit(
-            BeginUnit,
+            BeginCommand,
             bridge=self._bridge,
             address=found[stream],
             target=self._target_name,
@@ -306,8 +306,8 @@ class JournalSource:
             await _answer(self._settling.popleft())
         if batch.block is not None and not batch.block.ids:
             batch = replace(batch, block=None)  # a line needs the IDs only: let the bodies go
-        unit = self._journal.send(
-            SettleUnit,
+        command = self._journal.send(
+            SettleCommand,
             bridge=self._bridge,
             address=address,
             target=self._target_name,
@@ -318,7 +318,7 @@ class JournalSource:
             recovered=recovered,
             clock_offset=receipt.clock_offset_ms,
         )
-        self._settling.append(unit.future)
+        self._settling.append(command.future)
 
     async def _settlements_end(self) -> None:
         """Wait, for `SETTLING_S` at most, until no settlement is on its way; the next opening repeats a

@@ -11,9 +11,9 @@ from typing import Any, Final
 from bridge.errors import InvalidAddress, JournalUnavailable, Stopping, TargetRefused, TargetUnavailable
 from bridge.journal.journal import Journal
 from bridge.journal.rules.arrivals import Came
-from bridge.journal.rules.commands import DeliverUnit, OpenUnit, Unit
+from bridge.journal.rules.commands import DeliverCommand, OpenCommand, WriteCommand
 from bridge.journal.rules.owners import THIS_NODE, Caller
-from bridge.journal.sqlite.known_messages import read_held
+from bridge.journal.sqlite.known_messages import read_present
 from bridge.messages import positions as run_arithmetic
 from bridge.messages.addresses import check_name
 from bridge.messages.batch import Batch
@@ -21,9 +21,9 @@ from bridge.messages.origins import disjoint, positions_of
 from bridge.messages.stream_names import is_forced, is_replay, planned_stream
 from bridge.relay.ports import LETTERS, Opened, Receipt, Stream, StreamState
 
-#: Longest time for which a batch is held until there is room (BLOCK, full disk); less where `call-timeout` is
+#: Longest time for which a batch is blocked for want of room (BLOCK, full disk); less where `call-timeout` is
 #: less. Receipts are in order over all streams of a link: a full address must not delay the others for long.
-HOLD_MS: Final = 1_000
+BLOCKED_MS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +78,9 @@ class JournalTarget:
                 raise TargetRefused(error.detail, error.key, error.limit, error.found) from error
             self._caller.check_address(stream.target_address)
         with _unavailable():
-            units = [
+            commands = [
                 self._journal.send(
-                    OpenUnit,
+                    OpenCommand,
                     bridge=self._bridge,
                     stream=stream.identity,
                     previous=self._previous,
@@ -88,7 +88,7 @@ class JournalTarget:
                 )
                 for stream in streams
             ]
-            states: list[StreamState] = await self._answers(units)
+            states: list[StreamState] = await self._answers(commands)
         answer: dict[str, StreamState] = {}
         for stream, state in zip(streams, states, strict=True):
             identity = stream.identity
@@ -106,9 +106,9 @@ class JournalTarget:
             TargetUnavailable: whether anything was stored is unknown.
         """
         with _unavailable():
-            held = [await self._held(batch) for batch in batches if self._asks(batch)]
-            here = frozenset[int]().union(*held)
-            receipts: list[Receipt] = await self._answers([self._send(batch, here) for batch in batches])
+            found = [await self._present(batch) for batch in batches if self._asks(batch)]
+            present = frozenset[int]().union(*found)
+            receipts: list[Receipt] = await self._answers([self._send(batch, present) for batch in batches])
         return receipts
 
     async def lost(self) -> None:
@@ -124,7 +124,7 @@ class JournalTarget:
         opened = self._open.get(batch.stream)
         return opened is not None and opened.asks and batch.block is not None
 
-    async def _held(self, batch: Batch) -> set[int]:
+    async def _present(self, batch: Batch) -> set[int]:
         """Positions of a plan's messages that the address has by where they were first stored.
 
         Looked up before the batch is handed to the writer. So a message that comes by another route in
@@ -133,26 +133,26 @@ class JournalTarget:
         """
         assert batch.block is not None
         origins, address = batch.block.origins, self._open[batch.stream].stream.target_address
-        held = await self._journal.look(read_held, address, disjoint(origins))
+        present = await self._journal.look(read_present, address, disjoint(origins))
         positions = run_arithmetic.positions(batch.runs)
-        return positions_of(origins, positions, held, dict(batch.copies)) if held else set()
+        return positions_of(origins, positions, present, dict(batch.copies)) if present else set()
 
-    def _send(self, batch: Batch, held: Set[int]) -> DeliverUnit:
+    def _send(self, batch: Batch, present: Set[int]) -> DeliverCommand:
         opened = self._open.get(batch.stream)
         if opened is None:
             raise TargetUnavailable(f"{batch.stream} is not open", key="stream", found=batch.stream)
         return self._journal.send(
-            DeliverUnit,
+            DeliverCommand,
             bridge=self._bridge,
             address=opened.stream.target_address,
             batch=batch,
             run=opened.stream.run,
             epoch=opened.state.epoch,
             check_ids=self._check_producer_ids and _is_checked(batch.stream),
-            held=held if opened.asks else frozenset(),
+            present=present if opened.asks else frozenset(),
             came=self._came(batch.stream),
             size=batch.size,
-            deadline_ms=min(self._journal.deadline_ms(), self._journal.clock.monotonic_ms() + HOLD_MS),
+            deadline_ms=min(self._journal.deadline_ms(), self._journal.clock.monotonic_ms() + BLOCKED_MS),
         )
 
     def _came(self, identity: str) -> Came:
@@ -163,10 +163,10 @@ class JournalTarget:
             return Came.RELAYED
         return Came.BURIED_HERE if self._caller.principal == THIS_NODE else Came.BURIED
 
-    async def _answers(self, units: Sequence[Unit]) -> list[Any]:
-        """The journal's answers to all of the units, or the first error."""
-        futures = [unit.future for unit in units]
-        del units
+    async def _answers(self, commands: Sequence[WriteCommand]) -> list[Any]:
+        """The journal's answers to all of the commands, or the first error."""
+        futures = [command.future for command in commands]
+        del commands
         self._waiting.update(futures)
         try:
             answers = await asyncio.gather(*futures, return_exceptions=True)
@@ -179,12 +179,12 @@ class JournalTarget:
         try:
             raise error
         finally:
-            # The error refers to this frame, and the units refer to the error: they must not keep each other
-            # alive.
+            # The error refers to this frame, and the commands refer to the error: they must not keep each
+            # other alive.
             del error, answers
 
     async def close(self) -> None:
-        """Fail the deliveries that wait; the journal stores the units that it has been given, or not."""
+        """Fail the deliveries that wait; the journal stores the commands that it has been given, or not."""
         self._open.clear()
         self._closed.set()
         for future in self._waiting:

@@ -81,7 +81,7 @@ def positions_of(
     Args:
         origins: where each message was first stored.
         positions: of the messages.
-        present: the origins that the address has (`read_held`).
+        present: the origins that the address has (`read_present`).
         copies: by position, the number of copies that it should hold of a message; one for other positions.
     """
     there = Counter(expanded(present))

@@ -19,7 +19,7 @@ from bridge.end_kind import NodeContext, kind_of
 from bridge.errors import Conflict, NotFound
 from bridge.journal.journal import Journal
 from bridge.journal.rules import branching
-from bridge.journal.rules.commands import Branch, BranchUnit, DisownUnit, ForgetUnit, QueueUnit
+from bridge.journal.rules.commands import Branch, BranchCommand, DisownCommand, ForgetCommand, QueueCommand
 from bridge.journal.rules.queues import Forgotten
 from bridge.journal.values.options import JournalOptions
 from bridge.node.wiring import journal_options
@@ -118,7 +118,7 @@ async def new_incarnation(path: Path, restored_at: int | None, approve: Approve)
         )
         if not approve(lines):
             return
-        await journal.submit(BranchUnit, incarnation=incarnation, branches=branches)
+        await journal.submit(BranchCommand, incarnation=incarnation, branches=branches)
     for bridge in bridges:
         await decide_positions(path, bridge.name, "group", lambda _: True)
 
@@ -135,17 +135,19 @@ async def _branches(
     finally:
         await source.close()
         await target.close()
-    looks = await journal.read(branching.read_looks, bridge.name, own.incarnation, opened.streams, own.run)
+    looks = await journal.read(
+        branching.read_looks, bridge.name, own.incarnation, opened.streams, own.session_id
+    )
     store = opened.store if opened.store != own.store else f"{own.node_id}:{incarnation}"
     branches = []
     for identity, look in looks.items():
         at = branching.branch_at(opened.streams[identity], look, restored_at)
         if at is None:
-            runs = ", ".join(str(first) for first, _ in await journal.read(branching.read_runs))
+            opened_at = ", ".join(str(first) for first, _ in await journal.read(branching.read_sessions))
             raise Conflict(
                 f"{identity}: the target covers up to {opened.streams[identity].next} what this journal "
                 "never sent, and where the two parted cannot be known. Say with --restored-at at which "
-                f"position this journal was restored; it was opened at {runs}",
+                f"position this journal was restored; it was opened at {opened_at}",
                 key="restored-at",
             )
         branches.append(Branch(bridge.name, look.row.address, at, store))
@@ -164,7 +166,7 @@ async def forget_bridge(path: Path, name: str, address: str | None, approve: App
     """
     settings = read_settings(path)
     async with open_journal(journal_options(settings)) as journal:
-        left: Forgotten = await journal.submit(ForgetUnit, bridge=name, address=address, really=False)
+        left: Forgotten = await journal.submit(ForgetCommand, bridge=name, address=address, really=False)
         lines = [
             f"{one}: drops the queue of {name}, which holds {lag} messages"
             for one, lag in await _lags(journal, name)
@@ -173,7 +175,7 @@ async def forget_bridge(path: Path, name: str, address: str | None, approve: App
         lines += [f"{stream}: forgets that it was confirmed up to {upto}" for stream, upto in left.settled]
         lines += [f"{stream}: forgets which of its messages have a dead letter" for stream in left.letters]
         if approve(lines):
-            await journal.submit(ForgetUnit, bridge=name, address=address, really=True)
+            await journal.submit(ForgetCommand, bridge=name, address=address, really=True)
 
 
 async def forget_owner(path: Path, name: str, approve: Approve) -> None:
@@ -183,9 +185,9 @@ async def forget_owner(path: Path, name: str, approve: Approve) -> None:
     """
     settings = read_settings(path)
     async with open_journal(journal_options(settings)) as journal:
-        owners = await journal.submit(DisownUnit, bridge=name, really=False)
+        owners = await journal.submit(DisownCommand, bridge=name, really=False)
         if approve([f"{stream}: forgets that it belongs to {owner}" for stream, owner in owners.items()]):
-            await journal.submit(DisownUnit, bridge=name, really=True)
+            await journal.submit(DisownCommand, bridge=name, really=True)
 
 
 async def _lags(journal: Journal, name: str) -> list[tuple[str, int]]:
@@ -206,4 +208,4 @@ async def forget_queue(path: Path, address: str, queue: str, approve: Approve) -
                 "the settings declare it: the next start makes it anew, from the earliest message on"
             )
         if approve(lines):
-            await journal.submit(QueueUnit, action="delete", address=address, queue=queue)
+            await journal.submit(QueueCommand, action="delete", address=address, queue=queue)

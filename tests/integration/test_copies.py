@@ -89,7 +89,7 @@ async def test_a_restored_sender_whose_positions_pass_the_targets_next_loses_not
     await relayed(nodes)
     await restore(nodes, "edge")
     await nodes.put(bodies(100, 130))
-    run = nodes.edge.identity.run
+    run = nodes.edge.identity.session_id
     reason = await failed(nodes)
     for part in ("DIVERGED", f"up to {before + 10} ", f"ended at {before} ", run, "empty data directory"):
         assert part in reason
@@ -273,7 +273,7 @@ async def test_a_backlog_that_many_runs_take_up_is_no_divergence(nodes: Nodes) -
         assert relay.state is State.STOPPED, relay.reason
         for _ in range(3):
             await nodes.restart()
-        assert stream_state(nodes).run not in {"", nodes.edge.identity.run}
+        assert stream_state(nodes).run not in {"", nodes.edge.identity.session_id}
     await nodes.put(bodies(100, 110))
     await relayed(nodes)
     assert await nodes.arrived() == bodies(0, 110)

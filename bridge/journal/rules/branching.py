@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import msgspec
 
 from bridge.errors import Conflict
-from bridge.journal.rules.commands import Branch, BranchUnit
+from bridge.journal.rules.commands import Branch, BranchCommand
 from bridge.journal.rules.commit_group import Group
 from bridge.journal.rules.state import SettledState
 from bridge.journal.sqlite.history import read_past
@@ -34,18 +34,24 @@ class Look:
 
 
 def read_looks(
-    connection: sqlite3.Connection, bridge: str, incarnation: str, states: Mapping[str, StreamState], run: str
+    connection: sqlite3.Connection,
+    bridge: str,
+    incarnation: str,
+    states: Mapping[str, StreamState],
+    session_id: str,
 ) -> dict[str, Look]:
     """The data that `branch_at` needs, by stream identity, for the streams that `states` names."""
     looks = {}
     for row in bridge_queues(connection, bridge):
         identity = f"journal:{incarnation}:{row.address}:{row.first}"
         if identity in states:
-            looks[identity] = Look(row, read_past(connection, bridge, identity, row, states[identity], run))
+            looks[identity] = Look(
+                row, read_past(connection, bridge, identity, row, states[identity], session_id)
+            )
     return looks
 
 
-def read_runs(connection: sqlite3.Connection) -> list[tuple[int, int]]:
+def read_sessions(connection: sqlite3.Connection) -> list[tuple[int, int]]:
     """(first position, wall clock in ms) of every opening of this journal, in order."""
     return connection.execute("SELECT first, opened_ms FROM runs ORDER BY first, opened_ms").fetchall()
 
@@ -74,8 +80,9 @@ def branch_at(state: StreamState, look: Look, restored_at: int | None) -> int | 
     return state.next
 
 
-def branch(group: Group, unit: BranchUnit) -> None:
-    """Give the journal its new incarnation; every stream begins where `unit` says, and says who confirmed it.
+def branch(group: Group, command: BranchCommand) -> None:
+    """Give the journal its new incarnation; every stream begins where the command says, with the store
+    that confirmed it.
 
     The target does not know the new streams yet: until it does (`bridge.relay.reposition`), the bridges
     refuse.
@@ -84,7 +91,7 @@ def branch(group: Group, unit: BranchUnit) -> None:
         Conflict: a bridge's queue is not among the branches.
     """
     state = group.state
-    branches = {(one.bridge, one.address): one for one in unit.branches}
+    branches = {(one.bridge, one.address): one for one in command.branches}
     for address in state.addresses.values():
         for queue in address.queues.values():
             if queue.bridge is not None and (queue.bridge, address.name) not in branches:
@@ -94,24 +101,24 @@ def branch(group: Group, unit: BranchUnit) -> None:
                     key="bridge",
                     found=queue.bridge,
                 )
-    for one in unit.branches:
+    for one in command.branches:
         address = state.addresses[one.address]
         queue = address.queues[bridge_queue_name(one.bridge)]
         queue.cursor = Cursor(max(one.at, address.trimmed))
         group.change_queue(address, queue)
-        key = (one.bridge, address.stream(unit.incarnation))
+        key = (one.bridge, address.stream(command.incarnation))
         state.settled[key] = group.changed_settled[key] = SettledState(one.at, 0, one.store)
-    record = _record(group, unit)
+    record = _record(group, command)
     group.statements += [
-        ("UPDATE meta SET value = ? WHERE key = 'incarnation'", (unit.incarnation,)),
-        ("INSERT OR REPLACE INTO meta VALUES (?, ?)", (f"branched:{unit.incarnation}", record)),
+        ("UPDATE meta SET value = ? WHERE key = 'incarnation'", (command.incarnation,)),
+        ("INSERT OR REPLACE INTO meta VALUES (?, ?)", (f"branched:{command.incarnation}", record)),
     ]
 
 
-def _record(group: Group, unit: BranchUnit) -> str:
+def _record(group: Group, command: BranchCommand) -> str:
     """The record of a branching, kept for a later investigation."""
     return msgspec.json.encode(
-        {"from": group.incarnation, "at-ms": group.now_ms, "branches": list(map(_shown, unit.branches))}
+        {"from": group.incarnation, "at-ms": group.now_ms, "branches": list(map(_shown, command.branches))}
     ).decode()
 
 

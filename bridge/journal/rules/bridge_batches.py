@@ -17,8 +17,14 @@ from bridge.errors import (
     SourceGap,
     TargetRefused,
 )
-from bridge.journal.rules.commands import BeginUnit, DeliverUnit, DisownUnit, OpenUnit, SettleUnit
-from bridge.journal.rules.commit_group import Group, Held
+from bridge.journal.rules.commands import (
+    BeginCommand,
+    DeliverCommand,
+    DisownCommand,
+    OpenCommand,
+    SettleCommand,
+)
+from bridge.journal.rules.commit_group import Blocked, Group
 from bridge.journal.rules.owners import (
     EVERY_RIGHT,
     LETTER_STREAMS_MOST,
@@ -65,40 +71,40 @@ _small, _large = msgspec.msgpack.Decoder(list[_Small]), msgspec.msgpack.Decoder(
 _LARGE_BYTES = 1024
 
 
-def open_stream(group: Group, unit: OpenUnit) -> None:
+def open_stream(group: Group, command: OpenCommand) -> None:
     """Issue a new epoch; from its commit on, older links of this stream are fenced.
 
     Raises:
         TargetRefused: another bridge has adopted the stream (`previous-name`), its positions are another
             caller's, or the caller has as many streams as it may have.
     """
-    key = (unit.bridge, unit.stream)
+    key = (command.bridge, command.stream)
     position = group.state.positions.get(key)
     if position is not None and position.next is not None:
-        check_owner(*key, position.owner, unit.owner)
-    if unit.previous and (position is None or position.next is None):
-        position = _adopted(group, unit, position)
+        check_owner(*key, position.owner, command.owner)
+    if command.previous and (position is None or position.next is None):
+        position = _adopted(group, command, position)
     if position is None:
-        _check_room_for_stream(group, unit.stream, unit.owner)
+        _check_room_for_stream(group, command.stream, command.owner)
         position = group.state.positions[key] = PositionState(None, "", 0, 0)
     if position.moved_to:
-        raise _adopted_by_another(unit.bridge, position.moved_to, unit.stream)
+        raise _adopted_by_another(command.bridge, position.moved_to, command.stream)
     position.epoch += 1
     # Nothing has been written yet, or an older version wrote it: the owner is the first caller that comes.
     if position.next is None or not position.owner.principal:
-        position.owner = unit.owner
+        position.owner = command.owner
     group.changed_positions[key] = position
-    has_run = position.next is None and _has_run(group, unit)
-    unit.result = StreamState(position.next, position.run, position.checksum, position.epoch, has_run)
+    has_run = position.next is None and _has_run(group, command)
+    command.result = StreamState(position.next, position.run, position.checksum, position.epoch, has_run)
 
 
-def _has_run(group: Group, unit: OpenUnit) -> bool:
+def _has_run(group: Group, command: OpenCommand) -> bool:
     """Whether this bridge, by either of its names, has brought anything from the stream's source."""
-    source = source_of(unit.stream)
-    return any((name, source) in group.state.brought for name in (unit.bridge, unit.previous))
+    source = source_of(command.stream)
+    return any((name, source) in group.state.brought for name in (command.bridge, command.previous))
 
 
-def _adopted(group: Group, unit: OpenUnit, own: PositionState | None) -> PositionState | None:
+def _adopted(group: Group, command: OpenCommand, own: PositionState | None) -> PositionState | None:
     """Adopt the position of the bridge's previous name; answers `own` where there is nothing to adopt.
 
     The old name's row stays and says who has it: should that bridge come back, it is refused, for it would
@@ -108,20 +114,20 @@ def _adopted(group: Group, unit: OpenUnit, own: PositionState | None) -> Positio
         TargetRefused: the previous name's position is a third bridge's by now.
     """
     positions = group.state.positions
-    before = positions.get((unit.previous, unit.stream))
-    if before is None or before.moved_to == unit.bridge:
+    before = positions.get((command.previous, command.stream))
+    if before is None or before.moved_to == command.bridge:
         return own
     if before.moved_to:
-        raise _adopted_by_another(unit.previous, before.moved_to, unit.stream)
+        raise _adopted_by_another(command.previous, before.moved_to, command.stream)
     if before.next is not None:
-        check_owner(unit.previous, unit.stream, before.owner, unit.owner)
+        check_owner(command.previous, command.stream, before.owner, command.owner)
     epoch = max(before.epoch, own.epoch if own is not None else 0)
     moved = PositionState(before.next, before.run, before.checksum, epoch, owner=before.owner)
-    left = PositionState(None, "", 0, before.epoch + 1, unit.bridge, before.owner)
-    for name, position in ((unit.bridge, moved), (unit.previous, left)):
-        positions[name, unit.stream] = group.changed_positions[name, unit.stream] = position
+    left = PositionState(None, "", 0, before.epoch + 1, command.bridge, before.owner)
+    for name, position in ((command.bridge, moved), (command.previous, left)):
+        positions[name, command.stream] = group.changed_positions[name, command.stream] = position
     if moved.next is not None:
-        group.state.brought.add((unit.bridge, source_of(unit.stream)))
+        group.state.brought.add((command.bridge, source_of(command.stream)))
     return moved
 
 
@@ -145,39 +151,40 @@ def _check_room_for_stream(group: Group, stream: str, owner: Owner) -> None:
         raise TargetRefused(detail, "streams", most, most)
 
 
-def disown(group: Group, unit: DisownUnit) -> None:
+def disown(group: Group, command: DisownCommand) -> None:
     """Let the positions of a bridge, and of its dead letters, belong to the first caller that opens them.
 
     Raises:
         NotFound: no bridge of this name has delivered here.
     """
-    keys = [key for key in group.state.positions if key[0].partition("/")[0] == unit.bridge]
+    keys = [key for key in group.state.positions if key[0].partition("/")[0] == command.bridge]
     if not keys:
-        raise NotFound(f"no bridge {unit.bridge} has delivered here", key="bridge", found=unit.bridge)
-    unit.result = {stream: group.state.positions[name, stream].owner for name, stream in sorted(keys)}
-    if unit.really:
+        raise NotFound(f"no bridge {command.bridge} has delivered here", key="bridge", found=command.bridge)
+    command.result = {stream: group.state.positions[name, stream].owner for name, stream in sorted(keys)}
+    if command.really:
         for key in keys:
             position = group.state.positions[key]
             position.owner = NOT_RECORDED
             group.changed_positions[key] = position
 
 
-def deliver(group: Group, unit: DeliverUnit) -> None:
+def deliver(group: Group, command: DeliverCommand) -> None:
     """Decide a batch: design rule 1, then room, then producers' IDs where they are asked for (rule 4).
 
     Raises:
-        Fenced, OutOfSequence, Malformed, AddressNotFound, AddressFull, and Held where there is no room now.
+        Fenced, OutOfSequence, Malformed, AddressNotFound, AddressFull.
+        Blocked: there is no room now.
         msgspec.DecodeError: the batch's messages cannot be read.
     """
-    batch = unit.batch
-    key = (unit.bridge, batch.stream)
-    position = _current(group, unit)
-    if position.blocked_epoch == unit.epoch:
+    batch = command.batch
+    key = (command.bridge, batch.stream)
+    position = _current(group, command)
+    if position.refused_epoch == command.epoch:
         reason = "NOT_NOW: a batch before this one was not taken; open the stream again"
-        unit.result = Receipt(batch.stream, Verdict.NOT_NOW, position.next or 0, reason=reason)
+        command.result = Receipt(batch.stream, Verdict.NOT_NOW, position.next or 0, reason=reason)
         return
-    if key in group.waiting:
-        raise Held(group.waiting[key])
+    if key in group.blocked_streams:
+        raise Blocked(group.blocked_streams[key])
     judgement = judge(position.next, batch.from_, batch.upto)
     if judgement.outcome is Outcome.OUT_OF_SEQUENCE:
         raise OutOfSequence(
@@ -188,28 +195,28 @@ def deliver(group: Group, unit: DeliverUnit) -> None:
     if batch.block is not None:
         _check_readable(batch.block)  # before any field of the batch is relied on
     if judgement.outcome is Outcome.DUPLICATE:
-        group.log.replayed(unit, batch)
-        unit.result = _receipt(group, batch, Verdict.DUPLICATE, judgement.next, duplicates=batch.count)
+        group.log.replayed(command, batch)
+        command.result = _receipt(group, batch, Verdict.DUPLICATE, judgement.next, duplicates=batch.count)
         return
     fresh = batch.after(judgement.start)
-    refusal = _refusal(group, unit.address, fresh)
+    refusal = _refusal(group, command.address, fresh)
     if refusal is not None:
         place, reason = refusal
-        position.blocked_epoch = unit.epoch
-        unit.result = Receipt(
+        position.refused_epoch = command.epoch
+        command.result = Receipt(
             batch.stream, Verdict.REFUSED, position.next or 0, place, reason, committed=group.now_ms
         )
         return
-    rejected = _take(group, unit, fresh)
+    rejected = _take(group, command, fresh)
     if position.next is None:
-        group.state.brought.add((unit.bridge, source_of(batch.stream)))
-    position.next, position.run, position.checksum = batch.upto, unit.run, batch.checksum
+        group.state.brought.add((command.bridge, source_of(batch.stream)))
+    position.next, position.run, position.checksum = batch.upto, command.run, batch.checksum
     group.changed_positions[key] = position
     if fresh.from_ < fresh.upto:
-        group.log.received(unit, fresh, rejected)
-    unit.rejected = len(rejected)
+        group.log.received(command, fresh, rejected)
+    command.rejected = len(rejected)
     duplicates = batch.count - fresh.count + len(rejected)
-    unit.result = _receipt(group, batch, Verdict.STORED, batch.upto, duplicates=duplicates)
+    command.result = _receipt(group, batch, Verdict.STORED, batch.upto, duplicates=duplicates)
 
 
 def _check_readable(block: Block) -> None:
@@ -246,35 +253,35 @@ def _check_readable(block: Block) -> None:
     decoder.decode(block.body)
 
 
-def _current(group: Group, unit: DeliverUnit) -> PositionState:
+def _current(group: Group, command: DeliverCommand) -> PositionState:
     """The stream's position, if this link opened it last. Raises: Fenced."""
-    stream = unit.batch.stream
-    position = group.state.positions.get((unit.bridge, stream))
-    if position is None or position.epoch != unit.epoch:
+    stream = command.batch.stream
+    position = group.state.positions.get((command.bridge, stream))
+    if position is None or position.epoch != command.epoch:
         found = position.epoch if position is not None else None
         raise Fenced(
-            f"a newer link has opened {stream}: epoch {found}; this one has {unit.epoch}",
+            f"a newer link has opened {stream}: epoch {found}; this one has {command.epoch}",
             limit=found,
-            found=unit.epoch,
+            found=command.epoch,
         )
     return position
 
 
-def _take(group: Group, unit: DeliverUnit, fresh: Batch) -> Set[int]:
-    """Store the batch's messages; answers the indices of those left out, by known IDs or as `held`.
+def _take(group: Group, command: DeliverCommand, fresh: Batch) -> Set[int]:
+    """Store the batch's messages; answers the indices of those left out, by known IDs or as `present`.
 
-    Raises: AddressNotFound, AddressFull, Held.
+    Raises: AddressNotFound, AddressFull, Blocked.
     """
     block = fresh.block
     if block is None:
         return frozenset()
-    rejected = _held(fresh.runs, unit.held)
+    rejected = _present(fresh.runs, command.present)
     kept = block.without(rejected) if rejected else block
     if kept is None:
         return rejected
-    group.require_room(unit.address, kept.largest)
-    address = group.require_address(unit.address)
-    if unit.check_ids and kept.ids and address.cache.capacity:
+    group.require_room(command.address, kept.largest)
+    address = group.require_address(command.address)
+    if command.check_ids and kept.ids and address.cache.capacity:
         asked = [(index, value) for index, value in block.ids if index not in rejected]
         known = [asked[place] for place in group.accept(address.name, [value for _, value in asked])]
         if known:
@@ -282,15 +289,15 @@ def _take(group: Group, unit: DeliverUnit, fresh: Batch) -> Set[int]:
             rejected |= {index for index, _ in known}
             kept = block.without(rejected)
     if kept is not None:
-        group.arrivals_of(address).add_block(kept, unit.came)
+        group.arrivals_of(address).add_block(kept, command.came)
     return rejected
 
 
-def _held(runs: Runs, held: Set[int]) -> Set[int]:
-    """Indices of the messages at positions that are `held`."""
-    if not held:
+def _present(runs: Runs, present: Set[int]) -> Set[int]:
+    """Indices of the messages at positions that are `present`."""
+    if not present:
         return frozenset()
-    return {index for index, place in enumerate(run_arithmetic.positions(runs)) if place in held}
+    return {index for index, place in enumerate(run_arithmetic.positions(runs)) if place in present}
 
 
 def _refusal(group: Group, name: str, batch: Batch) -> tuple[int, str] | None:
@@ -335,19 +342,19 @@ def _receipt(group: Group, batch: Batch, verdict: Verdict, next_position: int, *
     return Receipt(batch.stream, verdict, next_position, duplicates=duplicates, committed=group.now_ms)
 
 
-def settle(group: Group, unit: SettleUnit) -> None:
+def settle(group: Group, command: SettleCommand) -> None:
     """Move the bridge's queue past the messages that the target covers for good.
 
     Raises:
         JournalUnavailable: the settlement before it failed; the next opening recovers both, in order.
     """
-    batch = unit.batch
-    key = (unit.bridge, batch.stream)
+    batch = command.batch
+    key = (command.bridge, batch.stream)
     settled = group.state.settled.get(key)
-    address = group.state.addresses.get(unit.address)
-    queue = address.queues.get(bridge_queue_name(unit.bridge)) if address is not None else None
+    address = group.state.addresses.get(command.address)
+    queue = address.queues.get(bridge_queue_name(command.bridge)) if address is not None else None
     moves = queue is not None and batch.upto > queue.cursor.next
-    if not moves and settled is not None and settled.store == unit.store:
+    if not moves and settled is not None and settled.store == command.store:
         return
     if queue is not None and batch.from_ > queue.cursor.next:
         raise JournalUnavailable(
@@ -356,36 +363,36 @@ def settle(group: Group, unit: SettleUnit) -> None:
             found=batch.from_,
         )
     if settled is None:
-        settled = group.state.settled[key] = SettledState(batch.upto, batch.checksum, unit.store)
+        settled = group.state.settled[key] = SettledState(batch.upto, batch.checksum, command.store)
     elif batch.upto >= settled.upto:
-        settled.upto, settled.checksum, settled.store = batch.upto, batch.checksum, unit.store
+        settled.upto, settled.checksum, settled.store = batch.upto, batch.checksum, command.store
     group.changed_settled[key] = settled
     if address is not None and queue is not None:
         queue.cursor.settle((queue.cursor.next, batch.upto))
         group.change_queue(address, queue)
     if batch.upto > batch.from_:
-        group.log.sent(unit)
+        group.log.sent(command)
 
 
-def begin(group: Group, unit: BeginUnit) -> None:
+def begin(group: Group, command: BeginCommand) -> None:
     """Move a bridge's queue to the operator's position, and remember the target that it continues with.
 
     Raises:
         SourceGap: the bridge reads no such stream, or `at` is beyond its end.
     """
-    address = group.state.addresses.get(unit.address)
-    queue = address.queues.get(bridge_queue_name(unit.bridge)) if address is not None else None
-    if address is None or queue is None or unit.at > address.next:
+    address = group.state.addresses.get(command.address)
+    queue = address.queues.get(bridge_queue_name(command.bridge)) if address is not None else None
+    if address is None or queue is None or command.at > address.next:
         end = address.next if address is not None else 0
         raise SourceGap(
-            f"{unit.stream}: nothing begins at {unit.at}; it ends at {end}",
-            key=unit.stream,
+            f"{command.stream}: nothing begins at {command.at}; it ends at {end}",
+            key=command.stream,
             limit=end,
-            found=unit.at,
+            found=command.at,
         )
-    if unit.at > queue.cursor.next:
-        group.log.passed_over(unit, queue.cursor.next)
-    queue.cursor = Cursor(max(unit.at, address.trimmed))
+    if command.at > queue.cursor.next:
+        group.log.passed_over(command, queue.cursor.next)
+    queue.cursor = Cursor(max(command.at, address.trimmed))
     group.change_queue(address, queue)
-    key = (unit.bridge, unit.stream)
-    group.state.settled[key] = group.changed_settled[key] = SettledState(unit.at, 0, unit.store)
+    key = (command.bridge, command.stream)
+    group.state.settled[key] = group.changed_settled[key] = SettledState(command.at, 0, command.store)

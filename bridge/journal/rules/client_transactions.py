@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bridge.errors import DuplicateIdRejected, StaleLease
-from bridge.journal.rules.commands import CommitUnit
+from bridge.journal.rules import routing
+from bridge.journal.rules.commands import CommitCommand
 from bridge.journal.rules.commit_group import Group, Pending
-from bridge.journal.rules.state import QueueState
+from bridge.journal.rules.routing import Placements
+from bridge.journal.rules.state import AddressState, QueueState
+from bridge.journal.values.routing import Destination, Placement
 from bridge.journal.values.store import Acknowledgement, Committed, Transaction
 from bridge.messages.block import IndexedId
 from dedup.cache import repeated
@@ -18,26 +21,27 @@ ByAddress = dict[str, list[int]]
 Known = tuple[int, str, bytes]
 
 
-def commit(group: Group, unit: CommitUnit) -> None:
+def commit(group: Group, command: CommitCommand) -> None:
     """Decide a transaction; only when nothing can fail any more is anything changed.
 
     Raises:
         AddressNotFound, AddressFull, MessageTooLarge, DuplicateIdRejected, StaleLease, QueueNotFound,
-        and Held where there is no room now.
+        JournalUnavailable: the router failed.
+        Blocked: there is no room now.
     """
-    transaction = unit.transaction
+    transaction = command.transaction
     by_address = _by_address(transaction)
     for name in by_address:
         group.policy(name)
     group.check_room_for_addresses(*by_address)
-    if _is_known(group, unit, by_address):
-        unit.result = Committed(stored=False)
+    if _is_known(group, command, by_address):
+        command.result = Committed(stored=False)
         return
-    known = _known_submissions(group, unit, by_address)
+    known = _known_submissions(group, command, by_address)
     if known and transaction.on_duplicate == "reject":
         _log(group, known)
         if transaction.plain:
-            unit.result = Committed(stored=False)
+            command.result = Committed(stored=False)
             return
         raise DuplicateIdRejected(
             f"{len(known)} of {len(transaction.submissions)} messages carry a duplicate ID that is known",
@@ -48,19 +52,19 @@ def commit(group: Group, unit: CommitUnit) -> None:
         by_address = {
             name: [index for index in indices if index not in skipped] for name, indices in by_address.items()
         }
-    for name, indices in by_address.items():
-        if indices:
-            group.require_room(name, max(len(unit.encoded[index]) for index in indices))
+    placements = routing.place(group, transaction, by_address)
+    _require_room(group, command, by_address, placements)
     queues = _leased(group, transaction.acknowledgements)
 
     for queue, acknowledgement in zip(queues, transaction.acknowledgements, strict=True):
         queue.cursor.acknowledge(acknowledgement.lease, acknowledgement.upto)
         group.change_queue(group.state.addresses[acknowledgement.address], queue)
         group.touched.add(acknowledgement.address)
-    offsets = {name: _accept(group, unit, name, indices) for name, indices in by_address.items()}
-    offsets = {name: place for name, place in offsets.items() if place[1]}
+    pending = Pending(command, skipped=sorted(index for index, _, _ in known))
+    for name, indices in by_address.items():
+        _accept(group, pending, name, indices, placements.get(name))
     _log(group, known)
-    group.pending.append(Pending(unit, offsets, sorted(index for index, _, _ in known)))
+    group.pending.append(pending)
 
 
 def _by_address(transaction: Transaction) -> ByAddress:
@@ -76,9 +80,9 @@ def _by_address(transaction: Transaction) -> ByAddress:
     return by_address
 
 
-def _is_known(group: Group, unit: CommitUnit, by_address: ByAddress) -> bool:
+def _is_known(group: Group, command: CommitCommand, by_address: ByAddress) -> bool:
     """Whether the transaction's own ID is known at an address that it touches."""
-    own = unit.transaction.duplicate_id
+    own = command.transaction.duplicate_id
     if own is None:
         return False
     if not any(group.known(name, [own]) for name in by_address):
@@ -90,13 +94,13 @@ def _is_known(group: Group, unit: CommitUnit, by_address: ByAddress) -> bool:
     return True
 
 
-def _known_submissions(group: Group, unit: CommitUnit, by_address: ByAddress) -> list[Known]:
+def _known_submissions(group: Group, command: CommitCommand, by_address: ByAddress) -> list[Known]:
     """Messages whose ID is known at their address, or stands in the transaction for a second time."""
     found: list[Known] = []
     for name, indices in by_address.items():
         with_ids: list[IndexedId] = []
         for index in indices:
-            value = unit.transaction.submissions[index].duplicate_id
+            value = command.transaction.submissions[index].duplicate_id
             if value is not None:
                 with_ids.append((index, value))
         if not with_ids or not group.cache_capacity(name):
@@ -140,23 +144,68 @@ def stale_lease(wanted: Acknowledgement) -> StaleLease:
     )
 
 
-def _accept(group: Group, unit: CommitUnit, name: str, indices: list[int]) -> tuple[int, int]:
-    """Take the messages for one address; answers how many of the group come before them, and how many they
-    are.
+def _require_room(group: Group, command: CommitCommand, by_address: ByAddress, placed: Placements) -> None:
+    """Check that every address takes its messages. Raises: AddressNotFound, AddressFull, MessageTooLarge,
+    Blocked.
     """
-    transaction = unit.transaction
+    for name, indices in by_address.items():
+        if name in placed:
+            largest: dict[Destination, int] = {}
+            for destination, chosen in placed[name]:
+                sizes = [len(command.encoded[index]) for index in chosen]
+                largest[destination] = max([largest.get(destination, 0), *sizes])
+            routing.require_room(group, largest)
+        elif indices:
+            group.require_room(name, max(len(command.encoded[index]) for index in indices))
+
+
+def _accept(
+    group: Group, pending: Pending, name: str, indices: list[int], placements: Sequence[Placement] | None
+) -> None:
+    """Take the messages for one address: their IDs are remembered there, wherever they are stored."""
+    transaction = pending.command.transaction
     address = group.require_address(name)
-    ids: list[IndexedId] = []
-    for offset, index in enumerate(indices):
-        value = transaction.submissions[index].duplicate_id
-        if value is not None:
-            ids.append((offset, value))
+    ids = _ids(transaction, indices)
     values = [value for _, value in ids]
     own = transaction.duplicate_id
     if own is not None and own not in values:
         values.append(own)
     group.remember(name, values)
-    if not indices:
-        return 0, 0
-    encoded = [unit.encoded[index] for index in indices]
+    if placements is not None:
+        _store_placed(group, pending, name, len(indices), placements)
+    elif indices:
+        pending.offsets[name] = _store(group, pending.command, address, indices, ids)
+
+
+def _ids(transaction: Transaction, indices: Sequence[int]) -> list[IndexedId]:
+    """The producers' IDs of the messages at `indices`, by their places among them."""
+    ids: list[IndexedId] = []
+    for offset, index in enumerate(indices):
+        value = transaction.submissions[index].duplicate_id
+        if value is not None:
+            ids.append((offset, value))
+    return ids
+
+
+def _store(
+    group: Group, command: CommitCommand, address: AddressState, indices: Sequence[int], ids: list[IndexedId]
+) -> tuple[int, int]:
+    """Store messages at an address; answers how many of the group come before them, and how many they are."""
+    encoded = [command.encoded[index] for index in indices]
     return group.arrivals_of(address).add_messages(encoded, ids), len(indices)
+
+
+def _store_placed(
+    group: Group, pending: Pending, name: str, count: int, placements: Sequence[Placement]
+) -> None:
+    """Store the messages for `name` where the router has placed them."""
+    pending.elsewhere[name] = count
+    for destination, chosen in placements:
+        if not chosen:
+            continue
+        address = routing.open_destination(group, destination)
+        ids = _ids(pending.command.transaction, chosen)
+        stored = _store(group, pending.command, address, chosen, ids)
+        if destination.address == name and len(chosen) == count:
+            del pending.elsewhere[name]
+            pending.offsets[name] = stored

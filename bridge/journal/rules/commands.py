@@ -1,4 +1,4 @@
-"""Units of work for the writer thread: each is decided, stored and answered within one commit group."""
+"""Commands to the writer's thread: each is decided, stored and answered within one commit group."""
 
 from __future__ import annotations
 
@@ -10,18 +10,21 @@ from typing import Any, Literal
 from bridge.journal.rules.arrivals import Came
 from bridge.journal.rules.owners import Owner
 from bridge.journal.values.queue_cursor import Interval
+from bridge.journal.values.routing import Destination
 from bridge.journal.values.store import Acknowledgement, Transaction
 from bridge.messages.batch import Batch
 from bridge.messages.block import Block
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Unit:
-    """Base of all units: its future, its size, and the time until which it may be held for want of room."""
+class WriteCommand:
+    """Base of all commands: the future of its answer, its size, and until when it may be blocked for want of
+    room.
+    """
 
     future: asyncio.Future[Any]
     size: int = 0
-    #: Monotonic ms; None: not held, answered at once.
+    #: Monotonic ms; None: never blocked, answered at once.
     deadline_ms: int | None = None
     #: The answer, or the error instead; set while deciding, handed over after COMMIT.
     result: Any = None
@@ -29,19 +32,19 @@ class Unit:
 
     @property
     def grows(self) -> bool:
-        """Whether it brings messages. Other units are stored on a full disk, too, as far as that is
+        """Whether it brings messages. Other commands are stored on a full disk, too, as far as that is
         possible.
         """
         return False
 
     @property
     def patient(self) -> bool:
-        """Whether it has no deadline: it is held until there is room, however long that takes."""
+        """Whether it has no deadline: it is blocked until there is room, however long that takes."""
         return False
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class CommitUnit(Unit):
+class CommitCommand(WriteCommand):
     """A client's transaction, its messages encoded. Answer: `bridge.journal.values.store.Committed`."""
 
     transaction: Transaction
@@ -54,7 +57,7 @@ class CommitUnit(Unit):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class OpenUnit(Unit):
+class OpenCommand(WriteCommand):
     """A bridge opens a stream. Answer: `bridge.relay.ports.StreamState`."""
 
     bridge: str
@@ -66,7 +69,7 @@ class OpenUnit(Unit):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class DeliverUnit(Unit):
+class DeliverCommand(WriteCommand):
     """A bridge's batch. Answer: `bridge.relay.ports.Receipt`."""
 
     bridge: str
@@ -76,7 +79,7 @@ class DeliverUnit(Unit):
     epoch: int
     check_ids: bool
     #: Positions of messages that are known to be at the address: left out, as those with a known ID are.
-    held: Set[int] = frozenset()
+    present: Set[int] = frozenset()
     came: Came = Came.RELAYED
     #: Messages left out because they, or their producers' IDs, were known at the address.
     rejected: int = 0
@@ -88,7 +91,7 @@ class DeliverUnit(Unit):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class SettleUnit(Unit):
+class SettleCommand(WriteCommand):
     """The target's word about what this node sent. Answer: None."""
 
     bridge: str
@@ -111,7 +114,7 @@ class SettleUnit(Unit):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class BeginUnit(Unit):
+class BeginCommand(WriteCommand):
     """The operator has decided where a bridge goes on (`bridge.relay.ports.Source.begin`). Answer: None."""
 
     bridge: str
@@ -123,7 +126,7 @@ class BeginUnit(Unit):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class DisownUnit(Unit):
+class DisownCommand(WriteCommand):
     """Let the positions of a bridge belong to the first caller that opens them. Answer: `{stream: Owner}`
     before.
     """
@@ -134,34 +137,46 @@ class DisownUnit(Unit):
 
 
 @dataclass(frozen=True, slots=True)
-class Resent:
-    """A dead letter that is to be sent again."""
+class Moved:
+    """Messages to be moved to one destination."""
 
-    position: int
-    #: One beyond the message before it on its address; `position` where that message is directly before it.
+    #: Position of the first; the others follow it directly.
+    first: int
+    #: One beyond the message before it on its address; `first` where that message is directly before it.
     from_: int
-    #: The address that it is stored at; with `bridge`, one that this bridge alone reads.
-    to: str
-    bridge: str | None
-    #: The message as it was, alone.
+    to: Destination
+    #: The messages with the IDs, origins and hops that they keep.
     block: Block
+    #: Whether the destination remembers the producers' IDs, as if it had accepted the messages itself.
+    learns_ids: bool = False
+
+    @property
+    def end(self) -> int:
+        """One beyond the last position."""
+        return self.first + self.block.count
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class ReplayUnit(Unit):
-    """Send dead letters of one address again, all or none. Answer: the positions of those not sent before."""
+class MoveCommand(WriteCommand):
+    """Move messages from a queue to other addresses. Answer: the first position of each block that was moved.
+
+    Blocks of which a message is settled or leased by now stay where they are. All others are moved, or none.
+    """
 
     address: str
-    letters: Sequence[Resent]
+    #: A readers' queue, or that of the letters that were sent again.
+    queue: str
+    #: Ascending by position.
+    messages: Sequence[Moved]
 
     @property
     def grows(self) -> bool:
-        """True: it stores the messages that it sends again."""
+        """True: it stores the messages at their destinations before their old blocks are trimmed."""
         return True
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class QueueUnit(Unit):
+class QueueCommand(WriteCommand):
     """Make or delete a queue. Answer: whether it was made."""
 
     action: Literal["create", "delete"]
@@ -182,7 +197,7 @@ class Branch:
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class BranchUnit(Unit):
+class BranchCommand(WriteCommand):
     """Give the journal another incarnation; it must be closed then. Answer: None."""
 
     incarnation: str
@@ -190,7 +205,7 @@ class BranchUnit(Unit):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class ForgetUnit(Unit):
+class ForgetCommand(WriteCommand):
     """Drop the leftovers of a bridge that is not configured any more. Answer:
     `bridge.journal.rules.queues.Forgotten`.
     """
@@ -204,7 +219,7 @@ class ForgetUnit(Unit):
 
 @dataclass(slots=True, eq=False)
 class Grant:
-    """The answer of a lease unit: the lease and where its messages are."""
+    """The answer of a lease command: the lease and where its messages are."""
 
     lease: str
     intervals: Sequence[Interval]
@@ -213,7 +228,7 @@ class Grant:
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class LeaseUnit(Unit):
+class LeaseCommand(WriteCommand):
     """Lease messages. Answer: `Grant`; or None, and then `retry_ms` is the next lease's end, if any."""
 
     address: str
@@ -226,7 +241,7 @@ class LeaseUnit(Unit):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class LeaseEndUnit(Unit):
+class EndLeaseCommand(WriteCommand):
     """Acknowledge or release a lease. Answer: None."""
 
     acknowledgement: Acknowledgement
@@ -234,7 +249,7 @@ class LeaseEndUnit(Unit):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class CacheUnit(Unit):
+class CacheCommand(WriteCommand):
     """Clear an address's ID cache (`capacity` None) or resize it. Answer: the number of IDs removed."""
 
     address: str
@@ -242,14 +257,14 @@ class CacheUnit(Unit):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class DeleteAddressUnit(Unit):
+class DeleteAddressCommand(WriteCommand):
     """Delete an address. Answer: None."""
 
     address: str
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class OutboxUnit(Unit):
+class ForgetLinesCommand(WriteCommand):
     """Delivery-log lines up to this one are on disk in their segment. Answer: None."""
 
     upto: int
@@ -261,11 +276,11 @@ class OutboxUnit(Unit):
 
 
 @dataclass(slots=True)
-class Told:
-    """Events of a committed group for the rest of the process."""
+class CommittedEvents:
+    """The events of one commit, for the rest of the process."""
 
-    #: Units to be answered.
-    units: list[Unit] = field(default_factory=list)
+    #: Commands to be answered.
+    answered: list[WriteCommand] = field(default_factory=list)
     #: Addresses with new or returned messages.
     touched: set[str] = field(default_factory=set)
     #: New addresses.

@@ -1,9 +1,9 @@
-"""One commit group: the changes of its units, collected before the first row is written.
+"""One commit group: the changes of its commands, collected before the first row is written.
 
-The rules are in `client_transactions`, `bridge_batches` and `queues`; they decide each unit, in order, on the
-state in memory. `writer.rows` then stores the collected changes in one transaction. Positions are given out
-last, so that each address gets one contiguous range a group. If anything fails between here and COMMIT, the
-state is loaded again from the file: nothing that was decided here counts.
+The rules are in `client_transactions`, `bridge_batches` and `queues`; they decide each command, in order, on
+the state in memory. `writer.rows` then stores the collected changes in one transaction. Positions are given
+out last, so that each address gets one contiguous range a group. If anything fails between here and COMMIT,
+the state is loaded again from the file: nothing that was decided here counts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from bridge.errors import AddressFull, AddressNotFound, BridgeError, MessageTooLarge, QueueNotFound
 from bridge.journal.rules.arrivals import Arrivals
-from bridge.journal.rules.commands import CommitUnit, Unit
+from bridge.journal.rules.commands import CommitCommand, WriteCommand
 from bridge.journal.rules.log_lines import Logbook
 from bridge.journal.rules.state import AddressState, PositionState, QueueState, SettledState, State
 from bridge.journal.values.options import REPLAYED_QUEUE, AddressPolicy, JournalOptions, bridge_queue_name
@@ -26,8 +26,8 @@ from dedup.cache import IdCache, Overlay
 StreamKey = tuple[str, str]
 
 
-class Held(Exception):
-    """There is no room now: the unit waits, and is answered with `error` when its time is up."""
+class Blocked(Exception):
+    """There is no room now: the command waits, and is answered with `error` when its time is up."""
 
     def __init__(self, error: BridgeError) -> None:
         super().__init__(error.detail)
@@ -38,15 +38,17 @@ class Held(Exception):
 class Pending:
     """A transaction whose positions are given out with the rows."""
 
-    unit: CommitUnit
+    command: CommitCommand
     #: By address: how many messages of the group come before its own, and how many are its own.
-    offsets: dict[str, tuple[int, int]]
-    skipped: list[int]
+    offsets: dict[str, tuple[int, int]] = field(default_factory=dict)
+    #: As in `Committed`.
+    skipped: list[int] = field(default_factory=list)
+    elsewhere: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Group:
-    """The units of one commit, and the changes that they make."""
+    """The commands of one commit, and the changes that they make."""
 
     state: State
     options: JournalOptions
@@ -57,8 +59,8 @@ class Group:
     #: The clock that ends leases: wall clock at the start and monotonic from then on, ms; 0: no leases in
     #: this group.
     lease_now_ms: int = 0
-    #: Streams with a batch that is held, and why: no later batch of them may be stored before it.
-    waiting: dict[StreamKey, BridgeError] = field(default_factory=dict)
+    #: Streams with a batch that is blocked, and why: no later batch of them may be stored before it.
+    blocked_streams: dict[StreamKey, BridgeError] = field(default_factory=dict)
     #: Whether blocks that no queue needs are deleted with it, and the bytes that were freed.
     trims: bool = True
     freed_bytes: int = 0
@@ -74,9 +76,10 @@ class Group:
     statements: list[tuple[str, tuple[Any, ...]]] = field(default_factory=list)
     touched: set[str] = field(default_factory=set)
     made: list[str] = field(default_factory=list)
-    #: Units that are decided, and those that wait for room instead, with the error that they get in the end.
-    units: list[Unit] = field(default_factory=list)
-    held: list[tuple[Unit, BridgeError]] = field(default_factory=list)
+    #: Commands that are decided, and those that are blocked for want of room, with the error that they get in
+    #: the end.
+    decided: list[WriteCommand] = field(default_factory=list)
+    blocked: list[tuple[WriteCommand, BridgeError]] = field(default_factory=list)
     pending: list[Pending] = field(default_factory=list)
 
     @property
@@ -229,11 +232,11 @@ class Group:
         return arrivals
 
     def require_room(self, name: str, largest: int) -> None:
-        """Check that the address takes another message: below its limit, all of a unit is taken.
+        """Check that the address takes another message: below its limit, all of a command's are taken.
 
         Raises:
             MessageTooLarge: `largest` bytes are above the address's limit.
-            AddressFull, Held: it is at its limit, with the policy FAIL and with BLOCK.
+            AddressFull, Blocked: it is at its limit, with the policy FAIL and with BLOCK.
         """
         policy = self.policy(name)
         limit = policy.max_size_bytes
@@ -244,8 +247,7 @@ class Group:
                 limit=limit,
                 found=largest,
             )
-        address, arrivals = self.state.addresses.get(name), self.arrivals.get(name)
-        stored = (address.bytes if address is not None else 0) + (arrivals.size if arrivals else 0)
+        stored = self._stored_bytes(name)
         if stored < limit:
             return
         error = AddressFull(
@@ -253,7 +255,18 @@ class Group:
         )
         if policy.full_policy == "FAIL":
             raise error
-        raise Held(error)
+        raise Blocked(error)
+
+    def has_room(self, name: str) -> bool:
+        """Whether the address takes messages now: it is there or may be made, and is below its limit."""
+        address = self.state.addresses.get(name)
+        policy = address.policy if address is not None else self.options.policy(name)
+        return self._stored_bytes(name) < policy.max_size_bytes
+
+    def _stored_bytes(self, name: str) -> int:
+        """Bytes that the address holds, those of this group included."""
+        address, arrivals = self.state.addresses.get(name), self.arrivals.get(name)
+        return (address.bytes if address is not None else 0) + (arrivals.size if arrivals else 0)
 
     def answer_commits(self) -> None:
         """Fill in the positions that `rows` gave out."""
@@ -263,4 +276,4 @@ class Group:
                 arrivals = self.arrivals[name]
                 first = arrivals.address.next - arrivals.count + offset
                 positions[name] = (first, first + count - 1)
-            pending.unit.result = Committed(stored=True, positions=positions, skipped=pending.skipped)
+            pending.command.result = Committed(True, positions, pending.skipped, pending.elsewhere)

@@ -1,4 +1,4 @@
-"""Units in commit groups: which go together, which rules decide each, and how an error is answered."""
+"""Commands in commit groups: which go together, which rules decide each, and how an error is answered."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from bridge.errors import AddressFull, AddressNotFound, BridgeError, DiskFull, Malformed, OutOfSequence
-from bridge.journal.rules import branching, bridge_batches, client_transactions, dead_letters, queues
+from bridge.journal.rules import branching, bridge_batches, client_transactions, moves, queues
 from bridge.journal.rules.commands import (
-    BeginUnit,
-    BranchUnit,
-    CacheUnit,
-    CommitUnit,
-    DeleteAddressUnit,
-    DeliverUnit,
-    DisownUnit,
-    ForgetUnit,
-    LeaseEndUnit,
-    LeaseUnit,
-    OpenUnit,
-    OutboxUnit,
-    QueueUnit,
-    ReplayUnit,
-    SettleUnit,
-    Unit,
+    BeginCommand,
+    BranchCommand,
+    CacheCommand,
+    CommitCommand,
+    DeleteAddressCommand,
+    DeliverCommand,
+    DisownCommand,
+    EndLeaseCommand,
+    ForgetCommand,
+    ForgetLinesCommand,
+    LeaseCommand,
+    MoveCommand,
+    OpenCommand,
+    QueueCommand,
+    SettleCommand,
+    WriteCommand,
 )
-from bridge.journal.rules.commit_group import Group, Held
+from bridge.journal.rules.commit_group import Blocked, Group
 from bridge.journal.rules.state import State
 from bridge.relay.ports import Receipt
 from dedup.verdict import Verdict
@@ -38,106 +38,107 @@ _NOT_NOW = (AddressFull, AddressNotFound, DiskFull)
 _UNREADABLE = (msgspec.DecodeError, ValueError, IndexError, RecursionError)
 
 
-def parts(units: Sequence[Unit], *, probe: bool) -> Iterator[list[Unit]]:
-    """Divide units into groups: a unit that changes an ID cache goes alone, because no other unit may rely on
-    that cache.
+def parts(commands: Sequence[WriteCommand], *, probe: bool) -> Iterator[list[WriteCommand]]:
+    """Divide commands into groups: one that changes an ID cache goes alone, because no other may rely on that
+    cache.
 
-    `probe`: the first unit that brings messages goes alone, to find out whether there is room.
+    `probe`: the first command that brings messages goes alone, to find out whether there is room.
     """
-    part: list[Unit] = []
-    for unit in units:
-        is_probe = probe and unit.grows
-        if is_probe or isinstance(unit, (CacheUnit, DeleteAddressUnit)):
+    part: list[WriteCommand] = []
+    for command in commands:
+        is_probe = probe and command.grows
+        if is_probe or isinstance(command, (CacheCommand, DeleteAddressCommand)):
             if part:
                 yield part
-            yield [unit]
+            yield [command]
             part = []
             probe = probe and not is_probe
         else:
-            part.append(unit)
+            part.append(command)
     yield part
 
 
-def decide(group: Group, connection: sqlite3.Connection, unit: Unit) -> None:
-    """Let the unit change the group, or note that it is held. A refusal becomes the unit's error.
+def decide(group: Group, connection: sqlite3.Connection, command: WriteCommand) -> None:
+    """Let the command change the group, or note that it is blocked. A refusal becomes the command's error.
 
     Raises:
         sqlite3.Error: a lease could not be looked up; nothing of the group may be believed.
     """
     try:
-        _apply(group, connection, unit)
-    except Held as held:
-        if isinstance(unit, DeliverUnit):
-            group.waiting.setdefault((unit.bridge, unit.batch.stream), held.error)
-        group.held.append((unit, held.error))
+        _apply(group, connection, command)
+    except Blocked as blocked:
+        if isinstance(command, DeliverCommand):
+            group.blocked_streams.setdefault((command.bridge, command.batch.stream), blocked.error)
+        group.blocked.append((command, blocked.error))
         return
     except BridgeError as error:
         refuse(
-            group.state, unit, error.with_traceback(None)
-        )  # its frames refer to the unit, and to all of the group
+            group.state, command, error.with_traceback(None)
+        )  # its frames refer to the command, and to all of the group
     except _UNREADABLE as error:
-        if not isinstance(unit, DeliverUnit):
+        if not isinstance(command, DeliverCommand):
             raise
-        # Nothing of it counts yet, and the group's other units must not fail with it.
+        # Nothing of it counts yet, and the group's other commands must not fail with it.
         malformed = Malformed(
-            f"{unit.batch.stream}: the batch from {unit.batch.from_} on is damaged ({error})"
+            f"{command.batch.stream}: the batch from {command.batch.from_} on is damaged ({error})"
         )
         malformed.__cause__ = error.with_traceback(None)
-        refuse(group.state, unit, malformed)
-    group.units.append(unit)
+        refuse(group.state, command, malformed)
+    group.decided.append(command)
 
 
-def _apply(group: Group, connection: sqlite3.Connection, unit: Unit) -> None:  # noqa: C901, PLR0912
-    match unit:
-        case CommitUnit():
-            client_transactions.commit(group, unit)
-        case DeliverUnit():
-            bridge_batches.deliver(group, unit)
-        case SettleUnit():
-            bridge_batches.settle(group, unit)
-        case BeginUnit():
-            bridge_batches.begin(group, unit)
-        case ReplayUnit():
-            dead_letters.replay(group, unit)
-        case LeaseUnit():
-            queues.lease(group, connection, unit)
-        case LeaseEndUnit():
-            queues.end_lease(group, unit)
-        case OpenUnit():
-            bridge_batches.open_stream(group, unit)
-        case QueueUnit():
-            queues.change_queue_set(group, unit)
-        case BranchUnit():
-            branching.branch(group, unit)
-        case ForgetUnit():
-            queues.forget_bridge(group, unit)
-        case DisownUnit():
-            bridge_batches.disown(group, unit)
-        case OutboxUnit():
-            queues.forget_lines(group, unit)
-        case CacheUnit():
-            queues.change_cache(group, unit)
-        case DeleteAddressUnit():
-            queues.delete_address(group, unit)
+def _apply(group: Group, connection: sqlite3.Connection, command: WriteCommand) -> None:  # noqa: C901, PLR0912
+    match command:
+        case CommitCommand():
+            client_transactions.commit(group, command)
+        case DeliverCommand():
+            bridge_batches.deliver(group, command)
+        case SettleCommand():
+            bridge_batches.settle(group, command)
+        case BeginCommand():
+            bridge_batches.begin(group, command)
+        case MoveCommand():
+            moves.move(group, command)
+        case LeaseCommand():
+            queues.lease(group, connection, command)
+        case EndLeaseCommand():
+            queues.end_lease(group, command)
+        case OpenCommand():
+            bridge_batches.open_stream(group, command)
+        case QueueCommand():
+            queues.change_queue_set(group, command)
+        case BranchCommand():
+            branching.branch(group, command)
+        case ForgetCommand():
+            queues.forget_bridge(group, command)
+        case DisownCommand():
+            bridge_batches.disown(group, command)
+        case ForgetLinesCommand():
+            queues.forget_lines(group, command)
+        case CacheCommand():
+            queues.change_cache(group, command)
+        case DeleteAddressCommand():
+            queues.delete_address(group, command)
 
 
-def refuse(state: State, unit: Unit, error: BridgeError) -> None:
-    """Make `error` the unit's answer.
+def refuse(state: State, command: WriteCommand, error: BridgeError) -> None:
+    """Make `error` the command's answer.
 
     No batch behind one that was not taken may be taken: a stream never seen would take the next batch as its
-    start. So the stream is blocked until it is opened again.
+    start. So nothing more of the stream is taken until it is opened again.
     """
-    unit.result, unit.error = None, error
-    if not isinstance(unit, DeliverUnit):
+    command.result, command.error = None, error
+    if not isinstance(command, DeliverCommand):
         return
-    stream = unit.batch.stream
-    position = state.positions.get((unit.bridge, stream))
-    # Its epoch may be older because of an OPEN that fails with the same group: the stream is blocked all the
+    stream = command.batch.stream
+    position = state.positions.get((command.bridge, stream))
+    # Its epoch may be older because of an OPEN that fails with the same group: nothing more is taken all the
     # same.
-    if position is None or unit.epoch > position.epoch:
+    if position is None or command.epoch > position.epoch:
         return
     if not isinstance(error, OutOfSequence):
-        position.blocked_epoch = max(position.blocked_epoch, unit.epoch)
-    if unit.epoch == position.epoch and isinstance(error, _NOT_NOW):
+        position.refused_epoch = max(position.refused_epoch, command.epoch)
+    if command.epoch == position.epoch and isinstance(error, _NOT_NOW):
         reason = f"{error.code}: {error.detail}"
-        unit.result, unit.error = Receipt(stream, Verdict.NOT_NOW, position.next or 0, reason=reason), None
+        command.result = Receipt(stream, Verdict.NOT_NOW, position.next or 0, reason=reason)
+        command.error = None

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from bridge.delivery_log import Line, LineWriter
-from bridge.journal.rules.commands import BeginUnit, DeliverUnit, SettleUnit
+from bridge.journal.rules.commands import BeginCommand, DeliverCommand, SettleCommand
 from bridge.messages import positions as run_arithmetic
 from bridge.messages.batch import Batch
 from bridge.messages.block import Block
@@ -54,7 +54,7 @@ class Logbook:
         if self.enabled:
             self.transactions.append((address, own_id, messages))
 
-    def received(self, unit: DeliverUnit, taken: Batch, rejected: Collection[int]) -> None:
+    def received(self, command: DeliverCommand, taken: Batch, rejected: Collection[int]) -> None:
         """Add the line of a bridge's batch, as far as it was not covered before.
 
         `rejected`: indices of messages whose producer's ID was known. The line has all positions, and the IDs
@@ -62,39 +62,39 @@ class Logbook:
         """
         if self.enabled:
             line = Line.of_batch(
-                "received", self._writer(unit.bridge), unit.address, taken,
+                "received", self._writer(command.bridge), command.address, taken,
                 committed=self.now_ms, duplicates=len(rejected), rejected=rejected,
             )  # fmt: skip
-            line.unchecked = not unit.check_ids and bool(line.ids)
+            line.unchecked = not command.check_ids and bool(line.ids)
             self._add(line)
 
-    def replayed(self, unit: DeliverUnit, batch: Batch) -> None:
+    def replayed(self, command: DeliverCommand, batch: Batch) -> None:
         """Add the line of a bridge's batch that was covered before."""
         if self.enabled and batch.count:
             line = Line.of_batch(
-                "received", self._writer(unit.bridge), unit.address, batch,
+                "received", self._writer(command.bridge), command.address, batch,
                 committed=self.now_ms, duplicates=batch.count,
             )  # fmt: skip
             line.verdict = "duplicate"
             self._add(line)
 
-    def sent(self, unit: SettleUnit) -> None:
+    def sent(self, command: SettleCommand) -> None:
         """Add the line of a batch that the target confirmed."""
         if self.enabled:
             line = Line.of_batch(
-                "sent", self._sender(unit), unit.address, unit.batch,
-                committed=unit.committed, duplicates=unit.duplicates,
+                "sent", self._sender(command), command.address, command.batch,
+                committed=command.committed, duplicates=command.duplicates,
             )  # fmt: skip
-            line.recovered, line.clock_offset = unit.recovered, unit.clock_offset
+            line.recovered, line.clock_offset = command.recovered, command.clock_offset
             self._add(line)
 
-    def passed_over(self, unit: BeginUnit, from_: int) -> None:
+    def passed_over(self, command: BeginCommand, from_: int) -> None:
         """Add the line of positions that the operator has decided not to deliver: covered and empty."""
         if self.enabled:
-            batch = Batch(unit.stream, from_, unit.at)
+            batch = Batch(command.stream, from_, command.at)
             self._add(
                 Line.of_batch(
-                    "sent", self._sender(unit), unit.address, batch, committed=self.now_ms, duplicates=0
+                    "sent", self._sender(command), command.address, batch, committed=self.now_ms, duplicates=0
                 )
             )
 
@@ -140,6 +140,8 @@ class Logbook:
         """The writer of received lines of a bridge."""
         return msgspec.structs.replace(self.writer, bridge=bridge)
 
-    def _sender(self, unit: SettleUnit | BeginUnit) -> LineWriter:
+    def _sender(self, command: SettleCommand | BeginCommand) -> LineWriter:
         """The writer of sent lines of a bridge."""
-        return msgspec.structs.replace(self.writer, bridge=unit.bridge, target=unit.target, store=unit.store)
+        return msgspec.structs.replace(
+            self.writer, bridge=command.bridge, target=command.target, store=command.store
+        )

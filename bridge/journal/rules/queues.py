@@ -1,4 +1,4 @@
-"""Queues, leases, caches and addresses: the less frequent units of a commit group."""
+"""Queues, leases, caches and addresses: the less frequent commands of a commit group."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import NamedTuple
 from bridge.errors import Conflict, NotFound, TooBusy
 from bridge.journal.rules.client_transactions import stale_lease
 from bridge.journal.rules.commands import (
-    CacheUnit,
-    DeleteAddressUnit,
-    ForgetUnit,
+    CacheCommand,
+    DeleteAddressCommand,
+    EndLeaseCommand,
+    ForgetCommand,
+    ForgetLinesCommand,
     Grant,
-    LeaseEndUnit,
-    LeaseUnit,
-    OutboxUnit,
-    QueueUnit,
+    LeaseCommand,
+    QueueCommand,
 )
 from bridge.journal.rules.commit_group import Group
 from bridge.journal.rules.state import DELETED_PREFIX
@@ -28,32 +28,32 @@ from bridge.journal.values.queue_cursor import Interval, Lease
 _BLOCKS_A_STEP = 64
 
 
-def change_queue_set(group: Group, unit: QueueUnit) -> None:
+def change_queue_set(group: Group, command: QueueCommand) -> None:
     """Make a queue (True: it is new) or delete one."""
-    if unit.action == "delete":
-        queue = group.require_queue(unit.address, unit.queue)
-        address = group.state.addresses[unit.address]
-        del address.queues[unit.queue]
+    if command.action == "delete":
+        queue = group.require_queue(command.address, command.queue)
+        address = group.state.addresses[command.address]
+        del address.queues[command.queue]
         group.changed_queues.pop(queue.queue_id, None)
         group.state.to_trim.add(address.address_id)
         group.statements.append(("DELETE FROM queues WHERE queue_id = ?", (queue.queue_id,)))
         group.touched.add(address.name)  # readers that wait for its messages learn that it is gone
         return
-    there = group.state.addresses.get(unit.address)
-    if there is None or unit.queue not in there.queues:
+    there = group.state.addresses.get(command.address)
+    if there is None or command.queue not in there.queues:
         _check_room_for_queue(group)
-    address = group.require_address(unit.address)
-    if unit.queue in address.queues:
-        unit.result = False
+    address = group.require_address(command.address)
+    if command.queue in address.queues:
+        command.result = False
         return
-    if unit.start == "earliest":
+    if command.start == "earliest":
         start = address.trimmed
-    elif unit.start == "latest":
+    elif command.start == "latest":
         start = address.next  # this group's messages get their positions last, all of them behind
     else:
-        start = min(max(unit.start, address.trimmed), address.next)
-    group.make_queue(address, unit.queue, None, start)
-    unit.result = True
+        start = min(max(command.start, address.trimmed), address.next)
+    group.make_queue(address, command.queue, None, start)
+    command.result = True
 
 
 def _check_room_for_queue(group: Group) -> None:
@@ -70,23 +70,23 @@ def _check_room_for_queue(group: Group) -> None:
         raise Conflict(detail, "max-queues", most, len(readers) + 1)
 
 
-def lease(group: Group, connection: sqlite3.Connection, unit: LeaseUnit) -> None:
+def lease(group: Group, connection: sqlite3.Connection, command: LeaseCommand) -> None:
     """Lease the next messages that are neither settled nor leased, in order, of those that earlier commits
     stored.
     """
-    queue = group.require_queue(unit.address, unit.queue)
-    address = group.state.addresses[unit.address]
+    queue = group.require_queue(command.address, command.queue)
+    address = group.state.addresses[command.address]
     cursor = queue.cursor
     group.expire_leases(address, queue)
     if len(cursor.leases) >= LEASES:
         raise TooBusy(
-            f"{unit.address}/{unit.queue} has {len(cursor.leases)} leases",
+            f"{command.address}/{command.queue} has {len(cursor.leases)} leases",
             key="leases",
             limit=LEASES,
             found=len(cursor.leases),
         )
     intervals: list[Interval] = []
-    room = _Room(unit.most, unit.most_bytes)
+    room = _Room(command.most, command.most_bytes)
     for gap in cursor.free(address.next):
         start, end = gap[0], room.fill(_stretches(connection, address.address_id, gap))
         if end is not None:
@@ -97,11 +97,11 @@ def lease(group: Group, connection: sqlite3.Connection, unit: LeaseUnit) -> None
         if room.is_full:
             break
     if intervals:
-        cursor.take(unit.lease, Lease(intervals, room.count, group.lease_now_ms + unit.lease_ms))
+        cursor.take(command.lease, Lease(intervals, room.count, group.lease_now_ms + command.lease_ms))
         group.change_queue(address, queue)
-        unit.result = Grant(unit.lease, intervals, room.count)
+        command.result = Grant(command.lease, intervals, room.count)
     elif (expiry := cursor.next_expiry_ms) is not None:
-        unit.retry_ms = expiry - group.lease_now_ms
+        command.retry_ms = expiry - group.lease_now_ms
 
 
 class _Stretch(NamedTuple):
@@ -166,13 +166,13 @@ def _stretches(connection: sqlite3.Connection, address_id: int, gap: Interval) -
         at = rows[-1][0] + rows[-1][1]
 
 
-def end_lease(group: Group, unit: LeaseEndUnit) -> None:
+def end_lease(group: Group, command: EndLeaseCommand) -> None:
     """Settle a lease or release it. Raises: StaleLease, QueueNotFound, AddressNotFound."""
-    wanted = unit.acknowledgement
+    wanted = command.acknowledgement
     queue = group.require_queue(wanted.address, wanted.queue)
     address = group.state.addresses[wanted.address]
     group.expire_leases(address, queue)
-    if unit.settle:
+    if command.settle:
         found = queue.cursor.acknowledge(wanted.lease, wanted.upto)
     else:
         found = queue.cursor.release(wanted.lease)
@@ -182,32 +182,34 @@ def end_lease(group: Group, unit: LeaseEndUnit) -> None:
     group.change_queue(address, queue)
 
 
-def change_cache(group: Group, unit: CacheUnit) -> None:
+def change_cache(group: Group, command: CacheCommand) -> None:
     """Clear or resize an ID cache, in memory and on disk.
 
     In a group of its own (`writer`), so that no overlay relies on the cache's earlier content.
     """
-    address = group.existing_address(unit.address)
+    address = group.existing_address(command.address)
     cache = address.cache
-    if unit.capacity is None:
-        unit.result = cache.clear()
+    if command.capacity is None:
+        command.result = cache.clear()
     else:
-        unit.result = cache.resize(unit.capacity)
-        address.id_cache_size, address.id_cache_configured = unit.capacity, address.policy.id_cache_size
+        command.result = cache.resize(command.capacity)
+        address.id_cache_size, address.id_cache_configured = command.capacity, address.policy.id_cache_size
         group.changed_addresses[address.address_id] = address
     group.changed_caches.append(address)
 
 
-def delete_address(group: Group, unit: DeleteAddressUnit) -> None:
+def delete_address(group: Group, command: DeleteAddressCommand) -> None:
     """Delete an address: its queues and IDs at once, its blocks in bounded steps; the name is free at once.
 
     In a group of its own (`writer`). Raises: AddressNotFound, Conflict.
     """
-    address = group.existing_address(unit.address)
+    address = group.existing_address(command.address)
     bridges = sorted(queue.bridge for queue in address.queues.values() if queue.bridge is not None)
     if bridges:
         raise Conflict(
-            f"{unit.address} is read by the bridges {', '.join(bridges)}", key="address", found=unit.address
+            f"{command.address} is read by the bridges {', '.join(bridges)}",
+            key="address",
+            found=command.address,
         )
     state = group.state
     group.touched.add(address.name)
@@ -222,22 +224,24 @@ def delete_address(group: Group, unit: DeleteAddressUnit) -> None:
         group.statements.append((f"DELETE FROM {table} WHERE address_id = ?", (address.address_id,)))
 
 
-def forget_lines(group: Group, unit: OutboxUnit) -> None:
+def forget_lines(group: Group, command: ForgetLinesCommand) -> None:
     """Delete the rows of delivery-log lines that their segment holds."""
-    group.statements.append(("DELETE FROM outbox WHERE line_id <= ?", (unit.upto,)))
+    group.statements.append(("DELETE FROM outbox WHERE line_id <= ?", (command.upto,)))
 
 
-def _check_unread(group: Group, unit: ForgetUnit) -> None:
+def _check_unread(group: Group, command: ForgetCommand) -> None:
     """Check that no bridge reads the queues to be forgotten. Raises: Conflict: one does."""
     for bridge in group.options.bridges:
-        if bridge.bridge != unit.bridge:
+        if bridge.bridge != command.bridge:
             continue
-        if unit.address is None:
-            detail = f"the bridge {unit.bridge} is in the settings: take it out first, or name an address"
-            raise Conflict(detail, key="bridge", found=unit.bridge)
-        if bridge.reads(unit.address):
-            detail = f"the bridge {unit.bridge} reads {unit.address}: take it out of its queue-name first"
-            raise Conflict(detail, key="address", found=unit.address)
+        if command.address is None:
+            detail = f"the bridge {command.bridge} is in the settings: take it out first, or name an address"
+            raise Conflict(detail, key="bridge", found=command.bridge)
+        if bridge.reads(command.address):
+            detail = (
+                f"the bridge {command.bridge} reads {command.address}: take it out of its queue-name first"
+            )
+            raise Conflict(detail, key="address", found=command.address)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +256,7 @@ class Forgotten:
     letters: list[str]
 
 
-def forget_bridge(group: Group, unit: ForgetUnit) -> None:
+def forget_bridge(group: Group, command: ForgetCommand) -> None:
     """Drop a bridge's queues, its settled positions, and the record of which of its messages have a dead
     letter.
 
@@ -262,29 +266,29 @@ def forget_bridge(group: Group, unit: ForgetUnit) -> None:
     Raises:
         Conflict: the bridge is configured, and reads the address. NotFound: it left nothing.
     """
-    state, name = group.state, unit.bridge
-    _check_unread(group, unit)
+    state, name = group.state, command.bridge
+    _check_unread(group, command)
     queues = [(address, queue) for address in state.addresses.values() for queue in address.queues.values()]
     own = [
         (address, queue)
         for address, queue in queues
-        if queue.bridge == name and unit.address in (None, address.name)
+        if queue.bridge == name and command.address in (None, address.name)
     ]
     settled = sorted(key for key in state.settled if key[0] == name)
     letters = sorted(key for key in state.positions if key[0].startswith(f"{name}/"))
-    if unit.address is not None:
+    if command.address is not None:
         streams = {address.stream(group.incarnation) for address, _ in own}
         settled = [key for key in settled if key[1] in streams]
         letters = [key for key in letters if key[1] in streams]
     if not (own or settled or letters):
-        where = f" at {unit.address}" if unit.address is not None else ""
+        where = f" at {command.address}" if command.address is not None else ""
         raise NotFound(f"nothing is left of a bridge {name}{where}", key="bridge", found=name)
-    unit.result = Forgotten(
+    command.result = Forgotten(
         [address.name for address, _ in own],
         [(stream, state.settled[name, stream].upto) for _, stream in settled],
         [stream for _, stream in letters],
     )
-    if not unit.really:
+    if not command.really:
         return
     for address, queue in own:
         del address.queues[queue.name]

@@ -116,8 +116,8 @@ class PositionState:
     moved_to: str = ""
     #: The caller that may move it.
     owner: Owner = NOT_RECORDED
-    #: A batch of this epoch was not taken: no later one may be, until the stream is opened again.
-    blocked_epoch: int = 0
+    #: The epoch of a batch that was not taken: no later one of it may be, until the stream is opened again.
+    refused_epoch: int = 0
 
 
 @dataclass(slots=True)
@@ -171,14 +171,14 @@ class State:
         self.last_queue_id = max(self.last_queue_id, queue.queue_id)
 
     def carrying(self, before: State, *, ids: bool) -> State:
-        """This state, loaded again, with the parts that no row holds: the streams that are blocked, and with
-        `ids` the IDs.
+        """This state, loaded again, with the parts that no row has: the epochs that take nothing more, and
+        with `ids` the IDs.
 
         A cache's ring changes after COMMIT only (`Overlay.commit`): a failed group has left nothing in it.
         """
         for key, position in self.positions.items():
             if (known := before.positions.get(key)) is not None:
-                position.blocked_epoch = known.blocked_epoch
+                position.refused_epoch = known.refused_epoch
         for address_id, address in self.by_id.items() if ids else ():
             same = before.by_id.get(address_id)
             if same is not None and same.name == address.name:

@@ -1,4 +1,4 @@
-"""The journal's knowledge of its own past: its runs, and the last message below a position."""
+"""The journal's knowledge of its own past: its sessions, and the last message below a position."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def read_past(
     identity: str,
     row: BridgeQueueRow,
     state: StreamState,
-    run: str,
+    session_id: str,
 ) -> Past:
     """The facts that `bridge.relay.divergence.check_past` asks about the stream `identity`.
 
@@ -25,16 +25,16 @@ def read_past(
         identity: of the stream, which is that of `row`.
         row: the bridge's queue.
         state: the target's word.
-        run: this journal's run now.
+        session_id: this journal's session now.
     """
-    ran = connection.execute("SELECT first, opened_ms FROM runs WHERE run = ?", (state.run,)).fetchone()
+    opened = connection.execute("SELECT first, opened_ms FROM runs WHERE run = ?", (state.run,)).fetchone()
     run_end = None
-    if ran is not None:
+    if opened is not None:
         (run_end,) = connection.execute(
-            "SELECT min(first) FROM runs WHERE (first, opened_ms) > (?, ?)", ran
+            "SELECT min(first) FROM runs WHERE (first, opened_ms) > (?, ?)", opened
         ).fetchone()
     checksum = 0 if state.next is None else _checksum_below(connection, bridge, identity, row, state.next)
-    return Past(run, ran is not None, run_end, row.end, checksum)
+    return Past(session_id, opened is not None, run_end, row.end, checksum)
 
 
 def _checksum_below(

@@ -19,7 +19,7 @@ _ids = msgspec.msgpack.Decoder(list[bytes])
 _origins = msgspec.msgpack.Decoder(tuple[Origin, ...])
 
 
-def read_held(connection: sqlite3.Connection, address: str, asked: Sequence[Origin]) -> list[Origin]:
+def read_present(connection: sqlite3.Connection, address: str, asked: Sequence[Origin]) -> list[Origin]:
     """The parts of `asked` whose messages the address holds, once for each message; in no order.
 
     Reads the origins of each of its blocks: a page or two of the file for a block. `asked` are `disjoint`.
@@ -31,7 +31,7 @@ def read_held(connection: sqlite3.Connection, address: str, asked: Sequence[Orig
 def read_copies(
     connection: sqlite3.Connection, address_id: int, asked: Sequence[Origin]
 ) -> list[tuple[Origin, int]]:
-    """As `read_held`, each part with the position of its first message at the address."""
+    """As `read_present`, each part with the position of its first message at the address."""
     if not asked:
         return []
     wanted = by_stream(asked)

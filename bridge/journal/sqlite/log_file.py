@@ -66,7 +66,7 @@ class LogFile:
                 high = middle
         return _HEADER_BYTES + low * self._frame_bytes if low else 0
 
-    def hold(self, size: int) -> bool:
+    def ensure(self, size: int) -> bool:
         """Whether `size` bytes are allocated; they are where there is room, once SQLite has made the file."""
         found = self.size
         return found >= size or (found > 0 and allocate(self._path, size))

@@ -51,24 +51,24 @@ class Reserve:
         """Takes over the file that a killed process has left; allocates nothing."""
         self._path = directory / FILE_NAME
         self.shares = Shares.of(disk_bytes(directory))
-        self.is_held = False
+        self.is_allocated = False
         with contextlib.suppress(OSError):
-            self.is_held = self._path.stat().st_blocks * 512 >= self.shares.reserve
+            self.is_allocated = self._path.stat().st_blocks * 512 >= self.shares.reserve
 
-    def hold(self) -> bool:
+    def ensure(self) -> bool:
         """Whether the reserve is allocated now; it is allocated where there is room."""
-        if not self.is_held and free_bytes(self._path.parent) >= self.shares.reserve:
-            self.is_held = allocate(self._path, self.shares.reserve)
-            if not self.is_held:
+        if not self.is_allocated and free_bytes(self._path.parent) >= self.shares.reserve:
+            self.is_allocated = allocate(self._path, self.shares.reserve)
+            if not self.is_allocated:
                 self.release()
-        return self.is_held
+        return self.is_allocated
 
     def release(self) -> bool:
         """Give the reserve up; answers whether there was one."""
-        was_held, self.is_held = self.is_held, False
+        was_allocated, self.is_allocated = self.is_allocated, False
         with contextlib.suppress(OSError):
             self._path.unlink(missing_ok=True)
-        return was_held
+        return was_allocated
 
 
 def allocate(path: Path, size: int) -> bool:

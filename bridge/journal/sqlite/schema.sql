@@ -65,7 +65,8 @@ CREATE TABLE queues (
     UNIQUE (address_id, name)
 );
 
--- As a target: what this journal covers of each bridge's streams (design rule 1).
+-- As a target: what this journal covers of each bridge's streams (design rule 1). `bridge.journal.rules.owners` says
+-- who may move it: a column below has its old name, for SQLite stores a statement with its comments.
 CREATE TABLE positions (
     bridge   TEXT NOT NULL,
     stream   TEXT NOT NULL,

@@ -69,14 +69,14 @@ class Space:
 
     @property
     def idle_seconds(self) -> float | None:
-        """Seconds for which the writer may wait for units; None: without limit."""
+        """Seconds for which the writer may wait for commands; None: without limit."""
         if not self._shrinking and not self._wrote_since_look:
             return None
         return max(self._look_at_ms - self._clock.monotonic_ms(), 0) / 1000
 
-    def hold_log(self) -> bool:
+    def ensure_log(self) -> bool:
         """Whether the log's share of the disk is allocated; it is allocated where there is room."""
-        return self._log.hold(self._shares.log)
+        return self._log.ensure(self._shares.log)
 
     def room(self, free: int) -> int:
         """The most bytes of messages that `free` bytes of the disk let be stored and copied; may be negative.

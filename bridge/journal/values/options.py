@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
+from bridge.journal.values.routing import Router
 from bridge.messages.stream_names import source_address
 
-#: Bytes of client messages that may wait for a commit, held ones apart; beyond it callers get TOO_BUSY.
+#: Bytes of client messages that may wait for a commit, blocked ones apart; beyond it callers get TOO_BUSY.
 INBOX_BYTES: Final = 64 * 1024 * 1024
-#: Most bytes and units that go into one commit.
+#: Most bytes and commands that go into one commit.
 GROUP_BYTES: Final = 8 * 1024 * 1024
-GROUP_UNITS: Final = 2048
+GROUP_COMMANDS: Final = 2048
 #: Client messages of one commit are cut into blocks of about this size (the default producer-window-size).
 BLOCK_BYTES: Final = 1024 * 1024
 #: A message of this size has a block of its own (the default min-large-message-size).
@@ -88,9 +89,9 @@ class JournalOptions:
     max_message_bytes: int = 16 * 1024 * 1024
     #: Longest duplicate ID of a producer (`max-duplicate-id-size`).
     max_id_bytes: int = 1024
-    #: How long a unit waits for room (BLOCK, full disk).
+    #: How long a command waits for room (BLOCK, full disk).
     call_timeout_ms: int = 30_000
-    #: Client transactions that may be held for want of room at a time, and their bytes; further ones are
+    #: Client transactions that may be blocked for want of room at a time, and their bytes; further ones are
     #: refused.
     max_held_requests: int = 256
     max_held_bytes: int = 64 * 1024 * 1024
@@ -99,6 +100,8 @@ class JournalOptions:
     max_queues: int = 10_000
     #: Whether outbox rows are written.
     delivery_log: bool = True
+    #: Decides where clients' messages are stored; None: at the address that they name.
+    router: Router | None = None
 
 
 #: The node's own cursor on an address of dead letters: letters that were sent again from there are settled in

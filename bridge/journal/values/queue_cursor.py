@@ -70,7 +70,9 @@ class Cursor:
 
     def free(self, upto: int) -> list[Interval]:
         """The intervals below `upto` that are neither settled nor leased, ascending."""
-        taken = sorted([*self.settled, *(held for lease in self.leases.values() for held in lease.intervals)])
+        taken = sorted(
+            [*self.settled, *(leased for lease in self.leases.values() for leased in lease.intervals)]
+        )
         gaps: list[Interval] = []
         start = self.next
         for from_, end in [*taken, (upto, upto)]:

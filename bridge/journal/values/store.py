@@ -58,6 +58,8 @@ class Committed:
     positions: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     #: Indices that were left out because their IDs were known (`on_duplicate` skip).
     skipped: Sequence[int] = ()
+    #: Messages by address, where a router stored some of them at others only: there are no positions for it.
+    elsewhere: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

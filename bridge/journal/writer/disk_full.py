@@ -3,7 +3,7 @@
 Messages are taken as long as they leave the reserve, the bytes that the log needs and those by which the file
 grows when the log is copied. So the journal's own messages never take the room in which they are read,
 settled and trimmed. Bytes that other programs take of the disk are seen at the next measurement, or by a
-commit that fails: then the reserve is given up for all units that bring no messages.
+commit that fails: then the reserve is given up for all commands that bring no messages.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from bridge.errors import DiskFull
-from bridge.journal.rules.commands import Unit
+from bridge.journal.rules.commands import WriteCommand
 from bridge.journal.sqlite.reserve import Reserve, Shares, free_bytes
 from bridge.journal.sqlite.vacuum import Space
 from bridge.journal.values.options import RETRY_MS
@@ -53,7 +53,7 @@ class Room:
     @property
     def has_reserve(self) -> bool:
         """Whether there is a reserve to give up."""
-        return self._reserve.is_held
+        return self._reserve.is_allocated
 
     @property
     def idle_seconds(self) -> float | None:
@@ -63,15 +63,15 @@ class Room:
         return max(self._look_at_ms - self._clock.monotonic_ms(), 0) / 1000
 
     def begin(self, space: Space) -> None:
-        """Measure the room before the first unit: a node may start on a full disk."""
+        """Measure the room before the first command: a node may start on a full disk."""
         if not self._has_room(space):
             self._fill("what is left of it is kept for reading")
 
-    def admit(self, units: Sequence[Unit], space: Space) -> list[Unit]:
-        """Those of `units` that bring messages for which there is no room now."""
+    def admit(self, commands: Sequence[WriteCommand], space: Space) -> list[WriteCommand]:
+        """Those of `commands` that bring messages for which there is no room now."""
         if self.full is not None:
-            return [unit for unit in units if unit.grows]
-        size = sum([unit.size for unit in units if unit.grows])
+            return [command for command in commands if command.grows]
+        size = sum([command.size for command in commands if command.grows])
         if not size:
             return []
         size += size // 16 + _GROUP_BYTES
@@ -79,30 +79,30 @@ class Room:
             self._measure(space)
             if self._left < self.shares.reserve // _FULL_SHARE:
                 self._fill("what is left of it is kept for reading")
-                return [unit for unit in units if unit.grows]
+                return [command for command in commands if command.grows]
         if size <= self._left:
             self._left -= size
             return []
-        return self._beyond(units)
+        return self._beyond(commands)
 
-    def _beyond(self, units: Sequence[Unit]) -> list[Unit]:
-        """The units that do not fit, each by itself: smaller ones behind a large one do not wait for it."""
+    def _beyond(self, commands: Sequence[WriteCommand]) -> list[WriteCommand]:
+        """The commands that do not fit, each by itself: small ones behind a large one do not wait for it."""
         waiting = []
         self._left -= _GROUP_BYTES
-        for unit in units:
-            size = unit.size + unit.size // 16
-            if unit.grows and size > self._left:
-                waiting.append(unit)
-            elif unit.grows:
+        for command in commands:
+            size = command.size + command.size // 16
+            if command.grows and size > self._left:
+                waiting.append(command)
+            elif command.grows:
                 self._left -= size
         return waiting
 
     def no_room(self) -> DiskFull:
-        """The error that units get in the end when they waited for room in vain."""
+        """The error that commands get in the end when they waited for room in vain."""
         return self.full or self._disk_full("this is too much for what is left of it")
 
     def ran_out(self, cause: Exception, space: Space) -> bool:
-        """Give the reserve up after a commit found no room, so that units without messages can go on.
+        """Give the reserve up after a commit found no room, so that commands without messages can go on.
 
         Answers whether there was something to give up.
         """
@@ -123,7 +123,7 @@ class Room:
     def _has_room(self, space: Space) -> bool:
         if space.stuck is not None and not space.checkpoint():
             return False
-        space.pressed = not (self._reserve.hold() and space.hold_log())
+        space.pressed = not (self._reserve.ensure() and space.ensure_log())
         if space.pressed:
             return False
         wanted = self.shares.reserve // _ROOM_SHARE
@@ -133,7 +133,7 @@ class Room:
         return self._left >= wanted
 
     def _measure(self, space: Space) -> None:
-        space.hold_log()  # where it is a new file
+        space.ensure_log()  # where it is a new file
         free = free_bytes(self._path.parent) - self.shares.reserve // _MARGIN_SHARE
         self._left = space.room(free)
         self._believed_until_ms = self._clock.monotonic_ms() + RETRY_MS

@@ -58,7 +58,7 @@ def _load_addresses(connection: sqlite3.Connection, options: JournalOptions, sta
         cache = IdCache(policy.id_cache_size if resized is None else resized)
         if options.persist_id_cache:
             found = load_ids(connection, address_id, cache, accepted)
-            # A crash, or a row that is overwritten in part, leaves more than the cache ever held.
+            # A crash, or a row that is overwritten in part, leaves more than the cache ever had.
             if (dropped := min(found, capacity_before) - len(cache)) > 0:
                 state.ids_dropped[name] = dropped
         state.add_address(

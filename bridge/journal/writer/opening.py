@@ -1,4 +1,4 @@
-"""Opens a journal before it takes work: its identity, its run, the queues that must exist first."""
+"""Opens a journal before it takes work: its identity, its session, the queues that must exist first."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from bridge.journal.writer.loading import load_state
 from bridge.journal.writer.rows import CommitFailed, write_group
 from bridge.runtime.clock import Clock
 
-#: Runs are in order by (first, opened_ms) whatever the wall clock does: `sqlite.history` asks where one
+#: Sessions are in order by (first, opened_ms) whatever the wall clock does: `sqlite.history` asks where one
 #: ended.
-_ADD_RUN = (
+_ADD_SESSION = (
     "INSERT INTO runs SELECT :run, :first, max(:now, coalesce(max(opened_ms) + 1, :now))"
     " FROM runs WHERE first = :first"
 )
@@ -32,7 +32,7 @@ _ADD_RUN = (
 
 #: The row of `meta` in which an opening keeps its session, the lines there were, and what it went on from.
 _SESSION: Final = "log-session"
-#: Hexadecimal digits of a run that name it in the delivery log.
+#: Hexadecimal digits of a session id that name it in the delivery log.
 _SESSION_DIGITS: Final = 16
 
 
@@ -43,9 +43,9 @@ class Identity:
     node_id: str
     #: Changes only by the operator's decision (`journal new-incarnation`).
     incarnation: str
-    #: New at each opening.
-    run: str
-    #: The run as readers of the delivery log see it: with the opening that this one went on from.
+    #: UUID, new at each opening.
+    session_id: str
+    #: The session as readers of the delivery log see it: with the one that it went on from.
     session: Session
     #: IDs dropped because a cache is smaller than it was, by address.
     ids_dropped: dict[str, int] = field(default_factory=dict)
@@ -74,8 +74,8 @@ class Prepared:
 
 
 def prepare(path: Path, options: JournalOptions, clock: Clock) -> Prepared:
-    """Make the file where there is none; add this run; make the addresses and queues that must exist before
-    the node listens.
+    """Make the file where there is none; add this session; make the addresses and queues that must exist
+    before the node listens.
 
     Raises:
         JournalFailed: see `Journal.open`.
@@ -136,16 +136,18 @@ def _identify(connection: sqlite3.Connection, state: State, clock: Clock) -> Ide
     meta = dict(connection.execute("SELECT key, value FROM meta").fetchall())
     node_id = meta.get("node-id") or str(uuid.uuid4())
     incarnation = meta.get("incarnation") or uuid.uuid4().hex[:16]
-    run = str(uuid.uuid4())
-    session = Session(run.replace("-", "")[:_SESSION_DIGITS], _last_line(meta.get(_SESSION), state.lines))
+    session_id = str(uuid.uuid4())
+    session = Session(
+        session_id.replace("-", "")[:_SESSION_DIGITS], _last_line(meta.get(_SESSION), state.lines)
+    )
     connection.execute("BEGIN IMMEDIATE")
     connection.execute("INSERT OR IGNORE INTO meta VALUES ('node-id', ?)", (node_id,))
     connection.execute("INSERT OR IGNORE INTO meta VALUES ('incarnation', ?)", (incarnation,))
-    connection.execute(_ADD_RUN, {"run": run, "first": state.sequence, "now": clock.wall_ms()})
+    connection.execute(_ADD_SESSION, {"run": session_id, "first": state.sequence, "now": clock.wall_ms()})
     opened = json.dumps([session.id, state.lines, session.after])
     connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (_SESSION, opened))
     connection.execute("COMMIT")
-    return Identity(node_id, incarnation, run, session, state.ids_dropped)
+    return Identity(node_id, incarnation, session_id, session, state.ids_dropped)
 
 
 def _last_line(opened: str | None, lines: int) -> tuple[str, int] | None:

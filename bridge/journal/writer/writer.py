@@ -1,6 +1,6 @@
 """The writer: one thread and one connection that decide, store, checkpoint, trim and shrink.
 
-Units that arrive while a commit runs go into the next (group commit). Answers leave only after COMMIT
+Commands that arrive while a commit runs go into the next (group commit). Answers leave only after COMMIT
 returned. After any error everything in memory is loaded again from the file; unless only room was missing,
 the connection is closed first.
 """
@@ -16,19 +16,19 @@ from enum import Enum
 from typing import Final
 
 from bridge.errors import BridgeError, DiskFull, JournalUnavailable, Stopping
-from bridge.journal.rules.commands import Told, Unit
+from bridge.journal.rules.commands import CommittedEvents, WriteCommand
 from bridge.journal.rules.commit_group import Group
 from bridge.journal.rules.dispatch import decide, parts, refuse
 from bridge.journal.rules.log_lines import Logbook
 from bridge.journal.rules.state import State
 from bridge.journal.sqlite.database import Trouble, classify
 from bridge.journal.sqlite.vacuum import Space
-from bridge.journal.values.options import GROUP_BYTES, GROUP_UNITS, RETRY_MS, JournalOptions
+from bridge.journal.values.options import GROUP_BYTES, GROUP_COMMANDS, RETRY_MS, JournalOptions
+from bridge.journal.writer.blocked_commands import BlockedCommands
 from bridge.journal.writer.disk_full import Room
 from bridge.journal.writer.loading import load_state
 from bridge.journal.writer.opening import Prepared, reconnect
 from bridge.journal.writer.rows import CommitFailed, write_group
-from bridge.journal.writer.waiting import Holding
 from bridge.runtime.clock import Clock
 from dedup.cache import Overlay
 
@@ -37,14 +37,14 @@ _TRIM_RETRY_MS: Final = 2_000
 
 
 class _Ask(Enum):
-    """Requests to the writer besides its units."""
+    """Requests to the writer besides its commands."""
 
     LET_GO = "let go"
     STOP = "stop"
 
 
 class Writer:
-    """Takes units from any thread; calls `tell` in its own thread with the events of each commit."""
+    """Takes commands from any thread; calls `notify` in its own thread with the events of each commit."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Writer:
         clock: Clock,
         room: Room,
         let_readers_end: Callable[[], bool],
-        tell: Callable[[Told], None],
+        notify: Callable[[CommittedEvents], None],
     ) -> None:
         self._path, self._identity = prepared.path, prepared.identity
         self._options = options
@@ -62,13 +62,13 @@ class Writer:
         #: Added to the monotonic clock: a lease ends after its time even though the wall clock is set
         #: meanwhile.
         self._lease_offset_ms = clock.wall_ms() - clock.monotonic_ms()
-        self._told = tell
-        self._inbox: queue.SimpleQueue[Unit | _Ask] = queue.SimpleQueue()
-        self._held = Holding(clock, options.max_held_requests, options.max_held_bytes)
-        #: Bytes of clients' messages that are held for want of room.
-        self.held_bytes = 0
-        #: Units in hand; each is dropped as it is answered, so that none is answered twice.
-        self._working: dict[Unit, None] = {}
+        self._notify = notify
+        self._inbox: queue.SimpleQueue[WriteCommand | _Ask] = queue.SimpleQueue()
+        self._blocked = BlockedCommands(clock, options.max_held_requests, options.max_held_bytes)
+        #: Bytes of clients' messages that are blocked for want of room.
+        self.blocked_bytes = 0
+        #: Commands in hand; each is dropped as it is answered, so that none is answered twice.
+        self._working: dict[WriteCommand, None] = {}
         self._room = room
         self._let_readers_end = let_readers_end
         self._stopping = False
@@ -82,7 +82,7 @@ class Writer:
         self._trim_at_ms: int | None = None
         #: IDs that a COMMIT of unknown outcome would have added to the ID caches.
         self._doubtful: list[Overlay] = []
-        #: The error with which even units without messages are not stored; None: they are stored.
+        #: The error with which even commands without messages are not stored; None: they are stored.
         self.standstill: DiskFull | None = None
         self._adopt(prepared.connection, prepared.state)
         self._room.begin(self._space)
@@ -100,61 +100,61 @@ class Writer:
         return self._room.full is not None
 
     def start(self) -> None:
-        """Begin to take units."""
+        """Begin to take commands."""
         self._thread.start()
 
-    def submit(self, unit: Unit) -> None:
-        """Hand a unit to the writer, from any thread."""
-        self._inbox.put(unit)
+    def submit(self, command: WriteCommand) -> None:
+        """Hand a command to the writer, from any thread."""
+        self._inbox.put(command)
 
     def stop(self) -> None:
-        """Commit the units that wait, answer those that are held with STOPPING, close. Blocks until done."""
+        """Commit the commands that wait, answer the blocked ones with STOPPING, close. Returns when done."""
         self._inbox.put(_Ask.STOP)
         self._thread.join()
 
     def let_go(self) -> None:
-        """Hold no client's transaction from now on; those that are held get STOPPING, or are stored."""
+        """Block no client's transaction from now on: those that are blocked are stored, or get STOPPING."""
         self._inbox.put(_Ask.LET_GO)
 
     def _run(self) -> None:
         try:
             while not self._stopping:
                 self._work()
-        except Exception as error:  # noqa: BLE001 - whatever it was, every unit gets an answer
+        except Exception as error:  # noqa: BLE001 - whatever it was, every command gets an answer
             self._give_up(error)
-        self._answer(self._held.take(room_came=True), Stopping("the node is stopping"))
+        self._answer(self._blocked.take(room_came=True), Stopping("the node is stopping"))
         self._room.give_up()  # copying the log may take it
         self._space.close()
 
     def _work(self) -> None:
-        """Do one turn: the units that wait, and behind them those that have come since."""
+        """Do one turn: the commands that wait, and behind them those that have come since."""
         fresh = self._receive(self._idle_seconds())
-        # A settlement must not overtake one that is held.
-        room_came = self._room_came or any(unit.patient for unit in fresh)
-        units = [*self._held.take(room_came=room_came), *fresh]
-        self._working = dict.fromkeys(units)
+        # A settlement must not overtake one that is blocked.
+        room_came = self._room_came or any(command.patient for command in fresh)
+        commands = [*self._blocked.take(room_came=room_came), *fresh]
+        self._working = dict.fromkeys(commands)
         self._room_came = False
-        self._commit(units)
-        self.held_bytes = self._held.bytes
+        self._commit(commands)
+        self.blocked_bytes = self._blocked.bytes
         if not self.broken:
             self._space.keep_up()
             if self._space.stuck is not None and (self._room.has_reserve or not self.disk_full):
                 self._wait_for_room((), self._space.stuck)
 
     def _give_up(self, error: Exception) -> None:
-        """After a fault of this thread itself, answer every unit with the error until the node stops."""
+        """After a fault of this thread itself, answer every command with the error until the node stops."""
         self.broken = _described(error)
         unavailable = JournalUnavailable(f"the journal's writer failed ({self.broken}); restart the node")
         unavailable.__cause__ = error
-        self._answer({**self._working, **dict.fromkeys(self._held.take(room_came=True))}, unavailable)
+        self._answer({**self._working, **dict.fromkeys(self._blocked.take(room_came=True))}, unavailable)
         while not self._stopping:
             self._answer(self._receive(None), unavailable)
 
     def _idle_seconds(self) -> float | None:
-        """Seconds for which there is nothing to do but to wait for units; None: without limit."""
+        """Seconds for which there is nothing to do but to wait for commands; None: without limit."""
         if self._room_came:
             return 0
-        waits = [self._held.idle_seconds]
+        waits = [self._blocked.idle_seconds]
         if self.broken:
             waits.append(self._seconds_until(self._reconnect_ms))
         else:
@@ -168,105 +168,105 @@ class Writer:
     def _seconds_until(self, moment_ms: int) -> float:
         return max(moment_ms - self._clock.monotonic_ms(), 0) / 1000
 
-    def _receive(self, timeout: float | None) -> list[Unit]:
-        """Returns the units that came while the last group was stored, up to a group's size; waits where none
-        did.
+    def _receive(self, timeout: float | None) -> list[WriteCommand]:
+        """Returns the commands that came while the last group was stored, up to a group's size; waits where
+        none did.
         """
-        units: list[Unit] = []
+        commands: list[WriteCommand] = []
         size = 0
-        while size < GROUP_BYTES and len(units) < GROUP_UNITS:
+        while size < GROUP_BYTES and len(commands) < GROUP_COMMANDS:
             try:
-                unit = self._inbox.get(block=not units and timeout != 0, timeout=timeout)
+                command = self._inbox.get(block=not commands and timeout != 0, timeout=timeout)
             except queue.Empty:
                 break
-            if unit is _Ask.STOP:
+            if command is _Ask.STOP:
                 self._stopping = True
                 break
-            if unit is _Ask.LET_GO:
-                self._held.closing = self._room_came = True
+            if command is _Ask.LET_GO:
+                self._blocked.closing = self._room_came = True
                 break
-            units.append(unit)
-            size += unit.size
-        return units
+            commands.append(command)
+            size += command.size
+        return commands
 
-    def _commit(self, units: Sequence[Unit]) -> None:
-        """Store the units, in as many groups as it takes."""
+    def _commit(self, commands: Sequence[WriteCommand]) -> None:
+        """Store the commands, in as many groups as it takes."""
         was_full = self.disk_full
         if not self.broken:
             self._room.look(self._space)
-        for part in parts(units, probe=was_full):
+        for part in parts(commands, probe=was_full):
             if self.broken and not self._reconnect():
                 self._answer(part, JournalUnavailable(f"the journal cannot be opened ({self.broken})"))
             elif waiting := self._room.admit(part, self._space):
-                self._hold(waiting, self._room.no_room())
+                self._block(waiting, self._room.no_room())
                 left_out = frozenset(waiting)
-                self._commit_group([unit for unit in part if unit not in left_out])
+                self._commit_group([command for command in part if command not in left_out])
             else:
                 self._commit_group(part)
 
-    def _commit_group(self, units: Sequence[Unit]) -> None:
-        group = self._group(units)
+    def _commit_group(self, commands: Sequence[WriteCommand]) -> None:
+        group = self._group(commands)
         try:
-            for unit in units:
-                decide(group, self.connection, unit)
+            for command in commands:
+                decide(group, self.connection, command)
             if group.changes_anything:
                 self._space.wrote(write_group(group, self.connection), group.message_bytes)
                 self.commits += 1
                 self.standstill = None
-        except Exception as error:  # noqa: BLE001 - whatever it was, every unit gets an answer
-            self._fail(group, units, error)
+        except Exception as error:  # noqa: BLE001 - whatever it was, every command gets an answer
+            self._fail(group, commands, error)
             return
         self._sequence = self.state.sequence
         for overlay in group.overlays.values():
             overlay.commit()
         group.answer_commits()
         self._room_came |= group.freed_bytes > 0
-        if not units:
+        if not commands:
             self._trim_at_ms = None
-        for unit, reason in group.held:
-            if (refusal := self._refusal(unit, reason)) is not None:
-                refuse(self.state, unit, refusal)
-                group.units.append(unit)
-        self._tell(Told(group.units, group.touched, group.made, bool(group.log.lines)))
+        for command, reason in group.blocked:
+            if (refusal := self._refusal(command, reason)) is not None:
+                refuse(self.state, command, refusal)
+                group.decided.append(command)
+        self._publish(CommittedEvents(group.decided, group.touched, group.made, bool(group.log.lines)))
 
-    def _group(self, units: Sequence[Unit]) -> Group:
+    def _group(self, commands: Sequence[WriteCommand]) -> Group:
         now_ms = self._clock.wall_ms()
         self.state.look_at_retained(now_ms)
         options, identity = self._options, self._identity
         log = Logbook(options.delivery_log, self._line_writer, now_ms, self.state.lines)
         group = Group(self.state, options, identity.incarnation, now_ms, log)
         group.lease_now_ms = self._clock.monotonic_ms() + self._lease_offset_ms
-        group.waiting = self._held.streams
+        group.blocked_streams = self._blocked.streams
         if self._trim_at_ms is not None:
-            group.trims = not units and self._clock.monotonic_ms() >= self._trim_at_ms
+            group.trims = not commands and self._clock.monotonic_ms() >= self._trim_at_ms
         return group
 
-    def _tell(self, told: Told) -> None:
-        for unit in told.units:
-            self._working.pop(unit, None)
-        self._told(told)
+    def _publish(self, events: CommittedEvents) -> None:
+        for command in events.answered:
+            self._working.pop(command, None)
+        self._notify(events)
 
     # -- answers without a commit --------------------------------------------------------------------
 
-    def _answer(self, units: Iterable[Unit], error: BridgeError) -> None:
-        told = Told()
-        for unit in units:
-            refuse(self.state, unit, error)
-            told.units.append(unit)
-        self._tell(told)
+    def _answer(self, commands: Iterable[WriteCommand], error: BridgeError) -> None:
+        events = CommittedEvents()
+        for command in commands:
+            refuse(self.state, command, error)
+            events.answered.append(command)
+        self._publish(events)
 
-    def _hold(self, units: Iterable[Unit], error: BridgeError) -> None:
-        for unit in units:
-            if (refusal := self._refusal(unit, error)) is not None:
-                self._answer((unit,), refusal)
+    def _block(self, commands: Iterable[WriteCommand], error: BridgeError) -> None:
+        for command in commands:
+            if (refusal := self._refusal(command, error)) is not None:
+                self._answer((command,), refusal)
 
-    def _refusal(self, unit: Unit, error: BridgeError) -> BridgeError | None:
-        """Hold the unit; answers the error that it gets now, where it cannot be held."""
-        return error if self._stopping else self._held.add(unit, error)
+    def _refusal(self, command: WriteCommand, error: BridgeError) -> BridgeError | None:
+        """Block the command; answers the error that it gets now, where it may not wait."""
+        return error if self._stopping else self._blocked.add(command, error)
 
     # -- when it goes wrong --------------------------------------------------------------------------
 
-    def _fail(self, group: Group, units: Sequence[Unit], error: Exception) -> None:
+    def _fail(self, group: Group, commands: Sequence[WriteCommand], error: Exception) -> None:
         """Start again from the file after a failed group: SQLite has rolled it back, and nothing of it
         counts.
         """
@@ -274,10 +274,10 @@ class Writer:
         cause = error.cause if isinstance(error, CommitFailed) else error
         if group.trims and self.state.to_trim:
             self._trim_at_ms = self._clock.monotonic_ms() + _TRIM_RETRY_MS
-        for unit in units:
-            unit.result = unit.error = None
+        for command in commands:
+            command.result = command.error = None
         if classify(cause, at_commit=at_commit) is Trouble.FULL and self._reload():
-            self._wait_for_room(units, cause)
+            self._wait_for_room(commands, cause)
             return
         if at_commit:
             self._doubtful = list(group.overlays.values())
@@ -287,7 +287,7 @@ class Writer:
             self.connection.close()
         unknown = JournalUnavailable(f"the journal failed ({cause}): whether this was stored is unknown")
         unknown.__cause__ = cause
-        self._answer(units, unknown)
+        self._answer(commands, unknown)
 
     def _reload(self) -> bool:
         """Load the state again through the same connection; False where that fails, too."""
@@ -323,20 +323,20 @@ class Writer:
     def _carried(self, loaded: State) -> State:
         return loaded.carrying(self.state, ids=not self._options.persist_id_cache)
 
-    def _wait_for_room(self, units: Sequence[Unit], cause: Exception) -> None:
-        """Let messages wait. Units without messages are tried once more, where the reserve was given up for
+    def _wait_for_room(self, commands: Sequence[WriteCommand], cause: Exception) -> None:
+        """Block messages. Commands without messages are tried once more, where the reserve was given up for
         them.
         """
         released = self._room.ran_out(cause, self._space)
         full = self._room.no_room()
-        growing = [unit for unit in units if unit.grows]
-        small = [unit for unit in units if not unit.grows]
-        self._hold(growing, full)
+        growing = [command for command in commands if command.grows]
+        small = [command for command in commands if not command.grows]
+        self._block(growing, full)
         if small and (growing or released):
             self._commit_group(small)
         elif small:
             self.standstill = full
-            self._hold(small, full)
+            self._block(small, full)
 
 
 def _described(error: Exception) -> str:

@@ -12,9 +12,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from bridge.journal.journal import Journal
+from bridge.journal.rules.commands import MoveCommand
+from bridge.journal.rules.moves import read_movable
 from bridge.journal.sqlite import reserve, vacuum
 from bridge.journal.target import JournalTarget
 from bridge.journal.values.options import JournalOptions
+from bridge.journal.values.routing import Destination
 from tests.integration.journal.helpers import (
     QUEUE,
     acknowledgement,
@@ -43,8 +46,9 @@ def names(padded: list[str]) -> list[str]:
 
 
 async def work(journal: Journal) -> AsyncIterator[None]:
-    """Sends, transactions, deliveries and acknowledgements, several in each commit."""
+    """Sends, transactions, deliveries, moves and acknowledgements, several in each commit."""
     await journal.create_queue("orders", QUEUE, "earliest")
+    await journal.create_queue("parked", QUEUE, "earliest")
     end = target(journal)
     first = (await open_stream(end, address="bridged")).next or 0
     for place in range(first, first + ROUNDS):
@@ -53,6 +57,8 @@ async def work(journal: Journal) -> AsyncIterator[None]:
             one_send(journal, f"single-{place}"),
             one_transaction(journal, place),
             one_batch(end, place),
+            one_send(journal, f"parked-{place}", "parked"),
+            one_move(journal),
         )
         yield
         page = await lease(journal, most=2 if place % 2 else 8, lease_ms=10**9)
@@ -63,9 +69,17 @@ async def work(journal: Journal) -> AsyncIterator[None]:
         yield
 
 
-async def one_send(journal: Journal, name: str) -> None:
-    answer = await send(journal, name + PADDING, name)
-    say("sent", bodies=[name], stored=answer.stored)
+async def one_send(journal: Journal, name: str, address: str = "orders") -> None:
+    answer = await send(journal, name + PADDING, name, address)
+    say("sent" if address == "orders" else "parked", bodies=[name], stored=answer.stored)
+
+
+async def one_move(journal: Journal) -> None:
+    """Move what is free at the address `parked` to `moved`."""
+    to = Destination("moved")
+    messages = await journal.look(read_movable, "parked", QUEUE, to, journal.identity.incarnation)
+    moved = await journal.submit(MoveCommand, address="parked", queue=QUEUE, messages=messages)
+    say("moved", count=len(moved))
 
 
 async def one_transaction(journal: Journal, place: int) -> None:

@@ -94,7 +94,7 @@ async def together(journal: Journal, plan: Plan, *work: Coroutine[Any, Any, Any]
     try:
         await asyncio.to_thread(entered.wait)
         tasks = [asyncio.create_task(one) for one in work]
-        await asyncio.sleep(0)  # each hands its unit over
+        await asyncio.sleep(0)  # each hands its command over
     finally:
         gate.set()
     await first

@@ -65,6 +65,7 @@ async def test_a_kill_loses_nothing_that_was_answered_and_doubles_nothing(tmp_pa
         left = names(await consume(journal))
         check_queue(answers, left)
         await check_bridged(journal, answers)
+        await check_moved(journal, answers)
         for body in answered(answers, "sent"):
             assert not (await send(journal, "again", body)).stored
     check_file(tmp_path)
@@ -99,10 +100,25 @@ async def check_bridged(journal: Journal, answers: list[dict[str, Any]]) -> None
     assert stored == [f"bridged-{place}" for place in range(covered)]
 
 
+async def check_moved(journal: Journal, answers: list[dict[str, Any]]) -> None:
+    """What was parked waits there or was moved, each once, in order; what was moved is no longer parked."""
+    moved = names(await browsed(journal, "moved")) if await exists(journal, "moved") else []
+    parked = names(await consume(journal, "parked"))
+    assert len(moved) >= sum(answer["count"] for answer in answers if answer["kind"] == "moved")
+    there = [*moved, *parked]
+    assert len(set(there)) == len(there)
+    assert there == sorted(there, key=lambda body: int(body.split("-")[1]))
+    assert set(answered(answers, "parked")) <= set(there)
+
+
+async def exists(journal: Journal, address: str) -> bool:
+    return any(status.address == address for status in await journal.addresses())
+
+
 def check_lines(directory: Path) -> None:
-    """The delivery log's lines of clients' sends chain, and name each stored message once."""
+    """The delivery log's lines of clients' sends to an address chain, and name each stored message once."""
     lines = [json.loads(line) for (line,) in rows(directory, "SELECT line FROM outbox ORDER BY line_id")]
-    sends = [line for line in lines if line["bridge"] is None and "verdict" not in line]
+    sends = [line for line in lines if line["address"] == "orders" and "verdict" not in line]
     assert all(before["upto"] == after["from"] for before, after in itertools.pairwise(sends))
     ((total,),) = rows(directory, "SELECT total FROM addresses WHERE name = 'orders'") or [(0,)]
     assert sum(line["count"] for line in sends) == total

@@ -14,7 +14,7 @@ import pytest
 from bridge.errors import BridgeError, Fenced, JournalUnavailable, TargetUnavailable
 from bridge.journal.journal import Journal
 from bridge.journal.rules import client_transactions
-from bridge.journal.rules.commands import CommitUnit
+from bridge.journal.rules.commands import CommitCommand
 from bridge.journal.rules.commit_group import Group
 from bridge.journal.sqlite.database import FILE_NAME
 from bridge.journal.values.options import AddressPolicy
@@ -194,7 +194,7 @@ async def test_nothing_is_answered_or_seen_before_the_disk_has_it(tmp_path: Path
         assert await consume(journal) == ["1"]
 
 
-def defect(_group: Group, _unit: CommitUnit) -> None:
+def defect(_group: Group, _command: CommitCommand) -> None:
     raise KeyError("a defect")
 
 

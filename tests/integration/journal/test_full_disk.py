@@ -108,38 +108,38 @@ def test_the_reserve_is_there_as_a_whole_or_not_at_all(
     monkeypatch.setattr(reserve, "free_bytes", lambda _directory: free[0])
     kept = Reserve(tmp_path)
     path = tmp_path / reserve.FILE_NAME
-    assert not kept.is_held
-    assert kept.hold()
+    assert not kept.is_allocated
+    assert kept.ensure()
     assert path.stat().st_size == kept.shares.reserve
     assert kept.release()
     assert not path.exists()
     assert not kept.release()
     free[0] = kept.shares.reserve - 1
-    assert not kept.hold()
+    assert not kept.ensure()
     assert not path.exists()
 
 
 def test_what_a_killed_process_kept_aside_is_taken_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert Reserve(tmp_path).hold()
+    assert Reserve(tmp_path).ensure()
     monkeypatch.setattr(reserve, "free_bytes", lambda _directory: 0)
-    assert Reserve(tmp_path).is_held
+    assert Reserve(tmp_path).is_allocated
     os.truncate(tmp_path / reserve.FILE_NAME, MIB)  # of an earlier version
-    assert not Reserve(tmp_path).hold()
+    assert not Reserve(tmp_path).ensure()
 
 
-@pytest.mark.parametrize(("number", "is_held"), [(errno.EOPNOTSUPP, True), (errno.ENOSPC, False)])
+@pytest.mark.parametrize(("number", "is_allocated"), [(errno.EOPNOTSUPP, True), (errno.ENOSPC, False)])
 def test_a_file_system_that_cannot_allocate_is_not_a_full_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, is_held: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, is_allocated: bool
 ) -> None:
     def refuse(_descriptor: int, _offset: int, _size: int) -> None:
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "posix_fallocate", refuse)
-    assert Reserve(tmp_path).hold() is is_held
+    assert Reserve(tmp_path).ensure() is is_allocated
     monkeypatch.delattr(os, "posix_fallocate")
-    assert Reserve(tmp_path).hold()
+    assert Reserve(tmp_path).ensure()
 
 
 @pytest.fixture
@@ -243,10 +243,10 @@ async def test_how_much_of_the_log_is_in_use_is_what_sqlite_says(tmp_path: Path)
 
 def test_a_log_that_is_not_there_is_empty(tmp_path: Path) -> None:
     log = LogFile(tmp_path / FILE_NAME, PAGE_BYTES)
-    assert (log.size, log.used(), log.hold(1)) == (0, 0, False)
+    assert (log.size, log.used(), log.ensure(1)) == (0, 0, False)
     log._path.write_bytes(bytes(1000))
     assert log.used() == 0
-    assert log.hold(1)
+    assert log.ensure(1)
 
 
 async def test_an_opening_without_room_gives_up_the_reserve(
@@ -255,17 +255,17 @@ async def test_an_opening_without_room_gives_up_the_reserve(
     tries = []
 
     def cannot_grow(path: Path, *rest: Any) -> Any:
-        tries.append(Reserve(path.parent).is_held)
+        tries.append(Reserve(path.parent).is_allocated)
         if tries[-1]:
             raise database.open_failure(path, sqlite_error(sqlite3.SQLITE_FULL))
         return opening.prepare(path, *rest)
 
-    assert Reserve(tmp_path).hold()
+    assert Reserve(tmp_path).ensure()
     monkeypatch.setattr(journal_module, "prepare", cannot_grow)
     async with opened(tmp_path) as journal:
         await send(journal, "x")
     assert tries == [True, False]
     monkeypatch.setattr(reserve.Reserve, "release", lambda _self: False)
-    assert Reserve(tmp_path).hold()
+    assert Reserve(tmp_path).ensure()
     with pytest.raises(JournalFailed, match="cannot grow; make room on its disk"):
         await Journal.open(options(tmp_path))

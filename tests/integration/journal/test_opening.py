@@ -115,9 +115,9 @@ async def test_a_journal_keeps_its_identity_and_counts_its_runs(tmp_path: Path) 
             await send(journal, "x")
             assert journal.store == f"{journal.identity.node_id}:{journal.identity.incarnation}"
     assert len({(one.node_id, one.incarnation) for one in identities}) == 1
-    assert len({one.run for one in identities}) == 3
+    assert len({one.session_id for one in identities}) == 3
     found = dict(rows(tmp_path, "SELECT run, first FROM runs"))
-    assert [found[one.run] for one in identities] == [0, 1, 2]
+    assert [found[one.session_id] for one in identities] == [0, 1, 2]
 
 
 async def test_two_journals_are_two(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from bridge.journal.journal import Journal
-from bridge.journal.rules.commands import Told
+from bridge.journal.rules.commands import CommittedEvents
 from bridge.journal.sqlite import reading_threads, reserve, vacuum
 from bridge.journal.sqlite.database import FILE_NAME, connect_reader, connect_writer
 from bridge.journal.sqlite.reader import find_address, find_blocks
@@ -121,19 +121,21 @@ async def test_answers_do_not_wait_for_a_checkpoint(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(vacuum, "crash_point", events.append)
     monkeypatch.setattr(rows, "crash_point", events.append)
     async with opened(tmp_path) as journal:
-        tell = journal._writer._tell
+        publish = journal._writer._publish
 
-        def told(what: Told) -> None:
-            events.append("told")
-            tell(what)
+        def published(what: CommittedEvents) -> None:
+            events.append("answered")
+            publish(what)
 
-        monkeypatch.setattr(journal._writer, "_tell", told)
+        monkeypatch.setattr(journal._writer, "_publish", published)
         events.clear()
         for _ in range(4):
             await send(journal, bytes(64 * KIB))
     assert events.count("journal.before-checkpoint") >= 1
     assert all(
-        after == "told" for before, after in itertools.pairwise(events) if before == "journal.after-commit"
+        after == "answered"
+        for before, after in itertools.pairwise(events)
+        if before == "journal.after-commit"
     )
 
 

@@ -88,7 +88,7 @@ async def test_settlement_behind_a_failed_one_leaves_no_gap_in_the_sent_lines(tm
         gate.set()
         await source.close()
         again = source_of(journal)
-        word = StreamState(batches[1].upto, journal.identity.run, batches[1].checksum)
+        word = StreamState(batches[1].upto, journal.identity.session_id, batches[1].checksum)
         await again.open({stream.identity: word}, STORE)
         await again.close()
         lines = await sent_lines(journal)

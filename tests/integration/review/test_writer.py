@@ -128,7 +128,7 @@ def damaged() -> Block:
 
 
 async def test_unreadable_batch_of_a_peer_fails_no_client(tmp_path: Path) -> None:
-    """A group's other units do not pay for one that cannot be decided."""
+    """A group's other commands do not pay for one that cannot be decided."""
     async with opened(tmp_path) as journal:
         end = target(journal)
         await open_stream(end)

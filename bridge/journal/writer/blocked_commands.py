@@ -1,16 +1,16 @@
-"""Units that wait for room: decided again when some may have come, refused when their time is up."""
+"""Commands that wait for room: decided again when some may have come, refused when their time is up."""
 
 from __future__ import annotations
 
 from bridge.errors import BridgeError, Stopping
-from bridge.journal.rules.commands import CommitUnit, DeliverUnit, Unit
+from bridge.journal.rules.commands import CommitCommand, DeliverCommand, WriteCommand
 from bridge.journal.rules.commit_group import StreamKey
 from bridge.journal.values.options import RETRY_MS
 from bridge.runtime.clock import Clock
 
 
-class Holding:
-    """The units that wait for room, oldest first. Owned by the writer's thread.
+class BlockedCommands:
+    """The commands that wait for room, oldest first. Owned by the writer's thread.
 
     Clients' transactions have limits of their own here; a bridge's batches are bounded by its link's credit.
     """
@@ -19,59 +19,59 @@ class Holding:
         self._clock = clock
         self._most_requests = most_requests
         self._most_bytes = most_bytes
-        self._units: list[tuple[Unit, BridgeError]] = []
+        self._commands: list[tuple[WriteCommand, BridgeError]] = []
         self._due_ms = 0
-        #: Clients' transactions are not held any more: the node is going down.
+        #: Clients' transactions are not blocked any more, but refused: the node is going down.
         self.closing = False
         #: Clients' transactions, and their bytes.
         self._requests = 0
         self.bytes = 0
 
-    def add(self, unit: Unit, error: BridgeError) -> BridgeError | None:
-        """Hold `unit`, which gets `error` in the end; answers the error that it gets now, where it cannot be
-        held.
+    def add(self, command: WriteCommand, error: BridgeError) -> BridgeError | None:
+        """Block `command`, which gets `error` in the end; answers the error that it gets now where it may not
+        wait.
         """
         now_ms = self._clock.monotonic_ms()
-        if not unit.patient and (unit.deadline_ms is None or now_ms >= unit.deadline_ms):
+        if not command.patient and (command.deadline_ms is None or now_ms >= command.deadline_ms):
             return error
-        if isinstance(unit, CommitUnit):
-            if refusal := self._beyond(unit, error):
+        if isinstance(command, CommitCommand):
+            if refusal := self._beyond(command, error):
                 return refusal
             self._requests += 1
-            self.bytes += unit.size
-        if not self._units:
+            self.bytes += command.size
+        if not self._commands:
             self._due_ms = now_ms + RETRY_MS
-        if unit.deadline_ms is not None:
-            self._due_ms = min(self._due_ms, unit.deadline_ms)
-        self._units.append((unit, error))
+        if command.deadline_ms is not None:
+            self._due_ms = min(self._due_ms, command.deadline_ms)
+        self._commands.append((command, error))
         return None
 
-    def _beyond(self, unit: Unit, error: BridgeError) -> BridgeError | None:
+    def _beyond(self, command: WriteCommand, error: BridgeError) -> BridgeError | None:
         """The error of a transaction above the limits; None: it is within them."""
         if self.closing:
             return Stopping(f"the node is going down; {error.detail}")
         if self._requests >= self._most_requests:
             key, limit, found = "max-held-requests", self._most_requests, self._requests + 1
-        elif self._requests and self.bytes + unit.size > self._most_bytes:
-            key, limit, found = "max-held-size", self._most_bytes, self.bytes + unit.size
+        elif self._requests and self.bytes + command.size > self._most_bytes:
+            key, limit, found = "max-held-size", self._most_bytes, self.bytes + command.size
         else:
             return None
         detail = f"{error.detail}; {self._requests} requests with {self.bytes} bytes wait for room already"
         return type(error)(detail, key, limit, found)
 
-    def take(self, *, room_came: bool) -> list[Unit]:
+    def take(self, *, room_came: bool) -> list[WriteCommand]:
         """All of them where it is worth deciding them again, none otherwise."""
         if not room_came and self._clock.monotonic_ms() < self._due_ms:
             return []
-        units = [unit for unit, _ in self._units]
-        self._units = []
+        commands = [command for command, _ in self._commands]
+        self._commands = []
         self._requests = self.bytes = 0
-        return units
+        return commands
 
     @property
     def idle_seconds(self) -> float | None:
         """Seconds until they are to be decided again; None: there are none."""
-        if not self._units:
+        if not self._commands:
             return None
         return max(self._due_ms - self._clock.monotonic_ms(), 0) / 1000
 
@@ -79,7 +79,7 @@ class Holding:
     def streams(self) -> dict[StreamKey, BridgeError]:
         """Streams with a batch here, and why the first of it waits."""
         waiting: dict[StreamKey, BridgeError] = {}
-        for unit, error in self._units:
-            if isinstance(unit, DeliverUnit):
-                waiting.setdefault((unit.bridge, unit.batch.stream), error)
+        for command, error in self._commands:
+            if isinstance(command, DeliverCommand):
+                waiting.setdefault((command.bridge, command.batch.stream), error)
         return waiting

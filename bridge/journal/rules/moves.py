@@ -1,0 +1,169 @@
+"""Moves: messages stored at a destination and settled in the queue that they leave, in one transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from bridge.journal.rules import routing
+from bridge.journal.rules.arrivals import Came
+from bridge.journal.rules.commands import MoveCommand, Moved
+from bridge.journal.rules.commit_group import Group
+from bridge.journal.rules.state import AddressState, QueueState
+from bridge.journal.sqlite.reader import AddressRow, find_address, find_blocks, read_block
+from bridge.journal.values.options import REPLAYED_QUEUE
+from bridge.journal.values.queue_cursor import Cursor, Interval
+from bridge.journal.values.routing import Destination
+from bridge.messages.block import Block
+
+#: Messages and bytes of one command, so that it delays others for some milliseconds only.
+MOVE_MESSAGES: Final = 1_000
+MOVE_BYTES: Final = 1024 * 1024
+#: Bytes of blocks looked at in one step.
+_STEP_BYTES: Final = 4 * 1024 * 1024
+
+
+class Free(NamedTuple):
+    """Messages of one block that are free in a queue: neither settled nor leased."""
+
+    #: Position of the first; the others follow it directly.
+    first: int
+    #: One beyond the position of the message before it on its address.
+    from_: int
+    block: Block
+    #: The way in which they came to the address.
+    came: Came
+
+
+def read_movable(
+    connection: sqlite3.Connection, address: str, queue: str, to: Destination, incarnation: str
+) -> list[Moved]:
+    """The first free messages of a queue, for one command: at most `MOVE_MESSAGES` and `MOVE_BYTES`, but one
+    message at least. Empty: none is free, or there is no such queue.
+
+    Messages that have no origin yet get their place here as their origin.
+    """
+    row = find_address(connection, address)
+    cursor = None if row is None else read_cursor(connection, row.address_id, queue)
+    if row is None or cursor is None:
+        return []
+    (start,) = connection.execute(
+        "SELECT first FROM addresses WHERE address_id = ?", (row.address_id,)
+    ).fetchone()
+    stream = f"journal:{incarnation}:{address}:{start}"
+    found: list[Moved] = []
+    count = size = 0
+    for first, from_, block, _ in read_free(connection, row, cursor):
+        fitting = max((MOVE_BYTES - size) // block.largest, 0 if found else 1)
+        number = min(block.count, MOVE_MESSAGES - count, fitting)
+        if number == 0:
+            break
+        part = block.part(0, number).stamped(stream, ((first, first + number - 1),))
+        found.append(Moved(first, from_, to, part))
+        count += number
+        size += part.size
+        if number < block.count:
+            break
+    return found
+
+
+def read_cursor(connection: sqlite3.Connection, address_id: int, queue: str) -> Cursor | None:
+    """The cursor of a queue; None: there is no such queue."""
+    row = connection.execute(
+        "SELECT next, cursor FROM queues WHERE address_id = ? AND name = ?", (address_id, queue)
+    ).fetchone()
+    return None if row is None else Cursor.unpack(*row)
+
+
+def read_free(
+    connection: sqlite3.Connection, row: AddressRow, cursor: Cursor, start: int = 0
+) -> Iterator[Free]:
+    """The messages of an address at positions from `start` on that are free by `cursor`, in order."""
+    for gap, end in cursor.free(row.next):
+        low = max(gap, start)
+        while low < end and (firsts := find_blocks(connection, row.address_id, low, end, _STEP_BYTES)):
+            for first in firsts:
+                block = read_block(connection, first).block
+                begin, stop = max(first, low), min(first + block.count, end)
+                before, came = _beside(connection, row.address_id, first)
+                part = block.part(begin - first, stop - first)
+                yield Free(begin, before if begin == first else begin, part, came)
+                low = first + block.count
+
+
+def _beside(connection: sqlite3.Connection, address_id: int, first: int) -> tuple[int, Came]:
+    """One beyond the last message before a block, and how the block came."""
+    (before,) = connection.execute(
+        "SELECT coalesce(max(first + count), 0) FROM (SELECT first, count FROM blocks"
+        " WHERE address_id = ? AND first < ? ORDER BY first DESC LIMIT 1)",
+        (address_id, first),
+    ).fetchone()
+    (buried,) = connection.execute("SELECT buried FROM blocks WHERE first = ?", (first,)).fetchone()
+    return before, Came(buried)
+
+
+def move(group: Group, command: MoveCommand) -> None:
+    """Store the messages that are still free at their destinations, and settle them in their queue.
+
+    Producers' IDs are not checked: what is moved was accepted before.
+
+    Raises:
+        AddressNotFound, QueueNotFound, AddressFull, MessageTooLarge.
+        Blocked: there is no room now.
+    """
+    address = group.existing_address(command.address)
+    queue = _queue(group, address, command.queue)
+    free = _free(command, address, queue.cursor if queue is not None else Cursor(address.trimmed))
+    largest: dict[Destination, int] = {}
+    for one in free:
+        largest[one.to] = max(largest.get(one.to, 0), one.block.largest)
+    routing.require_room(group, largest)
+    if queue is None:
+        queue = group.make_queue(address, command.queue, None, address.trimmed)
+    queue.cursor.settle((queue.cursor.next, address.trimmed))
+    for one in free:
+        _store(group, one)
+        # With the positions of other addresses before it, so that the list beyond `next` stays short.
+        queue.cursor.settle((one.from_, one.end))
+    group.change_queue(address, queue)
+    command.result = [one.first for one in free]
+
+
+def _queue(group: Group, address: AddressState, name: str) -> QueueState | None:
+    """The queue that messages leave; None: that of replayed letters, which is made with the first of them.
+
+    A bridge's queue is not among them: its source has read ahead of the cursor.
+    """
+    if name == REPLAYED_QUEUE:
+        return address.queues.get(name)
+    queue = group.require_queue(address.name, name)
+    group.expire_leases(address, queue)
+    return queue
+
+
+def _free(command: MoveCommand, address: AddressState, cursor: Cursor) -> list[Moved]:
+    """The blocks of which every message is free, each once."""
+    gaps = cursor.free(address.next)
+    free: list[Moved] = []
+    upto = address.trimmed
+    for one in command.messages:
+        if one.first >= upto and _is_within(gaps, one.first, one.end):
+            free.append(one)
+            upto = one.end
+    return free
+
+
+def _is_within(gaps: list[Interval], first: int, end: int) -> bool:
+    index = bisect_right(gaps, first, key=lambda gap: gap[0]) - 1
+    return index >= 0 and end <= gaps[index][1]
+
+
+def _store(group: Group, one: Moved) -> None:
+    address = routing.open_destination(group, one.to)
+    group.arrivals_of(address).add_block(one.block)
+    if one.learns_ids:
+        values = [value for _, value in one.block.ids]
+        known = set(group.known(address.name, values))
+        group.remember(address.name, [value for place, value in enumerate(values) if place not in known])

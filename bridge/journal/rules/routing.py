@@ -1,0 +1,88 @@
+"""Destinations in a commit group: a router's decision on a client's transaction, and room where it leads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from bridge.errors import JournalUnavailable
+from bridge.journal.rules.commit_group import Group
+from bridge.journal.rules.state import AddressState
+from bridge.journal.values.options import bridge_queue_name
+from bridge.journal.values.routing import Destination, Placement, Router, Routing
+from bridge.journal.values.store import Transaction
+
+#: By the address that the client named. An address that is not in it has its messages stored there.
+Placements = Mapping[str, Sequence[Placement]]
+
+_WHERE_NAMED: Final[Placements] = {}
+
+
+def place(group: Group, transaction: Transaction, by_address: Mapping[str, Sequence[int]]) -> Placements:
+    """The placements of a transaction's messages; `by_address` has their indices.
+
+    Raises:
+        AddressNotFound: there would be too many addresses.
+        JournalUnavailable: the router failed, left a message without a place, or placed one twice.
+    """
+    router = group.options.router
+    if router is None:
+        return _WHERE_NAMED
+    placements = {}
+    for name, indices in by_address.items():
+        if not indices:
+            continue
+        routing = Routing(name, indices, lambda i: transaction.submissions[i].message, group.has_room)
+        placed = _asked(router, routing)
+        if placed is not None:
+            placements[name] = placed
+    destinations = {one.destination.address for placed in placements.values() for one in placed}
+    group.check_room_for_addresses(*{*by_address, *destinations})
+    return placements
+
+
+def _asked(router: Router, routing: Routing) -> Sequence[Placement] | None:
+    try:
+        placements = router(routing)
+    except Exception as error:  # the group's other commands must not fail with it
+        raise JournalUnavailable(f"{routing.address}: the router failed ({error})") from error
+    if placements is None:
+        return None
+    copies = [(index, one.destination.address) for one in placements for index in one.indices]
+    placed = {index for index, _ in copies}
+    if placed != set(routing.indices) or len(set(copies)) != len(copies):
+        raise JournalUnavailable(
+            f"{routing.address}: the router placed messages {sorted(index for index, _ in copies)};"
+            f" expected {list(routing.indices)}, each once at an address",
+            limit=len(routing.indices),
+            found=len(placed),
+        )
+    return placements
+
+
+def open_destination(group: Group, destination: Destination) -> AddressState:
+    """The destination's address; made where it is missing. Raises: AddressNotFound."""
+    name, bridge = destination.address, destination.bridge
+    if bridge is None:
+        return group.require_address(name)
+    address = group.state.addresses.get(name) or group.make_address(name)
+    queue = bridge_queue_name(bridge)
+    if queue not in address.queues:
+        group.make_queue(address, queue, bridge, address.trimmed)
+    return address
+
+
+def require_room(group: Group, largest: Mapping[Destination, int]) -> None:
+    """Check that every destination takes a message of these bytes.
+
+    A destination of a bridge is made first: without messages it is harmless, should another be full.
+
+    Raises:
+        AddressNotFound, AddressFull, MessageTooLarge.
+        Blocked: there is no room now.
+    """
+    for destination in largest:
+        if destination.bridge is not None:
+            open_destination(group, destination)
+    for destination, size in largest.items():
+        group.require_room(destination.address, size)

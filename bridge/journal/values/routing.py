@@ -1,0 +1,54 @@
+"""Where messages are stored: destinations, and the hook that decides them in the transaction that stores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from bridge.messages.message import Message
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """The address at which messages are stored."""
+
+    address: str
+    #: The bridge that alone reads it: its queue is made with the address, which may always be made. None: an
+    #: address as clients name it.
+    bridge: str | None = None
+
+
+class Placement(NamedTuple):
+    """Messages of one transaction at one destination."""
+
+    destination: Destination
+    #: Indices of the messages, ascending.
+    indices: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """The messages of a client's transaction for one address, as a router is asked about them."""
+
+    #: The address that the client named.
+    address: str
+    #: Indices of its messages in the transaction, without those that are left out as duplicates; ascending.
+    indices: Sequence[int]
+    #: The message at an index, for rules that look at keys and headers.
+    message: Callable[[int], Message]
+    #: Whether an address takes messages now: it is below its limit.
+    has_room: Callable[[str], bool]
+
+
+class Router(Protocol):
+    """Decides where clients' messages are stored: once, in the transaction that stores them.
+
+    It is called in the writer's thread for every transaction, so it must not wait: it decides by a snapshot
+    that it has in memory. A transaction that is blocked for want of room is decided again.
+    """
+
+    def __call__(self, routing: Routing) -> Sequence[Placement] | None:
+        """The placements of all of these messages, each at one destination or at several; None: all of them
+        are stored at the address that the client named.
+        """
