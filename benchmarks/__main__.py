@@ -156,7 +156,7 @@ def delivery_log(directory: Path, scale: float, rounds: int) -> None:
     parts.compare("node to node", between_nodes, rounds)
     from benchmarks.kafka import load
     from benchmarks.kafka.run import BROKER, loader
-    from tests.kafka.brokers import Cluster
+    from tests.kafka.cluster.brokers import Cluster
 
     place = (directory / "log-kafka").resolve()
     with (

@@ -17,7 +17,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from bridge.demo import ports
-from tests.kafka.brokers import Cluster
+from tests.kafka.cluster.brokers import Cluster
 from tests.kafka.conftest import RUNNING
 from tests.kafka.exactly_once.conftest import QUICK_SESSIONS
 

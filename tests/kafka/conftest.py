@@ -15,14 +15,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.kafka.brokers import Cluster
-from tests.kafka.nodes import KafkaNode
-from tests.kafka.reachable import Reachable, Running
-from tests.kafka.waiting import tail
+from tests.harness.node import MakeNode, made_nodes
+from tests.kafka.bridges import PATIENCE_S
+from tests.kafka.cluster.brokers import Cluster
+from tests.kafka.cluster.reachable import Reachable, Running
 
-#: Clusters and nodes of the test that runs, for the logs of a failure.
+#: Clusters of the test that runs, for the logs of a failure.
 _SHOWN = pytest.StashKey[list[Cluster]]()
-_NODES = pytest.StashKey[list[KafkaNode]]()
 RUNNING = "CORE_BRIDGE_TEST_KAFKA"
 
 
@@ -81,18 +80,10 @@ def make_cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cal
 
 
 @pytest.fixture
-def make_node(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., KafkaNode]]:
+def make_node(tmp_path: Path) -> Iterator[MakeNode]:
     """Describe a node, to be started, killed and paused: ``make_node("node-1", settings)``."""
-    made: list[KafkaNode] = []
-
-    def make(name: str, settings: str, **options: Any) -> KafkaNode:
-        made.append(KafkaNode(name, tmp_path, settings, **options))
-        return made[-1]
-
-    request.node.stash[_NODES] = made
-    yield make
-    for node in made:
-        node.destroy()
+    with made_nodes(tmp_path, ends_within_s=PATIENCE_S) as make:
+        yield make
 
 
 @pytest.fixture
@@ -110,6 +101,4 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
         found = [*item.stash.get(_SHOWN, []), shared.get("cluster_a"), shared.get("cluster_b")]
         for cluster in (one for one in found if isinstance(one, Cluster)):
             report.sections += [(f"log of {name}", end) for name, end in cluster.log_tails().items()]
-        for node in item.stash.get(_NODES, []):
-            report.sections.append((f"log of {node.name} ({node.log})", tail(node.log)))
     return report

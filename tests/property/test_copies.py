@@ -21,6 +21,7 @@ from tests.fakes import ends
 from tests.fakes.ends import FakeJournal, FakeSource
 from tests.fakes.one_lane import OneLane
 from tests.fakes.virtual_time import VirtualClock, run
+from tests.harness.eventually import until
 from tests.property.test_relay import ADDRESSES, BRIDGE, LONGEST_S, LateStore, LateTarget
 
 #: Runs of the simulation in one test run, and acts of trouble in each.
@@ -150,9 +151,11 @@ class World:
     async def end_of_trouble(self) -> None:
         self.store.down = False
         self.store.not_now(0)
-        async with asyncio.timeout(LONGEST_S):
-            while any(node.relay.state is not State.FAILED and self.unsettled(node) for node in self.nodes):  # noqa: ASYNC110
-                await asyncio.sleep(0.1)
+
+        def is_over() -> bool:
+            return all(node.relay.state is State.FAILED or not self.unsettled(node) for node in self.nodes)
+
+        await until(is_over, "every node has failed or settled everything", LONGEST_S, 0.1)
         for node in self.nodes:
             await self.stop(node)
         await asyncio.gather(*self.store.on_the_wire)

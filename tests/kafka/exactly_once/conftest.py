@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import pytest
 
-from tests.kafka.brokers import Cluster
+from tests.kafka.cluster.brokers import Cluster
+from tests.kafka.cluster.reachable import Reachable
 from tests.kafka.conftest import RUNNING, Clusters, shared_cluster
 from tests.kafka.exactly_once.rig import LONG, SHORT, Form, Way
-from tests.kafka.reachable import Reachable
 
 #: A killed worker's lanes are free as soon as `rig.GROUP` says. Kafka's own least is 6 s.
 QUICK_SESSIONS: Final = {"group.min.session.timeout.ms": "1000"}

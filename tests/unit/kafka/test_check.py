@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.kafka.check import HOPS_HEADER, Arrived, Checker, Kind, Report
-from tests.kafka.traffic import ID_HEADER, Fate, Record, Traffic
+from tests.kafka.traffic.checker import HOPS_HEADER, Arrived, Checker, Kind, Report
+from tests.kafka.traffic.traffic import ID_HEADER, Fate, Record, Traffic
 
 TRAFFIC = Traffic(
     7, 3_000, partitions=3, repeats=0.1, transaction=20, aborted=0.2, started_ms=1_800_000_000_000
