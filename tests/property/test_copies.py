@@ -12,6 +12,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import pytest
+from hypothesis import settings
 
 from bridge.messages.message import Message
 from bridge.relay.backoff import Backoff
@@ -24,10 +25,10 @@ from tests.fakes.virtual_time import VirtualClock, run
 from tests.harness.eventually import until
 from tests.property.test_relay import ADDRESSES, BRIDGE, LONGEST_S, LateStore, LateTarget
 
-#: Runs of the simulation in one test run, and acts of trouble in each.
-SEEDS = 100
+#: Runs of the simulation in one test run, 100 unless the profile says otherwise; acts of trouble in each.
+SEEDS = max(40, settings().max_examples)
 ACTS = 40
-BROKEN_SEEDS = 50
+BROKEN_SEEDS = SEEDS // 2
 #: Copies at a time.
 NODES = 3
 #: What happens to a node that nobody copies.

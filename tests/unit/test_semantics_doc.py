@@ -76,7 +76,8 @@ def shown() -> dict[str, list[tuple[str, str]]]:
         TESTS.rglob("test_*.py"), key=lambda path: (FOLDERS.index(path.parts[len(TESTS.parts)]), path)
     )
     for path in paths:
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        text = path.read_text("utf-8")
+        for node in ast.parse(text).body if _CASE.search(text) else ():
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
                 for case in dict.fromkeys(_CASE.findall(ast.get_docstring(node) or "")):
                     found.setdefault(case, []).append((path.relative_to(TESTS).as_posix(), node.name))

@@ -177,7 +177,7 @@ async def test_the_log_begins_anew_under_steady_browsing(
                 assert len(await browsed(journal)) >= 64
 
         browsing = [asyncio.create_task(browse()) for _ in range(4)]
-        for _ in range(24):
+        for _ in range(12):
             await fill(journal, 1)
         ended.set()
         await asyncio.gather(*browsing)

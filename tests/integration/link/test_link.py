@@ -10,7 +10,7 @@ import os
 import socket as sockets
 import ssl
 import subprocess
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import aiohttp
@@ -179,6 +179,15 @@ def open_sockets() -> int:
         with contextlib.suppress(FileNotFoundError):
             count += str(descriptor.readlink()).startswith("socket:")
     return count
+
+
+@pytest.fixture(autouse=True, scope="module")
+def older_objects_are_left_alone() -> Iterator[None]:
+    """What other modules have made is collected once, not after every test: that takes 0.15 s each time."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)

@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -23,6 +24,11 @@ def stamp(partition: int, number: int) -> str:
 
 def relayed(traffic: Traffic = TRAFFIC, hops: int = 1) -> list[Arrived]:
     """What a faultless bridge makes of the traffic: stamped where there is no ID, with hops."""
+    return [*_relayed(traffic, hops)]
+
+
+@cache
+def _relayed(traffic: Traffic, hops: int) -> list[Arrived]:
     arrived = []
     offsets: Counter[int] = Counter()
     for record in traffic.records():
