@@ -1,6 +1,7 @@
 """Kafka clusters for tests: two that a run shares, and a factory for tests that break theirs.
 
-``CORE_BRIDGE_TEST_KAFKA=host:port,host:port`` makes the two shared ones clusters that run already.
+``CORE_BRIDGE_TEST_KAFKA=host:port,host:port`` makes the two shared ones clusters that run already; they must
+have `QUICK_SESSIONS`.
 Every fixture is a plain object, so that tests with a loop of their own share them. A machine without what a
 broker needs fails the test and names what is missing.
 """
@@ -11,7 +12,7 @@ import os
 import uuid
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pytest
 
@@ -23,6 +24,8 @@ from tests.kafka.cluster.reachable import Reachable, Running
 #: Clusters of the test that runs, for the logs of a failure.
 _SHOWN = pytest.StashKey[list[Cluster]]()
 RUNNING = "CORE_BRIDGE_TEST_KAFKA"
+#: A killed worker's lanes are free as soon as its settings say. Kafka's own least is 6 s.
+QUICK_SESSIONS: Final = {"group.min.session.timeout.ms": "1000"}
 
 
 class Clusters(NamedTuple):
@@ -40,7 +43,7 @@ def shared_cluster(name: str, directory: Path) -> Iterator[Reachable]:
         assert len(addresses) == 2, f"{RUNNING} must be host:port,host:port; found {running}"
         yield Running(addresses["ab".index(name)])
         return
-    with Cluster(name=f"cluster-{name}", directory=directory) as cluster:
+    with Cluster(name=f"cluster-{name}", directory=directory, properties=QUICK_SESSIONS) as cluster:
         yield cluster
 
 

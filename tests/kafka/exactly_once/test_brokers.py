@@ -10,7 +10,7 @@ import pytest
 
 from tests.harness.node import MakeNode
 from tests.kafka.cluster.brokers import Cluster
-from tests.kafka.exactly_once.conftest import QUICK_SESSIONS
+from tests.kafka.conftest import QUICK_SESSIONS
 from tests.kafka.exactly_once.rig import APART_MS, Feed, Form, Way, failed, stamps_at, started
 from tests.kafka.traffic.checker import check
 

@@ -47,7 +47,7 @@ AT_SOURCE = (
     "kafka-source.after-commit",
 )
 #: A killed member's lanes are free after the group's session time-out.
-GROUP = {"session-timeout-ms": 6000, "heartbeat-interval-ms": 500}
+GROUP = {"session-timeout-ms": 3000, "heartbeat-interval-ms": 500}
 
 Unique = Callable[[str], str]
 

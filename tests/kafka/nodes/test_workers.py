@@ -20,7 +20,7 @@ from tests.kafka.traffic.traffic import Traffic, produce
 
 PARTITIONS = 4
 #: A killed member's lanes are free after the group's session time-out; this keeps the tests short.
-GROUP = "session-timeout-ms = 6000\nheartbeat-interval-ms = 500\n"
+GROUP = "session-timeout-ms = 3000\nheartbeat-interval-ms = 500\n"
 #: Longest wait for a take-over and what is left to relay after it, in seconds.
 RELAYED_WITHIN_S = 60.0
 
@@ -31,6 +31,7 @@ class Relayed:
     def __init__(self, clusters: Clusters, name: str, directory: Path) -> None:
         self.clusters = clusters
         self.topic = self.bridge = name
+        clusters.a.create_topic(name, PARTITIONS)
         self.node = Node(
             "node-1",
             directory,
@@ -48,7 +49,6 @@ class Relayed:
     def sending(self, count: int, messages_per_s: float = 0) -> Iterator[None]:
         """Meanwhile so many messages are sent; at the end all of them are."""
         self.traffic = Traffic(seed=4, count=count, partitions=PARTITIONS)
-        self.clusters.a.create_topic(self.topic, PARTITIONS)
         records = self.traffic.records()
         with ThreadPoolExecutor(1) as other:
             sent = other.submit(produce, self.clusters.a, self.topic, records, messages_per_s=messages_per_s)
@@ -110,9 +110,9 @@ def test_two_workers_share_the_lanes_and_are_one_bridge(relayed: Relayed) -> Non
 
 
 def test_a_worker_that_is_killed_loses_and_doubles_nothing(relayed: Relayed) -> None:
-    with relayed.sending(16_000, messages_per_s=2_000):
-        relayed.node.start()
-        relayed.lanes()
+    relayed.node.start()
+    relayed.lanes()
+    with relayed.sending(8_000, messages_per_s=2_000):
         eventually(lambda: relayed.acknowledged() > 1_000, "messages are relayed")
         os.kill(relayed.workers(2)[0], signal.SIGKILL)
         before = relayed.acknowledged()
@@ -123,9 +123,9 @@ def test_a_worker_that_is_killed_loses_and_doubles_nothing(relayed: Relayed) -> 
 
 
 def test_a_killed_node_leaves_no_worker_and_the_next_one_goes_on(relayed: Relayed) -> None:
-    with relayed.sending(16_000, messages_per_s=2_000):
-        relayed.node.start()
-        relayed.lanes()
+    relayed.node.start()
+    relayed.lanes()
+    with relayed.sending(8_000, messages_per_s=2_000):
         eventually(lambda: relayed.acknowledged() > 1_000, "messages are relayed")
         assert relayed.acknowledged() < relayed.traffic.count
         relayed.node.kill()
