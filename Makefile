@@ -72,7 +72,7 @@ quick: $(DEV) ## the tests that need no Java, brokers or processes, with fewer r
 		tests/contracts tests/integration tests/property tests/unit $(ARGS)
 
 unit: $(DEV) needs ## the tests, with branch coverage and its floor
-	@$(BIN)/python -m tests.kafka.distribution fetch
+	@$(BIN)/python -m tests.kafka.cluster.distribution fetch
 	@$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest -p tests.sharing -n $(JOBS) -m "not crash and not hostile and not kafka_long and not spark_long" $(ARGS)
 	@$(BIN)/coverage combine --quiet
@@ -93,23 +93,23 @@ test-hostile: $(DEV) ## 100,000 cases of hostile peers and clients on a node, in
 	$(BIN)/pytest -m hostile $(ARGS)
 
 test-kafka-long: $(DEV) needs ## Kafka with 200,000 messages through kills, pauses and leader changes at both ends
-	@$(BIN)/python -m tests.kafka.distribution fetch
+	@$(BIN)/python -m tests.kafka.cluster.distribution fetch
 	$(BIN)/pytest -m kafka_long $(ARGS)
 
 test-spark-long: $(DEV) needs ## Spark: reports of whole runs, kills while it follows, spark-submit
 	$(BIN)/pytest -m spark_long $(ARGS)
 
 kafka-up: $(DEV) needs-kafka ## two Kafka clusters to try things with (make kafka-up ARGS="PORT_A PORT_B" takes other ports)
-	@$(BIN)/python -m tests.kafka.two_clusters up $(ARGS)
+	@$(BIN)/python -m tests.kafka.cluster.two_clusters up $(ARGS)
 
 kafka-down: $(DEV) ## ends them and takes their data away
-	@$(BIN)/python -m tests.kafka.two_clusters down
+	@$(BIN)/python -m tests.kafka.cluster.two_clusters down
 
 # Clusters that ran before go on running. The last line of stdout is the proof.
 demo-kafka: $(DEV) needs-kafka ## `make run` between two Kafka clusters, which are started for it
-	@$(BIN)/python -m tests.kafka.two_clusters running && ran=yes; \
-	$(BIN)/python -m tests.kafka.two_clusters up >&2 && $(BIN)/core-bridge demo --kafka $(ARGS); code=$$?; \
-	test "$$ran" || $(BIN)/python -m tests.kafka.two_clusters down >&2; exit $$code
+	@$(BIN)/python -m tests.kafka.cluster.two_clusters running && ran=yes; \
+	$(BIN)/python -m tests.kafka.cluster.two_clusters up >&2 && $(BIN)/core-bridge demo --kafka $(ARGS); code=$$?; \
+	test "$$ran" || $(BIN)/python -m tests.kafka.cluster.two_clusters down >&2; exit $$code
 
 bench: $(DEV) needs-kafka ## what one machine reaches, next to raw SQLite and MirrorMaker 2 (ARGS=kafka, nodes, clients, delivery-log: one part)
 	$(BIN)/python -m benchmarks $(ARGS)

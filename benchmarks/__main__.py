@@ -63,7 +63,7 @@ def report(what: str, found: dict[str, Any], node: Node, cpu: float, raw: float 
 
 def clients(directory: Path, scale: float) -> None:
     """Measure single sends, transactions, and reading."""
-    node = Node(directory / "clients", "clients")
+    node = Node("clients", directory / "clients")
     with running(node):
         time.sleep(0.5)
         idle = f"idle: {node.rss_mib():.0f} MiB resident [aim <= 70]"
@@ -87,15 +87,15 @@ def clients(directory: Path, scale: float) -> None:
 def node_to_node(directory: Path, scale: float, rounds: int) -> None:
     """A backlog that is there already, first frame to last receipt."""
     messages = int(1_000_000 * scale)
-    edge = Node(directory / "edge", "edge", hub_port=1)
+    edge = Node("edge", directory / "edge", hub_port=1)
     with running(edge):
         client("transaction", edge, messages, 4)
     rates, ratios = [], []
     for number in range(rounds):
-        hub = Node(directory / f"hub-{number}", "hub")
+        hub = Node("hub", directory / f"hub-{number}")
         copy = directory / f"edge-{number}"
         shutil.copytree(directory / "edge", copy)
-        sender = Node(copy, "edge", hub_port=hub.port)
+        sender = Node("edge", copy, hub_port=hub.port)
         raw = raw_sqlite.appends_per_second(
             directory, messages=messages // 4, block_messages=1000, message_bytes=MESSAGE_BYTES
         )
@@ -156,7 +156,7 @@ def delivery_log(directory: Path, scale: float, rounds: int) -> None:
     parts.compare("node to node", between_nodes, rounds)
     from benchmarks.kafka import load
     from benchmarks.kafka.run import BROKER, loader
-    from tests.kafka.brokers import Cluster
+    from tests.kafka.cluster.brokers import Cluster
 
     place = (directory / "log-kafka").resolve()
     with (

@@ -43,14 +43,14 @@ def compare(what: str, once: Round, rounds: int) -> None:
 
 def node_to_node(directory: Path, messages: int, fill: Callable[[Node], None], wait: Wait) -> Round:
     """A backlog of a node's journal, sent to another node."""
-    with running(edge := Node(directory / "edge", "edge", hub_port=1)):
+    with running(edge := Node("edge", directory / "edge", hub_port=1)):
         fill(edge)
 
     def once(settings: str) -> tuple[float, float]:
-        hub = Node(directory / "hub", "hub", extra=settings)
+        hub = Node("hub", directory / "hub", extra=settings)
         copy = directory / "copy"
         shutil.copytree(directory / "edge", copy)
-        sender = Node(copy, "edge", hub_port=hub.port, extra=settings)
+        sender = Node("edge", copy, hub_port=hub.port, extra=settings)
         with running(hub, sender):
             seconds = wait(sender, messages)
             cpu = (sender.cpu_seconds() + hub.cpu_seconds()) / messages * 1e6
@@ -70,8 +70,8 @@ def between_clusters(
     def once(settings: str) -> tuple[float, float]:
         name = f"log-{next(runs)}"
         node = Node(
-            directory / name,
             "bench",
+            directory / name,
             extra=f"""{settings}
 [connectors.eu]
 url = "kafka://{source}"

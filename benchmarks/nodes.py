@@ -1,21 +1,21 @@
-"""Real nodes as processes, and their costs."""
+"""Nodes of the tests' harness as a benchmark wants them, and their costs."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import signal
-import subprocess
-import sys
 import time
-import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Self
 
 from bridge.demo.ports import free_ports
+from tests.harness import node as harness
+from tests.harness.api import HOST
+
+#: A node with a full queue or backlog may take this long to end, in seconds.
+ENDS_WITHIN_S: Final = 300.0
 
 
 def free_port() -> int:
@@ -24,67 +24,42 @@ def free_port() -> int:
 
 
 @dataclass
-class Node:
-    """One node; `start` returns when /ready says so."""
+class Node(harness.Node):
+    """One node with an address `orders`: with a bridge to the hub at `hub_port`, or with a queue `q`."""
 
-    directory: Path
-    name: str
     hub_port: int | None = None
-    port: int = field(default_factory=free_port)
-    operations: int = field(default_factory=free_port)
+    #: Further TOML.
     extra: str = ""
-    process: subprocess.Popen[bytes] | None = None
+    ends_within_s: float = ENDS_WITHIN_S
     ready_seconds: float = 0.0
 
-    def start(self) -> Node:
-        """Write the settings, start the node, wait for /ready."""
-        self.directory.mkdir(parents=True, exist_ok=True)
-        bridge = ""
-        if self.hub_port is not None:
-            bridge = (
-                f'[connectors.hub]\nurl = "ws://127.0.0.1:{self.hub_port}"\n'
-                '[[bridges]]\nname = "to-hub"\nqueue-name = "orders"\n'
-                'static-connectors = ["hub"]\n'
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.directory = self.directory.resolve()
+        self.node = 'log-level = "warning"'
+        self.rest = '[address-settings."#"]\nmax-size-bytes = "8GiB"\n[addresses.orders]\n'
+        if self.hub_port is None:
+            self.rest += 'queues = ["q"]\n'
+        else:
+            self.rest += (
+                f'[connectors.hub]\nurl = "ws://{HOST}:{self.hub_port}"\n'
+                '[[bridges]]\nname = "to-hub"\nqueue-name = "orders"\nstatic-connectors = ["hub"]\n'
                 "retry-interval = 50\nmax-retry-interval = 50\n"
             )
-        queues = "" if self.hub_port is not None else 'queues = ["q"]'
-        (self.directory / "settings.toml").write_text(
-            f'[node]\nname = "{self.name}"\nlog-level = "warning"\n'
-            f'[acceptor]\nurl = "ws://127.0.0.1:{self.port}"\n'
-            f'[operations]\nurl = "http://127.0.0.1:{self.operations}"\n'
-            f'[address-settings."#"]\nmax-size-bytes = "8GiB"\n'
-            f"[addresses.orders]\n{queues}\n{bridge}\n{self.extra}"
-        )
+        self.rest += self.extra
+
+    def start(self, cwd: Path | None = None, **variables: str) -> Self:
+        """Start it, and wait until /ready says so."""
+        self.directory.mkdir(parents=True, exist_ok=True)
         began = time.perf_counter()
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "bridge", "run", "--settings", str(self.directory / "settings.toml")]
-        )
-        while True:
-            with contextlib.suppress(OSError):
-                if self.operations_json("/ready")["ready"]:
-                    break
-            if self.process.poll() is not None:
-                raise SystemExit(f"{self.name} died with {self.process.returncode}")
-            time.sleep(0.005)
+        super().start(cwd, **variables)
         self.ready_seconds = time.perf_counter() - began
         return self
 
-    def stop(self) -> None:
-        """Stop the node by SIGTERM, and wait."""
-        if self.process is not None:
-            self.process.send_signal(signal.SIGTERM)
-            self.process.wait()
-
-    def operations_json(self, path: str) -> dict[str, Any]:
-        """A GET on the operations port."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.operations}{path}", timeout=5) as answer:
-            found: dict[str, Any] = json.load(answer)
-            return found
-
     def bridge(self) -> dict[str, Any]:
         """The status of the node's one bridge."""
-        status: dict[str, Any] = self.operations_json("/v1/status")["bridges"][0]
-        return status
+        (status,) = self.ops.get("/v1/status").json["bridges"]
+        return dict(status)
 
     def rss_mib(self) -> float:
         """Resident memory now."""
@@ -117,4 +92,5 @@ def running(*nodes: Node) -> Iterator[None]:
         yield
     finally:
         for node in nodes:
-            node.stop()
+            if node.process is not None:
+                node.stop()

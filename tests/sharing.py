@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from bridge.demo import ports
-from tests.kafka.brokers import Cluster
-from tests.kafka.conftest import RUNNING
-from tests.kafka.exactly_once.conftest import QUICK_SESSIONS
+from tests.kafka.cluster.brokers import Cluster
+from tests.kafka.conftest import QUICK_SESSIONS, RUNNING
 
 #: One process runs all of these, with one Spark.
 _SPARK: Final = ("tests/reconcile/", "tests/kafka/test_audit.py")
@@ -34,12 +34,17 @@ _BETWEEN: Final = 2 / 3
 #: Nodes and commands of these tests are not measured: other tests run the same code, SIGKILL leaves no result
 #: of most of them, and measuring takes a third of a node's time and half of a command's.
 _UNMEASURED: Final = (
-    *("tests/kafka/exactly_once/", "tests/acceptance/kafka/", "tests/fault/"),
+    *("tests/kafka/exactly_once/", "tests/acceptance/kafka/", "tests/fault/", "tests/hostile/"),
+    *(
+        f"tests/kafka/{name}.py"
+        for name in ("client/test_rights", "nodes/test_delivery_lines", "nodes/test_loops")
+    ),
     *(
         f"tests/acceptance/test_{name}.py"
         for name in (
-            *("link", "link_rights", "logs", "loops", "operations", "package", "readme", "replay_plan"),
-            *("settings", "waiting", "which_node", "who_did_what"),
+            *("credentials", "decisions", "delivery_log", "full_address", "link", "link_rights", "logs"),
+            *("loops", "operations", "package", "readme", "replay_plan", "settings", "waiting"),
+            *("which_node", "who_did_what"),
         )
     ),
 )
@@ -74,12 +79,14 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ[RUNNING] = ",".join(cluster.bootstrap for cluster in both)
 
 
-@pytest.fixture(autouse=True)
-def coverage_of_nodes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether processes that a test starts are measured."""
+@pytest.fixture(autouse=True, scope="module")
+def coverage_of_nodes(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Whether processes that a module's tests and fixtures start are measured."""
     name = request.node.nodeid
-    if name.startswith(_UNMEASURED) and not name.startswith(_MEASURED):
-        monkeypatch.delenv("COVERAGE_PROCESS_CONFIG", raising=False)
+    with pytest.MonkeyPatch.context() as patch:
+        if name.startswith(_UNMEASURED) and not name.startswith(_MEASURED):
+            patch.delenv("COVERAGE_PROCESS_CONFIG", raising=False)
+        yield
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

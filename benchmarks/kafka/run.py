@@ -13,8 +13,8 @@ from typing import Any
 
 from benchmarks.kafka import load
 from benchmarks.kafka.relays import HEAP, CoreBridge, MirrorMaker, Relay
-from tests.kafka.brokers import Cluster
-from tests.kafka.distribution import distribution
+from tests.kafka.cluster.brokers import Cluster
+from tests.kafka.cluster.distribution import distribution
 
 BACKLOG = 600_000
 #: Messages that warm a JVM up before anything is measured, of both relays alike.

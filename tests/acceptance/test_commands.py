@@ -10,17 +10,11 @@ from pathlib import Path
 import pytest
 
 from bridge.demo.ports import free_ports
-from tests.acceptance.conftest import MakeNode
-from tests.acceptance.nodes import (
-    Node,
-    bridge_to,
-    client_tls,
-    command,
-    environment,
-    eventually,
-    start_together,
-    titles,
-)
+from tests.harness.api import titles
+from tests.harness.certificates import client_tls
+from tests.harness.commands import command, environment
+from tests.harness.eventually import eventually
+from tests.harness.node import MakeNode, Node, bridge_to, start_together
 
 COMMANDS = [
     "run",

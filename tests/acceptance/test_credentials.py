@@ -16,18 +16,11 @@ from typing import Any
 import pytest
 
 from bridge.demo.ports import free_ports
-from tests.acceptance.conftest import MakeNode
-from tests.acceptance.nodes import (
-    HOST,
-    Api,
-    Node,
-    bridge_to,
-    client_tls,
-    command,
-    eventually,
-    make_certificates,
-    start_together,
-)
+from tests.harness.api import HOST, Api
+from tests.harness.certificates import client_tls, make_certificates
+from tests.harness.commands import command
+from tests.harness.eventually import eventually
+from tests.harness.node import MakeNode, Node, bridge_to, start_together
 
 ACCEPTOR = 'certificate = "{0}/node.pem"\nkey = "{0}/node.key"\n'
 USER = '[[acceptor.users]]\nname = "edge"\ntoken = "{}"\nlink = {}\nsend = ["#"]\n'

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 
-from tests.acceptance.conftest import MakeNode
-from tests.acceptance.nodes import Node, bridge_to, command, eventually, titles
+from tests.harness.api import titles
+from tests.harness.commands import command
+from tests.harness.eventually import eventually
+from tests.harness.node import MakeNode, Node, bridge_to
 
 BRIDGE = "orders-to-hub"
 

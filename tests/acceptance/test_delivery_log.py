@@ -8,8 +8,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from tests.acceptance.conftest import MakeNode
-from tests.acceptance.nodes import Node, bridge_to, eventually, start_together
+from tests.harness.eventually import eventually
+from tests.harness.node import MakeNode, Node, bridge_to, start_together
 
 KEYS = [
     "v", "side", "node", "node-id", "bridge", "lane", "stream", "address", "target", "store", "from", "upto",

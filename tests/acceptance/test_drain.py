@@ -12,8 +12,9 @@ from contextlib import closing
 
 import pytest
 
-from tests.acceptance.conftest import MakeNode
-from tests.acceptance.nodes import HOST, bridge_to, eventually, exchange, start_together
+from tests.harness.api import HOST, exchange
+from tests.harness.eventually import eventually
+from tests.harness.node import MakeNode, bridge_to, start_together
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])

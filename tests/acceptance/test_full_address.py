@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 
-from tests.acceptance.conftest import MakeNode
-from tests.acceptance.nodes import Api, command, eventually
+from tests.harness.api import Api
+from tests.harness.commands import command
+from tests.harness.eventually import eventually
+from tests.harness.node import MakeNode
 
 SMALL = '[address-settings.orders]\nmax-size-bytes = "4KiB"\naddress-full-policy = "FAIL"\n'
 

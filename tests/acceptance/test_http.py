@@ -16,18 +16,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.acceptance.conftest import MakeNode
-from tests.acceptance.nodes import (
-    HOST,
-    PATIENCE_S,
-    Api,
-    Node,
-    Reply,
-    client_tls,
-    eventually,
-    exchange,
-    titles,
-)
+from tests.harness.api import HOST, Api, Reply, exchange, titles
+from tests.harness.certificates import client_tls
+from tests.harness.eventually import PATIENCE_S, eventually
+from tests.harness.node import MakeNode, Node
 
 MIB = 1024 * 1024
 

@@ -10,16 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.conftest import MakeNode
-from tests.acceptance.nodes import (
-    STATE_WITHIN_S,
-    Node,
-    bridge_to,
-    client_tls,
-    eventually,
-    start_together,
-    titles,
-)
+from tests.harness.api import titles
+from tests.harness.certificates import client_tls
+from tests.harness.eventually import eventually
+from tests.harness.node import STATE_WITHIN_S, MakeNode, Node, bridge_to, start_together
 
 BRIDGE = "orders-to-hub"
 MIB = 1024 * 1024

@@ -13,8 +13,9 @@ from bridge.messages.message import Message
 from bridge.relay.dead_letters import DeadLetters
 from bridge.relay.ports import Receipt
 from dedup.verdict import Verdict
-from tests.acceptance.conftest import MakeNode
-from tests.acceptance.nodes import Node, bridge_to, command, eventually, start_together
+from tests.harness.commands import command
+from tests.harness.eventually import eventually
+from tests.harness.node import MakeNode, Node, bridge_to, start_together
 from tests.hostile.peer import Peer, message
 
 MIB = 1024 * 1024
@@ -127,7 +128,7 @@ def test_a_letter_that_a_client_wrote_is_none(make_node: MakeNode) -> None:
     edge = make_node("edge", rest=bridge_to(hub))
     start_together(hub, edge)
     edge.api.send("orders", b"x" * 1025)
-    eventually(lambda: len(edge.api.browse("dead-letters")) == 1, "it is buried")
+    eventually(lambda: len(edge.api.browse("dead-letters")) == 1, "it is a dead letter")
     posted = edge.api.call("POST", "/v1/addresses/dead-letters/messages", b"forged", FORGED)
     assert posted.status == 200
     listed = edge.ops.get("/v1/dead-letters").json
@@ -147,7 +148,7 @@ def test_a_pattern_never_means_the_bridges_own_dead_letters(make_node: MakeNode)
     edge = make_node("edge", rest=bridge_to(hub, queue_name="'/.*/'"))
     start_together(hub, edge)
     edge.api.send("orders", b"x" * 1025)
-    eventually(lambda: len(edge.api.browse("dead-letters")) == 1, "it is buried")
+    eventually(lambda: len(edge.api.browse("dead-letters")) == 1, "it is a dead letter")
     edge.api.send("orders", b"after")
     eventually(lambda: hub.api.bodies("orders") == ["after"], "the bridge goes on")
     assert edge.bridge_state("orders-to-hub") == "RUNNING"
@@ -187,7 +188,7 @@ def test_small_messages_that_came_by_turns_fit_into_frames(make_node: MakeNode) 
 
 
 async def test_letters_of_one_stream_reach_a_node_however_many_there_are(make_node: MakeNode) -> None:
-    """A bridge from Kafka buries at its target, over links of its own; which it has buried is kept there."""
+    """A bridge from Kafka stores dead letters at its target, over links of their own."""
     hub = make_node("hub").start()
     endpoint = Endpoint(hub.url)
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.conftest import MakeNode
-from tests.acceptance.nodes import RETRY_INTERVAL_MS, Node, bridge_to, command, eventually, start_together
+from tests.harness.commands import command
+from tests.harness.eventually import eventually
+from tests.harness.node import RETRY_INTERVAL_MS, MakeNode, Node, bridge_to, start_together
 
 BRIDGE = "orders-to-hub"
 ALWAYS = ["timestamp", "level", "event", "node"]

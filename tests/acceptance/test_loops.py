@@ -1,14 +1,12 @@
-"""The loop guard between nodes: what comes round is buried where it would set out again, nothing else is."""
+"""The loop guard between nodes: what comes round is a dead letter where it would set out again."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
-from tests.acceptance.nodes import Node, bridge_to, eventually, start_together
-
-MakeNode = Callable[..., Node]
+from tests.harness.eventually import eventually
+from tests.harness.node import MakeNode, Node, bridge_to, start_together
 
 #: One file for all nodes of a chain or ring: only where the next one listens differs.
 ONE_FILE = """
@@ -42,7 +40,7 @@ def letters(node: Node) -> list[dict[str, Any]]:
     return found
 
 
-def buried(node: Node, number: int) -> list[dict[str, Any]]:
+def dead_letters(node: Node, number: int) -> list[dict[str, Any]]:
     """So many dead letters, awaited."""
     eventually(lambda: len(letters(node)) >= number, f"{number} letters at {node.name}")
     found = letters(node)
@@ -63,11 +61,13 @@ def send(node: Node, *bodies: str, address: str = "orders") -> None:
     assert node.api.commit(*({"address": address, "body": body} for body in bodies)).status == 200
 
 
-def test_two_nodes_with_one_file_bury_what_comes_back_and_relay_on(make_node: MakeNode) -> None:
+def test_two_nodes_with_one_file_make_dead_letters_of_what_comes_back(
+    make_node: MakeNode,
+) -> None:
     a, b = ring(make_node, "a", "b")
     start_together(a, b)
     send(a, "one", "two")
-    found = buried(a, 2)
+    found = dead_letters(a, 2)
     assert [letter["reason"].split(":")[0] for letter in found] == ["LOOP", "LOOP"]
     assert {(letter["bridge"], letter["address"]) for letter in found} == {("onward", "orders")}
     assert [message["body"] for message in a.api.browse("dead-letters")] == ["one", "two"]
@@ -75,23 +75,23 @@ def test_two_nodes_with_one_file_bury_what_comes_back_and_relay_on(make_node: Ma
     assert (a.api.bodies("orders"), b.api.bodies("orders")) == ([], [])
     assert (a.bridge_state("onward"), b.bridge_state("onward")) == ("RUNNING", "RUNNING")
     assert letters(b) == []
-    # What enters at the other end goes round, too, and what was buried stays buried over a restart.
+    # What enters at the other end goes round, too, and a dead letter stays one over a restart.
     send(b, "three")
-    assert len(buried(b, 1)) == 1
+    assert len(dead_letters(b, 1)) == 1
     a.stop()
     a.start()
     settled(a, b)
     assert (len(letters(a)), len(letters(b))) == (2, 1)
 
 
-def test_bridges_of_different_names_bury_what_comes_back(make_node: MakeNode) -> None:
+def test_bridges_of_different_names_make_dead_letters_of_what_comes_back(make_node: MakeNode) -> None:
     a, b = make_node("a"), make_node("b")
     a.rest = bridge_to(b, "there", connector="b")
     b.rest = bridge_to(a, "back", connector="a")
     start_together(a, b)
     a.api.make_queue("orders", "audit", **{"from": "earliest"})
     send(a, "one")
-    (letter,) = buried(a, 1)
+    (letter,) = dead_letters(a, 1)
     assert letter["bridge"] == "there"
     assert letters(b) == []
     assert a.api.bodies("orders") == ["one", "one"]
@@ -103,7 +103,7 @@ def test_a_ring_of_three_goes_round_once(make_node: MakeNode) -> None:
     for node in (a, b, c):
         node.api.make_queue("orders", "audit", **{"from": "earliest"})
     send(a, *(f"m{n}" for n in range(50)))
-    assert {letter["reason"].split(":")[0] for letter in buried(a, 50)} == {"LOOP"}
+    assert {letter["reason"].split(":")[0] for letter in dead_letters(a, 50)} == {"LOOP"}
     settled(a, b, c)
     assert [len(node.api.bodies("orders")) for node in (a, b, c)] == [100, 50, 50]
     assert letters(b) == letters(c) == []
@@ -136,7 +136,7 @@ def test_max_hops_ends_a_chain_and_what_entered_on_the_way_goes_on(make_node: Ma
     a, b, c = chain(make_node, "a", "b", "c", rest=f"{ONE_FILE}max-hops = 1\n")
     start_together(a, b, c)
     send(a, "too far")
-    (letter,) = buried(b, 1)
+    (letter,) = dead_letters(b, 1)
     assert letter["reason"] == "TOO_MANY_HOPS: bridges that the message has passed: 1; max-hops is 1"
     send(b, "near enough")
     eventually(lambda: c.api.bodies("orders") == ["near enough"], "it has come")
@@ -158,7 +158,7 @@ def test_a_letter_that_came_round_comes_round_again_when_it_is_sent_again(make_n
     a, b = ring(make_node, "a", "b")
     start_together(a, b)
     send(a, "one")
-    (letter,) = buried(a, 1)
+    (letter,) = dead_letters(a, 1)
     a.ops.call("POST", "/v1/dead-letters/replay", positions=[letter["position"]])
     eventually(lambda: [one["position"] for one in letters(a)] > [letter["position"]], "it died again")
     (again,) = letters(a)

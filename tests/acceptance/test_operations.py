@@ -14,8 +14,9 @@ from contextlib import closing
 
 import pytest
 
-from tests.acceptance.conftest import MakeNode
-from tests.acceptance.nodes import STATE_WITHIN_S, Api, Node, bridge_to, eventually, start_together
+from tests.harness.api import Api
+from tests.harness.eventually import eventually
+from tests.harness.node import STATE_WITHIN_S, MakeNode, Node, bridge_to, start_together
 
 BRIDGE = "orders-to-hub"
 

@@ -1,7 +1,7 @@
 """README.md is true: its tour works line by line, its links lead somewhere, its commands are there.
 
 Blocks marked ``console`` are run in order against one node with the shipped settings; the tour with Kafka is
-run in tests/kafka/test_readme.py. What follows a command is its output, where `...` stands for anything.
+run in tests/kafka/nodes/test_readme.py. What follows a command is its output; `...` stands for anything.
 """
 
 from __future__ import annotations

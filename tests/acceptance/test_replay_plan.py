@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.conftest import MakeNode
-from tests.acceptance.nodes import Ended, Node, bridge_to, command, eventually, start_together
-from tests.acceptance.reports import Report
 from tests.fakes.lossy_end import VARIABLE
-from tests.lossy import installed, lossy
+from tests.harness.commands import Ended, command
+from tests.harness.eventually import eventually
+from tests.harness.lossy import installed, lossy
+from tests.harness.node import MakeNode, Node, bridge_to, start_together
+from tests.harness.reports import Report
 
 BRIDGE = "orders-to-hub"
 #: What is lost of the first ten messages.

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.conftest import MakeNode
-from tests.acceptance.nodes import HOST, Api, Ended, command, eventually
+from tests.harness.api import HOST, Api
+from tests.harness.commands import Ended, command
+from tests.harness.eventually import eventually
+from tests.harness.node import MakeNode
 
 HUB = '[connectors.hub]\nurl = "ws://hub:61616"\n'
 BRIDGE = '[[bridges]]\nname = "orders-to-hub"\nqueue-name = "orders"\nstatic-connectors = ["hub"]\n'

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.acceptance.conftest import MakeNode
-from tests.acceptance.nodes import Node, bridge_to, eventually, start_together
-from tests.acceptance.reports import Report
+from tests.harness.eventually import eventually
+from tests.harness.node import MakeNode, Node, bridge_to, start_together
+from tests.harness.reports import Report
 
 WAITING = 1000
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.acceptance.conftest import MakeNode
-from tests.acceptance.nodes import client_tls, command, eventually
+from tests.harness.certificates import client_tls
+from tests.harness.commands import command
+from tests.harness.eventually import eventually
+from tests.harness.node import MakeNode
 
 BRIDGE = "orders-to-copy"
 COPY = (

@@ -6,8 +6,10 @@ import json
 import re
 from datetime import datetime
 
-from tests.acceptance.conftest import MakeNode
-from tests.acceptance.nodes import STATE_WITHIN_S, Api, bridge_to, command, eventually, start_together
+from tests.harness.api import Api
+from tests.harness.commands import command
+from tests.harness.eventually import eventually
+from tests.harness.node import STATE_WITHIN_S, MakeNode, bridge_to, start_together
 
 BRIDGE = "orders-to-hub"
 USERS = """

@@ -411,7 +411,7 @@ async def test_a_stream_with_a_backlog_does_not_keep_others_waiting(origin: Orig
     await source.close()
 
 
-async def test_a_stream_that_is_put_off_is_read_no_more_until_it_is_opened_again(origin: Origin) -> None:
+async def test_a_stream_that_backs_off_is_read_no_more_until_it_is_opened_again(origin: Origin) -> None:
     positions = await origin.put("orders", bodies(0, 60))
     await origin.put("invoices", bodies(0, 1))
     source = await opened(origin)

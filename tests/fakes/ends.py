@@ -194,7 +194,7 @@ class FakeSource:
             await arrival.wait()
 
     def back_off(self, streams: Collection[str]) -> None:
-        assert not self._reading, "put off while a read is under way"
+        assert not self._reading, "backed off while a read is under way"
         self._backed_off.update(streams)
 
     def _next(self, log: FakeLog) -> Batch | None:

@@ -14,6 +14,7 @@ from bridge.relay.ownership import Ownership
 from bridge.relay.relay import Relay, RelayOptions
 from tests.fakes.ends import FakeJournal, FakeSource, FakeStore, FakeTarget
 from tests.fakes.virtual_time import VirtualClock, now_ms
+from tests.harness.eventually import until
 
 BRIDGE = "us-to-eu"
 #: Of virtual time; a test that waits longer for something has failed.
@@ -197,17 +198,17 @@ class Bridge:
         await self.relay.command(Command.STOP)
 
     async def until(self, state: State) -> None:
-        await until(lambda: self.relay.state is state)
+        await until(lambda: self.relay.state is state, f"the bridge is {state}")
 
     async def own(self, *lanes: int) -> None:
         """Wait until these lanes relay."""
-        await until(lambda: (*self.relay.lanes,) == lanes and self.relay.state is State.RUNNING)
+        await until(
+            lambda: (*self.relay.lanes,) == lanes and self.relay.state is State.RUNNING,
+            f"lanes {lanes} relay",
+        )
 
     async def arrived(self, lane: int, *bodies: bytes) -> None:
-        await until(lambda: self.store.bodies(f"orders-{lane}") == [*bodies])
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(LONGEST_S):
-        while not holds():  # noqa: ASYNC110 - virtual time
-            await asyncio.sleep(0.001)
+        await until(
+            lambda: self.store.bodies(f"orders-{lane}") == [*bodies],
+            f"{len(bodies)} have arrived by lane {lane}",
+        )

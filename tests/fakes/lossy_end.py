@@ -1,8 +1,8 @@
 """Ends that lose messages, as no end should: `lossy-kafka://` and `lossy-ws://` around the real ones.
 
-A package of its own, which tests install beside the product (`tests.lossy`). In a process whose environment
-has ``LOSSY_END=orders:3,7-9;invoices:0`` these positions of every stream that goes to the address or topic
-are left out, and covered all the same. A loss shows in the delivery log and at the target alone:
+A package of its own, which tests install beside the product (`tests.harness.lossy`). In a process whose
+environment has ``LOSSY_END=orders:3,7-9;invoices:0`` these positions of every stream that goes to the address
+or topic are left out, and covered all the same. A loss shows in the delivery log and at the target alone:
 `core-bridge reconcile` finds it, `core-bridge replay` mends it. What a plan sends again is not lost.
 """
 

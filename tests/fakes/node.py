@@ -40,7 +40,6 @@ class FakeNode:
         self.url = ""
         self._lease_numbers = itertools.count(1)
         self._runner: web.AppRunner | None = None
-        self._served = asyncio.Event()
 
     async def __aenter__(self) -> Self:
         app = web.Application(client_max_size=64 * 1024 * 1024)
@@ -65,20 +64,7 @@ class FakeNode:
         """As if every lease had run out: the messages are next again."""
         self.addresses[address].leases[queue].clear()
 
-    async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait for something that requests bring about."""
-        async with asyncio.timeout(10):
-            while not condition():
-                self._served.clear()
-                await self._served.wait()
-
-    async def _serve(self, request: web.Request) -> web.StreamResponse:
-        try:
-            return await self._answer(request)
-        finally:
-            self._served.set()
-
-    async def _answer(self, request: web.Request) -> web.StreamResponse:  # noqa: C901 - a table of calls
+    async def _serve(self, request: web.Request) -> web.StreamResponse:  # noqa: C901 - a table of calls
         self.calls.append(f"{request.method} {request.path}")
         refused = self.before(request)
         if refused is not None:

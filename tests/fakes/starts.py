@@ -3,7 +3,7 @@
 `Model` knows the truth: which records there were in each partition, and from where on a bridge owes them.
 `Bridge` drives the real source, lane by lane, as relays do, to a `FakeStore`; what that holds, and what
 `source-gap` and `SourceGap` name, is compared with the model after every run. The clusters are fakes
-(`tests/unit/kafka/source/test_starts_model.py`) or brokers (`tests/kafka/test_starts_model.py`).
+(`tests/unit/kafka/source/test_starts_model.py`) or brokers (`tests/kafka/source/test_starts_model.py`).
 """
 
 from __future__ import annotations

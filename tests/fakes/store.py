@@ -87,13 +87,6 @@ class MemoryStore:
         self._next = 0
         self._lease_numbers = itertools.count(1)
         self._changed = asyncio.Condition()
-        self._progress = asyncio.Event()
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait for something that shows in `held`, `polls` or `released`."""
-        while not condition():
-            self._progress.clear()
-            await self._progress.wait()
 
     def _settled_at(self, transaction: Transaction) -> dict[str, _Address]:
         names = {acknowledgement.address for acknowledgement in transaction.acknowledgements}
@@ -104,12 +97,10 @@ class MemoryStore:
     async def commit(self, transaction: Transaction) -> Committed:
         if not self.room.is_set():
             self.held += 1
-            self._progress.set()
             try:
                 await self.room.wait()
             finally:
                 self.held -= 1
-                self._progress.set()
         if self.fails_with is not None:
             raise self.fails_with
         submissions = transaction.submissions
@@ -226,7 +217,6 @@ class MemoryStore:
                 return Page(None)
             async with self._changed:
                 self.polls += 1
-                self._progress.set()
                 try:
                     async with asyncio.timeout(self._until_lease_ends_ms(address, queue, left_ms) / 1000):
                         await self._changed.wait()
@@ -234,7 +224,6 @@ class MemoryStore:
                     pass
                 finally:
                     self.polls -= 1
-                    self._progress.set()
 
     def _until_lease_ends_ms(self, address: str, queue: str, at_most_ms: int) -> int:
         ends = [lease.ends_ms - self._now_ms() for lease in self._known_queue(address, queue).leases.values()]
@@ -261,7 +250,6 @@ class MemoryStore:
         queue = self._known_queue(acknowledgement.address, acknowledgement.queue)
         del queue.leases[acknowledgement.lease]
         self.released.append(acknowledgement.lease)
-        self._progress.set()
         await self._tell_readers()
 
     def _lease(self, acknowledgement: Acknowledgement) -> _Lease:

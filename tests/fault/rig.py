@@ -5,11 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import random
 import signal
-import sys
-from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,14 +15,24 @@ from typing import Any, Self
 import aiohttp
 
 from bridge.demo.ports import free_ports
+from tests.harness.eventually import LOOK_AGAIN_S, until
+from tests.harness.node import Node
 
 #: How long anything in a round may take before the round has failed, seconds.
 PATIENCE_S = 60.0
 
 
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    return free_ports(1)[0]
+#: Segments roll often, so that every crash point is reached.
+_NODE = 'shutdown-timeout = "10s"'
+_ROLLING = '[delivery-log]\nroll-interval = "300ms"\nroll-size = "4KiB"\n'
+_HUB = f'{_ROLLING}[addresses.orders]\nqueues = ["q"]\n'
+_EDGE = (
+    f'{_ROLLING}[connectors.hub]\nurl = "ws://127.0.0.1:{{link_port}}"\n'
+    '[[bridges]]\nname = "to-hub"\nqueue-name = "orders"\nstatic-connectors = ["hub"]\n'
+    "retry-interval = 30\nmax-retry-interval = 30\ncheck-period = 300\nconnection-ttl = 900\n"
+    'producer-window-size = "4KiB"\nconfirmation-window-size = "16KiB"\n'
+    'pending-ack-timeout = "2s"\n'
+)
 
 
 @dataclass
@@ -33,7 +40,7 @@ class LinkProxy:
     """TCP between edge and hub: cuts, delays, and swallows what the hub says (receipts)."""
 
     target_port: int
-    port: int = field(default_factory=free_port)
+    port: int = field(default_factory=lambda: free_ports(1)[0])
     delay_s: float = 0.0
     swallowing: bool = False
     cuts: int = 0
@@ -104,98 +111,55 @@ class LinkProxy:
 
 
 @dataclass
-class NodeProcess:
-    """One node: the same directory and ports however often it dies."""
+class FaultyNode(Node):
+    """A node that dies often, and is asked about it in a loop: the same directory and ports every time."""
 
-    directory: Path
-    name: str
-    link_port: int | None = None
-    port: int = field(default_factory=free_port)
-    operations: int = field(default_factory=free_port)
-    process: Process | None = None
     kills: int = 0
 
-    def write_settings(self) -> None:
-        """Edge has a bridge; hub has a queue. Segments roll often, so that every crash point is reached."""
-        self.directory.mkdir(parents=True, exist_ok=True)
-        lines = [
-            f'[node]\nname = "{self.name}"\nlog-format = "json"\nshutdown-timeout = "10s"',
-            f'[acceptor]\nurl = "ws://127.0.0.1:{self.port}"',
-            f'[operations]\nurl = "http://127.0.0.1:{self.operations}"',
-            '[delivery-log]\nroll-interval = "300ms"\nroll-size = "4KiB"',
-        ]
-        if self.link_port is None:
-            lines.append('[addresses.orders]\nqueues = ["q"]')
-        else:
-            lines.append(
-                f'[connectors.hub]\nurl = "ws://127.0.0.1:{self.link_port}"\n'
-                '[[bridges]]\nname = "to-hub"\nqueue-name = "orders"\nstatic-connectors = ["hub"]\n'
-                "retry-interval = 30\nmax-retry-interval = 30\ncheck-period = 300\nconnection-ttl = 900\n"
-                'producer-window-size = "4KiB"\nconfirmation-window-size = "16KiB"\n'
-                'pending-ack-timeout = "2s"'
-            )
-        (self.directory / "settings.toml").write_text("\n".join(lines), encoding="utf-8")
+    async def ended(self, within_s: float = PATIENCE_S) -> int:
+        """The exit code, once the process has ended; `start` begins another one."""
+        process = self.process
+        assert process is not None
+        await until(lambda: process.poll() is not None, f"{self.name} ends", within_s, LOOK_AGAIN_S)
+        code = self.wait()
+        self.kills += code == -signal.SIGKILL
+        return code
 
-    async def start(self, crash_at: str = "") -> None:
-        """Start; `crash_at` names a crash point and the time it is reached."""
-        environment = dict(os.environ)
-        environment.pop("CORE_BRIDGE_CRASH_AT", None)
-        if crash_at:
-            environment["CORE_BRIDGE_CRASH_AT"] = crash_at
-        log = await asyncio.to_thread((self.directory / "log").open, "ab")
-        with log:
-            self.process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "bridge", "run", "--settings", str(self.directory / "settings.toml"),
-                stdout=log, stderr=log, env=environment,
-            )  # fmt: skip
-
-    async def kill(self) -> None:
+    async def kill_now(self) -> None:
         """SIGKILL, and wait for the end."""
-        assert self.process is not None
-        if self.process.returncode is None:
-            self.process.kill()
-        await self.process.wait()
-        self.kills += 1
+        self.signal(signal.SIGKILL)
+        await self.ended()
 
-    async def stop(self, client: Client) -> int:
-        """SIGTERM; answers the exit code. What dies at its crash point on the way is started again first."""
-        assert self.process is not None
+    async def stop_cleanly(self, client: Client) -> int:
+        """SIGTERM; the exit code. What dies at its crash point on the way is started again first."""
         while True:
-            if self.process.returncode is None:
-                self.process.send_signal(signal.SIGTERM)
-            code = await self.process.wait()
+            self.signal()
+            code = await self.ended()
             if code != -signal.SIGKILL:
                 return code
-            self.kills += 1
-            await self.start()
+            self.spawn()
             await client.ask("GET", "/v1/addresses")
 
     async def keep_alive(self) -> None:
         """Start again whenever it dies; cancelled at the end of a round."""
         while True:
-            assert self.process is not None
-            code = await self.process.wait()
+            code = await self.ended()
             assert code == -signal.SIGKILL, f"{self.name} ended with {code}: {self.log_tail()}"
-            self.kills += 1
-            await self.start()
+            self.spawn()
 
     def log_tail(self) -> str:
         """The end of what it logged."""
-        return (self.directory / "log").read_text(encoding="utf-8")[-2000:]
+        return self.log.read_text(encoding="utf-8")[-2000:]
 
-    def delivery_lines(self) -> list[dict[str, Any]]:
+    def lines_once(self) -> list[dict[str, Any]]:
         """Every line of its delivery log, equal ones once."""
-        found: dict[str, dict[str, Any]] = {}
-        for path in sorted((self.directory / "data" / "delivery-log").glob("*.jsonl*")):
-            for line in path.read_text(encoding="utf-8").splitlines():
-                found.setdefault(line, json.loads(line))
-        return list(found.values())
+        return list({json.dumps(line): line for line in self.delivery_lines()}.values())
 
 
 class Client:
     """HTTP that is asked again, with the same IDs, until it is answered."""
 
-    def __init__(self, node: NodeProcess, session: aiohttp.ClientSession) -> None:
+    def __init__(self, node: FaultyNode, session: aiohttp.ClientSession) -> None:
         self._base = f"http://127.0.0.1:{node.port}"
         self._session = session
 
@@ -216,13 +180,13 @@ class Client:
 class Rig:
     """Edge, hub and what is between them."""
 
-    edge: NodeProcess
-    hub: NodeProcess
+    edge: FaultyNode
+    hub: FaultyNode
     proxy: LinkProxy
     session: aiohttp.ClientSession
     random: random.Random
 
-    def client(self, node: NodeProcess) -> Client:
+    def client(self, node: FaultyNode) -> Client:
         """A client of one node."""
         return Client(node, self.session)
 
@@ -230,11 +194,9 @@ class Rig:
 @contextlib.asynccontextmanager
 async def rig(directory: Path, seed: int) -> AsyncIterator[Rig]:
     """Both nodes described, none started; everything is gone at the end."""
-    hub = NodeProcess(directory / "hub", "hub")
+    hub = FaultyNode("hub", directory, _HUB, _NODE)
     proxy = await LinkProxy(hub.port).start()
-    edge = NodeProcess(directory / "edge", "edge", link_port=proxy.port)
-    for node in (edge, hub):
-        node.write_settings()
+    edge = FaultyNode("edge", directory, _EDGE.format(link_port=proxy.port), _NODE)
     connector = aiohttp.TCPConnector(force_close=False, limit=0)
     timeout = aiohttp.ClientTimeout(total=PATIENCE_S)
     try:
@@ -243,6 +205,4 @@ async def rig(directory: Path, seed: int) -> AsyncIterator[Rig]:
     finally:
         await proxy.stop()
         for node in (edge, hub):
-            if node.process is not None and node.process.returncode is None:
-                node.process.kill()
-                await node.process.wait()
+            node.destroy()

@@ -7,7 +7,6 @@ afterwards every answer "stored" has arrived once, in order, by content, and the
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 from pathlib import Path
 
@@ -41,7 +40,7 @@ _ONLY = {
     "source.after-settle": "edge",
     "http.before-answer": "edge",
 }
-#: Those of bridges between nodes; the others are Kafka's (tests/kafka/exactly_once, test_target_faults).
+#: Those of bridges between nodes; the others are Kafka's (tests/kafka/exactly_once, tests/kafka/target).
 _POINTS = [name for name in NAMES if not name.startswith("kafka")]
 #: Reached once or a few times a round: a link is opened, a file completed. The first time is taken.
 _SELDOM = {"link.before-open", *(name for name in NAMES if name.startswith("delivery-log."))}
@@ -54,8 +53,8 @@ async def run_round(directory: Path, seed: int, *, crash_edge: str = "", crash_h
     print(f"seed {seed} edge {crash_edge or '-'} hub {crash_hub or '-'}")
     async with rig(directory, seed) as it:
         async with asyncio.timeout(PATIENCE_S):
-            await it.edge.start(crash_edge)
-            await it.hub.start(crash_hub)
+            it.edge.spawn(CORE_BRIDGE_CRASH_AT=crash_edge)
+            it.hub.spawn(CORE_BRIDGE_CRASH_AT=crash_hub)
             async with asyncio.TaskGroup() as group:
                 keepers = [group.create_task(node.keep_alive()) for node in (it.edge, it.hub)]
                 chaos = group.create_task(_fail_at_random(it))
@@ -76,7 +75,7 @@ async def run_round(directory: Path, seed: int, *, crash_edge: str = "", crash_h
                 for keeper in keepers:
                     keeper.cancel()
             for node in (it.edge, it.hub):
-                assert await node.stop(it.client(node)) == 0, node.log_tail()
+                assert await node.stop_cleanly(it.client(node)) == 0, node.log_tail()
         check_order(sent, received)
         await asyncio.to_thread(check_delivery_logs, it.edge, it.hub, wanted.result())
         return it
@@ -97,9 +96,8 @@ async def _fail_at_random(it: Rig) -> None:
                 it.proxy.heal()
             case 4:
                 node = it.random.choice([it.edge, it.hub])
-                if node.process is not None and node.process.returncode is None:
-                    with contextlib.suppress(ProcessLookupError):
-                        node.process.kill()
+                if node.process is not None:
+                    node.process.kill()
 
 
 def _sides(point: str) -> list[str]:

@@ -20,7 +20,7 @@ async def run_round(directory: Path, mib: int, drain: Drain, chance: random.Rand
     largest = chance.choice([mib * 60, 40_000, 150_000, 600_000])
     print(f"{mib} MiB, up to {largest} bytes a message, drained by a {drain}")
     async with volume(directory, mib, drain, chance) as it:
-        await it.node.start()
+        it.node.spawn()
         await it.answers(it.node)
         for _ in range(chance.randrange(3)):  # killed while it fills
             await it.fill(largest, _passed(chance.uniform(0.1, 1.5)))
@@ -31,7 +31,7 @@ async def run_round(directory: Path, mib: int, drain: Drain, chance: random.Rand
             assert await it.is_full()
             await it.fill(largest, _passed(chance.uniform(0.1, 1.5)))
         if drain == "bridge":
-            await it.hub.start()
+            it.hub.spawn()
             await it.answers(it.hub)
         while not await drained_within(it, chance.uniform(0.2, 3.0)):
             if chance.random() < 0.5:

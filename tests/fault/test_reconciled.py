@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from bridge.runtime.fault_injection import NAMES
-from tests.acceptance.reports import Report
 from tests.fault.test_crash import SINGLES, TRANSACTIONS, run_round
 from tests.fault.traffic import TRANSACTION
+from tests.harness.reports import Report
 
 ROUNDS: Final = 100
 #: Those of bridges between nodes, and none: chance alone.
 _POINTS: Final = [*(name for name in NAMES if not name.startswith("kafka")), ""]
+
+
+def made(directory: Path) -> Path:
+    directory.mkdir()
+    return directory
 
 
 @pytest.mark.spark_long
@@ -24,14 +30,15 @@ async def test_a_hundred_rounds_of_kills_and_not_one_false_finding(tmp_path: Pat
     for number in range(ROUNDS):
         edge, hub = _POINTS[number % len(_POINTS)], _POINTS[(number * 7 + 3) % len(_POINTS)]
         times = 1 + number % 5
+        directory = await asyncio.to_thread(made, tmp_path / str(number))
         it = await run_round(
-            tmp_path / str(number),
+            directory,
             3000 + number,
             crash_edge=f"{edge}:{times}" if edge else "",
             crash_hub=f"{hub}:{times}" if hub else "",
         )
         kills += it.edge.kills + it.hub.kills
-        logs += [node.directory / "data" / "delivery-log" for node in (it.edge, it.hub)]
+        logs += [node.data / "delivery-log" for node in (it.edge, it.hub)]
     assert kills >= ROUNDS
     report = Report.of(tmp_path / "report", logs)
     report.assert_clean("to-hub", ROUNDS * (2 * SINGLES + TRANSACTIONS * TRANSACTION))

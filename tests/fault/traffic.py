@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.fault.rig import Client, NodeProcess
+from tests.fault.rig import PATIENCE_S, Client, FaultyNode
+from tests.harness.eventually import LOOK_AGAIN_S, until
 
 TRANSACTION = 20
 
@@ -91,12 +92,13 @@ async def read_until(client: Client, received: Received, wanted: asyncio.Future[
 
 
 async def until_confirmed(edge: Client) -> None:
-    """The target's word has come for everything: nothing waits for the bridge any more."""
-    while True:
+    """The target has confirmed everything: nothing waits for the bridge any more."""
+
+    async def confirmed() -> bool:
         _, address = await edge.ask("GET", "/v1/addresses/orders")
-        if address["bridges"][0]["lag"] == 0:
-            return
-        await asyncio.sleep(0.05)
+        return bool(address["bridges"][0]["lag"] == 0)
+
+    await until(confirmed, "everything is confirmed", PATIENCE_S, LOOK_AGAIN_S)
 
 
 def check_order(sent: Sent, received: Received) -> None:
@@ -109,16 +111,16 @@ def check_order(sent: Sent, received: Received) -> None:
     assert len(arrived) == sum(map(len, sent.bodies.values()))
 
 
-def check_delivery_logs(edge: NodeProcess, hub: NodeProcess, messages: int) -> None:
+def check_delivery_logs(edge: FaultyNode, hub: FaultyNode, messages: int) -> None:
     """Both sides account for every message once, and agree."""
     stream = None
     entered: list[int] = []
-    for line in edge.delivery_lines():
+    for line in edge.lines_once():
         if line["side"] == "received" and "verdict" not in line:
             stream = line["stream"]
             entered += _positions(line["runs"])
-    sent = _covered(edge.delivery_lines(), "sent")
-    got = _covered(hub.delivery_lines(), "received")
+    sent = _covered(edge.lines_once(), "sent")
+    got = _covered(hub.lines_once(), "received")
     assert len(entered) == len(set(entered)) == messages
     assert stream is not None
     assert sent == got == sorted(entered)

@@ -15,15 +15,16 @@ from typing import Any, Literal
 
 import aiohttp
 
-from tests.fault.rig import NodeProcess
+from tests.fault.rig import PATIENCE_S, FaultyNode
+from tests.harness.eventually import LOOK_AGAIN_S, until
+from tests.harness.node import bridge_to
 
 MIB = 1024 * 1024
-#: How long one step of a round may take, seconds.
-PATIENCE_S = 60.0
 #: Requests on their way while a volume is filled.
 SENDERS = 8
-#: Pause between two looks at a node, seconds.
-LOOK_AGAIN_S = 0.02
+#: Messages are kept for the one that drains.
+_SETTINGS = '[address-settings."#"]\nmax-size-bytes = "64GiB"\n'
+_READER = f'{_SETTINGS}[addresses.orders]\nqueues = ["q"]\n'
 
 _QUEUE = "/v1/addresses/orders/queues/q"
 Drain = Literal["reader", "bridge"]
@@ -41,34 +42,8 @@ def mounted(directory: Path, mib: int) -> Iterator[Path]:
 
 
 @dataclass
-class SmallNode(NodeProcess):
-    """A node whose data directory is a volume of its own, with a queue or a bridge that reads `orders`."""
-
-    drain: Drain = "reader"
-
-    @property
-    def data(self) -> Path:
-        """Where the volume is."""
-        return self.directory / "data"
-
-    def write_settings(self) -> None:
-        """Messages are kept for the one that drains."""
-        self.directory.mkdir(parents=True, exist_ok=True)
-        lines = [
-            f'[node]\nname = "{self.name}"\nlog-format = "json"\nshutdown-timeout = "10s"',
-            f'[acceptor]\nurl = "ws://127.0.0.1:{self.port}"',
-            f'[operations]\nurl = "http://127.0.0.1:{self.operations}"',
-            '[address-settings."#"]\nmax-size-bytes = "64GiB"',
-        ]
-        if self.drain == "reader":
-            lines.append('[addresses.orders]\nqueues = ["q"]')
-        else:
-            lines.append(
-                f'[connectors.hub]\nurl = "ws://127.0.0.1:{self.link_port}"\n'
-                '[[bridges]]\nname = "to-hub"\nqueue-name = "orders"\nstatic-connectors = ["hub"]\n'
-                "retry-interval = 30\nmax-retry-interval = 30"
-            )
-        (self.directory / "settings.toml").write_text("\n".join(lines), encoding="utf-8")
+class SmallNode(FaultyNode):
+    """A node whose data directory is a volume of its own."""
 
     def log_bytes(self) -> int:
         """Size of the write-ahead log."""
@@ -81,7 +56,9 @@ class Round:
     """One volume's life."""
 
     node: SmallNode
-    hub: SmallNode
+    hub: FaultyNode
+    #: Who empties the node.
+    drainer: Drain
     session: aiohttp.ClientSession
     random: random.Random
     #: Digest of each message that was answered `stored`, by sender, in the order of sending.
@@ -91,9 +68,9 @@ class Round:
     #: The longest write-ahead log that was seen.
     longest_log: int = 0
 
-    async def ask(self, node: NodeProcess, method: str, path: str, **how: Any) -> tuple[int, Any]:
+    async def ask(self, node: FaultyNode, method: str, path: str, **how: Any) -> tuple[int, Any]:
         """Status and JSON; 0 where the node is not there."""
-        port = node.operations if path in ("/ready", "/v1/status") else node.port
+        port = node.operations_port if path in ("/ready", "/v1/status") else node.port
         try:
             async with self.session.request(method, f"http://127.0.0.1:{port}{path}", **how) as answer:
                 body = await answer.read()
@@ -103,18 +80,18 @@ class Round:
 
     async def until(self, what: str, look: Callable[[], Awaitable[bool]]) -> None:
         """Look until it is so."""
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                while not await look():
-                    self.longest_log = max(self.longest_log, self.node.log_bytes())
-                    await asyncio.sleep(LOOK_AGAIN_S)
-        except TimeoutError:
-            status = await self.ask(self.node, "GET", "/v1/status")
-            raise AssertionError(
-                f"not within {PATIENCE_S:g} s: {what}; {status}; {self.node.log_tail()}"
-            ) from None
 
-    async def answers(self, node: NodeProcess) -> None:
+        async def looked() -> bool:
+            self.longest_log = max(self.longest_log, self.node.log_bytes())
+            return await look()
+
+        try:
+            await until(looked, what, PATIENCE_S, LOOK_AGAIN_S)
+        except AssertionError as error:
+            error.add_note(f"{await self.ask(self.node, 'GET', '/v1/status')}; {self.node.log_tail()}")
+            raise
+
+    async def answers(self, node: FaultyNode) -> None:
         """The acceptor is open."""
 
         async def look() -> bool:
@@ -137,8 +114,8 @@ class Round:
 
     async def restart(self) -> None:
         """Kill it, and start it again."""
-        await self.node.kill()
-        await self.node.start()
+        await self.node.kill_now()
+        self.node.spawn()
         await self.answers(self.node)
 
     # -- filling ---------------------------------------------------------------------------------------
@@ -175,7 +152,7 @@ class Round:
 
     async def drain(self) -> bool:
         """Read a page, or look what the bridge has left; True where nothing is."""
-        return await (self._read_page() if self.node.drain == "reader" else self._is_relayed())
+        return await (self._read_page() if self.drainer == "reader" else self._is_relayed())
 
     async def _read_page(self) -> bool:
         """Lease a page, acknowledge it; True where nothing is left."""
@@ -240,18 +217,16 @@ def _digest_of(message: dict[str, Any]) -> str:
 @contextlib.asynccontextmanager
 async def volume(directory: Path, mib: int, drain: Drain, chance: random.Random) -> AsyncIterator[Round]:
     """The node on its volume and a hub with room, neither started; everything is gone at the end."""
-    hub = SmallNode(directory / "hub", "hub")
-    node = SmallNode(directory / "edge", "edge", link_port=hub.port, drain=drain)
-    for one in (hub, node):
-        one.write_settings()
+    how = 'shutdown-timeout = "10s"'
+    hub = FaultyNode("hub", directory, _READER, how)
+    bridge = bridge_to(hub, "to-hub", retry_interval="30", max_retry_interval="30")
+    node = SmallNode("edge", directory, _READER if drain == "reader" else _SETTINGS + bridge, how)
     connector = aiohttp.TCPConnector(limit=0)
     timeout = aiohttp.ClientTimeout(total=PATIENCE_S)
     with mounted(node.data, mib):
         try:
             async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
-                yield Round(node, hub, session, chance)
+                yield Round(node, hub, drain, session, chance)
         finally:
             for one in (node, hub):
-                if one.process is not None and one.process.returncode is None:
-                    one.process.kill()
-                    await one.process.wait()
+                one.destroy()

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.acceptance.conftest import MakeNode, make_lasting_node, make_node
+from tests.acceptance.conftest import make_lasting_node, make_node
+from tests.harness.node import MakeNode
 from tests.hostile.rig import Victim, victim
 
 __all__ = ["make_lasting_node", "make_node", "node"]

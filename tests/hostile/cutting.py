@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 from typing import Final
 
-from tests.acceptance.nodes import HOST
+from tests.harness.api import HOST
 
 _RESET: Final = b"\1\0\0\0\0\0\0\0"
 

@@ -8,7 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Final
 
-from tests.acceptance.nodes import HOST, PATIENCE_S, Node
+from tests.harness.api import HOST
+from tests.harness.eventually import PATIENCE_S
+from tests.harness.node import Node
 
 MIB: Final = 1024 * 1024
 #: Clients at a time.

@@ -9,7 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from tests.acceptance.nodes import Node, bridge_to, eventually, exchange, start_together
+from tests.harness.api import exchange
+from tests.harness.eventually import eventually
+from tests.harness.node import Node, bridge_to, start_together
 from tests.hostile.http_peer import let_all_go
 from tests.hostile.link_cases import TOKEN, Case
 

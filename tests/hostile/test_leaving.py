@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.acceptance.conftest import MakeNode
-from tests.acceptance.nodes import Node, bridge_to, eventually, start_together
+from tests.harness.eventually import eventually
+from tests.harness.node import MakeNode, Node, bridge_to, start_together
 from tests.hostile.cutting import CuttingProxy
 from tests.hostile.leaving import MIB, abort_upload, fill_pages, growth, leave_page, refused_upload
 

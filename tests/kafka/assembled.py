@@ -17,10 +17,10 @@ from bridge.relay.operated import Operated
 from bridge.runtime.clock import SystemClock
 from bridge.settings import load
 from bridge.settings.model import Settings
-from tests.kafka.reachable import Reachable
+from tests.harness.eventually import until
+from tests.kafka.cluster.reachable import Reachable
 
 WITHIN_S = 30.0
-LOOK_AGAIN_S = 0.05
 
 
 @asynccontextmanager
@@ -68,22 +68,20 @@ def _settings(path: Path, name: str, source: Reachable, target: Reachable | None
 
 async def reached(made: Operated, state: State) -> None:
     """Wait for it."""
-    async with asyncio.timeout(WITHIN_S):
-        while made.state is not state:  # noqa: ASYNC110
-            await asyncio.sleep(LOOK_AGAIN_S)
+    await until(lambda: made.state is state, f"the bridge is {state}", WITHIN_S)
 
 
 async def recorded(made: Operated) -> None:
     """Wait until the target has the record of the bridge's first start."""
     assert isinstance(made, LanedRelay)
-    async with asyncio.timeout(WITHIN_S):
-        while not made.lanes[0].session.source._first_start.is_recorded:  # type: ignore[attr-defined]  # noqa: ASYNC110
-            await asyncio.sleep(LOOK_AGAIN_S)
+    await until(
+        lambda: made.lanes[0].session.source._first_start.is_recorded,  # type: ignore[attr-defined]
+        "the first start is recorded",
+        WITHIN_S,
+    )
 
 
 async def acknowledged(made: Operated, count: int) -> int:
     """Messages that the target has confirmed, once there are so many."""
-    async with asyncio.timeout(WITHIN_S):
-        while made.counts.acknowledged < count:  # noqa: ASYNC110
-            await asyncio.sleep(LOOK_AGAIN_S)
+    await until(lambda: made.counts.acknowledged >= count, f"{count} are acknowledged", WITHIN_S)
     return made.counts.acknowledged

@@ -1,6 +1,7 @@
 """Kafka clusters for tests: two that a run shares, and a factory for tests that break theirs.
 
-``CORE_BRIDGE_TEST_KAFKA=host:port,host:port`` makes the two shared ones clusters that run already.
+``CORE_BRIDGE_TEST_KAFKA=host:port,host:port`` makes the two shared ones clusters that run already; they must
+have `QUICK_SESSIONS`.
 Every fixture is a plain object, so that tests with a loop of their own share them. A machine without what a
 broker needs fails the test and names what is missing.
 """
@@ -11,19 +12,20 @@ import os
 import uuid
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pytest
 
-from tests.kafka.brokers import Cluster
-from tests.kafka.nodes import KafkaNode
-from tests.kafka.reachable import Reachable, Running
-from tests.kafka.waiting import tail
+from tests.harness.node import MakeNode, made_nodes
+from tests.kafka.bridges import PATIENCE_S
+from tests.kafka.cluster.brokers import Cluster
+from tests.kafka.cluster.reachable import Reachable, Running
 
-#: Clusters and nodes of the test that runs, for the logs of a failure.
+#: Clusters of the test that runs, for the logs of a failure.
 _SHOWN = pytest.StashKey[list[Cluster]]()
-_NODES = pytest.StashKey[list[KafkaNode]]()
 RUNNING = "CORE_BRIDGE_TEST_KAFKA"
+#: A killed worker's lanes are free as soon as its settings say. Kafka's own least is 6 s.
+QUICK_SESSIONS: Final = {"group.min.session.timeout.ms": "1000"}
 
 
 class Clusters(NamedTuple):
@@ -41,7 +43,7 @@ def shared_cluster(name: str, directory: Path) -> Iterator[Reachable]:
         assert len(addresses) == 2, f"{RUNNING} must be host:port,host:port; found {running}"
         yield Running(addresses["ab".index(name)])
         return
-    with Cluster(name=f"cluster-{name}", directory=directory) as cluster:
+    with Cluster(name=f"cluster-{name}", directory=directory, properties=QUICK_SESSIONS) as cluster:
         yield cluster
 
 
@@ -81,18 +83,10 @@ def make_cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cal
 
 
 @pytest.fixture
-def make_node(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., KafkaNode]]:
+def make_node(tmp_path: Path) -> Iterator[MakeNode]:
     """Describe a node, to be started, killed and paused: ``make_node("node-1", settings)``."""
-    made: list[KafkaNode] = []
-
-    def make(name: str, settings: str, **options: Any) -> KafkaNode:
-        made.append(KafkaNode(name, tmp_path, settings, **options))
-        return made[-1]
-
-    request.node.stash[_NODES] = made
-    yield make
-    for node in made:
-        node.destroy()
+    with made_nodes(tmp_path, ends_within_s=PATIENCE_S) as make:
+        yield make
 
 
 @pytest.fixture
@@ -110,6 +104,4 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
         found = [*item.stash.get(_SHOWN, []), shared.get("cluster_a"), shared.get("cluster_b")]
         for cluster in (one for one in found if isinstance(one, Cluster)):
             report.sections += [(f"log of {name}", end) for name, end in cluster.log_tails().items()]
-        for node in item.stash.get(_NODES, []):
-            report.sections.append((f"log of {node.name} ({node.log})", tail(node.log)))
     return report

@@ -31,18 +31,19 @@ from dedup.reconcile.audit.command import run
 from dedup.reconcile.audit.errors import ReadFailed
 from dedup.reconcile.audit.kafka_source import read
 from dedup.reconcile.audit.plan import Range
-from tests.acceptance.nodes import eventually
-from tests.kafka.brokers import Cluster
-from tests.kafka.check import Arrived
-from tests.kafka.check import read as arrived
+from tests.harness.eventually import eventually
+from tests.harness.lossy import installed, lossy
+from tests.harness.node import MakeNode
+from tests.kafka.bridges import await_progress, bridge_table, connector_tables, kafka_bridge
+from tests.kafka.cluster.brokers import Cluster
+from tests.kafka.cluster.reachable import CALL_TIMEOUT_S, Reachable
+from tests.kafka.cluster.secured import PASSWORD, USER, allowed, secured_cluster
 from tests.kafka.conftest import Clusters
-from tests.kafka.nodes import KafkaNode, await_progress, bridge_table, connector_tables, kafka_bridge
-from tests.kafka.poison import send_poison
-from tests.kafka.reachable import CALL_TIMEOUT_S, Reachable
-from tests.kafka.secured import PASSWORD, USER, allowed, secured_cluster
-from tests.kafka.source_rig import expire
-from tests.kafka.traffic import Traffic, produce
-from tests.lossy import installed, lossy
+from tests.kafka.source.rig import expire
+from tests.kafka.traffic.checker import Arrived
+from tests.kafka.traffic.checker import read as arrived
+from tests.kafka.traffic.poison import send_poison
+from tests.kafka.traffic.traffic import Traffic, produce
 from tests.reconcile.conftest import quick_session
 
 ID_HEADER: Final = "_AMQ_DUPL_ID"
@@ -50,7 +51,6 @@ WRONG_PASSWORD: Final = "wr0ng-s3cret"
 #: Longest that the command may take in a process of its own, which starts a Spark of its own, in seconds.
 COMMAND_TIMEOUT_S: Final = 180.0
 Unique = Callable[[str], str]
-MakeNode = Callable[..., KafkaNode]
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import pytest
+from hypothesis import settings
 
 from bridge.messages.message import Message
 from bridge.relay.backoff import Backoff
@@ -21,12 +22,13 @@ from tests.fakes import ends
 from tests.fakes.ends import FakeJournal, FakeSource
 from tests.fakes.one_lane import OneLane
 from tests.fakes.virtual_time import VirtualClock, run
+from tests.harness.eventually import until
 from tests.property.test_relay import ADDRESSES, BRIDGE, LONGEST_S, LateStore, LateTarget
 
-#: Runs of the simulation in one test run, and acts of trouble in each.
-SEEDS = 100
+#: Runs of the simulation in one test run, 100 unless the profile says otherwise; acts of trouble in each.
+SEEDS = max(40, settings().max_examples)
 ACTS = 40
-BROKEN_SEEDS = 50
+BROKEN_SEEDS = SEEDS // 2
 #: Copies at a time.
 NODES = 3
 #: What happens to a node that nobody copies.
@@ -150,9 +152,11 @@ class World:
     async def end_of_trouble(self) -> None:
         self.store.down = False
         self.store.not_now(0)
-        async with asyncio.timeout(LONGEST_S):
-            while any(node.relay.state is not State.FAILED and self.unsettled(node) for node in self.nodes):  # noqa: ASYNC110
-                await asyncio.sleep(0.1)
+
+        def is_over() -> bool:
+            return all(node.relay.state is State.FAILED or not self.unsettled(node) for node in self.nodes)
+
+        await until(is_over, "every node has failed or settled everything", LONGEST_S, 0.1)
         for node in self.nodes:
             await self.stop(node)
         await asyncio.gather(*self.store.on_the_wire)

@@ -14,7 +14,7 @@ from bridge import ends
 from bridge.end_kind import EndKind
 from bridge.ends import EndUnusable
 from bridge.settings import SettingsInvalid, load
-from tests.lossy import install, installed
+from tests.harness.lossy import install, installed
 
 
 @pytest.fixture

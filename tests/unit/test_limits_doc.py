@@ -154,7 +154,7 @@ LIMITS: Final = {
     ),
     "batches of all links in memory": Limit(
         size(_ACCEPTOR.max_link_size_bytes),
-        "integration/test_link.py::test_all_links_together_hold_no_more_than_max_link_size",
+        "integration/link/test_link.py::test_all_links_together_hold_no_more_than_max_link_size",
     ),
     "deliveries of a link under way": Limit(
         count(link_limits.DELIVERIES_MOST), f"{_LINK}::test_at_most_so_many_are_at_the_target_at_once"
@@ -178,7 +178,7 @@ LIMITS: Final = {
         "unit/relay/test_window.py::test_never_above_the_limit_except_for_a_single_batch",
     ),
     "delivery-log lines that wait": Limit(
-        "the disk", "integration/review/test_outbox.py::test_lines_wait_while_their_files_cannot_be_written"
+        "the disk", "integration/node/test_outbox.py::test_lines_wait_while_their_files_cannot_be_written"
     ),
     "files of the delivery log": Limit(
         size(DeliveryLog().retention_size_bytes),
@@ -214,7 +214,7 @@ LIMITS: Final = {
     ),
     "a partition's part of a fetch": Limit(
         size(_FETCH["max_partition_fetch_bytes"]),
-        "kafka/test_source_reading.py::test_no_partition_waits_for_more_than_a_fetch_of_the_others",
+        "kafka/source/test_reading.py::test_no_partition_waits_for_more_than_a_fetch_of_the_others",
     ),
     "a transaction to Kafka": Limit(
         size(delivery_queue.TRANSACTION_BYTES),

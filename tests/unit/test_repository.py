@@ -85,25 +85,22 @@ def test_both_locks_agree_where_they_meet_and_pin_the_build_backend() -> None:
     assert set(wanted) <= set(base)
 
 
-@pytest.mark.parametrize("path", modules(), ids=name)
-def test_a_module_says_in_its_first_line_what_it_does(path: Path) -> None:
-    text = path.read_text()
-    docstring = ast.get_docstring(ast.parse(text))
-    assert docstring, "no docstring"
-    assert text.startswith(('"""', 'r"""')), "the docstring is not in the first line"
-    assert text.splitlines()[0].strip('"r ').strip(), "the first line says nothing"
+def test_a_module_says_in_its_first_line_what_it_does() -> None:
+    # A docstring: text in three quotes that begins in the first line, and has words there.
+    silent = [name(path) for path in modules() if not re.match(r'r?"""\s*[^"\s]', path.read_text())]
+    assert silent == []
 
 
-@pytest.mark.parametrize("path", modules(), ids=name)
-def test_a_module_stays_short_enough_to_read_in_one_go(path: Path) -> None:
-    lines = len(path.read_text().splitlines())
-    assert lines <= LONGER.get(name(path), MOST_LINES)
+def test_a_module_stays_short_enough_to_read_in_one_go() -> None:
+    lengths = {name(path): len(path.read_text().splitlines()) for path in modules()}
+    assert {path: lines for path, lines in lengths.items() if lines > LONGER.get(path, MOST_LINES)} == {}
 
 
 def test_every_crash_point_is_reached_somewhere_and_none_has_another_name() -> None:
     used = set()
     for path in modules():
-        for node in ast.walk(ast.parse(path.read_text())):
+        text = path.read_text()
+        for node in ast.walk(ast.parse(text)) if "crash_point(" in text else ():
             if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "crash_point":
                 assert isinstance(node.args[0], ast.Constant), (
                     f"{name(path)}:{node.lineno}: not a literal name"

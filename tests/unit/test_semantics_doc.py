@@ -78,7 +78,8 @@ def shown() -> dict[str, list[tuple[str, str]]]:
     """By case, the tests whose docstrings name it: those nearest to a user first."""
     found: dict[str, list[tuple[str, str]]] = {}
     for path in sorted(TESTS.rglob("test_*.py"), key=_rank):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        text = path.read_text("utf-8")
+        for node in ast.parse(text).body if _CASE.search(text) else ():
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
                 for case in dict.fromkeys(_CASE.findall(ast.get_docstring(node) or "")):
                     found.setdefault(case, []).append((path.relative_to(TESTS).as_posix(), node.name))

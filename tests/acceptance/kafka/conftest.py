@@ -6,35 +6,20 @@ import contextlib
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import confluent_kafka
 import pytest
 
-from tests.acceptance.nodes import Ended, command, eventually
+from tests.harness.commands import Ended, command
+from tests.harness.node import MakeNode, Node, made_nodes
+from tests.kafka.bridges import PATIENCE_S
+from tests.kafka.cluster.reachable import CALL_TIMEOUT_S
 from tests.kafka.conftest import Clusters, cluster_a, cluster_b, clusters, make_cluster
-from tests.kafka.nodes import KafkaNode
-from tests.kafka.reachable import CALL_TIMEOUT_S
 
 __all__ = ["cluster_a", "cluster_b", "clusters", "make_cluster"]
 
 
-class AcceptedNode(KafkaNode):
-    """One whose bridges may fail: it listens, and may never be ready."""
-
-    def start(self, cwd: Path | None = None, **variables: str) -> Self:
-        """Start it and wait until it is ready."""
-        super().start(cwd, **variables)
-        return self
-
-    def start_listening(self) -> Self:
-        """Start it and wait until it shows its bridges; what they do is not waited for."""
-        self.spawn()
-        eventually(lambda: self.ops.get("/ready").json["bridges"], f"{self.name} shows its bridges")
-        return self
-
-
-MakeNode = Callable[..., AcceptedNode]
 #: Names that no other test has, beginning as told.
 Named = Callable[[str], str]
 Validate = Callable[..., Ended]
@@ -55,25 +40,17 @@ def named(clusters: Clusters) -> Iterator[Named]:
 
 @pytest.fixture
 def make_node(named: Named, tmp_path: Path) -> Iterator[MakeNode]:
-    """Makes nodes that are not started yet; none may have logged a trace at the end."""
-    made: list[AcceptedNode] = []
+    """Makes nodes that are not started yet, settings first; each line of their logs is an event."""
+    made: list[Node] = []
+    with made_nodes(tmp_path, ends_within_s=PATIENCE_S) as make_one:
 
-    def make(settings: str, name: str = "node-1", **how: Any) -> AcceptedNode:
-        made.append(AcceptedNode(name, tmp_path, settings, **how))
-        return made[-1]
+        def make(settings: str, name: str = "node-1", **fields: Any) -> Node:
+            made.append(make_one(name, settings, **fields))
+            return made[-1]
 
-    try:
         yield make
-    finally:
-        for node in made:
-            node.destroy()
-            if node.log.exists():
-                print(f"--- {node.name}\n{node.log.read_text(encoding='utf-8', errors='replace')}")
     for node in made:
-        if node.log.exists():
-            log = node.log.read_text(encoding="utf-8")
-            assert "Traceback" not in log, f"{node.name} logged an error that nobody foresaw:\n{log}"
-            node.events()  # each line is an event
+        node.events()
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import confluent_kafka
 
-from tests.kafka.reachable import CALL_TIMEOUT_S, SILENT, Reachable
+from tests.kafka.cluster.reachable import CALL_TIMEOUT_S, SILENT, Reachable
 
 ID_HEADER: Final = "_AMQ_DUPL_ID"
 HOPS_HEADER: Final = "core-bridge-hops"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.acceptance.kafka.conftest import MakeNode, Named
+from tests.acceptance.kafka.conftest import Named
 from tests.acceptance.kafka.records import ID_HEADER, Record, plain, read, send, values, with_id
-from tests.acceptance.nodes import eventually
+from tests.harness.eventually import eventually
+from tests.harness.node import MakeNode
+from tests.kafka.bridges import await_progress, bridge_table, connector_tables, kafka_bridge
 from tests.kafka.conftest import Clusters
-from tests.kafka.nodes import await_progress, bridge_table, connector_tables, kafka_bridge
 
 
 def sizes(entries: int, of_address: Mapping[str, int] | None = None, *, persist: bool = True) -> str:

@@ -7,10 +7,11 @@ import uuid
 
 import pytest
 
-from tests.acceptance.kafka.conftest import MakeNode, Named
+from tests.acceptance.kafka.conftest import Named
 from tests.acceptance.kafka.records import HOPS_HEADER, Record, plain, read, send, values, with_id
+from tests.harness.node import MakeNode
+from tests.kafka.bridges import await_progress, bridge_table, connector_tables, kafka_bridge
 from tests.kafka.conftest import Clusters
-from tests.kafka.nodes import await_progress, bridge_table, connector_tables, kafka_bridge
 
 MIB = 1024 * 1024
 

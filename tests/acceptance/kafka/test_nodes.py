@@ -6,7 +6,7 @@ import json
 from itertools import pairwise
 from pathlib import Path
 
-from tests.acceptance.kafka.conftest import AcceptedNode, MakeNode, Named
+from tests.acceptance.kafka.conftest import Named
 from tests.acceptance.kafka.records import (
     ID_HEADER,
     Record,
@@ -17,10 +17,12 @@ from tests.acceptance.kafka.records import (
     values,
     with_id,
 )
-from tests.acceptance.nodes import command, eventually, start_together
+from tests.harness.commands import command
+from tests.harness.eventually import eventually
+from tests.harness.node import MakeNode, Node, start_together
+from tests.kafka.bridges import await_progress, bridge_table, connector_tables, kafka_bridge
+from tests.kafka.cluster.reachable import Reachable
 from tests.kafka.conftest import Clusters
-from tests.kafka.nodes import await_progress, bridge_table, connector_tables, kafka_bridge
-from tests.kafka.reachable import Reachable
 
 
 def from_node(cluster: Reachable, bridge: str, queue_name: str, **options: object) -> str:
@@ -37,7 +39,7 @@ def into_node(cluster: Reachable, bridge: str, queue_name: str, **options: objec
     )
 
 
-def browsed(node: AcceptedNode, address: str, count: int) -> list[dict[str, object]]:
+def browsed(node: Node, address: str, count: int) -> list[dict[str, object]]:
     """The messages, once there are so many."""
     eventually(lambda: len(node.api.browse(address)) >= count, f"{count} messages at {node.name}")
     messages = node.api.browse(address)

@@ -9,22 +9,24 @@ from collections.abc import Iterator
 import pytest
 
 from bridge.demo.ports import free_ports
-from tests.acceptance.kafka.conftest import AcceptedNode, MakeNode, Named
+from tests.acceptance.kafka.conftest import Named
 from tests.acceptance.kafka.records import Record, plain, read, send, values
-from tests.acceptance.nodes import STATE_WITHIN_S, command, eventually
-from tests.kafka.brokers import Cluster
+from tests.harness.commands import command
+from tests.harness.eventually import eventually
+from tests.harness.node import STATE_WITHIN_S, MakeNode, Node
+from tests.kafka.bridges import await_progress, bridge_table, connector_tables, kafka_bridge
+from tests.kafka.cluster.brokers import Cluster
+from tests.kafka.cluster.reachable import Reachable
 from tests.kafka.conftest import Clusters
-from tests.kafka.nodes import await_progress, bridge_table, connector_tables, kafka_bridge
-from tests.kafka.reachable import Reachable
 
 STATES = ("STOPPED", "STARTING", "CONNECTING", "RUNNING", "PAUSING", "PAUSED", "STOPPING", "FAILED")
 
 
-def order(node: AcceptedNode, bridge: str, verb: str) -> int:
+def order(node: Node, bridge: str, verb: str) -> int:
     return node.ops.call("POST", f"/v1/bridges/{bridge}/{verb}").status
 
 
-def sample(node: AcceptedNode, name: str, bridge: str) -> float:
+def sample(node: Node, name: str, bridge: str) -> float:
     return node.metrics()[f'core_bridge_{name}{{bridge="{bridge}"}}']
 
 

@@ -11,16 +11,17 @@ from typing import Any
 import pytest
 
 from dedup.ids import Stamp
-from tests.acceptance.kafka.conftest import AcceptedNode, MakeNode, Named
+from tests.acceptance.kafka.conftest import Named
 from tests.acceptance.kafka.records import Record, plain, read, send, with_id
-from tests.acceptance.nodes import eventually
-from tests.acceptance.reports import Report
 from tests.acceptance.test_replay_plan import SENT, counts, replay, write_plan
+from tests.harness.eventually import eventually
+from tests.harness.lossy import installed, lossy
+from tests.harness.node import MakeNode, Node
+from tests.harness.reports import Report
+from tests.kafka.bridges import await_progress, bridge_table, connector_tables, kafka_bridge
+from tests.kafka.cluster.reachable import Reachable
 from tests.kafka.conftest import Clusters
-from tests.kafka.nodes import await_progress, bridge_table, connector_tables, kafka_bridge
-from tests.kafka.reachable import Reachable
-from tests.kafka.source_rig import expire
-from tests.lossy import installed, lossy
+from tests.kafka.source.rig import expire
 
 RETAINED = '[address-settings."#"]\nretain-time = "1h"\n'
 BODIES = [f"m{number}" for number in range(10)]
@@ -30,7 +31,7 @@ KEPT = [body for number, body in enumerate(BODIES) if number not in (2, 3, 7)]
 MENDED = [*KEPT, "m2", "m3", "m7"]
 
 
-def losing(make_node: MakeNode, directory: Path, tables: str, connector: str) -> AcceptedNode:
+def losing(make_node: MakeNode, directory: Path, tables: str, connector: str) -> Node:
     """A node whose end at one connector loses what `LOSSY_END` names."""
     return make_node(lossy(tables, connector), variables=installed(directory))
 
@@ -39,14 +40,14 @@ def bodies(cluster: Reachable, topic: str, count: int) -> list[str]:
     return [(record.value or b"").decode() for record in read(cluster, topic, count)]
 
 
-def received(node: AcceptedNode, bridge: str, *, replays: bool) -> list[dict[str, Any]]:
+def received(node: Node, bridge: str, *, replays: bool) -> list[dict[str, Any]]:
     lines = [
         line for line in node.delivery_lines() if line["side"] == "received" and line["bridge"] == bridge
     ]
     return [line for line in lines if (line.get("replays") is not None) is replays]
 
 
-def entry_of(node: AcceptedNode, bridge: str, positions: list[list[int]]) -> dict[str, Any]:
+def entry_of(node: Node, bridge: str, positions: list[list[int]]) -> dict[str, Any]:
     """By the received line of a node that is both ends."""
     line = eventually(lambda: received(node, bridge, replays=False), "the log says what came")[0]
     return {key: line[key] for key in ("bridge", "stream", "address", "target", "store")} | {

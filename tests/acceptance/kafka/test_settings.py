@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.kafka.conftest import Validate
-from tests.acceptance.nodes import command
+from tests.harness.commands import command
 
 US = '[connectors.us]\nurl = "kafka://broker-1:9092,broker-2:9092"\n'
 EU = '[connectors.eu]\nurl = "kafka://eu:9092"\n'

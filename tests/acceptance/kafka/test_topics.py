@@ -9,12 +9,13 @@ import confluent_kafka
 import confluent_kafka.admin
 import pytest
 
-from tests.acceptance.kafka.conftest import MakeNode, Named
+from tests.acceptance.kafka.conftest import Named
 from tests.acceptance.kafka.records import Record, partitions_of, plain, read, send, values
-from tests.acceptance.nodes import eventually
+from tests.harness.eventually import eventually
+from tests.harness.node import MakeNode
+from tests.kafka.bridges import await_progress, bridge_table, connector_tables, kafka_bridge
+from tests.kafka.cluster.reachable import CALL_TIMEOUT_S, Reachable
 from tests.kafka.conftest import Clusters
-from tests.kafka.nodes import await_progress, bridge_table, connector_tables, kafka_bridge
-from tests.kafka.reachable import CALL_TIMEOUT_S, Reachable
 
 #: Hashes of keys, from Kafka's own test of `Utils.murmur2`; Java's client sends each to
 #: (hash & 0x7fffffff) % partitions.

@@ -7,7 +7,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 
-from tests.acceptance.kafka.conftest import MakeNode, Named
+from tests.acceptance.kafka.conftest import Named
 from tests.acceptance.kafka.records import (
     Record,
     delete_before,
@@ -17,10 +17,11 @@ from tests.acceptance.kafka.records import (
     values,
     with_id,
 )
-from tests.acceptance.nodes import eventually
+from tests.harness.eventually import eventually
+from tests.harness.node import MakeNode
+from tests.kafka.bridges import PATIENCE_S, await_progress, bridge_table, connector_tables, kafka_bridge
+from tests.kafka.cluster.reachable import SILENT
 from tests.kafka.conftest import Clusters
-from tests.kafka.nodes import PATIENCE_S, await_progress, bridge_table, connector_tables, kafka_bridge
-from tests.kafka.reachable import SILENT
 
 KIB = 1024
 

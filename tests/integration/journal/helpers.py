@@ -198,13 +198,3 @@ def check_file(directory: Path) -> None:
     for address_id, messages, size in rows(directory, "SELECT address_id, messages, bytes FROM addresses"):
         counted = "SELECT coalesce(sum(count), 0), coalesce(sum(size), 0) FROM blocks"
         assert rows(directory, f"{counted} WHERE address_id = {address_id}") == [(messages, size)]
-
-
-async def eventually(condition: Callable[[], bool]) -> None:
-    """Wait for what nobody tells of, such as the size of a file."""
-
-    async def look() -> None:
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
-
-    await asyncio.wait_for(look(), PATIENCE_S)

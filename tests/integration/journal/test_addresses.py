@@ -12,6 +12,7 @@ from bridge.errors import AddressFull, AddressNotFound, Conflict, MessageTooLarg
 from bridge.journal.sqlite.database import FILE_NAME
 from bridge.journal.sqlite.reader import Orphan
 from bridge.journal.values.options import AddressPolicy, BridgeQueue
+from tests.harness.eventually import until
 from tests.integration.journal.helpers import (
     KIB,
     PATIENCE_S,
@@ -22,7 +23,6 @@ from tests.integration.journal.helpers import (
     browsed,
     check_file,
     consume,
-    eventually,
     lease,
     number,
     opened,
@@ -99,7 +99,7 @@ async def test_more_than_one_step_of_trimming_goes_on_without_further_commits(tm
         assert number(tmp_path, "SELECT count(*) FROM blocks") == 100
         await journal.acknowledge(acknowledgement(page))
 
-        await eventually(lambda: number(tmp_path, "SELECT count(*) FROM blocks") == 0)
+        await until(lambda: number(tmp_path, "SELECT count(*) FROM blocks") == 0, "no block is left")
         assert (await journal.address("orders")).messages == 0
     check_file(tmp_path)
 
@@ -113,7 +113,7 @@ async def test_trimming_goes_on_where_a_restart_interrupted_it(tmp_path: Path) -
     connection.commit()
     connection.close()
     async with opened(tmp_path) as journal:
-        await eventually(lambda: number(tmp_path, "SELECT count(*) FROM blocks") == 0)
+        await until(lambda: number(tmp_path, "SELECT count(*) FROM blocks") == 0, "no block is left")
         assert (await journal.address("orders")).bytes == 0
 
 
@@ -151,7 +151,7 @@ async def test_a_deleted_address_is_gone_and_its_name_begins_anew(tmp_path: Path
             await journal.delete_address("nowhere")
     async with opened(tmp_path) as journal:
         assert await browsed(journal) == ["new"]
-        await eventually(lambda: number(tmp_path, "SELECT count(*) FROM addresses") == 1)
+        await until(lambda: number(tmp_path, "SELECT count(*) FROM addresses") == 1, "one address is left")
     check_file(tmp_path)
 
 

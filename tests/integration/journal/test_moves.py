@@ -17,6 +17,7 @@ from bridge.journal.rules.commands import MoveCommand, Moved
 from bridge.journal.rules.moves import read_movable
 from bridge.journal.values.options import AddressPolicy, BridgeQueue
 from bridge.journal.values.routing import Destination
+from tests.harness.eventually import until
 from tests.integration.journal.failing import caught_up, fail_with, file, memory, once, together
 from tests.integration.journal.helpers import (
     QUEUE,
@@ -26,7 +27,6 @@ from tests.integration.journal.helpers import (
     browsed,
     check_file,
     consume,
-    eventually,
     lease,
     opened,
     options,
@@ -186,7 +186,7 @@ async def test_a_command_has_a_limit_and_order_holds_over_several(
         assert await move_all(journal) == 7
         assert await browsed(journal, PEER.address) == [*names, *large]
         assert await consume(journal) == []
-        await eventually(lambda: not journal._writer.state.addresses["orders"].messages)
+        await until(lambda: not journal._writer.state.addresses["orders"].messages, "all are trimmed")
     check_file(tmp_path)
 
 
@@ -214,7 +214,7 @@ async def test_a_blocked_move_goes_on_when_there_is_room(tmp_path: Path) -> None
         while "elsewhere" not in journal.full_addresses():
             await send(journal, "." * 100, address="elsewhere")
         moving = asyncio.create_task(move(journal, await movable(journal, ELSEWHERE)))
-        await eventually(lambda: journal._writer._blocked.idle_seconds is not None)
+        await until(lambda: journal._writer._blocked.idle_seconds is not None, "it is blocked")
         assert not moving.done()
         read = await consume(journal, "elsewhere")
         clock.advance(1_000)
@@ -233,7 +233,7 @@ async def test_a_move_on_a_full_disk_is_blocked_and_done_once(tmp_path: Path, wo
         messages = await movable(journal)
         fail_with(journal, once(word, sqlite3.SQLITE_FULL))
         moving = asyncio.create_task(move(journal, messages))
-        await eventually(lambda: journal.disk_full)
+        await until(lambda: journal.disk_full, "the disk is full")
         assert await moving == [0, 1]
         assert await browsed(journal, PEER.address) == ["a", "b"]
         assert await consume(journal) == []

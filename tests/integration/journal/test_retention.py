@@ -9,8 +9,8 @@ import pytest
 
 from bridge.journal.journal import Journal
 from bridge.journal.values.options import AddressPolicy
+from tests.harness.eventually import until
 from tests.integration.journal.helpers import ManualClock, browsed, consume, opened, options, send_all
-from tests.integration.test_relay import until
 
 HOUR_MS = 3_600_000
 
@@ -30,7 +30,7 @@ async def left(journal: Journal, names: list[str]) -> None:
     async def there() -> bool:
         return await browsed(journal) == names
 
-    await until(there)
+    await until(there, "they are there")
 
 
 async def test_passed_messages_stay_until_their_time_has_come(tmp_path: Path) -> None:

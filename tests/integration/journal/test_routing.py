@@ -15,13 +15,13 @@ from bridge.journal.values.routing import Destination, Placement, Router, Routin
 from bridge.journal.values.store import Submission, Transaction
 from bridge.messages.message import Message
 from tests.fakes.http_client import http_client
+from tests.harness.eventually import until
 from tests.integration.journal.failing import caught_up, file, memory, together
 from tests.integration.journal.helpers import (
     QUEUE,
     bodies,
     browsed,
     consume,
-    eventually,
     opened,
     options,
     policies,
@@ -128,7 +128,7 @@ async def test_a_blocked_transaction_is_routed_again_when_it_is_decided_again(tm
         while journal.full_addresses().keys() != {"orders"}:
             await send(journal, "." * 100)
         waiting = asyncio.create_task(send(journal, "m"))
-        await eventually(lambda: journal._writer.blocked_bytes > 0)
+        await until(lambda: journal._writer.blocked_bytes > 0, "a message is blocked")
         router.places = PEERS[:1]
         assert (await waiting).elsewhere == {"orders": 1}
         assert await browsed(journal, "$peer.a/orders") == ["m"]

@@ -23,6 +23,7 @@ from bridge.journal.writer import rows
 from bridge.messages.batch import Batch
 from bridge.messages.block import encode_message, pack
 from bridge.runtime.clock import SystemClock
+from tests.harness.eventually import until
 from tests.integration.journal.helpers import (
     KIB,
     MIB,
@@ -34,7 +35,6 @@ from tests.integration.journal.helpers import (
     check_file,
     consume,
     deliver,
-    eventually,
     lease,
     number,
     open_stream,
@@ -65,7 +65,7 @@ async def fill(journal: Journal, megabytes: int) -> None:
 
 
 async def until_file_is_below(directory: Path, size: int) -> None:
-    await eventually(lambda: (directory / FILE_NAME).stat().st_size <= size)
+    await until(lambda: (directory / FILE_NAME).stat().st_size <= size, f"the file has at most {size} bytes")
 
 
 @pytest.mark.usefixtures("impatient")
@@ -106,7 +106,7 @@ async def test_commits_come_in_between_the_steps_of_shrinking(
         await journal.create_queue("orders", QUEUE, "earliest")
         await fill(journal, 12)
         await consume(journal)
-        await eventually(lambda: "journal.before-trim" in events)
+        await until(lambda: "journal.before-trim" in events, "a trim begins")
         while (tmp_path / FILE_NAME).stat().st_size > 3 * MIB:
             await send(journal, "between", None, "others")
     assert events.count("journal.before-trim") > 5
@@ -179,7 +179,7 @@ async def test_the_log_begins_anew_under_steady_browsing(
                 assert len(await browsed(journal)) >= 64
 
         browsing = [asyncio.create_task(browse()) for _ in range(4)]
-        for _ in range(24):
+        for _ in range(12):
             await fill(journal, 1)
         ended.set()
         await asyncio.gather(*browsing)
@@ -210,7 +210,7 @@ async def test_an_idle_journal_stops_looking(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(vacuum, "_LOOK_MS", 1)
     async with opened(tmp_path) as journal:
         await send(journal, "x")
-        await eventually(lambda: journal._writer._idle_seconds() is None)
+        await until(lambda: journal._writer._idle_seconds() is None, "nothing is left to do")
 
 
 @pytest.fixture

@@ -25,11 +25,12 @@ from typing import Any, Final
 import confluent_kafka
 
 from dedup.ids import Stamp
-from tests.acceptance.nodes import eventually
-from tests.kafka.check import Arrived, Checker, Report, Stamps, read
-from tests.kafka.nodes import KafkaNode, bridge_table, connector_tables
-from tests.kafka.reachable import CALL_TIMEOUT_S, SILENT, Reachable
-from tests.kafka.traffic import Fate, Record, Traffic, produce
+from tests.harness.eventually import eventually
+from tests.harness.node import Node
+from tests.kafka.bridges import bridge_table, connector_tables
+from tests.kafka.cluster.reachable import CALL_TIMEOUT_S, SILENT, Reachable
+from tests.kafka.traffic.checker import Arrived, Checker, Report, Stamps, read
+from tests.kafka.traffic.traffic import Fate, Record, Traffic, produce
 
 #: Lanes of a killed worker are free after this; brokers here allow it (`conftest`).
 GROUP: Final[Mapping[str, int]] = {"session-timeout-ms": 1_500, "heartbeat-interval-ms": 300}
@@ -269,7 +270,7 @@ class Way:
             hops=self.hops,
         )
 
-    def finish(self, *nodes: KafkaNode) -> None:
+    def finish(self, *nodes: Node) -> None:
         """Send what is left, wait for all of it, end these nodes in order, and check everything."""
         self.feed.send()
         self.await_all()
@@ -294,7 +295,7 @@ class Way:
 def check_all(
     arrived: Iterable[Arrived], sent: Sequence[tuple[Traffic, Stamps | None]], **options: Any
 ) -> Report:
-    """As `tests.kafka.check.check`, of several traffics that went into one topic.
+    """As `tests.kafka.traffic.checker.check`, of several traffics that went into one topic.
 
     Their timestamps are `APART_MS` apart. What belongs to none is the first one's fault.
     """
@@ -364,13 +365,13 @@ def _dotted(config: Mapping[str, Any]) -> dict[str, Any]:
     return {key.replace("_", "."): value for key, value in config.items()}
 
 
-def started(node: KafkaNode) -> KafkaNode:
+def started(node: Node) -> Node:
     """The node, once it is ready."""
     node.start()
     return node
 
 
-def failed(node: KafkaNode, bridge: str) -> str:
+def failed(node: Node, bridge: str) -> str:
     """Why the bridge is FAILED, once it is; the node may still be starting."""
     eventually(
         lambda: node.ops.get("/ready").json["bridges"].get(bridge) == "FAILED", f"{bridge} fails", STALLED_S

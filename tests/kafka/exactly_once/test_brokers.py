@@ -8,14 +8,13 @@ from typing import Final
 
 import pytest
 
-from tests.kafka.brokers import Cluster
-from tests.kafka.check import check
-from tests.kafka.exactly_once.conftest import QUICK_SESSIONS
+from tests.harness.node import MakeNode
+from tests.kafka.cluster.brokers import Cluster
+from tests.kafka.conftest import QUICK_SESSIONS
 from tests.kafka.exactly_once.rig import APART_MS, Feed, Form, Way, failed, stamps_at, started
-from tests.kafka.nodes import KafkaNode
+from tests.kafka.traffic.checker import check
 
 MakeCluster = Callable[..., Cluster]
-MakeNode = Callable[..., KafkaNode]
 MakeWay = Callable[..., Way]
 
 PARTITIONS: Final = 3
@@ -74,7 +73,7 @@ def test_leaders_of_source_and_target_change(
     way.finish(node)
 
 
-@pytest.mark.kafka_long  # in short: test_source_leaders.py
+@pytest.mark.kafka_long  # in short: source/test_leaders.py
 def test_the_end_of_the_source_log_is_lost_and_others_take_its_place(
     form: Form, make_cluster: MakeCluster, make_way: MakeWay, make_node: MakeNode, rng: random.Random
 ) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from tests.acceptance.nodes import command
+from tests.harness.commands import command
+from tests.harness.node import MakeNode
 from tests.kafka.exactly_once.rig import Form, Way, failed, started
-from tests.kafka.nodes import KafkaNode
 
-MakeNode = Callable[..., KafkaNode]
 MakeWay = Callable[..., Way]
 
 PARTITIONS: Final = 4

@@ -12,12 +12,11 @@ from typing import Final
 import pytest
 
 from bridge.runtime.fault_injection import NAMES
-from tests.acceptance.reports import Report
+from tests.harness.node import MakeNode
+from tests.harness.reports import Report
 from tests.kafka.exactly_once.rig import SHORT, Form, Way, started
-from tests.kafka.nodes import KafkaNode
-from tests.kafka.traffic import Fate
+from tests.kafka.traffic.traffic import Fate
 
-MakeNode = Callable[..., KafkaNode]
 MakeWay = Callable[..., Way]
 
 POINTS: Final = [name for name in NAMES if name.startswith("kafka")]

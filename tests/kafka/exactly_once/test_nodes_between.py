@@ -11,13 +11,13 @@ from typing import Final
 
 import pytest
 
-from tests.acceptance.nodes import eventually, start_together
-from tests.kafka.check import read
+from tests.harness.eventually import eventually
+from tests.harness.node import MakeNode, Node, start_together
+from tests.kafka.bridges import bridge_table, connector_tables
 from tests.kafka.conftest import Clusters
 from tests.kafka.exactly_once.rig import GROUP, Arrivals, Form, Way, started
-from tests.kafka.nodes import KafkaNode, bridge_table, connector_tables
+from tests.kafka.traffic.checker import read
 
-MakeNode = Callable[..., KafkaNode]
 MakeWay = Callable[..., Way]
 Unique = Callable[[str], str]
 
@@ -79,7 +79,7 @@ def test_three_sidecars_with_one_file_relay_into_one_topic_while_they_are_killed
     count = form.part(3) // 20
     arrivals = Arrivals(clusters.b, topic, 1)
 
-    def application(sidecar: KafkaNode) -> None:
+    def application(sidecar: Node) -> None:
         for number in range(count):
             body = json.dumps([sidecar.name, number])
             identity = f"{sidecar.name}/{number}"

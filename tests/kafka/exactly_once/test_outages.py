@@ -9,13 +9,13 @@ from typing import Final
 import confluent_kafka
 import pytest
 
+from tests.harness.node import MakeNode
+from tests.kafka.bridges import await_progress
+from tests.kafka.cluster.reachable import CALL_TIMEOUT_S
 from tests.kafka.conftest import Clusters
 from tests.kafka.exactly_once.rig import APART_MS, Form, OpenTransaction, Way, started
-from tests.kafka.nodes import KafkaNode, await_progress
-from tests.kafka.reachable import CALL_TIMEOUT_S
-from tests.kafka.traffic import Fate, Record
+from tests.kafka.traffic.traffic import Fate, Record
 
-MakeNode = Callable[..., KafkaNode]
 MakeWay = Callable[..., Way]
 
 PARTITIONS: Final = 3

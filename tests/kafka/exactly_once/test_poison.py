@@ -10,13 +10,12 @@ from typing import Final
 
 import confluent_kafka
 
-from tests.kafka.check import Kind, read
+from tests.harness.node import MakeNode
+from tests.kafka.cluster.reachable import CALL_TIMEOUT_S
 from tests.kafka.exactly_once.rig import Form, Way, started
-from tests.kafka.nodes import KafkaNode
-from tests.kafka.poison import send_poison
-from tests.kafka.reachable import CALL_TIMEOUT_S
+from tests.kafka.traffic.checker import Kind, read
+from tests.kafka.traffic.poison import send_poison
 
-MakeNode = Callable[..., KafkaNode]
 MakeWay = Callable[..., Way]
 Unique = Callable[[str], str]
 

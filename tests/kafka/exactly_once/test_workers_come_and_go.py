@@ -6,11 +6,10 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from tests.acceptance.nodes import eventually, start_together
+from tests.harness.eventually import eventually
+from tests.harness.node import MakeNode, Node, start_together
 from tests.kafka.exactly_once.rig import Form, Way, started
-from tests.kafka.nodes import KafkaNode
 
-MakeNode = Callable[..., KafkaNode]
 MakeWay = Callable[..., Way]
 
 PARTITIONS: Final = 4
@@ -18,7 +17,7 @@ PARTITIONS: Final = 4
 MOST_BETWEEN: Final = 150
 
 
-def owned(node: KafkaNode) -> Sequence[int]:
+def owned(node: Node) -> Sequence[int]:
     """The lanes that a running worker says are its own."""
     changes = node.events("lanes")
     lanes: Sequence[int] = changes[-1]["owned"] if changes else ()

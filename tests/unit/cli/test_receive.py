@@ -16,6 +16,7 @@ from bridge.cli.encode import encode_json, encode_text
 from bridge.cli.readers import Browser, Deadline, Printer, QueueReader
 from bridge.client.node_client import Connection, NodeClient, Problem, Unreachable
 from tests.fakes.node import FakeNode
+from tests.harness.eventually import until
 
 
 @pytest.fixture(autouse=True)
@@ -94,7 +95,7 @@ async def test_what_another_reader_gave_back_is_printed_although_its_position_is
         node.addresses["orders"].leases["billing"] = {"other": [0]}
         found, out = reader(client, count=2, timeout_s=5.0)
         reading = asyncio.create_task(found.read())
-        await node.until(lambda: bool(node.addresses["orders"].settled["billing"]))
+        await until(lambda: bool(node.addresses["orders"].settled["billing"]), "they are acknowledged")
         node.end_leases("orders", "billing")
         await reading
         assert out.getvalue() == b"ours\ntheirs\n"
@@ -125,7 +126,7 @@ async def test_a_reader_that_waits_goes_on_after_the_node_was_away() -> None:
         node.after = after
         found, out = reader(client, count=2, timeout_s=None)
         reading = asyncio.create_task(found.read())
-        await node.until(lambda: bool(node.addresses["orders"].settled.get("billing")))
+        await until(lambda: bool(node.addresses["orders"].settled.get("billing")), "they are acknowledged")
         fill(node, b"b")
         await reading
         assert out.getvalue() == b"a\nb\n"
@@ -138,12 +139,14 @@ async def test_a_page_whose_answer_was_lost_comes_before_what_follows_it() -> No
         losses = iter(["answer"] * 3 + ["lose"])  # the queue is made, a page, its end; the next page is lost
         node.after = lambda _: next(losses, "answer")
         reading = asyncio.create_task(found.read())
-        await node.until(lambda: bool(node.addresses["orders"].settled.get("billing")))
+        await until(lambda: bool(node.addresses["orders"].settled.get("billing")), "they are acknowledged")
         fill(node, b"b")
-        await node.until(lambda: any(call == "GET /v1/addresses/orders" for call in node.calls))
+        await until(
+            lambda: any(call == "GET /v1/addresses/orders" for call in node.calls), "the address is asked for"
+        )
         fill(node, b"c")
         asked = len(node.calls)
-        await node.until(lambda: len(node.calls) > asked + 2)
+        await until(lambda: len(node.calls) > asked + 2, "it asks again")
         assert out.getvalue() == b"a\n"
         node.end_leases("orders", "billing")
         await reading
@@ -233,7 +236,7 @@ async def test_browsing_with_a_count_waits_for_more() -> None:
         out = io.BytesIO()
         browser = Browser(client, "orders", Printer(out, count=2), Deadline(5.0))
         reading = asyncio.create_task(browser.read())
-        await node.until(lambda: len(node.calls) >= 3)
+        await until(lambda: len(node.calls) >= 3, "it has asked three times")
         fill(node, b"b", b"c")
         await reading
         assert out.getvalue() == b"a\nb\n"

@@ -12,6 +12,7 @@ import pytest
 from bridge.http.acceptor import Acceptor
 from tests.fakes.http_client import Client, http_client
 from tests.fakes.store import MemoryStore
+from tests.harness.eventually import until
 
 QUEUE = "/v1/addresses/orders/queues/q"
 
@@ -26,11 +27,11 @@ async def opened(client: Client, request: str) -> tuple[asyncio.StreamReader, as
 async def test_a_reader_that_leaves_takes_its_poll_along(client: Client, store: MemoryStore) -> None:
     await client.call("PUT", QUEUE)
     _, writer = await opened(client, f"{QUEUE}/messages?wait=60000")
-    await store.until(lambda: store.polls == 1)
+    await until(lambda: store.polls == 1, "a poll waits")
     writer.close()
     await writer.wait_closed()
     async with asyncio.timeout(5):
-        await store.until(lambda: store.polls == 0)
+        await until(lambda: store.polls == 0, "no poll waits")
     await client.send("orders", b"x")
     reply = await client.call("GET", f"{QUEUE}/messages")
     assert [message["body"] for message in reply.value["messages"]] == ["x"]
@@ -55,7 +56,7 @@ async def test_a_page_that_nobody_waits_for_any_more_is_returned(client: Client,
     await asyncio.sleep(0.02)  # the node's side of the cut has no event of its own to wait for
     gone.set()
     async with asyncio.timeout(5):
-        await store.until(lambda: store.released == ["lease-1"])
+        await until(lambda: store.released == ["lease-1"], "the lease is released")
 
 
 async def test_a_stopping_node_lets_requests_end_and_refuses_new_ones(store: MemoryStore) -> None:
@@ -68,7 +69,7 @@ async def test_a_stopping_node_lets_requests_end_and_refuses_new_ones(store: Mem
         store.room.clear()
         held = asyncio.create_task(client.send("orders", b"x"))
         poll = asyncio.create_task(client.call("GET", f"{QUEUE}/messages?wait=60000"))
-        await store.until(lambda: store.held == store.polls == 1)
+        await until(lambda: store.held == store.polls == 1, "the poll holds a lease")
         stopping = asyncio.create_task(acceptor.stop(60_000))
         assert (await poll).content == b'{"lease":null,"messages":[]}'
         writer.write(b"GET /v1/addresses HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -92,7 +93,7 @@ async def test_stopping_takes_no_longer_than_it_may(store: MemoryStore) -> None:
     async with http_client(str(bound)) as client:
         store.room.clear()
         held = asyncio.create_task(client.send("orders", b"x"))
-        await store.until(lambda: store.held == 1)
+        await until(lambda: store.held == 1, "one lease is held")
         async with asyncio.timeout(3):
             await acceptor.stop(10)
         with pytest.raises(aiohttp.ClientError):

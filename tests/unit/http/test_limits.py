@@ -11,6 +11,7 @@ import pytest
 from bridge.http.limits import Limits
 from tests.fakes.http_client import Client, raw_exchange
 from tests.fakes.store import MemoryStore
+from tests.harness.eventually import until
 from tests.unit.http.conftest import Start
 
 POST = b"POST /v1/addresses/orders/messages HTTP/1.1\r\nHost: localhost\r\n"
@@ -137,7 +138,7 @@ async def test_requests_above_the_limit_are_told_to_come_back(start: Start, stor
     client = await start(limits=Limits(max_requests=2))
     store.room.clear()
     held = [asyncio.create_task(client.send("orders", b"x")) for _ in range(2)]
-    await store.until(lambda: store.held == 2)
+    await until(lambda: store.held == 2, "two are held")
     reply = await client.send("others", b"x")
     assert reply.problem == (503, "TOO_BUSY")
     assert (reply.value["key"], reply.value["limit"]) == ("max-requests", 2)
@@ -154,7 +155,7 @@ async def test_a_waiting_poll_counts_as_a_request(start: Start, store: MemorySto
     queue = "/v1/addresses/orders/queues/q"
     await client.call("PUT", queue)
     poll = asyncio.create_task(client.call("GET", f"{queue}/messages?wait=60000"))
-    await store.until(lambda: store.polls == 1)
+    await until(lambda: store.polls == 1, "a poll waits")
     assert (await client.call("GET", "/v1/addresses")).problem == (503, "TOO_BUSY")
     poll.cancel()
 

@@ -6,11 +6,12 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
-from tests.kafka.check import HOPS_HEADER, Arrived, Checker, Kind, Report
-from tests.kafka.traffic import ID_HEADER, Fate, Record, Traffic
+from tests.kafka.traffic.checker import HOPS_HEADER, Arrived, Checker, Kind, Report
+from tests.kafka.traffic.traffic import ID_HEADER, Fate, Record, Traffic
 
 TRAFFIC = Traffic(
     7, 3_000, partitions=3, repeats=0.1, transaction=20, aborted=0.2, started_ms=1_800_000_000_000
@@ -23,6 +24,11 @@ def stamp(partition: int, number: int) -> str:
 
 def relayed(traffic: Traffic = TRAFFIC, hops: int = 1) -> list[Arrived]:
     """What a faultless bridge makes of the traffic: stamped where there is no ID, with hops."""
+    return [*_relayed(traffic, hops)]
+
+
+@cache
+def _relayed(traffic: Traffic, hops: int) -> list[Arrived]:
     arrived = []
     offsets: Counter[int] = Counter()
     for record in traffic.records():

@@ -80,7 +80,7 @@ async def test_a_letter_keeps_the_id_that_the_message_has() -> None:
 
 
 @in_virtual_time
-async def test_the_same_position_is_buried_once_also_by_another_process() -> None:
+async def test_a_positions_dead_letter_is_stored_once_also_by_another_process() -> None:
     cemetery = Cemetery()
     letters = cemetery.letters()
     for _ in range(3):
@@ -90,7 +90,7 @@ async def test_the_same_position_is_buried_once_also_by_another_process() -> Non
 
 
 @in_virtual_time
-async def test_a_position_before_one_that_is_buried_is_not_taken_for_buried() -> None:
+async def test_a_position_before_one_with_a_dead_letter_has_none_yet() -> None:
     """A target that went back, or another one, may refuse what the first one took."""
     cemetery = Cemetery()
     for position in (7, 3, 5, 4, 7, 3):
@@ -130,7 +130,7 @@ async def test_streams_and_bridges_have_letters_of_their_own() -> None:
 
 
 @in_virtual_time
-async def test_a_full_address_fails_for_now_and_the_next_try_buries() -> None:
+async def test_a_full_address_fails_for_now_and_the_next_try_stores() -> None:
     cemetery = Cemetery()
     cemetery.store.not_now(1)
     with pytest.raises(DeadLetterFailed, match="ADDRESS_FULL") as raised:
@@ -161,7 +161,7 @@ async def test_a_lost_answer_is_an_unavailable_target_and_the_next_try_finds_the
 
 @pytest.mark.parametrize("position", [None, 3, 99])
 @in_virtual_time
-async def test_a_refusal_of_what_was_not_sent_buries_nothing(position: int | None) -> None:
+async def test_a_refusal_of_what_was_not_sent_stores_nothing(position: int | None) -> None:
     cemetery = Cemetery()
     with pytest.raises(DeadLetterFailed, match="not in its batch") as raised:
         await cemetery.letters().store_letter(batch(0, 3), refused(position), "orders")
@@ -179,7 +179,7 @@ async def test_the_dead_letter_address_itself_has_no_dead_letters() -> None:
 
 
 @in_virtual_time
-async def test_two_who_bury_the_same_at_once_store_one_letter() -> None:
+async def test_two_who_store_the_same_dead_letter_at_once_store_one() -> None:
     cemetery = Cemetery()
     outcomes = await asyncio.gather(
         *(cemetery.letters().store_letter(batch(0, 3), refused(1), "orders") for _ in range(5)),
@@ -190,8 +190,8 @@ async def test_two_who_bury_the_same_at_once_store_one_letter() -> None:
 
 
 @in_virtual_time
-async def test_one_bridge_that_buries_two_at_once_buries_both() -> None:
-    """What the sending side refuses is buried while a receipt's refusal is: neither may hide the other."""
+async def test_one_bridge_that_stores_two_dead_letters_at_once_stores_both() -> None:
+    """What the sending side refuses is stored while a receipt's refusal is: neither may hide the other."""
     cemetery = Cemetery()
     letters = cemetery.letters()
     await asyncio.gather(*(letters.store_letter(batch(0, 9), refused(n), "orders") for n in range(9)))
@@ -284,7 +284,7 @@ class _Strict(FakeTarget):
 
 @in_virtual_time
 async def test_a_letter_whose_id_is_refused_goes_without_it() -> None:
-    """A bridge from Kafka buries at its target, which may take shorter IDs."""
+    """A bridge from Kafka stores them at its target, which may take shorter IDs."""
     store = FakeStore("home")
     letters = DeadLetters("k", "dead", lambda name: _Strict(store, name))
     await letters.store_letter(batch(0, 3), refused(1), "orders")

@@ -12,8 +12,9 @@ from bridge.relay.lanes import STANDBY
 from bridge.relay.lifecycle import Command, State
 from bridge.relay.ownership import AllLanes
 from tests.fakes.ends import FakeSource
-from tests.fakes.lanes import Bridge, FakeGroup, FakeOwnership, until
+from tests.fakes.lanes import LONGEST_S, Bridge, FakeGroup, FakeOwnership
 from tests.fakes.virtual_time import in_virtual_time, now_ms
+from tests.harness.eventually import until
 
 START, STOP, PAUSE, RESUME = Command.START, Command.STOP, Command.PAUSE, Command.RESUME
 GONE = TargetUnavailable("group g: timed out")
@@ -60,7 +61,7 @@ async def test_a_lane_that_is_lost_stops_and_the_others_go_on_undisturbed() -> N
     await bridge.own(0, 1)
     lost = bridge.relay.lanes[1]
     ownership.give(0)
-    await until(lambda: lost.state is State.STOPPED)
+    await until(lambda: lost.state is State.STOPPED, "the lost lane has stopped", LONGEST_S)
     bridge.put(0, b"m")
     bridge.put(1, b"stays")
     await bridge.arrived(0, b"m")
@@ -78,7 +79,7 @@ async def test_a_lane_that_waits_for_its_receipts_holds_up_no_other() -> None:
     await bridge.own(0, 1)
     bridge.store.drop_receipts()
     bridge.put(1, b"m")
-    await until(lambda: bridge.relay.in_flight == 1)
+    await until(lambda: bridge.relay.in_flight == 1, "a batch is in flight")
     lost = bridge.relay.lanes[1]
     ownership.give(2)
     began = now_ms()
@@ -86,7 +87,7 @@ async def test_a_lane_that_waits_for_its_receipts_holds_up_no_other() -> None:
     assert now_ms() - began < 1_000
     assert lost.state is State.STOPPING
     assert bridge.relay.in_flight == 1, "what the lane waits for counts until it has stopped"
-    await until(lambda: lost.state is State.STOPPED)
+    await until(lambda: lost.state is State.STOPPED, "the lost lane has stopped", LONGEST_S)
     assert now_ms() - began >= 20_000
     bridge.store.drop_receipts(False)
     await bridge.stop()
@@ -101,11 +102,11 @@ async def test_a_lane_that_returns_while_its_relay_stops_begins_after_it() -> No
     await bridge.own(0)
     bridge.store.drop_receipts()
     bridge.put(0, b"m")
-    await until(lambda: bridge.relay.in_flight == 1)
+    await until(lambda: bridge.relay.in_flight == 1, "a batch is in flight")
     ownership.give()
-    await until(lambda: not bridge.relay.lanes)
+    await until(lambda: not bridge.relay.lanes, "it owns no lane")
     ownership.give(0)
-    await until(lambda: 0 in bridge.relay.lanes)
+    await until(lambda: 0 in bridge.relay.lanes, "it owns lane 0")
     old, new = bridge.made[0]
     while old.state is State.STOPPING:
         assert new.state is State.STOPPED
@@ -123,13 +124,13 @@ async def test_the_counts_of_lanes_that_are_gone_stay_in_the_sum() -> None:
     bridge.put(0, b"a")
     bridge.put(1, b"b", b"c")
     await bridge.start()
-    await until(lambda: bridge.relay.counts.acknowledged == 3)
+    await until(lambda: bridge.relay.counts.acknowledged == 3, "three are acknowledged")
     seen = bridge.relay.counts
     assert (seen.sent, seen.last_progress_ms > 0) == (3, True)
     ownership.give(0)
-    await until(lambda: [*bridge.relay.lanes] == [0])
+    await until(lambda: [*bridge.relay.lanes] == [0], "it owns lane 0")
     assert bridge.relay.counts.acknowledged == 3
-    await until(lambda: bridge.made[1][0].state is State.STOPPED)
+    await until(lambda: bridge.made[1][0].state is State.STOPPED, "lane 1 has stopped")
     assert bridge.relay.counts.acknowledged == 3
     await bridge.stop()
     assert (bridge.relay.counts.sent, bridge.relay.counts.last_progress_ms) == (3, seen.last_progress_ms)
@@ -191,7 +192,7 @@ async def test_one_lane_that_connects_makes_the_bridge_connecting_with_its_troub
     bridge.store.down = True
     ownership.give(0, 1)
     await bridge.until(State.CONNECTING)
-    await until(lambda: bool(bridge.relay.counts.trouble))
+    await until(lambda: bool(bridge.relay.counts.trouble), "the lane is in trouble")
     assert bridge.relay.counts.trouble == "lane 1: TARGET_UNAVAILABLE: connection refused"
     assert not bridge.relay.connected
     bridge.store.down = False
@@ -242,7 +243,7 @@ async def test_a_lane_that_failed_is_given_up_and_the_others_go_on(log: LogCaptu
     bridge = Bridge(ownership)
     bridge.prepare = failing(1)
     await bridge.start()
-    await until(lambda: [*bridge.relay.lanes] == [0, 2])
+    await until(lambda: [*bridge.relay.lanes] == [0, 2], "it owns lanes 0 and 2")
     assert (ownership.given_up, ownership.is_open) == ({1}, True)
     assert bridge.relay.state is State.FAILED
     assert bridge.relay.reason == "lane 1: SOURCE_REFUSED: needs the ACL Read on topic orders-1"
@@ -275,7 +276,7 @@ async def test_a_lane_is_given_up_when_its_ends_are_closed() -> None:
     bridge.prepare = prepare
     ownership.on_given_up = lambda lane: done.append(f"lane {lane} given up")
     await bridge.start()
-    await until(lambda: bool(ownership.closes))
+    await until(lambda: bool(ownership.closes), "the ownership is closed")
     assert done == ["closed", "lane 0 given up"]
     await bridge.stop()
 
@@ -286,7 +287,7 @@ async def test_a_bridge_that_failed_on_every_lane_leaves_and_start_takes_part_ag
     bridge = Bridge(ownership)
     bridge.prepare = failing(0, 1)
     await bridge.start()
-    await until(lambda: bool(ownership.closes))
+    await until(lambda: bool(ownership.closes), "the ownership is closed")
     assert (bridge.relay.state, ownership.is_open, [*bridge.relay.lanes]) == (State.FAILED, False, [])
     assert bridge.relay.lag == (1, 1_000)
     reason = "lane 0: SOURCE_REFUSED: needs the ACL Read on topic orders-0 (FAILED too: lane 1)"
@@ -307,7 +308,7 @@ async def test_start_takes_a_lane_again_that_was_given_up_while_the_others_went_
     bridge = Bridge(ownership)
     bridge.prepare = failing(1)
     await bridge.start()
-    await until(lambda: [*bridge.relay.lanes] == [0])
+    await until(lambda: [*bridge.relay.lanes] == [0], "it owns lane 0")
     stayed = bridge.relay.lanes[0]
     bridge.prepare = failing()
     await bridge.start()
@@ -324,9 +325,9 @@ async def test_a_bridge_left_without_a_lane_by_the_others_leaves_if_one_has_fail
     bridge = Bridge(ownership)
     bridge.prepare = failing(1)
     await bridge.start()
-    await until(lambda: [*bridge.relay.lanes] == [0])
+    await until(lambda: [*bridge.relay.lanes] == [0], "it owns lane 0")
     ownership.give(1)
-    await until(lambda: bool(ownership.closes))
+    await until(lambda: bool(ownership.closes), "the ownership is closed")
     assert bridge.relay.state is State.FAILED
     await bridge.stop()
 
@@ -337,10 +338,10 @@ async def test_a_failed_bridge_does_not_lose_its_reason_with_its_membership() ->
     bridge = Bridge(ownership)
     bridge.prepare = failing(1)
     await bridge.start()
-    await until(lambda: [*bridge.relay.lanes] == [0])
+    await until(lambda: [*bridge.relay.lanes] == [0], "it owns lane 0")
     ownership.lose(GONE)
-    await until(lambda: len(ownership.opens) == 2 and [*bridge.relay.lanes] == [0])
-    await until(lambda: bridge.relay.lanes[0].state is State.RUNNING)
+    await until(lambda: len(ownership.opens) == 2 and [*bridge.relay.lanes] == [0], "it owns lane 0 again")
+    await until(lambda: bridge.relay.lanes[0].state is State.RUNNING, "lane 0 relays")
     assert (bridge.relay.state, ownership.given_up) == (State.FAILED, {1})
     await bridge.stop()
 
@@ -370,7 +371,7 @@ async def test_what_fails_on_one_node_only_is_moved_by_the_others_and_comes_back
         await second.arrived(lane, *refused, b"m%d" % lane)
     first.prepare = failing()
     await first.start()
-    await until(lambda: len(first.relay.lanes) == len(second.relay.lanes) == 2)
+    await until(lambda: len(first.relay.lanes) == len(second.relay.lanes) == 2, "each owns two lanes")
     await first.stop()
     await second.stop()
 
@@ -390,8 +391,11 @@ async def test_a_lane_that_fails_everywhere_stands_still_alone_and_each_worker_n
     def given_up() -> list[int]:
         return [entry["lane"] for entry in log.entries if entry["event"] == "lane-given-up"]
 
-    await until(lambda: len(given_up()) == 3)
-    await until(lambda: sorted(lane for worker in workers for lane in worker.relay.lanes) == [0, 1, 3])
+    await until(lambda: len(given_up()) == 3, "three have given the lane up")
+    await until(
+        lambda: sorted(lane for worker in workers for lane in worker.relay.lanes) == [0, 1, 3],
+        "the others relay",
+    )
     assert {worker.relay.state for worker in workers} == {State.FAILED}
     assert all(worker.relay.reason.startswith("lane 2: ") for worker in workers)
     divisions = group.divisions
@@ -401,7 +405,7 @@ async def test_a_lane_that_fails_everywhere_stands_still_alone_and_each_worker_n
     for worker in workers:
         worker.prepare = failing()
     await workers[1].start()
-    await until(lambda: 2 in workers[1].relay.lanes)
+    await until(lambda: 2 in workers[1].relay.lanes, "lane 2 is owned")
     for worker in workers:
         await worker.stop()
 
@@ -414,10 +418,13 @@ async def test_the_last_worker_takes_what_the_others_leave_though_a_lane_has_fai
     first.prepare = failing(0)
     await first.start()
     await second.start()
-    await until(lambda: first.relay.state is State.FAILED and len(second.relay.lanes) == 2)
+    await until(
+        lambda: first.relay.state is State.FAILED and len(second.relay.lanes) == 2,
+        "the first has failed, the second has all lanes",
+    )
     assert sorted([*first.relay.lanes, *second.relay.lanes]) == [0, 1, 2]
     await second.stop()
-    await until(lambda: [*first.relay.lanes] == [1, 2])
+    await until(lambda: [*first.relay.lanes] == [1, 2], "it owns lanes 1 and 2")
     await first.stop()
 
 
@@ -433,7 +440,7 @@ async def test_an_ownership_that_cannot_be_had_is_tried_by_the_bridges_back_off(
     ownership.refuses = GONE
     bridge = Bridge(ownership, backoff=Backoff(1_000, 2.0, 4_000))
     await bridge.start()
-    await until(lambda: len(ownership.opens) == 4)
+    await until(lambda: len(ownership.opens) == 4, "it has opened four times")
     assert bridge.relay.state is State.CONNECTING
     assert bridge.relay.counts.trouble == "TARGET_UNAVAILABLE: group g: timed out"
     tries = [opened - ownership.opens[0] for opened in ownership.opens]
@@ -454,7 +461,9 @@ async def test_an_ownership_that_is_lost_stops_every_lane_until_it_is_had_again(
     before = [*bridge.relay.lanes.values()]
     ownership.lose(GONE)
     await bridge.until(State.CONNECTING)
-    await until(lambda: [relay.state for relay in before] == [State.STOPPED, State.STOPPED])
+    await until(
+        lambda: [relay.state for relay in before] == [State.STOPPED, State.STOPPED], "both have stopped"
+    )
     assert not bridge.relay.lanes
     await bridge.own(0, 1)
     assert bridge.relay.counts.reconnects == 1
@@ -486,7 +495,7 @@ async def test_an_ownership_that_is_refused_ends_the_whole_and_start_tries_again
     ownership.lose(TargetRefused("needs the ACL Read on group g"))
     await bridge.until(State.FAILED)
     assert bridge.relay.reason == "TARGET_REFUSED: needs the ACL Read on group g"
-    await until(lambda: bool(ownership.closes))
+    await until(lambda: bool(ownership.closes), "the ownership is closed")
     assert (lane.state, [*bridge.relay.lanes]) == (State.STOPPED, [])
     await bridge.start()
     await bridge.own(0)
@@ -519,7 +528,7 @@ async def test_stop_gives_the_lanes_back_once_they_have_stopped_and_start_takes_
     await bridge.own(0, 1)
     bridge.store.drop_receipts()
     bridge.put(0, b"m")
-    await until(lambda: bridge.relay.in_flight == 1)
+    await until(lambda: bridge.relay.in_flight == 1, "a batch is in flight")
     began = now_ms()
     stopping = asyncio.create_task(bridge.stop())
     await bridge.until(State.STOPPING)
@@ -545,7 +554,7 @@ async def test_a_pause_stops_the_lanes_and_keeps_them() -> None:
     assert [relay.state for relay in bridge.relay.lanes.values()] == [State.STOPPED, State.STOPPED]
     assert (ownership.is_open, ownership.closes) == (True, [])
     ownership.give(1, 2)
-    await until(lambda: [*bridge.relay.lanes] == [1, 2])
+    await until(lambda: [*bridge.relay.lanes] == [1, 2], "it owns lanes 1 and 2")
     bridge.put(2, b"m")
     await asyncio.sleep(60)
     assert (bridge.relay.state, bridge.store.bodies("orders-2")) == (State.PAUSED, [])
@@ -563,7 +572,7 @@ async def test_a_paused_bridge_stays_paused_while_its_ownership_is_lost_and_had_
     await bridge.own(0)
     await bridge.relay.command(PAUSE)
     ownership.lose(GONE)
-    await until(lambda: len(ownership.opens) == 2 and ownership.is_open)
+    await until(lambda: len(ownership.opens) == 2 and ownership.is_open, "it is open again")
     assert bridge.relay.state is State.PAUSED
     await bridge.relay.command(START)
     await bridge.own(0)

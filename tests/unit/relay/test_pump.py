@@ -49,8 +49,8 @@ class Rig:
         self.target = FakeTarget(self.store)
         self.window = Window(window)
         self.stop = asyncio.Event()
-        self.buried: list[tuple[str, int | None]] = []
-        self.bury_fails: Exception | None = None
+        self.dead_letters: list[tuple[str, int | None]] = []
+        self.store_fails: Exception | None = None
         self.session = Noting(
             bridge=BRIDGE,
             source=self.source,
@@ -70,9 +70,9 @@ class Rig:
     async def store_letter(self, batch: Batch, receipt: Receipt, source_address: str) -> None:
         """The sink of dead letters."""
         assert self.stream(source_address) == batch.stream
-        if self.bury_fails is not None:
-            raise self.bury_fails
-        self.buried.append((batch.stream, receipt.position))
+        if self.store_fails is not None:
+            raise self.store_fails
+        self.dead_letters.append((batch.stream, receipt.position))
 
     async def begin(self, timeout_ms: int = 60_000) -> asyncio.Task[None]:
         """Open the ends and run; the task is the connection."""
@@ -161,7 +161,7 @@ async def test_a_batch_not_taken_puts_its_stream_off_with_nothing_behind_it_sett
     assert rig.store.bodies("orders") == bodies(0, 2)
     assert [message.body for message in rig.backlog()] == bodies(2, 8)
     assert rig.counts.trouble == "ADDRESS_FULL: for now"
-    assert (rig.buried, rig.in_flight) == ([], (0, 0, 0))
+    assert (rig.dead_letters, rig.in_flight) == ([], (0, 0, 0))
     assert rig.waits == [("ADDRESS_FULL: for now", 1000)]  # those behind it start no wait
     assert (rig.session.waiting, rig.session.stalled) == (frozenset({rig.stream()}), True)
     rig.store.delay_receipts(0)
@@ -223,7 +223,7 @@ async def test_a_batch_that_waits_in_the_window_behind_one_not_taken_is_dropped_
 
 
 @in_virtual_time
-async def test_coverage_that_was_held_when_its_stream_was_put_off_is_read_again() -> None:
+async def test_coverage_that_was_held_when_its_stream_backed_off_is_read_again() -> None:
     rig = Rig(most=1)
     rig.source.filtered = lambda message: message.body == b"monkey"
     rig.put("orders", [b"goat"])
@@ -244,13 +244,13 @@ async def test_coverage_that_was_held_when_its_stream_was_put_off_is_read_again(
 
 
 @in_virtual_time
-async def test_a_refused_message_is_buried_once_and_the_rest_sent_with_its_place_covered_and_empty() -> None:
+async def test_a_refused_message_is_a_dead_letter_once_and_its_place_is_sent_covered_and_empty() -> None:
     rig = Rig(most=4, addresses=("orders", "invoices"))
     rig.put("orders", bodies(0, 8))
     rig.store.refuse(2, 6)
     running = await rig.begin()
     await rig.settle_down()
-    assert rig.buried == [(rig.stream(), 2), (rig.stream(), 6)]
+    assert rig.dead_letters == [(rig.stream(), 2), (rig.stream(), 6)]
     assert rig.store.places("orders") == [0, 1, 3, 4, 5, 7]
     assert rig.backlog() == []
     last = rig.store.batches[-1]
@@ -281,7 +281,7 @@ async def test_a_dead_letter_without_room_keeps_no_other_stream_waiting() -> Non
     rig = Rig(most=2, addresses=("letters", "orders"))
     rig.put("letters", bodies(0, 4))
     rig.store.refuse(1)
-    rig.bury_fails = DeadLetterFailed("no room", for_good=False)
+    rig.store_fails = DeadLetterFailed("no room", for_good=False)
     running = await rig.begin()
     for number in range(50):
         rig.put("orders", bodies(number, number + 1))
@@ -289,9 +289,9 @@ async def test_a_dead_letter_without_room_keeps_no_other_stream_waiting() -> Non
     assert rig.store.bodies("orders") == bodies(0, 50)
     assert rig.counts.trouble.endswith(" was not stored: no room")
     assert (rig.counts.refused, len(rig.backlog("letters"))) == (0, 4)
-    rig.bury_fails = None
+    rig.store_fails = None
     await asyncio.sleep(4.1)
-    assert rig.buried == [(rig.stream("letters"), 1)]
+    assert rig.dead_letters == [(rig.stream("letters"), 1)]
     assert (rig.backlog("letters"), rig.counts.trouble, rig.in_flight) == ([], "", (0, 0, 0))
     rig.stop.set()
     await running
@@ -317,11 +317,11 @@ async def test_a_stream_that_the_source_has_no_more_is_looked_for_without_compla
 
 
 @in_virtual_time
-async def test_a_refused_message_that_cannot_be_buried_stays_and_nothing_is_covered() -> None:
+async def test_a_refused_message_whose_dead_letter_cannot_be_stored_stays_and_nothing_is_covered() -> None:
     rig = Rig()
     rig.put("orders", bodies(0, 3))
     rig.store.refuse(1)
-    rig.bury_fails = TargetUnavailable("no room for dead letters")
+    rig.store_fails = TargetUnavailable("no room for dead letters")
     with pytest.raises(TargetUnavailable, match="no room for dead letters"):
         await (await rig.begin())
     assert len(rig.backlog()) == 3
@@ -575,25 +575,25 @@ async def test_replays_that_the_target_drops_are_counted_and_settled() -> None:
 
 
 @in_virtual_time
-async def test_many_refused_messages_of_one_batch_are_covered_before_more_of_them_are_buried() -> None:
+async def test_many_refused_messages_of_one_batch_are_covered_before_more_are_stored() -> None:
     """So that the target needs to remember `LETTERS_AHEAD` of them, however many there are."""
     rig = Rig(most=2_000)
     number = 2 * LETTERS_AHEAD + 10
     rig.put("orders", bodies(0, 2 * number))
     rig.store.refuse(*range(0, 2 * number, 2))
     most = 0
-    bury = rig.store_letter
+    store_letter = rig.store_letter
 
     async def counted(batch: Batch, receipt: Receipt, source_address: str) -> None:
         nonlocal most
-        await bury(batch, receipt, source_address)
+        await store_letter(batch, receipt, source_address)
         most = max(most, len(rig.session.refused.get(rig.stream(), ())) + 1)
 
     rig.store_letter = counted  # type: ignore[method-assign]
     running = await rig.begin()
     await rig.settle_down()
     assert rig.store.places("orders") == list(range(1, 2 * number, 2))
-    assert len(rig.buried) == number
+    assert len(rig.dead_letters) == number
     assert LETTERS_AHEAD <= most <= LETTERS_AHEAD + 1
     assert rig.backlog() == []
     rig.stop.set()

@@ -17,6 +17,7 @@ from bridge.relay.relay import RelayOptions
 from tests.fakes.ends import FakeJournal, FakeSource, FakeStore, FakeTarget
 from tests.fakes.one_lane import OneLane
 from tests.fakes.virtual_time import VirtualClock, in_virtual_time, now_ms
+from tests.harness.eventually import until
 
 BRIDGE = "orders-to-hub"
 #: Of virtual time; a test that waits longer for something has failed.
@@ -69,22 +70,20 @@ class Bridge:
 
     async def until(self, state: State) -> int:
         """Wait for the state; answers when it came, ms."""
-        async with asyncio.timeout(LONGEST_S):
-            while self.relay.state is not state:  # noqa: ASYNC110 - virtual time
-                await asyncio.sleep(0.001)
+        await until(lambda: self.relay.state is state, f"the relay is {state}", LONGEST_S)
         return now_ms()
 
     async def in_trouble(self) -> None:
         """Wait until the target has said that it takes nothing now."""
-        async with asyncio.timeout(LONGEST_S):
-            while not self.relay.counts.trouble:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
+        await until(lambda: self.relay.counts.trouble, "the target takes nothing", LONGEST_S)
 
     async def idle(self) -> None:
         """Wait until everything has arrived and is settled."""
-        async with asyncio.timeout(LONGEST_S):
-            while self.in_flight != (0, 0, 0) or any(map(self.backlog, self.journal.logs)):  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
+
+        def is_idle() -> bool:
+            return self.in_flight == (0, 0, 0) and not any(map(self.backlog, self.journal.logs))
+
+        await until(is_idle, "everything is settled", LONGEST_S)
 
     def backlog(self, address: str = "orders") -> list[Message]:
         return self.journal.backlog(BRIDGE, address)
@@ -660,14 +659,13 @@ async def test_a_refused_message_becomes_a_dead_letter_and_the_rest_goes_on(log:
 
 
 @in_virtual_time
-async def test_a_crash_between_the_dead_letter_and_its_coverage_buries_once() -> None:
+async def test_a_crash_between_the_dead_letter_and_its_coverage_stores_it_once() -> None:
     bridge = Bridge(most=10)
     bridge.put(bodies(0, 10))
     bridge.store.refuse(3, 4, 7)
     bridge.store.delay_receipts(0.1)
     await bridge.start()
-    while len(bridge.home.bodies("dead-letters")) < 2:  # noqa: ASYNC110
-        await asyncio.sleep(0.001)
+    await until(lambda: len(bridge.home.bodies("dead-letters")) == 2, "two dead letters are stored")
     bridge.store.down = True  # the process dies before anything is covered
     bridge.store.cut()
     await bridge.stop()

@@ -7,7 +7,7 @@ import pydantic
 import pytest
 
 from bridge.settings import Settings, load
-from tests.acceptance.nodes import make_certificates
+from tests.harness.certificates import make_certificates
 
 BRIDGE = """
 [connectors.hub]

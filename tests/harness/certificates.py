@@ -1,0 +1,35 @@
+"""Certificates made for a test by openssl, and clients that trust them."""
+
+from __future__ import annotations
+
+import shutil
+import ssl
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+def make_certificates(directory: Path, *names: str) -> Iterator[Path]:
+    """``NAME.pem`` and ``NAME.key`` in `directory`, for localhost, signed by ``authority.pem``."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("openssl makes the certificates of this test")
+    for name in ("authority", *names):
+        authority = name == "authority"
+        signer = [] if authority else ["-CA", "authority.pem", "-CAkey", "authority.key"]
+        constraint = f"basicConstraints=critical,CA:{'TRUE' if authority else 'FALSE'}"
+        request = [openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+        request += ["-days", "2", "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.pem"]
+        request += ["-addext", "subjectAltName=DNS:localhost", "-addext", constraint]
+        subprocess.run([*request, *signer], cwd=directory, check=True, capture_output=True)
+        yield directory / f"{name}.pem"
+
+
+def client_tls(directory: Path, name: str | None = None) -> ssl.SSLContext:
+    """Trusts the authority; with `name`, shows that certificate."""
+    context = ssl.create_default_context(cafile=directory / "authority.pem")
+    if name is not None:
+        context.load_cert_chain(directory / f"{name}.pem", directory / f"{name}.key")
+    return context

@@ -1,0 +1,30 @@
+"""A process with a Kafka target, to be killed at a crash point: ``BOOTSTRAP BRIDGE TOPIC``.
+
+Delivers six batches of ten messages, one after the other, and says after each how many are confirmed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from tests.kafka.cluster.reachable import Running
+from tests.kafka.target.rig import batch, deliver, kafka_stream, numbered, opened, rig
+
+BATCHES, MESSAGES = 6, 10
+
+
+async def main(bootstrap: str, bridge: str, topic: str) -> None:
+    stream = kafka_stream(topic)
+    async with rig(Running(bootstrap), bridge) as made:
+        target = made.target()
+        position = (await opened(target, stream)).next or 0
+        while position < BATCHES * MESSAGES:
+            upto = position + MESSAGES
+            await deliver(target, batch(stream, numbered(position, upto - 1), from_=position))
+            position = upto
+            print(position, flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))
