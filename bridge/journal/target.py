@@ -18,8 +18,8 @@ from bridge.messages import positions as run_arithmetic
 from bridge.messages.addresses import check_name
 from bridge.messages.batch import Batch
 from bridge.messages.origins import disjoint, positions_of
-from bridge.messages.stream_names import is_forced, is_replay, planned_stream
-from bridge.relay.ports import LETTERS, Opened, Receipt, Stream, StreamState
+from bridge.messages.stream_names import StreamKind
+from bridge.relay.ports import Opened, Receipt, Stream, StreamState
 
 #: Longest time for which a batch is blocked for want of room (BLOCK, full disk); less where `call-timeout` is
 #: less. Receipts are in order over all streams of a link: a full address must not delay the others for long.
@@ -30,8 +30,8 @@ BLOCKED_MS: Final = 1_000
 class _Open:
     stream: Stream
     state: StreamState
-    #: It is a replay plan's, and messages that are here already must not be stored again.
-    asks: bool
+    #: Of a plan's stream messages that are here already must not be stored again.
+    kind: StreamKind
 
 
 class JournalTarget:
@@ -92,8 +92,7 @@ class JournalTarget:
         answer: dict[str, StreamState] = {}
         for stream, state in zip(streams, states, strict=True):
             identity = stream.identity
-            asks = planned_stream(identity) is not None and not is_forced(identity)
-            self._open[identity] = _Open(stream, state, asks)
+            self._open[identity] = _Open(stream, state, stream.kind)
             answer[identity] = state
         self._closed.clear()
         return Opened(self._journal.store, answer)
@@ -122,7 +121,7 @@ class JournalTarget:
 
     def _asks(self, batch: Batch) -> bool:
         opened = self._open.get(batch.stream)
-        return opened is not None and opened.asks and batch.block is not None
+        return opened is not None and opened.kind is StreamKind.PLAN and batch.block is not None
 
     async def _present(self, batch: Batch) -> set[int]:
         """Positions of a plan's messages that the address has by where they were first stored.
@@ -148,18 +147,18 @@ class JournalTarget:
             batch=batch,
             run=opened.stream.run,
             epoch=opened.state.epoch,
-            check_ids=self._check_producer_ids and _is_checked(batch.stream),
-            present=present if opened.asks else frozenset(),
-            came=self._came(batch.stream),
+            check_ids=self._check_producer_ids and opened.kind.checks_ids,
+            present=present if opened.kind is StreamKind.PLAN else frozenset(),
+            came=self._came(opened.kind),
             size=batch.size,
             deadline_ms=min(self._journal.deadline_ms(), self._journal.clock.monotonic_ms() + BLOCKED_MS),
         )
 
-    def _came(self, identity: str) -> Came:
-        """The kind of the stream's blocks: a slash is in no bridge's name, so with one they are dead letters
-        (`bridge.relay.dead_letters`).
+    def _came(self, kind: StreamKind) -> Came:
+        """The way that the stream's blocks came. A slash is in no bridge's name, so without one they are not
+        dead letters (`bridge.relay.dead_letters`).
         """
-        if "/" not in self._bridge or not identity.endswith(LETTERS):
+        if "/" not in self._bridge or kind is not StreamKind.DEAD_LETTERS:
             return Came.RELAYED
         return Came.BURIED_HERE if self._caller.principal == THIS_NODE else Came.BURIED
 
@@ -190,13 +189,6 @@ class JournalTarget:
         for future in self._waiting:
             if not future.done():
                 future.set_exception(TargetUnavailable("the target was closed"))
-
-
-def _is_checked(identity: str) -> bool:
-    """Whether producers' IDs are checked: not in replays and forced streams, which send known IDs on purpose
-    (rule 4).
-    """
-    return not is_replay(identity) and not is_forced(identity)
 
 
 @contextlib.contextmanager

@@ -37,7 +37,8 @@ from bridge.link.receiving import (
     Stage,
 )
 from bridge.link.room import LinkRoom
-from bridge.relay.ports import LETTERS, Receipt, Stream, StreamState
+from bridge.messages.stream_names import StreamKind
+from bridge.relay.ports import Receipt, Stream, StreamState
 from dedup.verdict import Verdict
 
 
@@ -173,7 +174,7 @@ class Receiver(Machine[Event]):
         if stream.stream.identity != asked.identity:
             known = stream.stream.identity
             raise BrokenFrame(f"OPEN.identity: stream {frame.index} is {known}; found {asked.identity}")
-        if len(asked.run) > limits.NAME_MOST and not asked.identity.endswith(LETTERS):
+        if len(asked.run) > limits.NAME_MOST and asked.kind is not StreamKind.DEAD_LETTERS:
             raise BrokenFrame(f"OPEN.run: length 0 to {limits.NAME_MOST}; found {len(asked.run)}")
         stream.stream = asked
         stream.deferred += 1

@@ -1,4 +1,4 @@
-"""Names of streams: of their sources, and of those that send messages again on purpose (design rule 4). Pure.
+"""Names of streams: their sources and kinds, of which two send messages again on purpose (rule 4). Pure.
 
 A dead letter that is replayed is stored at an address of the node's own, ``$replay/<bridge>/<address>``,
 which only that bridge reads. So no other reader of the source address gets it a second time, and the bridge
@@ -7,21 +7,56 @@ delivers it once, by the position in this stream, whatever IDs the target knows.
 The part of a stream that a replay plan names is the stream ``<stream>:replay:<plan>`` (with ``--force``:
 ``<stream>:replay:<plan>:force``). Its positions are those of the stream, so that the delivery log can be
 compared with it; the target's `next` of it says how far the plan has been sent.
+
+The dead letters of a stream are the stream ``<stream>:dead-letters``, with positions of its own.
 """
 
 from __future__ import annotations
 
 import re
+from enum import Enum
 from typing import Final
 
 from dedup.replay_plan import FORCED, NAME_DIGITS
 
 #: Prefix of the name of every such address. No bridge's and no address's name has a slash.
 PREFIX: Final = "$replay/"
+#: Ends the identity of the stream that a stream's dead letters are (`bridge.relay.dead_letters`).
+LETTERS: Final = ":dead-letters"
 
 _PLANNED: Final = re.compile(
     rf"(?P<stream>.+):replay:[0-9a-f]{{{NAME_DIGITS}}}(?P<force>{FORCED})?", re.DOTALL
 )
+
+
+class StreamKind(Enum):
+    """What a stream brings."""
+
+    #: A source's messages, in the order in which it has them.
+    MESSAGES = "messages"
+    #: The dead letters of another stream.
+    DEAD_LETTERS = "dead letters"
+    #: Messages of dead letters, which their bridge sends again.
+    RESENT_LETTERS = "resent letters"
+    #: Messages that a replay plan sends again unless the target has them.
+    PLAN = "plan"
+    #: Messages that a replay plan sends again although the target may have them.
+    FORCED_PLAN = "forced plan"
+
+    @property
+    def checks_ids(self) -> bool:
+        """Whether a target looks producers' IDs up: not where known IDs come again on purpose."""
+        return self not in (StreamKind.RESENT_LETTERS, StreamKind.FORCED_PLAN)
+
+
+def kind_of_stream(identity: str) -> StreamKind:
+    """The kind of a stream, from its identity."""
+    if identity.endswith(LETTERS):
+        return StreamKind.DEAD_LETTERS
+    planned = _PLANNED.fullmatch(identity)
+    if planned is not None:
+        return StreamKind.PLAN if planned["force"] is None else StreamKind.FORCED_PLAN
+    return StreamKind.RESENT_LETTERS if f":{PREFIX}" in identity else StreamKind.MESSAGES
 
 
 def source_of(identity: str) -> str:
@@ -39,11 +74,6 @@ def source_address(address: str) -> str:
     return address.rpartition("/")[2] if address.startswith(PREFIX) else address
 
 
-def is_replay(identity: str) -> bool:
-    """Whether a stream is one of dead letters sent again on purpose: their IDs are not checked."""
-    return f":{PREFIX}" in identity and planned_stream(identity) is None
-
-
 def plan_stream(stream: str, plan: str, *, force: bool) -> str:
     """The identity under which a plan's part of `stream` is sent.
 
@@ -56,9 +86,3 @@ def planned_stream(identity: str) -> str | None:
     """The stream whose messages a plan sends again under `identity`; None: it is no plan's."""
     found = _PLANNED.fullmatch(identity)
     return None if found is None else found["stream"]
-
-
-def is_forced(identity: str) -> bool:
-    """Whether a plan's stream brings its messages although the target has them."""
-    found = _PLANNED.fullmatch(identity)
-    return found is not None and found["force"] is not None

@@ -23,7 +23,8 @@ from bridge.messages.batch import Batch
 from bridge.messages.block import Block, encode_message, pack
 from bridge.messages.message import Header, Message
 from bridge.messages.positions import Runs
-from bridge.relay.ports import LETTERS, Receipt, Stream, Target
+from bridge.messages.stream_names import LETTERS
+from bridge.relay.ports import Receipt, Stream, Target
 from dedup.verdict import Verdict
 
 #: The headers of a letter, in their order (contract, 'Dead letters').

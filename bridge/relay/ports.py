@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Protocol
 
 from bridge.messages.batch import Batch
+from bridge.messages.stream_names import StreamKind, kind_of_stream
 from dedup.verdict import Verdict
 
 #: Messages that wait at a source, and when the oldest came, ms since the epoch (None: none waits).
 Lag = tuple[int, int | None]
-#: Ends the identity of the stream that a stream's dead letters are (`bridge.relay.dead_letters`).
-LETTERS: Final = ":dead-letters"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +29,20 @@ class Stream:
     address: str
     #: Name at the target (the forwarding address, resolved).
     target_address: str
-    #: The source's run at this opening: a journal's run UUID, a Kafka partition's leader epoch.
+    #: What the target keeps with `next` and returns at the next opening. Of messages the source's run: a
+    #: journal's run UUID, a Kafka partition's leader epoch. Of dead letters the ranges of positions that have
+    #: a letter (`bridge.relay.dead_letters`).
     run: str = ""
     #: How many partitions the source's topic has; 0 where the source has none.
     partitions: int = 0
     #: No message ever comes in it, and it needs no address: the target remembers it, and that is its only
     #: purpose (`bridge.kafka.source.first_start`).
     empty: bool = False
+
+    @property
+    def kind(self) -> StreamKind:
+        """What it brings."""
+        return kind_of_stream(self.identity)
 
 
 @dataclass(frozen=True, slots=True)

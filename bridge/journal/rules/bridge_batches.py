@@ -42,8 +42,8 @@ from bridge.messages.batch import Batch
 from bridge.messages.block import Block, FreshBlock, encode_message
 from bridge.messages.message import MESSAGE_SLACK, Header
 from bridge.messages.positions import Runs
-from bridge.messages.stream_names import source_of
-from bridge.relay.ports import LETTERS, Receipt, StreamState
+from bridge.messages.stream_names import LETTERS, source_of
+from bridge.relay.ports import Receipt, StreamState
 from dedup.coverage import Outcome, judge
 from dedup.verdict import Verdict
 

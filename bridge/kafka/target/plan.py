@@ -36,7 +36,7 @@ from bridge.messages.batch import Batch
 from bridge.messages.block import Block, IndexedId
 from bridge.messages.message import Header, Message
 from bridge.messages.origins import duplicate_ids
-from bridge.messages.stream_names import is_replay
+from bridge.messages.stream_names import kind_of_stream
 from bridge.relay.ports import Receipt, Stream
 from dedup.coverage import Outcome, judge
 from dedup.verdict import Verdict
@@ -246,7 +246,7 @@ class Plan:
         return block.ids if block is not None and self._checks_ids(identity) else ()
 
     def _checks_ids(self, identity: str) -> bool:
-        return self._setting.options.check_producer_ids and not is_replay(identity)
+        return self._setting.options.check_producer_ids and kind_of_stream(identity).checks_ids
 
     def _ids_too_long(self, block: Block, stream: Stream) -> dict[int, str]:
         """Index and rule of the messages whose ID no journal record could hold with others."""

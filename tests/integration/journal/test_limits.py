@@ -12,7 +12,8 @@ from bridge.journal import journal as journal_module
 from bridge.journal.rules import bridge_batches
 from bridge.journal.rules.owners import EVERY_RIGHT, Caller
 from bridge.journal.target import JournalTarget
-from bridge.relay.ports import LETTERS, Stream
+from bridge.messages.stream_names import LETTERS
+from bridge.relay.ports import Stream
 from dedup.verdict import Verdict
 from tests.integration.journal.helpers import (
     BRIDGE,

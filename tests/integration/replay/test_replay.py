@@ -23,10 +23,10 @@ from bridge.journal.values.store import Submission, Transaction
 from bridge.messages.batch import Batch
 from bridge.messages.block import IndexedId, encode_message, pack
 from bridge.messages.message import Message
-from bridge.messages.stream_names import replay_address
+from bridge.messages.stream_names import LETTERS, replay_address
 from bridge.relay.dead_letters import letter
 from bridge.relay.lifecycle import Command
-from bridge.relay.ports import LETTERS, Stream
+from bridge.relay.ports import Stream
 from dedup.ids import Stamp
 from tests.harness.eventually import until
 from tests.integration.relay.test_relay import Nodes, bodies

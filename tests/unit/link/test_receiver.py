@@ -27,7 +27,8 @@ from bridge.link.receiver import Receiver
 from bridge.link.receiving import Delivering, Greeted, Opening
 from bridge.link.room import LinkRoom
 from bridge.messages.batch import Batch
-from bridge.relay.ports import LETTERS, Receipt, Stream, StreamState
+from bridge.messages.stream_names import LETTERS
+from bridge.relay.ports import Receipt, Stream, StreamState
 from dedup.verdict import Verdict
 from tests.unit.link.helpers import (
     HELLO,

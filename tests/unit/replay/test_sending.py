@@ -14,7 +14,13 @@ from bridge.messages.batch import Batch
 from bridge.messages.block import Origin, encode_message, pack
 from bridge.messages.message import Message
 from bridge.messages.positions import Runs
-from bridge.messages.stream_names import is_forced, is_replay, plan_stream, planned_stream, replay_address
+from bridge.messages.stream_names import (
+    StreamKind,
+    kind_of_stream,
+    plan_stream,
+    planned_stream,
+    replay_address,
+)
 from bridge.relay.ports import Stream
 from bridge.replay.sending import Part, Resending, Resent, Sibling, Wanted, without
 from tests.fakes.ends import FakeStore, FakeTarget
@@ -86,8 +92,8 @@ def test_a_plans_stream_names_the_one_it_stands_for() -> None:
     for stream in ("journal:i:orders:0", "kafka:c:t:3", f"journal:i:{replay_address('b', 'a')}:7"):
         for force in (False, True):
             identity = plan_stream(stream, PLAN, force=force)
-            assert (planned_stream(identity), is_forced(identity)) == (stream, force)
-            assert not is_replay(identity), "it is the plan's rules that count"
+            assert planned_stream(identity) == stream
+            assert kind_of_stream(identity) is (StreamKind.FORCED_PLAN if force else StreamKind.PLAN)
         assert planned_stream(stream) is None
         assert planned_stream(f"{stream}:dead-letters") is None
 
