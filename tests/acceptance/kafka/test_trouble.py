@@ -22,6 +22,7 @@ from tests.harness.node import MakeNode
 from tests.kafka.bridges import PATIENCE_S, await_progress, bridge_table, connector_tables, kafka_bridge
 from tests.kafka.cluster.reachable import SILENT
 from tests.kafka.conftest import Clusters
+from tests.kafka.source.rig import expire
 
 KIB = 1024
 
@@ -107,9 +108,15 @@ def test_a_record_that_does_not_fit_is_refused_alone(
 def test_a_bridge_into_a_node_goes_on_beyond_any_number_of_dead_letters(
     clusters: Clusters, named: Named, make_node: MakeNode
 ) -> None:
-    """Which positions have a letter fitted no answer of the hub from the 18th on, and nothing from 1,025."""
+    """Which positions have a letter fitted no answer of the hub from the 18th on, and nothing from 1,025.
+
+    Positions of seven digits: a thousand of them are as long a list as an OPEN takes.
+    """
     bridge, topic, number = named("in"), named("orders"), 1_100
     clusters.a.create_topic(topic)
+    for _ in range(20):
+        send(clusters.a, topic, plain(*[""] * 50_000))
+    expire(clusters.a, topic, 1_000_000)
     large = Record(b"x" * 2 * KIB)
     send(clusters.a, topic, [record for good in plain(*map(str, range(number))) for record in (good, large)])
     hub = make_node("", "hub", acceptor='max-message-size = "1KiB"\n').start()
