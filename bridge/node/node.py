@@ -17,7 +17,7 @@ from bridge.errors import BridgeError
 from bridge.http.acceptor import Acceptor
 from bridge.http.links import LinkService, OpenLink
 from bridge.http.listener import Bound
-from bridge.http.operations import Operations
+from bridge.http.operations import NodeControl, Operations
 from bridge.journal.dead_letters import DeadLetterService
 from bridge.journal.journal import Journal
 from bridge.journal.measures import FullAddress
@@ -26,7 +26,6 @@ from bridge.journal.values.options import JournalOptions
 from bridge.node.bridge_set import BridgeSet
 from bridge.node.extension import Extension, NodeServices
 from bridge.node.metering import Metering
-from bridge.node.operations import Control
 from bridge.node.outbox import OutboxCopier
 from bridge.relay.operated import Operated
 from bridge.runtime import hangup, logs
@@ -63,6 +62,9 @@ class NodeParts(Protocol):
 
     def log_copy(self) -> LogCopier | None:
         """The task that copies the delivery log elsewhere; None: it is not copied."""
+
+    def control(self, node: Node) -> NodeControl:
+        """The node's interface for its operator."""
 
     def letters(self, journal: Journal) -> DeadLetterService:
         """The dead letters in this node's journal."""
@@ -141,7 +143,7 @@ class Node:
         if parts.operations is not None:
             tokens = parts.credentials.operations_tokens
             self._operations = Operations(
-                Control(self),
+                parts.control(self),
                 url=parts.operations,
                 tokens=tokens,
                 meter=self.metering.operations,

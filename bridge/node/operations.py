@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from bridge.assembly.summary import BridgeSummary
 from bridge.errors import BridgeError, described
 from bridge.http.describe import describe
 from bridge.journal.dead_letters import DeadLetterService
 from bridge.journal.journal import Journal
 from bridge.journal.sqlite.reader import BridgeLag
 from bridge.node.metering import lag_of
+from bridge.node.node import Node
 from bridge.relay.lifecycle import Command, State
 from bridge.relay.operated import Operated
 from bridge.relay.ownership import Member
 from bridge.runtime.logs import timestamp
 from bridge.runtime.version import version
-
-if TYPE_CHECKING:
-    from bridge.assembly.summary import BridgeSummary
-    from bridge.node.node import Node
 
 
 class Control:

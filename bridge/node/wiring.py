@@ -19,6 +19,7 @@ from bridge.http.acceptor import Acceptor
 from bridge.http.guard import Principal
 from bridge.http.limits import Limits
 from bridge.http.links import LinkService
+from bridge.http.operations import NodeControl
 from bridge.journal.dead_letters import DeadLetterService, Route
 from bridge.journal.journal import Journal
 from bridge.journal.node_ends import present_here
@@ -30,6 +31,7 @@ from bridge.link.receiving import NodeIdentity
 from bridge.node.bridge_set import BridgeSet
 from bridge.node.extension import Extension, NodeServices
 from bridge.node.node import Node, NodeParts
+from bridge.node.operations import Control
 from bridge.node.replays import Replays
 from bridge.relay.operated import Operated
 from bridge.relay.ports import Target
@@ -164,6 +166,10 @@ class _Parts(NodeParts):
             last_number=self.settings.node.data_directory / _LAST_NUMBER,
             clock=self.clock,
         )
+
+    def control(self, node: Node) -> NodeControl:
+        """The node's interface for its operator."""
+        return Control(node)
 
     def letters(self, journal: Journal) -> DeadLetterService:
         """The dead letters that a bridge of this node, or one to it, has stored here."""

@@ -16,6 +16,7 @@ from dedup.reconcile import files
 from dedup.reconcile import lines as log_lines
 from dedup.reconcile.absorb import FILES, Batch, Known, Limits, absorbed
 from dedup.reconcile.carried import Carried
+from dedup.reconcile.comparison import compare
 from dedup.reconcile.errors import BadInput
 from dedup.reconcile.lines import COLUMNS
 from dedup.reconcile.local import table
@@ -43,8 +44,6 @@ class State:
 
     def tables(self, *, late_after_ms: int) -> Tables:
         """The tables of all lines that were read."""
-        from dedup.reconcile.job import compare
-
         assert self.lines is not None
         inputs = self.files.drop("modified_ms")
         lines = self.lines.select(*COLUMNS)
