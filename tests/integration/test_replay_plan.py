@@ -25,6 +25,7 @@ from bridge.messages.positions import Runs
 from bridge.messages.stream_names import plan_stream
 from bridge.relay.lifecycle import Command
 from bridge.relay.ports import Stream
+from bridge.relay.stages import LoopGuard
 from bridge.replay.node_presence import NodePresence
 from bridge.replay.plans import Ends, ReplayService
 from bridge.replay.sending import Resent, Wanted
@@ -72,7 +73,6 @@ def source_of(nodes: Nodes, batch_bytes: int = 400) -> JournalPlanSource:
         stamp=True,
         batch_bytes=batch_bytes,
         large_bytes=100_000,
-        max_hops=8,
     )
 
 
@@ -83,7 +83,7 @@ def desk(
         target = link or JournalTarget(nodes.hub, "first", check_producer_ids=checks_ids)
         source = source_of(nodes, batch_bytes)
         presence = NodePresence("first", present_here(nodes.hub), source, checks_ids=checks_ids)
-        return Ends(source, target, presence)
+        return Ends(source, target, presence, (LoopGuard("first", 8, lambda: source.store),))
 
     return ReplayService({"first": ends})
 
