@@ -137,17 +137,17 @@ class Journal:
     @property
     def disk_full(self) -> bool:
         """Whether the last attempt to write found no room."""
-        return self._writer.disk_full
+        return self._writer.condition.is_full
 
     @property
     def broken(self) -> str:
         """The reason why nothing can be stored now; empty: the journal can store."""
-        return self._writer.broken
+        return self._writer.condition.broken
 
     @property
     def standstill(self) -> str:
         """The reason why not even commands without messages can be stored now; empty: they can."""
-        full = self._writer.standstill
+        full = self._writer.condition.standstill
         return "" if full is None else described(full)
 
     @property

@@ -258,7 +258,7 @@ class Group:
         raise Blocked(error)
 
     def has_room(self, name: str) -> bool:
-        """Whether the address takes messages now: it is there or may be made, and is below its limit."""
+        """Whether the address is below its limit."""
         address = self.state.addresses.get(name)
         policy = address.policy if address is not None else self.options.policy(name)
         return self._stored_bytes(name) < policy.max_size_bytes

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from enum import Enum
+
 from bridge.errors import BridgeError, Stopping
 from bridge.journal.rules.commands import CommitCommand, DeliverCommand, WriteCommand
 from bridge.journal.rules.commit_group import StreamKey
 from bridge.journal.values.options import RETRY_MS
 from bridge.runtime.clock import Clock
+
+
+class Stage(Enum):
+    """How far the node is with going down, and so which commands may wait."""
+
+    #: Every command may.
+    RUNNING = "running"
+    #: No client's transaction may.
+    LEAVING = "leaving"
+    #: No command may.
+    STOPPING = "stopping"
 
 
 class BlockedCommands:
@@ -21,8 +34,8 @@ class BlockedCommands:
         self._most_bytes = most_bytes
         self._commands: list[tuple[WriteCommand, BridgeError]] = []
         self._due_ms = 0
-        #: Clients' transactions are not blocked any more, but refused: the node is going down.
-        self.closing = False
+        self._room_came = False
+        self.stage = Stage.RUNNING
         #: Clients' transactions, and their bytes.
         self._requests = 0
         self.bytes = 0
@@ -32,6 +45,8 @@ class BlockedCommands:
         wait.
         """
         now_ms = self._clock.monotonic_ms()
+        if self.stage is Stage.STOPPING:
+            return error
         if not command.patient and (command.deadline_ms is None or now_ms >= command.deadline_ms):
             return error
         if isinstance(command, CommitCommand):
@@ -48,7 +63,7 @@ class BlockedCommands:
 
     def _beyond(self, command: WriteCommand, error: BridgeError) -> BridgeError | None:
         """The error of a transaction above the limits; None: it is within them."""
-        if self.closing:
+        if self.stage is Stage.LEAVING:
             return Stopping(f"the node is going down; {error.detail}")
         if self._requests >= self._most_requests:
             key, limit, found = "max-held-requests", self._most_requests, self._requests + 1
@@ -59,10 +74,17 @@ class BlockedCommands:
         detail = f"{error.detail}; {self._requests} requests with {self.bytes} bytes wait for room already"
         return type(error)(detail, key, limit, found)
 
-    def take(self, *, room_came: bool) -> list[WriteCommand]:
+    def room_came(self) -> None:
+        """Some may fit now: let the next turn decide them again."""
+        self._room_came = True
+
+    def take(self) -> list[WriteCommand]:
         """All of them where it is worth deciding them again, none otherwise."""
-        if not room_came and self._clock.monotonic_ms() < self._due_ms:
-            return []
+        room_came, self._room_came = self._room_came, False
+        return self.take_all() if room_came or self._clock.monotonic_ms() >= self._due_ms else []
+
+    def take_all(self) -> list[WriteCommand]:
+        """All of them, whether or not there may be room."""
         commands = [command for command, _ in self._commands]
         self._commands = []
         self._requests = self.bytes = 0
@@ -71,6 +93,8 @@ class BlockedCommands:
     @property
     def idle_seconds(self) -> float | None:
         """Seconds until they are to be decided again; None: there are none."""
+        if self._room_came:
+            return 0
         if not self._commands:
             return None
         return max(self._due_ms - self._clock.monotonic_ms(), 0) / 1000

@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from bridge.errors import DiskFull
+from bridge.errors import BridgeError, DiskFull
 from bridge.journal.rules.commands import WriteCommand
 from bridge.journal.sqlite.reserve import Reserve, Shares, free_bytes
 from bridge.journal.sqlite.vacuum import Space
 from bridge.journal.values.options import RETRY_MS
+from bridge.journal.writer.condition import Event, FileCondition
 from bridge.runtime.clock import Clock
 
 #: Messages wait from where less than this share of the reserve is left for them, until there is this much.
@@ -30,10 +31,12 @@ _GROUP_BYTES: Final = 64 * 1024
 
 
 class Room:
-    """Owned by the writer's thread."""
+    """Owned by the writer's thread; moves the file's condition between room and no room."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
         """`path` is the journal's file."""
+        #: The condition of the file.
+        self.condition = FileCondition()
         self._path = path
         self._clock = clock
         self._reserve = Reserve(path.parent)
@@ -42,8 +45,6 @@ class Room:
         #: be relied on.
         self._left = 0
         self._believed_until_ms = 0
-        #: The error with which messages wait; None: they do not wait.
-        self.full: DiskFull | None = None
 
     @property
     def shares(self) -> Shares:
@@ -58,7 +59,7 @@ class Room:
     @property
     def idle_seconds(self) -> float | None:
         """Seconds until room is looked for again; None: there is room."""
-        if self.full is None:
+        if not self.condition.is_full:
             return None
         return max(self._look_at_ms - self._clock.monotonic_ms(), 0) / 1000
 
@@ -69,7 +70,7 @@ class Room:
 
     def admit(self, commands: Sequence[WriteCommand], space: Space) -> list[WriteCommand]:
         """Those of `commands` that bring messages for which there is no room now."""
-        if self.full is not None:
+        if self.condition.is_full:
             return [command for command in commands if command.grows]
         size = sum([command.size for command in commands if command.grows])
         if not size:
@@ -97,9 +98,9 @@ class Room:
                 self._left -= size
         return waiting
 
-    def no_room(self) -> DiskFull:
+    def no_room(self) -> BridgeError:
         """The error that commands get in the end when they waited for room in vain."""
-        return self.full or self._disk_full("this is too much for what is left of it")
+        return self.condition.error or self._disk_full("this is too much for what is left of it")
 
     def ran_out(self, cause: Exception, space: Space) -> bool:
         """Give the reserve up after a commit found no room, so that commands without messages can go on.
@@ -114,11 +115,11 @@ class Room:
     def look(self, space: Space) -> None:
         """Let messages be tried again where the log can be copied and all that is kept aside is there."""
         now_ms = self._clock.monotonic_ms()
-        if self.full is None or now_ms < self._look_at_ms:
+        if not self.condition.is_full or now_ms < self._look_at_ms:
             return
         self._look_at_ms = now_ms + RETRY_MS
         if self._has_room(space):
-            self.full = None
+            self.condition.on(Event.ROOM)
 
     def _has_room(self, space: Space) -> bool:
         if space.stuck is not None and not space.checkpoint():
@@ -139,7 +140,7 @@ class Room:
         self._believed_until_ms = self._clock.monotonic_ms() + RETRY_MS
 
     def _fill(self, why: str) -> None:
-        self.full = self._disk_full(why)
+        self.condition.on(Event.NO_ROOM, self._disk_full(why))
         self._look_at_ms = self._clock.monotonic_ms() + RETRY_MS
 
     def _disk_full(self, why: str) -> DiskFull:

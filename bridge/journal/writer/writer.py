@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from typing import Final
 
-from bridge.errors import BridgeError, DiskFull, JournalUnavailable, Stopping
+from bridge.errors import BridgeError, JournalUnavailable, Stopping
 from bridge.journal.rules.commands import CommittedEvents, WriteCommand
 from bridge.journal.rules.commit_group import Group
 from bridge.journal.rules.dispatch import decide, parts, refuse
@@ -24,7 +24,8 @@ from bridge.journal.rules.state import State
 from bridge.journal.sqlite.database import Trouble, classify
 from bridge.journal.sqlite.vacuum import Space
 from bridge.journal.values.options import GROUP_BYTES, GROUP_COMMANDS, RETRY_MS, JournalOptions
-from bridge.journal.writer.blocked_commands import BlockedCommands
+from bridge.journal.writer.blocked_commands import BlockedCommands, Stage
+from bridge.journal.writer.condition import Event
 from bridge.journal.writer.disk_full import Room
 from bridge.journal.writer.loading import load_state
 from bridge.journal.writer.opening import Prepared, reconnect
@@ -71,19 +72,15 @@ class Writer:
         self._working: dict[WriteCommand, None] = {}
         self._room = room
         self._let_readers_end = let_readers_end
-        self._stopping = False
         self._thread = threading.Thread(target=self._run, name="journal-writer", daemon=True)
         #: Commit groups since the journal was opened.
         self.commits = 0
-        #: The reason why the file is not open now; empty: it is open.
-        self.broken = ""
+        self.condition = room.condition
+        #: When a broken file is opened again.
         self._reconnect_ms = 0
-        self._room_came = False
         self._trim_at_ms: int | None = None
         #: IDs that a COMMIT of unknown outcome would have added to the ID caches.
         self._doubtful: list[Overlay] = []
-        #: The error with which even commands without messages are not stored; None: they are stored.
-        self.standstill: DiskFull | None = None
         self._adopt(prepared.connection, prepared.state)
         self._room.begin(self._space)
 
@@ -93,11 +90,6 @@ class Writer:
         #: stored.
         self._sequence = state.sequence
         self._space = Space(connection, self._path, self._clock, self._room.shares, self._let_readers_end)
-
-    @property
-    def disk_full(self) -> bool:
-        """Whether the last attempt to store messages found no room."""
-        return self._room.full is not None
 
     def start(self) -> None:
         """Begin to take commands."""
@@ -118,11 +110,11 @@ class Writer:
 
     def _run(self) -> None:
         try:
-            while not self._stopping:
+            while self._blocked.stage is not Stage.STOPPING:
                 self._work()
         except Exception as error:  # noqa: BLE001 - whatever it was, every command gets an answer
             self._give_up(error)
-        self._answer(self._blocked.take(room_came=True), Stopping("the node is stopping"))
+        self._answer(self._blocked.take_all(), Stopping("the node is stopping"))
         self._room.give_up()  # copying the log may take it
         self._space.close()
 
@@ -130,32 +122,31 @@ class Writer:
         """Do one turn: the commands that wait, and behind them those that have come since."""
         fresh = self._receive(self._idle_seconds())
         # A settlement must not overtake one that is blocked.
-        room_came = self._room_came or any(command.patient for command in fresh)
-        commands = [*self._blocked.take(room_came=room_came), *fresh]
+        if any(command.patient for command in fresh):
+            self._blocked.room_came()
+        commands = [*self._blocked.take(), *fresh]
         self._working = dict.fromkeys(commands)
-        self._room_came = False
         self._commit(commands)
         self.blocked_bytes = self._blocked.bytes
-        if not self.broken:
+        if not self.condition.is_broken:
             self._space.keep_up()
-            if self._space.stuck is not None and (self._room.has_reserve or not self.disk_full):
+            if self._space.stuck is not None and (self._room.has_reserve or not self.condition.is_full):
                 self._wait_for_room((), self._space.stuck)
 
     def _give_up(self, error: Exception) -> None:
         """After a fault of this thread itself, answer every command with the error until the node stops."""
-        self.broken = _described(error)
-        unavailable = JournalUnavailable(f"the journal's writer failed ({self.broken}); restart the node")
+        why = _described(error)
+        self.condition.on(Event.FAULT, JournalUnavailable(why))
+        unavailable = JournalUnavailable(f"the journal's writer failed ({why}); restart the node")
         unavailable.__cause__ = error
-        self._answer({**self._working, **dict.fromkeys(self._blocked.take(room_came=True))}, unavailable)
-        while not self._stopping:
+        self._answer({**self._working, **dict.fromkeys(self._blocked.take_all())}, unavailable)
+        while self._blocked.stage is not Stage.STOPPING:
             self._answer(self._receive(None), unavailable)
 
     def _idle_seconds(self) -> float | None:
         """Seconds for which there is nothing to do but to wait for commands; None: without limit."""
-        if self._room_came:
-            return 0
         waits = [self._blocked.idle_seconds]
-        if self.broken:
+        if self.condition.is_broken:
             waits.append(self._seconds_until(self._reconnect_ms))
         else:
             waits += [self._space.idle_seconds, self._room.idle_seconds]
@@ -180,10 +171,11 @@ class Writer:
             except queue.Empty:
                 break
             if command is _Ask.STOP:
-                self._stopping = True
+                self._blocked.stage = Stage.STOPPING
                 break
             if command is _Ask.LET_GO:
-                self._blocked.closing = self._room_came = True
+                self._blocked.stage = Stage.LEAVING
+                self._blocked.room_came()
                 break
             commands.append(command)
             size += command.size
@@ -191,12 +183,13 @@ class Writer:
 
     def _commit(self, commands: Sequence[WriteCommand]) -> None:
         """Store the commands, in as many groups as it takes."""
-        was_full = self.disk_full
-        if not self.broken:
+        was_full = self.condition.is_full
+        if not self.condition.is_broken:
             self._room.look(self._space)
         for part in parts(commands, probe=was_full):
-            if self.broken and not self._reconnect():
-                self._answer(part, JournalUnavailable(f"the journal cannot be opened ({self.broken})"))
+            if self.condition.is_broken and not self._reconnect():
+                why = self.condition.broken
+                self._answer(part, JournalUnavailable(f"the journal cannot be opened ({why})"))
             elif waiting := self._room.admit(part, self._space):
                 self._block(waiting, self._room.no_room())
                 left_out = frozenset(waiting)
@@ -212,7 +205,7 @@ class Writer:
             if group.changes_anything:
                 self._space.wrote(write_group(group, self.connection), group.message_bytes)
                 self.commits += 1
-                self.standstill = None
+                self.condition.on(Event.STORED)
         except Exception as error:  # noqa: BLE001 - whatever it was, every command gets an answer
             self._fail(group, commands, error)
             return
@@ -220,11 +213,12 @@ class Writer:
         for overlay in group.overlays.values():
             overlay.commit()
         group.answer_commits()
-        self._room_came |= group.freed_bytes > 0
+        if group.freed_bytes:
+            self._blocked.room_came()
         if not commands:
             self._trim_at_ms = None
         for command, reason in group.blocked:
-            if (refusal := self._refusal(command, reason)) is not None:
+            if (refusal := self._blocked.add(command, reason)) is not None:
                 refuse(self.state, command, refusal)
                 group.decided.append(command)
         self._publish(CommittedEvents(group.decided, group.touched, group.made, bool(group.log.lines)))
@@ -257,12 +251,8 @@ class Writer:
 
     def _block(self, commands: Iterable[WriteCommand], error: BridgeError) -> None:
         for command in commands:
-            if (refusal := self._refusal(command, error)) is not None:
+            if (refusal := self._blocked.add(command, error)) is not None:
                 self._answer((command,), refusal)
-
-    def _refusal(self, command: WriteCommand, error: BridgeError) -> BridgeError | None:
-        """Block the command; answers the error that it gets now, where it may not wait."""
-        return error if self._stopping else self._blocked.add(command, error)
 
     # -- when it goes wrong --------------------------------------------------------------------------
 
@@ -281,7 +271,7 @@ class Writer:
             return
         if at_commit:
             self._doubtful = list(group.overlays.values())
-        self.broken = _described(cause)
+        self.condition.on(Event.FAILED, JournalUnavailable(_described(cause)))
         self._reconnect_ms = self._clock.monotonic_ms()
         with contextlib.suppress(sqlite3.Error):
             self.connection.close()
@@ -312,12 +302,12 @@ class Writer:
                     self._doubtful.pop().commit()
             self._doubtful = []
             self._adopt(prepared.connection, self._carried(prepared.state))
+            self.condition.on(Event.REOPENED)
         except Exception as error:  # noqa: BLE001 - whatever it was, it is tried again later
             with contextlib.suppress(sqlite3.Error):
                 self.connection.close()
-            self.broken = _described(error)
+            self.condition.on(Event.FAILED, JournalUnavailable(_described(error)))
             return False
-        self.broken = ""
         return True
 
     def _carried(self, loaded: State) -> State:
@@ -335,10 +325,10 @@ class Writer:
         if small and (growing or released):
             self._commit_group(small)
         elif small:
-            self.standstill = full
+            self.condition.on(Event.NOTHING_FITS, full)
             self._block(small, full)
 
 
 def _described(error: Exception) -> str:
-    """The error in words; never empty, for an empty text says that the file is not broken."""
+    """The error in words; never empty."""
     return str(error) or type(error).__name__

@@ -105,7 +105,7 @@ async def caught_up(journal: Journal) -> None:
     """After whatever failed, the writer has opened the file again."""
     with contextlib.suppress(JournalUnavailable, AddressNotFound):
         await journal.release(Acknowledgement("$nowhere", "", ""))
-    assert not journal._writer.broken
+    assert not journal.broken
 
 
 def memory(journal: Journal) -> dict[str, Any]:

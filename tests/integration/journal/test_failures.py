@@ -219,10 +219,10 @@ async def test_a_file_that_went_away_is_opened_again_when_it_is_back(tmp_path: P
         for _ in range(2):
             with pytest.raises(JournalUnavailable):
                 await asyncio.wait_for(send(journal, "2", "b"), PATIENCE_S)
-        assert journal._writer.broken
+        assert journal.broken
         (tmp_path / "elsewhere").rename(path)
         assert (await until_stored(journal, "2", "b")).positions == {"orders": (1, 1)}
-        assert not journal._writer.broken
+        assert not journal.broken
         assert memory(journal) == file(journal)
 
 
