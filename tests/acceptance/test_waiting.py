@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
 
 from tests.harness.eventually import eventually
 from tests.harness.node import MakeNode, Node, bridge_to, start_together
 from tests.harness.reports import Report
+from tests.reconcile.conftest import quick_session
 
 WAITING = 1000
 
@@ -17,8 +22,15 @@ def logged(node: Node, side: str) -> bool:
     return any(line["upto"] >= 10 for line in lines)
 
 
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The session of all tests of Spark; `tests/sharing.py` has one process run them."""
+    yield from quick_session()
+
+
+@pytest.mark.usefixtures("spark")
 def test_a_report_says_what_waits_for_a_dead_hub_and_what_no_log_can_tell(
-    make_node: MakeNode, tmp_path: Path
+    make_node: MakeNode, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hub = make_node("hub")
     edge = make_node("edge", rest=bridge_to(hub))
@@ -38,7 +50,8 @@ def test_a_report_says_what_waits_for_a_dead_hub_and_what_no_log_can_tell(
         "all is logged",
     )
     first = min(line["committed"] for line in stored if line["bridge"] is None and line["from"] >= 10)
-    report = Report.of(tmp_path / "report", [hub.data / "delivery-log", edge.data / "delivery-log"])
+    logs = [hub.data / "delivery-log", edge.data / "delivery-log"]
+    report = Report.of_this_process(tmp_path / "report", logs, capsys)
 
     assert report.ended.code == 0, "none is lost or doubled: the contract's exit code"
     lines = report.ended.out.splitlines()

@@ -1,4 +1,4 @@
-"""`core-bridge reconcile` of what nodes have logged, as a process; starting Spark takes it some 10 s."""
+"""`core-bridge reconcile` of what nodes have logged."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
+import pytest
+
+from bridge.cli import main
 from tests.harness.commands import Ended, command
 
 #: Longest that a reconciliation may take, in seconds.
@@ -25,10 +28,16 @@ class Report:
     @classmethod
     def of(cls, directory: Path, logs: Iterable[Path], *options: str) -> Self:
         """Reconcile these delivery logs into `directory`."""
-        arguments = ("--logs", *map(str, logs), "--output", str(directory), *options)
-        ended = command("reconcile", *arguments, timeout_s=RECONCILE_S)
-        summary = json.loads((directory / "summary.json").read_text())
-        return cls(ended, directory, summary)
+        ended = command(*_command(directory, logs), *options, timeout_s=RECONCILE_S)
+        return cls(ended, directory, json.loads((directory / "summary.json").read_text()))
+
+    @classmethod
+    def of_this_process(cls, directory: Path, logs: Iterable[Path], said: pytest.CaptureFixture[str]) -> Self:
+        """The same with the Spark session that runs here: a process of its own starts one for 20 s of CPU."""
+        said.readouterr()
+        code = main(_command(directory, logs))
+        out, err = said.readouterr()
+        return cls(Ended(code, out, err), directory, json.loads((directory / "summary.json").read_text()))
 
     @property
     def plan(self) -> Path:
@@ -51,3 +60,7 @@ class Report:
         told = {key: self.total(key, bridge) for key in ("sent", "received", "rejected")}
         reached = messages + rejected
         assert told == {"sent": reached, "received": reached, "rejected": rejected}
+
+
+def _command(directory: Path, logs: Iterable[Path]) -> list[str]:
+    return ["reconcile", "--logs", *map(str, logs), "--output", str(directory)]

@@ -21,7 +21,7 @@ from bridge.runtime.clock import SystemClock
 from tests.fakes.backup import copy_journal
 from tests.fakes.one_lane import OneLane
 from tests.harness.eventually import until
-from tests.integration.relay.test_relay import MAX_MESSAGE, Nodes, bodies
+from tests.integration.relay.rig import MAX_MESSAGE, Nodes, bodies
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from bridge.journal.source import JournalSource
 from bridge.journal.target import JournalTarget
 from bridge.relay.ports import StreamState
 from tests.harness.eventually import until
-from tests.integration.relay.test_relay import Nodes, bodies
+from tests.integration.relay.rig import Nodes, bodies
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from bridge.relay.relay import RelayOptions
 from bridge.runtime.clock import SystemClock
 from tests.fakes.one_lane import OneLane
 from tests.harness.eventually import until
-from tests.integration.relay.test_relay import MAX_MESSAGE, Link, Nodes, bodies
+from tests.integration.relay.rig import MAX_MESSAGE, Link, Nodes, bodies
 
 
 class Renaming(Nodes):

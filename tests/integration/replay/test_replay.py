@@ -29,7 +29,7 @@ from bridge.relay.lifecycle import Command
 from bridge.relay.ports import Stream
 from dedup.ids import Stamp
 from tests.harness.eventually import until
-from tests.integration.relay.test_relay import Nodes, bodies
+from tests.integration.relay.rig import Nodes, bodies
 
 #: Above what the hub takes at first.
 LARGE = [b"%d" % n + b"x" * 10_000 for n in range(3)]

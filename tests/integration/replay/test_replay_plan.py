@@ -31,7 +31,7 @@ from bridge.replay.plans import Ends, ReplayService
 from bridge.replay.sending import Resent, Wanted
 from dedup.ids import Stamp
 from tests.harness.eventually import until
-from tests.integration.relay.test_relay import MAX_MESSAGE, Link, Nodes, bodies
+from tests.integration.relay.rig import MAX_MESSAGE, Link, Nodes, bodies
 
 PLAN = "0123456789abcdef"
 #: What the hub loses of the first 20 messages.
