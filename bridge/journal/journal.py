@@ -393,4 +393,4 @@ class Journal:
 
     async def orphans(self) -> Sequence[reader.Orphan]:
         """Bridges' queues that no configured bridge reads any more."""
-        return await self.read(reader.read_orphans, self.options.bridges)
+        return await self.read(reader.read_orphans, self._writer.bridges)

@@ -8,10 +8,16 @@ from bridge.journal.plan_source import JournalPlanSource
 from bridge.journal.source import JournalSource
 from bridge.journal.sqlite.known_messages import read_known_ids, read_next, read_present
 from bridge.journal.target import JournalTarget
+from bridge.journal.values.options import BridgeQueue
 from bridge.relay.ports import Target
 from bridge.replay.node_presence import Asked, NodePresence, Present, Question
 from bridge.replay.sending import PlanSource, Presence
 from bridge.settings.bridges import Bridge
+
+
+def bridge_queue(bridge: Bridge) -> BridgeQueue:
+    """What a bridge reads of this node's journal."""
+    return BridgeQueue(bridge.name, bridge.plain_addresses, bridge.selects, bridge.previous_name)
 
 
 class JournalEnds(NodeEnds):

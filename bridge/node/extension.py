@@ -14,14 +14,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from bridge.assembly.bridges import Assembly
+from bridge.end_kind import kind_of
+from bridge.errors import Conflict
 from bridge.http.guard import Principal
 from bridge.http.router import Addition
 from bridge.journal.journal import Journal
+from bridge.journal.node_ends import bridge_queue
+from bridge.journal.rules.commands import BridgeCommand
 from bridge.link.frames import Hello
 from bridge.node.bridge_set import BridgeSet
 from bridge.relay.ports import Target
 from bridge.runtime.clock import Clock
 from bridge.runtime.metrics import Sample
+from bridge.settings.bridges import Bridge
 from bridge.settings.model import Settings
 
 
@@ -34,8 +39,34 @@ class NodeServices:
     journal: Journal
     #: Makes the ends of connectors.
     assembly: Assembly
-    #: The node's bridges; an extension may add bridges of its own, and takes them away again itself.
+    #: The node's bridges.
     bridges: BridgeSet
+
+    async def add_bridge(self, bridge: Bridge) -> None:
+        """Add a bridge to the running node, and start it; returns when it has begun.
+
+        One that reads the journal reads everything that is there, or goes on where it was.
+
+        Raises: Conflict: there is one of this name.
+        """
+        if bridge.name in self.bridges:
+            raise Conflict(f"there is a bridge {bridge.name} already", key="bridge", found=bridge.name)
+        if self._reads_journal(bridge):
+            await self.journal.submit(BridgeCommand, action="add", bridge=bridge_queue(bridge))
+        self.bridges.add(bridge.name, self.assembly.operated(bridge), self.assembly.summary(bridge))
+        await self.bridges.start(bridge.name)
+
+    async def remove_bridge(self, bridge: Bridge) -> None:
+        """Stop a bridge, and take it out of the node. What waits for it stays (`core-bridge forget`).
+
+        Raises: NotFound: there is none of this name.
+        """
+        await self.bridges.remove(bridge.name)
+        if self._reads_journal(bridge):
+            await self.journal.submit(BridgeCommand, action="remove", bridge=bridge_queue(bridge))
+
+    def _reads_journal(self, bridge: Bridge) -> bool:
+        return kind_of(self.settings, bridge.source_connector).is_own
 
 
 class Extension:

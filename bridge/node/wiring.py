@@ -22,10 +22,10 @@ from bridge.http.links import LinkService
 from bridge.http.operations import NodeControl
 from bridge.journal.dead_letters import DeadLetterService, Route
 from bridge.journal.journal import Journal
-from bridge.journal.node_ends import present_here
+from bridge.journal.node_ends import bridge_queue, present_here
 from bridge.journal.rules.owners import EVERY_RIGHT, Caller
 from bridge.journal.target import JournalTarget
-from bridge.journal.values.options import AddressPolicy, BridgeQueue, JournalOptions
+from bridge.journal.values.options import AddressPolicy, JournalOptions
 from bridge.link.frames import Hello
 from bridge.link.receiving import NodeIdentity
 from bridge.node.bridge_set import BridgeSet
@@ -93,7 +93,7 @@ def journal_options(settings: Settings) -> JournalOptions:
         persist_id_cache=settings.duplicate_detection.persist_id_cache,
         addresses={name: address.queues for name, address in settings.addresses.items()},
         bridges=[
-            BridgeQueue(bridge.name, bridge.plain_addresses, bridge.selects, bridge.previous_name)
+            bridge_queue(bridge)
             for bridge in settings.bridges
             if kind_of(settings, bridge.source_connector).is_own
         ],

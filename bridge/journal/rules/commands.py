@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from bridge.journal.rules.arrivals import Came
 from bridge.journal.rules.owners import Owner
+from bridge.journal.values.options import BridgeQueue
 from bridge.journal.values.queue_cursor import Interval
 from bridge.journal.values.routing import Destination
 from bridge.journal.values.store import Acknowledgement, Transaction
@@ -183,6 +184,14 @@ class QueueCommand(WriteCommand):
     address: str
     queue: str
     start: Literal["earliest", "latest"] | int = "earliest"
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class BridgeCommand(WriteCommand):
+    """Let a bridge read this journal from now on, or no more. Answer: None."""
+
+    action: Literal["add", "remove"]
+    bridge: BridgeQueue
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,13 @@ from bridge.journal.rules.arrivals import Arrivals
 from bridge.journal.rules.commands import CommitCommand, WriteCommand
 from bridge.journal.rules.log_lines import Logbook
 from bridge.journal.rules.state import AddressState, PositionState, QueueState, SettledState, State
-from bridge.journal.values.options import REPLAYED_QUEUE, AddressPolicy, JournalOptions, bridge_queue_name
+from bridge.journal.values.options import (
+    REPLAYED_QUEUE,
+    AddressPolicy,
+    BridgeQueue,
+    JournalOptions,
+    bridge_queue_name,
+)
 from bridge.journal.values.queue_cursor import Cursor
 from bridge.journal.values.store import Committed
 from dedup.cache import IdCache, Overlay
@@ -81,6 +87,8 @@ class Group:
     decided: list[WriteCommand] = field(default_factory=list)
     blocked: list[tuple[WriteCommand, BridgeError]] = field(default_factory=list)
     pending: list[Pending] = field(default_factory=list)
+    #: The bridges that read this journal from this commit on; None: the same as before.
+    bridges: Sequence[BridgeQueue] | None = None
 
     @property
     def changes_anything(self) -> bool:

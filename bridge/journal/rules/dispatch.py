@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from bridge.errors import AddressFull, AddressNotFound, BridgeError, DiskFull, Malformed, OutOfSequence
-from bridge.journal.rules import branching, bridge_batches, client_transactions, moves, queues
+from bridge.journal.rules import branching, bridge_batches, bridge_queues, client_transactions, moves, queues
 from bridge.journal.rules.commands import (
     BeginCommand,
     BranchCommand,
+    BridgeCommand,
     CacheCommand,
     CommitCommand,
     DeleteAddressCommand,
@@ -40,14 +41,14 @@ _UNREADABLE = (msgspec.DecodeError, ValueError, IndexError, RecursionError)
 
 def parts(commands: Sequence[WriteCommand], *, probe: bool) -> Iterator[list[WriteCommand]]:
     """Divide commands into groups: one that changes an ID cache goes alone, because no other may rely on that
-    cache.
+    cache, and so does one that changes which bridges read.
 
     `probe`: the first command that brings messages goes alone, to find out whether there is room.
     """
     part: list[WriteCommand] = []
     for command in commands:
         is_probe = probe and command.grows
-        if is_probe or isinstance(command, (CacheCommand, DeleteAddressCommand)):
+        if is_probe or isinstance(command, (CacheCommand, DeleteAddressCommand, BridgeCommand)):
             if part:
                 yield part
             yield [command]
@@ -107,6 +108,8 @@ def _apply(group: Group, connection: sqlite3.Connection, command: WriteCommand) 
             bridge_batches.open_stream(group, command)
         case QueueCommand():
             queues.change_queue_set(group, command)
+        case BridgeCommand():
+            bridge_queues.change_bridge_set(group, command)
         case BranchCommand():
             branching.branch(group, command)
         case ForgetCommand():

@@ -13,11 +13,12 @@ import msgspec
 
 from bridge.delivery_log import LineWriter, Session
 from bridge.errors import JournalFailed
+from bridge.journal.rules.bridge_queues import make_bridge_queues
 from bridge.journal.rules.commit_group import Group
 from bridge.journal.rules.log_lines import Logbook
 from bridge.journal.rules.state import State
 from bridge.journal.sqlite.database import connect_writer, damage, open_failure
-from bridge.journal.values.options import BridgeQueue, JournalOptions, bridge_queue_name
+from bridge.journal.values.options import JournalOptions
 from bridge.journal.writer.loading import load_state
 from bridge.journal.writer.rows import CommitFailed, write_group
 from bridge.runtime.clock import Clock
@@ -175,44 +176,8 @@ def _make_configured(state: State, options: JournalOptions, identity: Identity, 
             if queue not in address.queues:
                 group.make_queue(address, queue, None, address.trimmed)
     for bridge in options.bridges:
-        for name in bridge.addresses:
-            if name not in state.addresses:
-                group.make_address(name)
-        queue = bridge_queue_name(bridge.bridge)
-        if bridge.previous:
-            _adopt_queues(group, bridge)
-        for address in list(state.addresses.values()):
-            if not address.deleted and bridge.selects(address.name) and queue not in address.queues:
-                group.make_queue(address, queue, bridge.bridge, address.trimmed)
+        make_bridge_queues(group, bridge)
     return group
-
-
-def _adopt_queues(group: Group, bridge: BridgeQueue) -> None:
-    """Rename the queues of the bridge's previous name, with what the target confirmed of their streams.
-
-    Decided by address: where the bridge has a queue of its own, or does not read, the old queue stays as an
-    orphan.
-    """
-    old_name, name = bridge_queue_name(bridge.previous), bridge_queue_name(bridge.bridge)
-    state = group.state
-    for address in state.addresses.values():
-        queue = address.queues.get(old_name)
-        if queue is None or name in address.queues or not bridge.reads(address.name):
-            continue
-        del address.queues[old_name]
-        queue.name, queue.bridge = name, bridge.bridge
-        address.queues[name] = queue
-        renamed = (name, bridge.bridge, queue.queue_id)
-        group.statements.append(("UPDATE queues SET name = ?, bridge = ? WHERE queue_id = ?", renamed))
-        stream = address.stream(group.incarnation)
-        settled = state.settled.pop((bridge.previous, stream), None)
-        if settled is not None:
-            group.statements.append(
-                ("DELETE FROM settled WHERE bridge = ? AND stream = ?", (bridge.previous, stream))
-            )
-            if (bridge.bridge, stream) not in state.settled:
-                key = (bridge.bridge, stream)
-                state.settled[key] = group.changed_settled[key] = settled
 
 
 def _fit_ids(group: Group) -> None:

@@ -12,6 +12,7 @@ import queue
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from enum import Enum
 from typing import Final
 
@@ -23,7 +24,7 @@ from bridge.journal.rules.log_lines import Logbook
 from bridge.journal.rules.state import State
 from bridge.journal.sqlite.database import Trouble, classify
 from bridge.journal.sqlite.vacuum import Space
-from bridge.journal.values.options import GROUP_BYTES, GROUP_COMMANDS, RETRY_MS, JournalOptions
+from bridge.journal.values.options import GROUP_BYTES, GROUP_COMMANDS, RETRY_MS, BridgeQueue, JournalOptions
 from bridge.journal.writer.blocked_commands import BlockedCommands, Stage
 from bridge.journal.writer.condition import Event
 from bridge.journal.writer.disk_full import Room
@@ -90,6 +91,11 @@ class Writer:
         #: stored.
         self._sequence = state.sequence
         self._space = Space(connection, self._path, self._clock, self._room.shares, self._let_readers_end)
+
+    @property
+    def bridges(self) -> Sequence[BridgeQueue]:
+        """The bridges that read this journal now."""
+        return self._options.bridges
 
     def start(self) -> None:
         """Begin to take commands."""
@@ -213,6 +219,8 @@ class Writer:
         for overlay in group.overlays.values():
             overlay.commit()
         group.answer_commits()
+        if group.bridges is not None:
+            self._options = replace(self._options, bridges=group.bridges)
         if group.freed_bytes:
             self._blocked.room_came()
         if not commands:

@@ -196,10 +196,8 @@ async def test_it_takes_the_links_that_are_its_own(
     await edge.stop()
 
 
-async def test_bridges_come_and_go_while_the_node_runs(hub: Node, operations: Client, census: Census) -> None:
-    assert census.services is not None
-    services = census.services
-    added = Bridge.model_validate(
+def bridge_from_memory() -> Bridge:
+    return Bridge.model_validate(
         {
             "name": "later",
             "source-connector": "there",
@@ -207,11 +205,22 @@ async def test_bridges_come_and_go_while_the_node_runs(hub: Node, operations: Cl
             "static-connectors": ["journal"],
         }
     )
+
+
+def bridge_to_memory() -> Bridge:
+    return Bridge.model_validate(
+        {"name": "added", "queue-name": "/orders.*/", "static-connectors": ["there"]}
+    )
+
+
+async def test_bridges_come_and_go_while_the_node_runs(hub: Node, operations: Client, census: Census) -> None:
+    assert census.services is not None
+    services = census.services
+    added = bridge_from_memory()
     JOURNALS["there"].put("orders", Message(b"m"))
-    services.bridges.add("later", services.assembly.operated(added), services.assembly.summary(added))
+    await services.add_bridge(added)
     with pytest.raises(Conflict, match="there is a bridge later already"):
-        services.bridges.add("later", services.assembly.operated(added), services.assembly.summary(added))
-    await services.bridges.start("later")
+        await services.add_bridge(added)
 
     async def arrived() -> bool:
         return [status.messages for status in await services.journal.addresses()] == [1]
@@ -225,9 +234,41 @@ async def test_bridges_come_and_go_while_the_node_runs(hub: Node, operations: Cl
         in (await operations.call("GET", "/metrics")).content.decode()
     )
     relay, _ = services.bridges["later"]
-    await services.bridges.remove("later")
+    await services.remove_bridge(added)
     assert relay.state is State.STOPPED
     assert (await operations.call("GET", "/v1/status")).value["bridges"] == []
     assert 'bridge="later"' not in (await operations.call("GET", "/metrics")).content.decode()
     with pytest.raises(NotFound, match="no bridge later"):
-        await services.bridges.remove("later")
+        await services.remove_bridge(added)
+
+
+async def test_a_bridge_that_is_added_reads_the_journal_and_leaves_what_waits(
+    hub: Node, operations: Client, census: Census
+) -> None:
+    """Its queue is made with it: messages that were there before go too, and its lag is counted."""
+    assert census.services is not None
+    services = census.services
+    journal = services.journal
+
+    async def send(body: bytes, address: str = "orders") -> None:
+        await journal.commit(Transaction([Submission(address, Message(body))]))
+
+    await send(b"before the queue")
+    await journal.create_queue("orders", "keeps", "latest")
+    await send(b"0")
+    added = bridge_to_memory()
+    await services.add_bridge(added)
+    await until(lambda: STORES["there"].bodies("orders") != [], "the first has arrived")
+    for number in (1, 2):
+        await send(b"%d" % number)
+    await send(b"new address", "orders.eu")
+    await until(lambda: STORES["there"].bodies("orders.eu") == [b"new address"], "a new address is read")
+    await until(lambda: STORES["there"].bodies("orders")[-2:] == [b"1", b"2"], "the others have arrived")
+    await services.remove_bridge(added)
+    await send(b"3")
+    lags = {(lag.bridge, lag.address): lag.messages for lag in await journal.bridge_lags()}
+    assert lags["added", "orders"] == 1
+    assert [orphan.bridge for orphan in await journal.orphans()] == ["added", "added"]
+    await services.add_bridge(added)
+    await until(lambda: STORES["there"].bodies("orders")[-1] == b"3", "it goes on where it was")
+    assert STORES["there"].bodies("orders").count(b"2") == 1
