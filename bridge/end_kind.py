@@ -88,6 +88,9 @@ class SourceEnd:
     """A source, not open, with its status functions; as `bridge.relay.relay.Relay` takes it."""
 
     source: Source
+    #: Its store identity, once it is open: with the bridge's name, the hop that messages take
+    #: (`bridge.relay.stages.LoopGuard`).
+    store: Callable[[], str]
     lag: Callable[[], Lag | None] = lambda: None
     parked: Callable[[], Sequence[str]] = tuple
     waits: Callable[[], Sequence[str]] = tuple

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 
-from bridge.assembly.relay_options import relay_options
+from bridge.assembly.relay_options import loop_guard, relay_options
 from bridge.assembly.summary import BridgeSummary
 from bridge.end_kind import EndKind, Lane, NodeContext, NodeEnds, Side, kind_of
 from bridge.relay.counts import Counts
@@ -122,6 +122,7 @@ class Assembly:
             parked=source.parked,
             waits=source.waits,
             counts=part.counts,
+            stages=(loop_guard(bridge, source.store),),
         )
 
     def _dead_letters(self, bridge: Bridge, where: NodeEnds) -> DeadLetterSink | None:

@@ -171,7 +171,7 @@ class CredentialsWatch:
         self._log = logs.get()
         #: Problems found at the last look; a pair of files that is being written is wrong for a moment only.
         self._seen: tuple[str, ...] = ()
-        self._told: tuple[str, ...] = ()
+        self._logged: tuple[str, ...] = ()
 
     async def run(self) -> None:
         """Check the files until it is cancelled."""
@@ -184,9 +184,9 @@ class CredentialsWatch:
         if news.changed:
             self._on_news(news)
             self._log.info("credentials-reloaded", settings=list(news.changed))
-        if news.problems and news.problems == self._seen and news.problems != self._told:
+        if news.problems and news.problems == self._seen and news.problems != self._logged:
             self._log.warning("credentials-unusable", reason="; ".join(news.problems))
-            self._told = news.problems
+            self._logged = news.problems
         self._seen = news.problems
         if not news.problems:
-            self._told = ()
+            self._logged = ()

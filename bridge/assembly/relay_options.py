@@ -1,9 +1,12 @@
-"""Takes the options of a bridge's life from its settings."""
+"""Takes the options of a bridge's life, and its stages, from its settings."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from bridge.relay.backoff import Backoff
 from bridge.relay.relay import RelayOptions
+from bridge.relay.stages import LoopGuard
 from bridge.settings.bridges import Bridge
 
 
@@ -17,3 +20,8 @@ def relay_options(bridge: Bridge) -> RelayOptions:
         bridge.confirmation_window_size_bytes,
         bridge.pending_ack_timeout_ms,
     )
+
+
+def loop_guard(bridge: Bridge, store: Callable[[], str]) -> LoopGuard:
+    """The bridge's loop guard; `store` returns the store identity of its source."""
+    return LoopGuard(bridge.name, bridge.max_hops, store)

@@ -156,7 +156,7 @@ class NodeClient:
                 total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=ANSWER_TIMEOUT_S
             ),
             auto_decompress=False,
-            middlewares=(_tell_lost_answers,),
+            middlewares=(_name_lost_answers,),
         )
         return self
 
@@ -212,7 +212,7 @@ def address_path(address: str, *rest: str) -> str:
     return "/v1/addresses/" + "/".join(quote(part, safe="") for part in (address, *rest))
 
 
-async def _tell_lost_answers(
+async def _name_lost_answers(
     request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
 ) -> aiohttp.ClientResponse:
     """Keep aiohttp from making a GET again by itself when its connection breaks.

@@ -16,7 +16,7 @@ from bridge.http.listener import Bound, Listener
 from bridge.http.messages import Messages
 from bridge.http.meter import HttpMeter
 from bridge.http.queues import Queues
-from bridge.http.router import Router
+from bridge.http.router import Addition, Router
 from bridge.http.transactions import Transactions
 from bridge.journal.values.store import Store
 
@@ -40,12 +40,14 @@ class Acceptor:
         limits: Limits | None = None,
         call_timeout_ms: int = 30_000,
         link: Link | None = None,
-        held: Link | None = None,
+        query: Link | None = None,
         bridge_state: BridgeState = lambda _: ("STOPPED", 0),
         meter: HttpMeter | None = None,
+        additions: Iterable[Addition] = (),
     ) -> None:
         """`call_timeout_ms` bounds the time in which a request's body has to arrive; the store bounds how
         long BLOCK holds a POST. `bridge_state` knows the bridges that read an address.
+        `additions`: the calls of the node's extensions.
         """
         limits = limits or Limits()
         guard = Guard(
@@ -65,7 +67,9 @@ class Acceptor:
         router.add("GET", "/v1/addresses", addresses.every)
         router.add("GET", "/v1/addresses/{a}", addresses.one)
         router.add("GET", "/v1/link", _link_handler(link), lasting=True)
-        router.add("POST", "/v1/link/held", _link_handler(held))
+        router.add("POST", "/v1/link/held", _link_handler(query))
+        for one in additions:
+            router.add(one.method, one.template, one.handler, lasting=one.lasting)
         self._guard = guard
         self._listener = Listener(url, router, guard, limits, ssl_context, meter)
 

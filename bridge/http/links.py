@@ -14,14 +14,14 @@ from bridge.http.answers import Answer, answer
 from bridge.http.bodies import read_value, wants_msgpack
 from bridge.http.codec import Decoder
 from bridge.http.guard import Principal
-from bridge.link.asking import QUESTION_MOST, BoundedQuestion
+from bridge.link.duplicate_query import QUESTION_MOST, BoundedQuestion
 from bridge.link.frames import Hello
 from bridge.link.machine import Ending
 from bridge.link.receiving import NodeIdentity
 from bridge.link.room import LinkRoom
 from bridge.link.socket import serve_link
 from bridge.relay.ports import Target
-from bridge.replay.node_presence import Held, Question
+from bridge.replay.node_presence import Present, Question
 from bridge.runtime.clock import Clock
 
 _QUESTION: Final = Decoder(BoundedQuestion)
@@ -53,7 +53,7 @@ class LinkService:
         *,
         call_timeout_ms: int,
         clock: Clock,
-        answer: Callable[[Question], Awaitable[Held]],
+        answer: Callable[[Question], Awaitable[Present]],
         max_link_bytes: int,
     ) -> None:
         """`make_target` makes the local target of the bridge that HELLO names, for the caller.
@@ -116,8 +116,8 @@ class LinkService:
             room=self._room,
         )
 
-    async def held(self, request: web.Request, principal: Principal) -> Answer:
-        """Handles ``POST /v1/link/held``: which of the messages that are to be sent again this node holds.
+    async def present(self, request: web.Request, principal: Principal) -> Answer:
+        """Handles ``POST /v1/link/held``: which of the messages that are to be sent again this node has.
 
         Raises: UnsupportedMediaType, MessageTooLarge, Malformed, Forbidden, JournalUnavailable.
         """

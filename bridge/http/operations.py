@@ -21,12 +21,10 @@ from bridge.http.guard import Guard, Principal
 from bridge.http.limits import KIB, Limits
 from bridge.http.listener import Bound, Listener
 from bridge.http.meter import HttpMeter
-from bridge.http.replaying import replay_plan
-from bridge.http.router import Handler, Router
+from bridge.http.router import Addition, Handler, Router
 from bridge.journal.dead_letters import DeadLetterService, Letter
 from bridge.journal.values.store import Store
 from bridge.messages.addresses import check_name, check_readable
-from bridge.replay.plans import ReplayService
 
 #: The text exposition format of Prometheus, version 0.0.4.
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -51,11 +49,6 @@ class NodeControl(Protocol):
     @property
     def letters(self) -> DeadLetterService | None:
         """The dead letters; None until the journal is open."""
-        ...
-
-    @property
-    def replays(self) -> ReplayService | None:
-        """The service that sends replay plans again; None until the journal is open."""
         ...
 
     @property
@@ -96,12 +89,21 @@ class Operations:
     """The listener of ``[operations]`` of the settings."""
 
     def __init__(
-        self, control: NodeControl, *, url: str, tokens: Iterable[str] = (), meter: HttpMeter | None = None
+        self,
+        control: NodeControl,
+        *,
+        url: str,
+        tokens: Iterable[str] = (),
+        meter: HttpMeter | None = None,
+        additions: Iterable[Addition] = (),
     ) -> None:
+        """`additions`: the calls of the node's extensions."""
         router = Router()
         _add_probes(router, _Probes(control))
         _add_management(router, _Management(control))
-        router.add("POST", "/v1/replays", _logged(lambda *given: replay_plan(control.replays, *given)))
+        for one in additions:
+            handler = _logged(one.handler) if one.changes else one.handler
+            router.add(one.method, one.template, handler, lasting=one.lasting)
         guard = Guard(host=urlsplit(url).hostname or "127.0.0.1", tokens=tokens)
         self.renew_tokens = guard.renew_tokens
         self._listener = Listener(url, router, guard, _LIMITS, meter=meter)

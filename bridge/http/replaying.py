@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, Final
 
 from aiohttp import web
@@ -12,6 +13,7 @@ from bridge.http.answers import Answer, answer
 from bridge.http.bodies import Query, read_value, wants_msgpack
 from bridge.http.codec import Decoder, Position
 from bridge.http.guard import Principal
+from bridge.http.router import Addition
 from bridge.messages import positions as run_arithmetic
 from bridge.messages.positions import Runs
 from bridge.replay.plans import POSITIONS_AT_ONCE, ReplayService
@@ -37,20 +39,22 @@ class PlanRequest(Struct, forbid_unknown_fields=True, rename="kebab"):
 _REQUEST: Final = Decoder(PlanRequest)
 
 
-async def replay_plan(desk: ReplayService | None, request: web.Request, _principal: Principal) -> Answer:
-    """Handle the call.
+def replay_route(service: Callable[[], ReplayService | None]) -> Addition:
+    """The route of the call; `service` returns the replay service, or None until the journal is open."""
 
-    Raises: Malformed, MessageTooLarge, UnsupportedMediaType, JournalUnavailable, errors of `ReplayService`.
-    """
-    Query(request)
-    asked: PlanRequest = await read_value(request, _REQUEST, BODY_MOST, _BODY_TIMEOUT_S)
-    if desk is None:
-        raise JournalUnavailable("the journal is not open yet")
-    wanted = Wanted(
-        asked.plan, asked.bridge, asked.stream, asked.store, _checked(asked.positions), asked.force
-    )
-    outcome = await (desk.look(wanted) if asked.dry_run else desk.send(wanted))
-    return answer(_shown(outcome), msgpack=wants_msgpack(request))
+    async def handle(request: web.Request, _principal: Principal) -> Answer:
+        Query(request)
+        asked: PlanRequest = await read_value(request, _REQUEST, BODY_MOST, _BODY_TIMEOUT_S)
+        replays = service()
+        if replays is None:
+            raise JournalUnavailable("the journal is not open yet")
+        wanted = Wanted(
+            asked.plan, asked.bridge, asked.stream, asked.store, _checked(asked.positions), asked.force
+        )
+        outcome = await (replays.look(wanted) if asked.dry_run else replays.send(wanted))
+        return answer(_shown(outcome), msgpack=wants_msgpack(request))
+
+    return Addition("POST", "/v1/replays", handle, changes=True)
 
 
 def _checked(positions: list[tuple[int, int]]) -> Runs:

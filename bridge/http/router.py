@@ -31,6 +31,20 @@ class Route:
     lasting: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """A route that another part of the node adds to a listener."""
+
+    method: str
+    #: As `Router.add` takes it.
+    template: str
+    handler: Handler
+    #: Of the operations listener: the call changes something, so its caller and its outcome are logged.
+    changes: bool = False
+    #: As `Route.lasting`.
+    lasting: bool = False
+
+
 @dataclass(slots=True)
 class _Node:
     literal: dict[str, _Node] = field(default_factory=dict)

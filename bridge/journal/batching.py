@@ -15,7 +15,6 @@ from bridge.messages import hops
 from bridge.messages import positions as run_arithmetic
 from bridge.messages.batch import Batch
 from bridge.messages.block import Block, Origin, merge
-from bridge.messages.positions import Runs
 
 #: Most messages of a batch, and so entries of each of its lists: what a link takes (`bridge.link.limits`).
 MESSAGES_MOST: Final = 2**17
@@ -35,10 +34,6 @@ class Cutter:
     large_bytes: int
     #: Name the origin of messages that have none (`use-duplicate-detection`).
     stamp: bool
-    #: The bridge's hop (`bridge.messages.hops.hop`), which every message takes, and the most it may have come
-    #: through.
-    own_hop: bytes
-    max_hops: int
 
     def cut(self, stream: str, blocks: Iterable[StoredBlock], at: int, upto: int = END) -> list[Batch]:
         """The messages of `stream` in ``[at, upto)`` as batches; the first covers from `at` on."""
@@ -102,27 +97,18 @@ class Cutter:
             yield start, block.count
 
     def _batch(self, stream: str, pieces: Sequence[StoredBlock], at: int) -> Batch:
-        """The pieces as one batch that covers from `at` to their end, its messages with this bridge's hop."""
+        """The pieces as one batch that covers from `at` to their end."""
         block = merge([piece.block for piece in pieces])
         runs = run_arithmetic.join((piece.first, piece.end - 1) for piece in pieces)
-        passed, refused = hops.taken(block.hops, block.count, self.own_hop, self.max_hops)
         return Batch(
             stream,
             at,
             pieces[-1].end,
             runs,
-            block.hopped(passed),
+            block,
             block.checksum,
             events=(pieces[0].stored_ms, pieces[-1].stored_ms),
-            refusals=_refusals(runs, refused) if refused else (),
         )
-
-
-def _refusals(runs: Runs, refused: Sequence[tuple[int, int, str]]) -> tuple[tuple[int, str], ...]:
-    """The messages that `hops.taken` refused, by position, each with the reason."""
-    found = [(index, reason) for first, end, reason in refused for index in range(first, end)]
-    places = run_arithmetic.at(runs, (index for index, _ in found))
-    return tuple((place, reason) for place, (_, reason) in zip(places, found, strict=True))
 
 
 def _weight(piece: StoredBlock, before: StoredBlock | None) -> int:

@@ -9,7 +9,7 @@ from bridge.journal.source import JournalSource
 from bridge.journal.sqlite.known_messages import read_held, read_known_ids, read_next
 from bridge.journal.target import JournalTarget
 from bridge.relay.ports import Target
-from bridge.replay.node_presence import Asked, Held, NodePresence, Question
+from bridge.replay.node_presence import Asked, NodePresence, Present, Question
 from bridge.replay.sending import PlanSource, Presence
 from bridge.settings.bridges import Bridge
 
@@ -35,8 +35,8 @@ class JournalEnds(NodeEnds):
                 large_bytes=bridge.min_large_message_size_bytes,
                 target_name=bridge.static_connectors[0],
                 gap_policy=bridge.gap_policy,
-                max_hops=bridge.max_hops,
-            )
+            ),
+            store=lambda: self._journal.store,
         )
 
     def target(self, lane: Lane) -> TargetEnd:
@@ -61,7 +61,6 @@ class JournalEnds(NodeEnds):
             stamp=bridge.use_duplicate_detection,
             batch_bytes=bridge.producer_window_size_bytes,
             large_bytes=bridge.min_large_message_size_bytes,
-            max_hops=bridge.max_hops,
         )
 
     def plan_target(
@@ -73,18 +72,18 @@ class JournalEnds(NodeEnds):
     ) -> tuple[Target, Presence]:
         """The journal's addresses, and the answer to which messages they hold."""
         presence = NodePresence(
-            bridge.name, held_here(self._journal), source, checks_ids=bridge.checks_producer_ids
+            bridge.name, present_here(self._journal), source, checks_ids=bridge.checks_producer_ids
         )
         return self._target(Lane(bridge)), presence
 
 
-def held_here(journal: Journal) -> Asked:
+def present_here(journal: Journal) -> Asked:
     """Returns the function that says which messages this node's journal holds, before they are sent again."""
 
-    async def answer(question: Question) -> Held:
+    async def answer(question: Question) -> Present:
         """Raises: JournalUnavailable."""
         address = question.address
-        return Held(
+        return Present(
             store=journal.store,
             next=await journal.look(read_next, question.bridge, question.stream),
             origins=tuple(await journal.look(read_held, address, question.origins)),

@@ -14,7 +14,6 @@ from bridge.journal.journal import Journal
 from bridge.journal.sqlite import reader
 from bridge.journal.sqlite.known_messages import read_copies
 from bridge.journal.values.stored_block import StoredBlock
-from bridge.messages import hops
 from bridge.messages.block import Origin
 from bridge.messages.positions import Runs
 from bridge.messages.stream_names import source_address
@@ -28,7 +27,7 @@ BATCHES_AT_ONCE: Final = 4
 class JournalPlanSource:
     """Implements `bridge.replay.sending.PlanSource` for one bridge that reads this journal."""
 
-    def __init__(  # noqa: PLR0913 - each by its name, as the settings have them
+    def __init__(
         self,
         journal: Journal,
         bridge: str,
@@ -38,17 +37,20 @@ class JournalPlanSource:
         stamp: bool,
         batch_bytes: int,
         large_bytes: int,
-        max_hops: int,
     ) -> None:
         """Takes the arguments of `bridge.journal.source.JournalSource`."""
         self._journal = journal
         self._bridge = bridge
         self._selects = selects
         self._forward = forward
-        own_hop = hops.hop(bridge, journal.store)
-        self._cutter = Cutter(batch_bytes, large_bytes, stamp, own_hop, max_hops)
+        self._cutter = Cutter(batch_bytes, large_bytes, stamp)
         #: By identity, the address IDs of the streams that were asked for.
         self._address_ids: dict[str, int] = {}
+
+    @property
+    def store(self) -> str:
+        """The journal's."""
+        return self._journal.store
 
     async def stream(self, identity: str) -> Stream | None:
         """The stream, if the bridge reads it here. Raises: JournalUnavailable."""

@@ -16,7 +16,6 @@ from bridge.journal.rules.commands import BeginUnit, SettleUnit
 from bridge.journal.sqlite import reader
 from bridge.journal.sqlite.history import read_past
 from bridge.journal.values.stored_block import END, StoredBlock
-from bridge.messages import hops
 from bridge.messages.batch import Batch
 from bridge.messages.stream_names import source_address
 from bridge.relay.divergence import ADVICE, check_past
@@ -77,7 +76,6 @@ class JournalSource:
         large_bytes: int,
         target_name: str,
         gap_policy: Literal["stop", "continue"] = "stop",
-        max_hops: int = 8,
     ) -> None:
         """Takes the journal, the bridge's selection, and the limits of batches.
 
@@ -91,14 +89,12 @@ class JournalSource:
             large_bytes: from here a message travels in a batch of its own (`min-large-message-size`).
             target_name: of the connector, for the delivery log.
             gap_policy: what to do about messages that are gone: raise SourceGap, or cover and count them.
-            max_hops: most bridges that a message may have come through.
         """
         self._journal = journal
         self._bridge = bridge
         self._selects = selects
         self._forward = forward
-        own_hop = hops.hop(bridge, journal.store)
-        self._cutter = Cutter(batch_bytes, large_bytes, stamp, own_hop, max_hops)
+        self._cutter = Cutter(batch_bytes, large_bytes, stamp)
         self._target_name = target_name
         self._passes_gaps = gap_policy == "continue"
         #: Positions that were passed over because their messages are gone.

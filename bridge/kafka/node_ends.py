@@ -89,7 +89,11 @@ class KafkaEnds(NodeEnds):
         """The source of a lane: its partitions of the topics that the bridge reads."""
         source = self._source(lane.bridge, lane.number)
         return SourceEnd(
-            source, lag=lambda: source.lag, parked=lambda: source.parked, waits=lambda: source.waits
+            source,
+            store=lambda: source.store,
+            lag=lambda: source.lag,
+            parked=lambda: source.parked,
+            waits=lambda: source.waits,
         )
 
     def _source(self, bridge: Bridge, lane: int) -> KafkaSource:
@@ -110,7 +114,6 @@ class KafkaEnds(NodeEnds):
             gap_policy=bridge.gap_policy,
             batch_bytes=bridge.producer_window_size_bytes,
             large_bytes=bridge.min_large_message_size_bytes,
-            max_hops=bridge.max_hops,
             max_id_bytes=acceptor.max_duplicate_id_size_bytes,
             clock=self._node.clock,
             sent_log=self._sent_log(bridge, lane),

@@ -51,23 +51,13 @@ class KafkaPlanEnds:
             names_only=bridge.names_only,
         )
 
-        def rules(own_hop: bytes) -> Rules:
-            return Rules(
-                own_hop,
-                bridge.use_duplicate_detection,
-                bridge.producer_window_size_bytes,
-                bridge.min_large_message_size_bytes,
-                bridge.max_hops,
-                acceptor.max_duplicate_id_size_bytes,
-            )
-
-        return KafkaPlanSource(
-            connection,
-            partitions,
-            rules,
-            bridge=bridge.name,
-            batch_bytes=bridge.producer_window_size_bytes,
+        rules = Rules(
+            bridge.use_duplicate_detection,
+            bridge.producer_window_size_bytes,
+            bridge.min_large_message_size_bytes,
+            acceptor.max_duplicate_id_size_bytes,
         )
+        return KafkaPlanSource(connection, partitions, rules)
 
     def target(self, bridge: Bridge, source: PlanSource, *, force: bool) -> tuple[KafkaTarget, KafkaPresence]:
         """The target, with a journal topic and a producer of the replays' own; and its presence check."""

@@ -44,7 +44,7 @@ _TEXT: Final = Limit(0, limits.TEXT_MOST)
 _ADDRESS: Final = Limit(1, limits.ADDRESS_MOST)
 
 #: By frame and field. The lengths of lists are limited by their types (`bridge.link.frames`), and checked
-#: against each other and against the body in `bridge.link.carry`.
+#: against each other and against the body in `bridge.link.batch_frames`.
 LIMITS: Final[Mapping[type[Frame], Mapping[str, Limit]]] = {
     Hello: {
         "version": _NUMBER,

@@ -54,7 +54,7 @@ DELIVERIES_MOST: Final = 16
 OPENS_MOST: Final = 1_024
 #: Bytes of batches that have come and are not answered, their lists as they are in memory. At the limit
 #: nothing is read from the link, either.
-HELD_MOST: Final = 16 * MIB
+BUFFERED_MOST: Final = 16 * MIB
 #: Answers that the other end has not read, beyond those that the connection takes. At the limit nothing is
 #: read from the link, either.
 ANSWERS_MOST: Final = 256

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from bridge.end_kind import Lane, NodeContext, NodeEnds, TargetEnd
-from bridge.link import asking
+from bridge.link import duplicate_query
 from bridge.link.frames import Hello
 from bridge.link.limits import VERSION
 from bridge.link.node_target import NodeTarget
@@ -66,7 +66,7 @@ class LinkEnds(NodeEnds):
         endpoint = self._endpoint(bridge.static_connectors[0])
         presence = NodePresence(
             bridge.name,
-            lambda question: asking.ask(endpoint, question, bridge.call_timeout_ms),
+            lambda question: duplicate_query.ask(endpoint, question, bridge.call_timeout_ms),
             source,
             checks_ids=bridge.checks_producer_ids,
         )

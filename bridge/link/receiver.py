@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 
 from bridge.errors import BridgeError, OutOfSequence, TargetRefused
-from bridge.link import carry, limits
+from bridge.link import batch_frames, limits
 from bridge.link.frames import (
     BatchFrame,
     BrokenFrame,
@@ -66,7 +66,7 @@ class Receiver(Machine[Event]):
         self._returned = 0
         self._step = 1
         #: Bytes that the unanswered batches take in memory; and the number of OPENs that are not answered.
-        self._held = 0
+        self._buffered = 0
         self._opens = 0
 
     # ------------------------------------------------------------------ the target's answers
@@ -124,8 +124,8 @@ class Receiver(Machine[Event]):
         self._waiting.clear()
         self._unanswered.clear()
         self._events.clear()
-        held, self._held = self._held, 0
-        self._room.give(held)
+        buffered, self._buffered = self._buffered, 0
+        self._room.give(buffered)
 
     @property
     def may_read(self) -> bool:
@@ -138,7 +138,7 @@ class Receiver(Machine[Event]):
         return (
             len(self._controls) < limits.ANSWERS_MOST
             and self._opens < limits.OPENS_MOST
-            and self._held < limits.HELD_MOST
+            and self._buffered < limits.BUFFERED_MOST
             and not (self._room.is_full and self.state is LinkState.OPEN)
         )
 
@@ -176,7 +176,7 @@ class Receiver(Machine[Event]):
         if len(asked.run) > limits.NAME_MOST and not asked.identity.endswith(LETTERS):
             raise BrokenFrame(f"OPEN.run: length 0 to {limits.NAME_MOST}; found {len(asked.run)}")
         stream.stream = asked
-        stream.held_back += 1
+        stream.deferred += 1
         self._opens += 1
         self._open_if_answered(stream)
 
@@ -186,17 +186,17 @@ class Receiver(Machine[Event]):
         if frame.index >= len(self._streams):
             raise BrokenFrame(f"BATCH.index: below {len(self._streams)} expected; found {frame.index}")
         stream = self._streams[frame.index]
-        if stream.held_back or stream.gate is StreamGate.OPENING:
+        if stream.deferred or stream.gate is StreamGate.OPENING:
             raise BrokenFrame(f"BATCH {frame.number} of stream {frame.index} before its OPENED")
-        batch = carry.to_batch(frame, stream.stream.identity)
+        batch = batch_frames.to_batch(frame, stream.stream.identity)
         self._check_flow(batch.size)
         self._numbers += 1
         self._credit -= batch.size
         stream.unanswered += 1
-        held = carry.held_bytes(frame, self._frame_bytes)
-        self._held += held
-        self._room.take(held)
-        delivery = ReceivedBatch(frame.number, stream, batch, held)
+        buffered = batch_frames.buffered_bytes(frame, self._frame_bytes)
+        self._buffered += buffered
+        self._room.take(buffered)
+        delivery = ReceivedBatch(frame.number, stream, batch, buffered)
         self._unanswered[frame.number] = delivery
         self._waiting.append(delivery)
         self._hand_over()
@@ -240,10 +240,10 @@ class Receiver(Machine[Event]):
             if outcome.verdict not in TAKEN:
                 stream.gate = StreamGate.HALTED
             del self._unanswered[delivery.number]
-            self._held -= delivery.held
-            self._room.give(delivery.held)
+            self._buffered -= delivery.buffered
+            self._room.give(delivery.buffered)
             stream.unanswered -= 1
-            self._controls.append(carry.receipt_frame(outcome, delivery.number))
+            self._controls.append(batch_frames.receipt_frame(outcome, delivery.number))
             self._grant(delivery.batch.size)
             self._open_if_answered(stream)
 
@@ -257,7 +257,7 @@ class Receiver(Machine[Event]):
         halted = stream.gate is StreamGate.HALTED
         if halted and (outcome is None or isinstance(outcome, Receipt | OutOfSequence)):
             return Receipt(stream.stream.identity, Verdict.NOT_NOW, stream.next, reason=HALTED_REASON)
-        assert outcome is not None, f"batch {delivery.number} was held back on a stream that is not halted"
+        assert outcome is not None, f"batch {delivery.number} was deferred on a stream that is not halted"
         return outcome
 
     def _grant(self, size: int) -> None:
@@ -272,12 +272,12 @@ class Receiver(Machine[Event]):
         """Ask the target about an OPEN once every batch before it is answered, or its answer would be out of
         date.
         """
-        if stream.unanswered or not stream.held_back:
+        if stream.unanswered or not stream.deferred:
             return
         stream.gate = StreamGate.OPENING
-        self._events.extend([Opening(stream.index, stream.stream)] * stream.held_back)
-        stream.opens += stream.held_back
-        stream.held_back = 0
+        self._events.extend([Opening(stream.index, stream.stream)] * stream.deferred)
+        stream.opens += stream.deferred
+        stream.deferred = 0
 
     #: Every frame that may come.
     TABLE = {  # noqa: RUF012 - a constant of the class, as the base says

@@ -74,7 +74,7 @@ class ReceivedStream:
     index: int
     gate: StreamGate = StreamGate.OPENING
     #: OPENs that wait for the answers of the batches before them.
-    held_back: int = 0
+    deferred: int = 0
     #: OPENs that are at the target and not answered.
     opens: int = 0
     #: Batches not answered yet.
@@ -100,7 +100,7 @@ class ReceivedBatch:
     stream: ReceivedStream
     batch: Batch
     #: Bytes that it takes in memory.
-    held: int
+    buffered: int
     stage: Stage = Stage.WAITING
     #: With DONE; None: never handed over, because the stream was halted.
     outcome: Receipt | BridgeError | None = None

@@ -12,15 +12,17 @@ class LinkRoom:
     """
 
     def __init__(self, most: int) -> None:
-        """`most`: bytes, as `carry.held_bytes` counts them. One frame of each link may go beyond it."""
+        """`most`: bytes, as `batch_frames.buffered_bytes` counts them. One frame of each link may go beyond
+        it.
+        """
         self.most = most
-        self.held = 0
+        self.buffered = 0
         self._links: set[Callable[[], None]] = set()
 
     @property
     def is_full(self) -> bool:
         """Whether no link is to be read."""
-        return self.held >= self.most
+        return self.buffered >= self.most
 
     def join(self, wake: Callable[[], None]) -> None:
         """`wake` is called each time there is room again, until `leave`."""
@@ -32,12 +34,12 @@ class LinkRoom:
 
     def take(self, size: int) -> None:
         """Count a batch of this size that has come."""
-        self.held += size
+        self.buffered += size
 
     def give(self, size: int) -> None:
         """Release batches of this size: they are answered, or their link has ended."""
         was_full = self.is_full
-        self.held -= size
+        self.buffered -= size
         if was_full and not self.is_full:
             for wake in tuple(self._links):
                 wake()

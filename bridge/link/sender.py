@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from bridge.errors import BridgeError, TargetUnavailable
-from bridge.link import carry, limits
+from bridge.link import batch_frames, limits
 from bridge.link.clock_offset import MEASURE_INTERVAL_MS
 from bridge.link.frames import (
     AnyFrame,
@@ -170,7 +170,7 @@ class Sender(Machine[Answered]):
         self._numbers += 1
         self._credit -= delivery.batch.size
         self._sent_unanswered += 1
-        return carry.to_frame(delivery.batch, delivery.number, delivery.stream.index)
+        return batch_frames.to_frame(delivery.batch, delivery.number, delivery.stream.index)
 
     def _refusal(self, batch: Batch) -> OwnAnswer | None:
         """REFUSED for a message above the largest that the target takes, by its WELCOME.
@@ -180,7 +180,7 @@ class Sender(Machine[Answered]):
         most = self._largest_message + MESSAGE_SLACK
         if batch.block is None or batch.block.largest <= most:
             return None
-        position, size = carry.first_above(batch, most)
+        position, size = batch_frames.first_above(batch, most)
         reason = f"MESSAGE_TOO_LARGE: the target takes {most} bytes encoded; found {size}"
         return OwnAnswer(Verdict.REFUSED, reason, position)
 
@@ -232,7 +232,7 @@ class Sender(Machine[Answered]):
         self._sent_unanswered -= 1
         delivery.stream.next = frame.next
         offset_ms = self.clock_offset_ms
-        receipt = carry.to_receipt(
+        receipt = batch_frames.to_receipt(
             frame, delivery.stream.identity, None if offset_ms is None else round(offset_ms)
         )
         self._answer(delivery, receipt)

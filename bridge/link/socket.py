@@ -20,7 +20,7 @@ from bridge.link import limits
 from bridge.link.connect_errors import NO_ANSWER, said
 from bridge.link.driver import now
 from bridge.link.frames import CloseCode, Hello
-from bridge.link.hosting import Host
+from bridge.link.link_server import LinkServer
 from bridge.link.machine import Ending
 from bridge.link.receiver import Receiver
 from bridge.link.receiving import NodeIdentity
@@ -299,10 +299,10 @@ async def serve_link(  # noqa: PLR0913 - one link, from the upgrade to its end
         asked = ascii(request.headers.get("Sec-WebSocket-Protocol", "none"))[1:-1]
         detail = f"this node speaks {limits.SUBPROTOCOL}; found {asked}"
         machine.close(CloseCode.VERSION, detail, permanent=True)
-    host = Host(WebSocket(ws), machine, make_target, clock, room)
-    waiters = [asyncio.create_task(_stop(event, reason, host)) for event, reason in endings]
+    server = LinkServer(WebSocket(ws), machine, make_target, clock, room)
+    waiters = [asyncio.create_task(_stop(event, reason, server)) for event, reason in endings]
     try:
-        await host.run()
+        await server.run()
     finally:
         if on_end is not None and machine.ending is not None:
             on_end(machine.ending)
@@ -312,6 +312,6 @@ async def serve_link(  # noqa: PLR0913 - one link, from the upgrade to its end
     return ws
 
 
-async def _stop(event: asyncio.Event, reason: str, host: Host) -> None:
+async def _stop(event: asyncio.Event, reason: str, server: LinkServer) -> None:
     await event.wait()
-    host.stop(reason)
+    server.stop(reason)

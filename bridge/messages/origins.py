@@ -49,7 +49,7 @@ def expanded(origins: Iterable[Origin]) -> Iterator[tuple[str, int]]:
 def positions_of(
     origins: Sequence[Origin],
     positions: Iterable[int],
-    held: Iterable[Origin],
+    present: Iterable[Origin],
     copies: Mapping[int, int] = MappingProxyType({}),
 ) -> set[int]:
     """Those of `positions`, one for each message that `origins` names in order, whose message is there.
@@ -57,10 +57,10 @@ def positions_of(
     Args:
         origins: where each message was first stored.
         positions: of the messages.
-        held: the origins that the address holds (`read_held`).
+        present: the origins that the address has (`read_held`).
         copies: by position, the number of copies that it should hold of a message; one for other positions.
     """
-    there = Counter(expanded(held))
+    there = Counter(expanded(present))
     found: set[int] = set()
     for place, at in zip(positions, expanded(origins), strict=True):
         if there[at] >= copies.get(place, 1):

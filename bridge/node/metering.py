@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import platform
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Final
 
@@ -18,6 +18,8 @@ from bridge.journal.journal import Journal
 from bridge.journal.measures import IdCacheStatus
 from bridge.journal.sqlite.reader import BridgeLag
 from bridge.journal.values.store import AddressStatus
+from bridge.node.bridge_set import BridgeSet
+from bridge.node.extension import Extension
 from bridge.relay.operated import Operated
 from bridge.runtime import metrics
 from bridge.runtime.metrics import Family, Sample
@@ -47,18 +49,22 @@ class Metering:
         self.operations = HttpMeter("operations", "reads", "settlements")
         self._links: LinkService | None = None
         self._journal: Journal | None = None
-        self._relays: Mapping[str, Operated] = {}
+        self._bridges = BridgeSet()
+        self._extensions: Sequence[Extension] = ()
         #: The lags at the scrape that is being answered.
         self._lags: Sequence[BridgeLag] = ()
         self._caches: Sequence[IdCacheStatus] = ()
         self._addresses: Sequence[AddressStatus] = ()
         self._registry.register(self)
 
-    def watch(self, journal: Journal, relays: Mapping[str, Operated], links: LinkService) -> None:
+    def watch(
+        self, journal: Journal, bridges: BridgeSet, links: LinkService, extensions: Sequence[Extension]
+    ) -> None:
         """Read the metrics of these from now on."""
         self._links = links
         self._journal = journal
-        self._relays = relays
+        self._bridges = bridges
+        self._extensions = extensions
 
     async def text(self) -> bytes:
         """The metrics in Prometheus's text format."""
@@ -72,11 +78,12 @@ class Metering:
     def collect(self) -> list[Family]:
         """The metrics of a scrape; the registry calls it."""
         samples = (self._of_bridges(), self._of_addresses(), self._of_journal(), self._of_process())
-        return metrics.families(chain.from_iterable(samples))
+        added = (extension.samples() for extension in self._extensions)
+        return metrics.families(chain(*samples, *added))
 
     def _of_bridges(self) -> Iterator[Sample]:
         journal = self._journal
-        for name, relay in self._relays.items():
+        for name, (relay, _) in self._bridges.items():
             labels = {"bridge": name}
             counts = relay.counts
             yield Sample(metrics.MESSAGES_SENT, counts.sent, labels)

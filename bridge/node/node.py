@@ -23,12 +23,12 @@ from bridge.journal.journal import Journal
 from bridge.journal.measures import FullAddress
 from bridge.journal.sqlite.reader import Orphan
 from bridge.journal.values.options import JournalOptions
+from bridge.node.bridge_set import BridgeSet
+from bridge.node.extension import Extension, NodeServices
 from bridge.node.metering import Metering
 from bridge.node.operations import Control
 from bridge.node.outbox import OutboxCopier
-from bridge.relay.lifecycle import Command, State
 from bridge.relay.operated import Operated
-from bridge.replay.plans import ReplayService
 from bridge.runtime import hangup, logs
 from bridge.runtime.clock import Clock
 from bridge.runtime.event_loop import fast_loop
@@ -36,6 +36,8 @@ from bridge.workers.supervisor import Supervisor
 
 #: Interval of the checks whether the disk is full, in seconds.
 _LOOK_S: Final = 0.5
+#: Longest that an extension may take to stop, in seconds: its bridges have stopped before.
+_EXTENSION_STOP_S: Final = 1.0
 
 
 class NodeParts(Protocol):
@@ -48,6 +50,8 @@ class NodeParts(Protocol):
     operations: str | None
     #: Tokens and TLS, by their files' present content.
     credentials: Credentials
+    #: The extensions of the node, in the order in which they start.
+    extensions: Sequence[Extension]
     #: The supervisor of the worker processes; None: this process relays everything itself.
     supervisor: Supervisor | None
 
@@ -63,8 +67,8 @@ class NodeParts(Protocol):
     def letters(self, journal: Journal) -> DeadLetterService:
         """The dead letters in this node's journal."""
 
-    def replays(self, journal: Journal) -> ReplayService:
-        """The service that sends replay plans again."""
+    def services(self, journal: Journal, bridges: BridgeSet) -> NodeServices:
+        """The parts of the node that its extensions work with."""
 
     def links(self, journal: Journal) -> LinkService:
         """The receiving end of node links."""
@@ -86,8 +90,7 @@ class Node:
         #: None until it is open.
         self.journal: Journal | None = None
         self.letters: DeadLetterService | None = None
-        self.replays: ReplayService | None = None
-        self.bridges: dict[str, tuple[Operated, BridgeSummary]] = {}
+        self.bridges = BridgeSet()
         self.metering = Metering()
         #: Whether the acceptor takes messages, and whether the node is going down.
         self.accepting = False
@@ -123,7 +126,7 @@ class Node:
 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop)
-        hangup.ignore_and_tell(loop)
+        hangup.ignore_and_log(loop)
         try:
             await self.start()
             await asked.wait()
@@ -138,11 +141,15 @@ class Node:
         if parts.operations is not None:
             tokens = parts.credentials.operations_tokens
             self._operations = Operations(
-                Control(self), url=parts.operations, tokens=tokens, meter=self.metering.operations
+                Control(self),
+                url=parts.operations,
+                tokens=tokens,
+                meter=self.metering.operations,
+                additions=[one for extension in parts.extensions for one in extension.operations_routes()],
             )
             bound_operations = await self._operations.start()
         self.journal = journal = await Journal.open(parts.journal_options(), parts.clock)
-        self._tell_opening(journal, await journal.orphans())
+        self._log_opening(journal, await journal.orphans())
         journal.counts.on_duplicates = self._on_duplicates
         self._watching = asyncio.create_task(self._watch_journal(journal), name="watch-journal")
         segments = parts.segments()
@@ -153,12 +160,14 @@ class Node:
             self._log_copy = parts.log_copy()
             if self._log_copy is not None:
                 self._log_copy.start()
-        self.bridges = dict(parts.bridges(journal))
+        for name, (relay, summary) in parts.bridges(journal).items():
+            self.bridges.add(name, relay, summary)
         self.letters = parts.letters(journal)
-        self.replays = parts.replays(journal)
+        services = parts.services(journal, self.bridges)
+        for extension in parts.extensions:
+            await extension.start(services)
         self._links = parts.links(journal)
-        relays = {name: relay for name, (relay, _) in self.bridges.items()}
-        self.metering.watch(journal, relays, self._links)
+        self.metering.watch(journal, self.bridges, self._links, parts.extensions)
         self._acceptor = parts.acceptor(self, journal, self._links)
         bound: Bound | None = None
         if self._acceptor is not None:
@@ -173,17 +182,8 @@ class Node:
         self._following = asyncio.create_task(watch.run(), name="watch-credentials")
         if parts.supervisor is not None:
             parts.supervisor.start(journal.identity.node_id)
-        for name, (relay, summary) in self.bridges.items():
-            logs.get(bridge=name).info(
-                "bridge-started",
-                source=summary.source,
-                target=summary.target,
-                guarantee=summary.guarantee,
-                check_producer_ids=summary.check_producer_ids,
-                id_cache_size=summary.id_cache_size,
-                **({"readers": summary.readers} if summary.readers else {}),
-            )
-            await relay.command(Command.START)
+        for name in self.bridges:
+            await self.bridges.start(name)
 
     def _on_credentials(self, news: News) -> None:
         """Apply new tokens or certificates: those that are gone open nothing any more, and their links
@@ -208,18 +208,18 @@ class Node:
 
     async def _watch_journal(self, journal: Journal) -> None:
         """Log once that the disk, or an address, has no room, and once that it has room again."""
-        told = False
+        logged = False
         full: Mapping[str, FullAddress] = {}
         while True:
-            full = self._tell_full(full, journal.full_addresses())
-            if journal.disk_full and not told:
+            full = self._log_full(full, journal.full_addresses())
+            if journal.disk_full and not logged:
                 self._log.warning("journal-full", directory=str(journal.options.directory))
-            elif told and not journal.disk_full:
+            elif logged and not journal.disk_full:
                 self._log.info("journal-room", directory=str(journal.options.directory))
-            told = journal.disk_full
+            logged = journal.disk_full
             await asyncio.sleep(_LOOK_S)
 
-    def _tell_full(
+    def _log_full(
         self, before: Mapping[str, FullAddress], now: Mapping[str, FullAddress]
     ) -> Mapping[str, FullAddress]:
         """Log the addresses that are full now and were not, and those that are not full any more; answers
@@ -238,7 +238,7 @@ class Node:
             self._log.info("address-room", address=address)
         return now
 
-    def _tell_opening(self, journal: Journal, orphans: Sequence[Orphan]) -> None:
+    def _log_opening(self, journal: Journal, orphans: Sequence[Orphan]) -> None:
         for orphan in orphans:
             self._log.warning(
                 "orphan-queue",
@@ -255,13 +255,6 @@ class Node:
         """Links of other nodes' bridges that are open here."""
         return [] if self._links is None else list(self._links.open)
 
-    def bridge_state(self, bridge: str) -> tuple[str, int]:
-        """A bridge's state and its messages in flight; the leftovers of a removed bridge show as STOPPED."""
-        if bridge not in self.bridges:
-            return State.STOPPED.value, 0
-        relay, _ = self.bridges[bridge]
-        return relay.state.value, relay.in_flight
-
     async def stop(self) -> None:
         """Drain: take no new work; let bridges take their receipts; make everything durable; at most
         `shutdown-timeout`.
@@ -270,6 +263,10 @@ class Node:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._shutdown_timeout_ms / 1000):
                 await self._drain()
+        for extension in reversed(self.parts.extensions):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_EXTENSION_STOP_S):
+                    await extension.stop()
         if self.parts.supervisor is not None:
             await self.parts.supervisor.kill()
         for task in filter(None, (self._watching, self._following)):
@@ -298,7 +295,7 @@ class Node:
             self.journal.let_go()
         if self._acceptor is not None:
             await self._acceptor.stop(self._shutdown_timeout_ms // 2)
-        ending = [relay.command(Command.STOP) for relay, _ in self.bridges.values()]
+        ending = [self.bridges.stop_all()]
         if self.parts.supervisor is not None:
             ending.append(self.parts.supervisor.stop())
         await asyncio.gather(*ending)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bridge.errors import BridgeError, NotFound, described
+from bridge.errors import BridgeError, described
 from bridge.http.describe import describe
 from bridge.journal.dead_letters import DeadLetterService
 from bridge.journal.journal import Journal
@@ -15,7 +15,6 @@ from bridge.node.metering import lag_of
 from bridge.relay.lifecycle import Command, State
 from bridge.relay.operated import Operated
 from bridge.relay.ownership import Member
-from bridge.replay.plans import ReplayService
 from bridge.runtime.logs import timestamp
 from bridge.runtime.version import version
 
@@ -41,11 +40,6 @@ class Control:
         return self._node.letters
 
     @property
-    def replays(self) -> ReplayService | None:
-        """None until the journal is open."""
-        return self._node.replays
-
-    @property
     def id_cache_persisted(self) -> bool:
         """Whether ID caches are stored: ``persist-id-cache``."""
         return self._node.parts.persist_id_cache
@@ -61,6 +55,8 @@ class Control:
         ]
         if node.parts.supervisor is not None:
             reasons.extend(node.parts.supervisor.problems())
+        for extension in node.parts.extensions:
+            reasons.extend(extension.unready())
         if node.stopping:
             reasons.append("the node is stopping")
         elif node.journal is None:
@@ -77,7 +73,7 @@ class Control:
         """The answer of ``GET /v1/status``. Groups that share lanes are asked all at once, each for a bounded
         time.
         """
-        bridges = self._node.bridges
+        bridges = dict(self._node.bridges)
         lanes = await asyncio.gather(*[_lanes(relay, summary) for relay, summary in bridges.values()])
         ready, reasons, _ = self.ready()
         journal = self._node.journal
@@ -91,8 +87,8 @@ class Control:
             "store": None if journal is None else journal.store,
             "duplicates": {} if journal is None else journal.counts.duplicates(),
             "bridges": [
-                self._bridge(name, relay, summary) | {"lag": lag_of(name, relay, lags)[0], "lanes": held}
-                for (name, (relay, summary)), held in zip(bridges.items(), lanes, strict=True)
+                self._bridge(name, relay, summary) | {"lag": lag_of(name, relay, lags)[0], "lanes": owned}
+                for (name, (relay, summary)), owned in zip(bridges.items(), lanes, strict=True)
             ],
             "links": [
                 {
@@ -105,6 +101,7 @@ class Control:
                 for link in self._node.open_links
             ],
             "addresses": [] if journal is None else await self._addresses(journal),
+            **{one.name: one.status() for one in self._node.parts.extensions if one.name},
         }
 
     async def _lags(self) -> Sequence[BridgeLag]:
@@ -122,7 +119,7 @@ class Control:
             found = await journal.addresses()
         except BridgeError:  # its own reason is in `reasons`
             return []
-        return [describe(status, self._node.bridge_state) for status in found]
+        return [describe(status, self._node.bridges.state) for status in found]
 
     def _bridge(self, name: str, relay: Operated, summary: BridgeSummary) -> dict[str, Any]:
         """A bridge's entry, without the parts that other processes have to be asked for."""
@@ -170,17 +167,14 @@ class Control:
         return await self._command(bridge, Command.RESUME)
 
     async def _command(self, bridge: str, command: Command) -> str:
-        known = self._node.bridges.get(bridge)
-        if known is None:
-            raise NotFound(f"no bridge {bridge}", key="bridge", found=bridge)
-        relay, _ = known
+        relay, _ = self._node.bridges.known(bridge)
         await relay.command(command)
         return relay.state.value
 
 
 async def _lanes(relay: Operated, summary: BridgeSummary) -> Mapping[str, Any] | None:
     """The owner of each lane: here as this node knows it, elsewhere by the group's answer."""
-    if relay.held is None:
+    if relay.owned_lanes is None:
         return None
     division, trouble = None, None
     if summary.division is not None:
@@ -189,7 +183,7 @@ async def _lanes(relay: Operated, summary: BridgeSummary) -> Mapping[str, Any] |
         except BridgeError as error:
             trouble = described(error)
     return {
-        "here": list(relay.held),
+        "here": list(relay.owned_lanes),
         "members": None if division is None else [_member(member) for member in division.members],
         "nobody": None if division is None else sorted(division.nobody),
         "trouble": trouble,

@@ -4,30 +4,35 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from bridge.assembly.bridges import Assembly
 from bridge.assembly.context import node_context
 from bridge.assembly.credentials import Credentials
-from bridge.assembly.replays import replay_service
 from bridge.assembly.summary import BridgeSummary
 from bridge.delivery_log import GatheringWriter, SegmentLimits, SegmentWriter, WriteLines
 from bridge.end_kind import LogCopier, kind_of
 from bridge.http.acceptor import Acceptor
+from bridge.http.guard import Principal
 from bridge.http.limits import Limits
 from bridge.http.links import LinkService
 from bridge.journal.dead_letters import DeadLetterService, Route
 from bridge.journal.journal import Journal
-from bridge.journal.node_ends import held_here
+from bridge.journal.node_ends import present_here
 from bridge.journal.rules.owners import EVERY_RIGHT, Caller
 from bridge.journal.target import JournalTarget
 from bridge.journal.values.options import AddressPolicy, BridgeQueue, JournalOptions
+from bridge.link.frames import Hello
 from bridge.link.receiving import NodeIdentity
+from bridge.node.bridge_set import BridgeSet
+from bridge.node.extension import Extension, NodeServices
 from bridge.node.node import Node, NodeParts
+from bridge.node.replays import Replays
 from bridge.relay.operated import Operated
-from bridge.replay.plans import ReplayService
+from bridge.relay.ports import Target
 from bridge.runtime import hangup, logs, memory
 from bridge.runtime.clock import Clock, SystemClock
 from bridge.settings import SettingsFile
@@ -55,9 +60,14 @@ def run_node(path: Path) -> int:
     return node.run()
 
 
-def made_node(settings: Settings, path: Path, credentials: Credentials) -> Node:
-    """The node that the settings of the file at `path` describe, not started."""
-    return Node(_Parts(settings, path, credentials), shutdown_timeout_ms=settings.node.shutdown_timeout_ms)
+def made_node(
+    settings: Settings, path: Path, credentials: Credentials, extensions: Sequence[Extension] = ()
+) -> Node:
+    """The node that the settings of the file at `path` describe, not started; `extensions` are further
+    ones.
+    """
+    parts = _Parts(settings, path, credentials, extensions)
+    return Node(parts, shutdown_timeout_ms=settings.node.shutdown_timeout_ms)
 
 
 def journal_options(settings: Settings) -> JournalOptions:
@@ -108,12 +118,13 @@ class _Parts(NodeParts):
     """Makes the node's parts from its settings."""
 
     def __init__(
-        self, settings: Settings, path: Path, credentials: Credentials, clock: Clock | None = None
+        self, settings: Settings, path: Path, credentials: Credentials, extensions: Sequence[Extension]
     ) -> None:
         self.settings = settings
         self.credentials = credentials
-        self.clock = clock or SystemClock()
+        self.clock: Clock = SystemClock()
         self.persist_id_cache = settings.duplicate_detection.persist_id_cache
+        self.extensions: list[Extension] = [Replays(), *extensions]
         operations = settings.operations
         self.operations = None if operations is None else operations.url
         self._segments = self._make_segments()
@@ -160,9 +171,9 @@ class _Parts(NodeParts):
         addresses = [bridge.dead_letter_address for bridge in bridges if bridge.dead_letter_address]
         return DeadLetterService(journal, [DEAD_LETTERS, *addresses], _letter_routes(self.settings))
 
-    def replays(self, journal: Journal) -> ReplayService:
-        """The service that sends replay plans again."""
-        return replay_service(self.settings, self._assembly(journal))
+    def services(self, journal: Journal, bridges: BridgeSet) -> NodeServices:
+        """The parts of the node that its extensions work with."""
+        return NodeServices(self.settings, self.clock, journal, self._assembly(journal), bridges)
 
     def _assembly(self, journal: Journal) -> Assembly:
         return Assembly(node_context(self.settings, self.clock, journal, self._write_lines, self.credentials))
@@ -177,22 +188,27 @@ class _Parts(NodeParts):
             max_message_size=options.max_message_bytes,
         )
         return LinkService(
-            lambda hello, principal: JournalTarget(
-                journal,
-                hello.bridge,
-                check_producer_ids=hello.check_producer_ids,
-                previous=hello.previous,
-                caller=Caller(
-                    f"user:{principal.name}" if principal.is_user else EVERY_RIGHT,
-                    hello.node_id,
-                    principal.check_deliver,
-                ),
-            ),
+            partial(self._link_target, journal),
             identity,
             call_timeout_ms=options.call_timeout_ms,
             clock=self.clock,
-            answer=held_here(journal),
+            answer=present_here(journal),
             max_link_bytes=(self.settings.acceptor or AcceptorSettings()).max_link_size_bytes,
+        )
+
+    def _link_target(self, journal: Journal, hello: Hello, principal: Principal) -> Target:
+        """The target of a link that another node opens: an extension's, or this node's journal."""
+        found = (extension.link_target(hello, principal) for extension in self.extensions)
+        return next(filter(None, found), None) or JournalTarget(
+            journal,
+            hello.bridge,
+            check_producer_ids=hello.check_producer_ids,
+            previous=hello.previous,
+            caller=Caller(
+                f"user:{principal.name}" if principal.is_user else EVERY_RIGHT,
+                hello.node_id,
+                principal.check_deliver,
+            ),
         )
 
     def acceptor(self, node: Node, journal: Journal, links: LinkService) -> Acceptor | None:
@@ -219,9 +235,10 @@ class _Parts(NodeParts):
                 max_transit_size=settings.max_transit_size_bytes,
             ),
             link=links.serve,
-            held=links.held,
-            bridge_state=node.bridge_state,
+            query=links.present,
+            bridge_state=node.bridges.state,
             meter=node.metering.acceptor,
+            additions=[one for extension in self.extensions for one in extension.acceptor_routes()],
         )
 
     def bridges(self, journal: Journal) -> Mapping[str, tuple[Operated, BridgeSummary]]:

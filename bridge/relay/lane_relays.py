@@ -62,8 +62,8 @@ class LaneRelays:
         return dict(sorted(self._lanes.items()))
 
     @property
-    def held(self) -> Sequence[int] | None:
-        """Implements `bridge.relay.operated.Operated.held`."""
+    def owned_lanes(self) -> Sequence[int] | None:
+        """Implements `bridge.relay.operated.Operated.owned_lanes`."""
         return [*self.lanes] if self._numbered else None
 
     @property
@@ -125,7 +125,7 @@ class LaneRelays:
     @property
     def lag(self) -> Lag | None:
         """Messages that wait in the lanes of this process, and when the oldest came; None: their sources do
-        not tell.
+        not say.
 
         The lag of a lane that was given up is the one at that time: perhaps no other worker moves it.
         """

@@ -75,9 +75,9 @@ class LanedRelay:
         return self._relays.lanes
 
     @property
-    def held(self) -> Sequence[int] | None:
-        """Implements `bridge.relay.operated.Operated.held`."""
-        return self._relays.held
+    def owned_lanes(self) -> Sequence[int] | None:
+        """Implements `bridge.relay.operated.Operated.owned_lanes`."""
+        return self._relays.owned_lanes
 
     @property
     def state(self) -> State:
@@ -234,7 +234,7 @@ class LanedRelay:
         self._reached = State.CONNECTING
         if lost:
             await asyncio.sleep(self.options.backoff.delay_ms(1) / 1000)
-        retrying = self.options.retrying(lost=lost, told=self._disconnected)
+        retrying = self.options.retrying(lost=lost, before_wait=self._disconnected)
         await retrying(self._ownership.open)
         self._regained += lost
         self._trouble = ""

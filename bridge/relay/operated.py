@@ -45,7 +45,7 @@ class Operated(Protocol):
         """
 
     @property
-    def held(self) -> Sequence[int] | None:
+    def owned_lanes(self) -> Sequence[int] | None:
         """The lanes that this node has now, in order; None where the bridge has no lanes."""
 
     async def command(self, command: Command) -> None:

@@ -20,6 +20,7 @@ from bridge.relay.dead_letters import DeadLetterFailed
 from bridge.relay.dead_letters_ahead import LETTERS_AHEAD, ahead, divided
 from bridge.relay.ports import Receipt, Target
 from bridge.relay.session import Session
+from bridge.relay.stages import staged
 from bridge.relay.stream_retries import BackedOff
 from dedup.verdict import Verdict
 
@@ -41,7 +42,7 @@ class Pump:
     #: In the order of sending.
     _in_flight: deque[_InFlight] = field(default_factory=deque)
     #: Coverage without messages that waits, by stream.
-    _held: dict[str, Batch] = field(default_factory=dict)
+    _pending_coverage: dict[str, Batch] = field(default_factory=dict)
     _covering: asyncio.Task[None] | None = None
     #: Set when a batch came into flight or left it, or the connection ended.
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -74,7 +75,7 @@ class Pump:
             target_lost = losing.done() and not stop.is_set()
             await _cancel(sending)
             if stop.is_set():
-                self._send_held()
+                self._send_pending_coverage()
             self._ending = True
             self._changed.set()
             timeout = pending_ack_timeout_ms / 1000 if pending_ack_timeout_ms >= 0 else None
@@ -95,7 +96,7 @@ class Pump:
         for entry in self._in_flight:
             self.session.left(entry.batch)
         self._in_flight.clear()
-        self._held.clear()
+        self._pending_coverage.clear()
         return deliveries
 
     # -- sending ---------------------------------------------------------------------------------------
@@ -115,8 +116,8 @@ class Pump:
 
     async def _read(self) -> Sequence[Batch] | None:
         """Returns the next batches; None: a stream has to be opened again first."""
-        if untold := self._backed_off.untold():
-            self.session.source.back_off(untold)
+        if unannounced := self._backed_off.unannounced():
+            self.session.source.back_off(unannounced)
         reading = asyncio.timeout_at(self._backed_off.due_s)
         try:
             async with reading:
@@ -131,7 +132,8 @@ class Pump:
             del reading  # it refers to the task, and that by its cancellation to this frame: see `run`
 
     async def _pass_on(self, read: Batch) -> None:
-        """Send the batch, or hold coverage alone; batches of streams that back off are read again later."""
+        """Send the batch, or keep coverage alone; batches of streams that back off are read again later."""
+        read = staged(read, self.session.stages)
         if not read.refusals and not self.session.refused.get(read.stream):
             await self._pass_on_part(read)
             return
@@ -146,9 +148,9 @@ class Pump:
             await self._store_refusals(read)
         if read.stream in self._backed_off:
             return
-        batch = self._with_held(self._without_refused(read))
+        batch = self._with_pending_coverage(self._without_refused(read))
         if batch.block is None and not batch.refused and batch.from_ < batch.upto:
-            self._hold(batch)
+            self._keep_coverage(batch)
         elif await self._room_for(batch):
             self._send_now(batch)
 
@@ -201,28 +203,30 @@ class Pump:
 
     # -- coverage without messages ---------------------------------------------------------------------
 
-    def _hold(self, batch: Batch) -> None:
+    def _keep_coverage(self, batch: Batch) -> None:
         """Keep coverage for the stream's next batch; from the first on, it is sent in time."""
-        self._held[batch.stream] = batch
+        self._pending_coverage[batch.stream] = batch
         if self._covering is None or self._covering.done():
             self._covering = asyncio.create_task(self._cover_in_time())
 
-    def _with_held(self, batch: Batch) -> Batch:
-        held = self._held.pop(batch.stream, None)
-        if held is None:
+    def _with_pending_coverage(self, batch: Batch) -> Batch:
+        pending = self._pending_coverage.pop(batch.stream, None)
+        if pending is None:
             return batch
-        assert held.upto == batch.from_, f"{batch.stream}: read up to {held.upto}, then from {batch.from_}"
-        return replace(batch, from_=held.from_)
+        assert pending.upto == batch.from_, (
+            f"{batch.stream}: read up to {pending.upto}, then from {batch.from_}"
+        )
+        return replace(batch, from_=pending.from_)
 
     async def _cover_in_time(self) -> None:
-        while self._held:
+        while self._pending_coverage:
             await asyncio.sleep(COVERAGE_INTERVAL_MS / 1000)
-            self._send_held()
+            self._send_pending_coverage()
 
-    def _send_held(self) -> None:
-        for batch in list(self._held.values()):
+    def _send_pending_coverage(self) -> None:
+        for batch in list(self._pending_coverage.values()):
             if self._may_send(batch):
-                del self._held[batch.stream]
+                del self._pending_coverage[batch.stream]
                 self._send_now(batch)
 
     # -- settling --------------------------------------------------------------------------------------
@@ -276,7 +280,7 @@ class Pump:
         """Send no more of the stream until it is opened again, once all of its batches are answered."""
         behind = sum(entry.batch.stream == stream for entry in self._in_flight)
         self._backed_off.add(stream, behind, _now_s())
-        self._held.pop(stream, None)  # its positions will be read again
+        self._pending_coverage.pop(stream, None)  # its positions will be read again
         self._look_at_due()
         self._changed.set()
 

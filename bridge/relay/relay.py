@@ -31,6 +31,7 @@ from bridge.relay.lifecycle import State
 from bridge.relay.ports import Lag, Source, Target
 from bridge.relay.pump import Pump
 from bridge.relay.session import Session
+from bridge.relay.stages import Stage
 from bridge.relay.window import Window
 from bridge.runtime.clock import Clock
 
@@ -55,21 +56,21 @@ class RelayOptions:
         self,
         *,
         lost: bool,
-        told: Callable[[BaseException | None, int], None],
+        before_wait: Callable[[BaseException | None, int], None],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> tenacity.AsyncRetrying:
         """Tries to connect as often as the settings say, while errors are `TRANSIENT`.
 
         Args:
             lost: True after the loss of a connection; False for the first one.
-            told: called before each wait with the error and the wait in milliseconds.
+            before_wait: called before each wait with the error and the wait in milliseconds.
             sleep: waits so many seconds.
         """
 
-        def tell(retry: tenacity.RetryCallState) -> None:
+        def announce(retry: tenacity.RetryCallState) -> None:
             error = retry.outcome.exception() if retry.outcome is not None else None
             delay_s = retry.next_action.sleep if retry.next_action is not None else 0
-            told(error, round(delay_s * 1000))
+            before_wait(error, round(delay_s * 1000))
 
         attempts = self.reconnect_attempts if lost else self.initial_connect_attempts
         return tenacity.AsyncRetrying(
@@ -77,7 +78,7 @@ class RelayOptions:
             wait=lambda retry: self.backoff.delay_ms(retry.attempt_number + 1) / 1000,
             retry=tenacity.retry_if_exception_type(TRANSIENT),
             sleep=sleep,
-            before_sleep=tell,
+            before_sleep=announce,
         )
 
 
@@ -102,6 +103,7 @@ class Relay:
         parked: Callable[[], Sequence[str]] = tuple,
         waits: Callable[[], Sequence[str]] = tuple,
         counts: Counts | None = None,
+        stages: Sequence[Stage] = (),
     ) -> None:
         """`counts` are the target's own, too, where it was made with them."""
         self.options = options
@@ -114,12 +116,13 @@ class Relay:
             backoff=options.backoff,
             dead_letters=dead_letters,
             counts=Counts() if counts is None else counts,
+            stages=stages,
         )
         #: The reason why it is FAILED; empty otherwise.
         self.reason = ""
         #: Called when it has FAILED, and its ends are closed.
         self.on_failed: Callable[[], None] = lambda: None
-        #: Messages that wait at the source, and when the oldest came; None: the source does not tell.
+        #: Messages that wait at the source, and when the oldest came; None: the source does not say.
         self.lag = lag
         #: Where the source is parked, and why, one text for each partition.
         self.parked = parked
@@ -222,7 +225,7 @@ class Relay:
         self._show(State.CONNECTING)
         if lost:
             await self._wait(self.options.backoff.delay_ms(1) / 1000)
-        retrying = self.options.retrying(lost=lost, told=self._disconnected, sleep=self._wait)
+        retrying = self.options.retrying(lost=lost, before_wait=self._disconnected, sleep=self._wait)
         async for attempt in retrying:
             with attempt:
                 if not await self._unless_stopped(self.session.connect()):

@@ -5,8 +5,8 @@ A bridge refuses to begin at a target that knows nothing of what another store h
 has forgotten (`bridge.relay.divergence`). Here the operator says where it begins instead. Generic over the
 two ports.
 
-The source is told before the target. Until the target knows the stream too, the bridge refuses to run: so a
-crash in between neither sends nor skips anything, and the same command again completes what was begun.
+The source is changed before the target. Until the target knows the stream too, the bridge refuses to run: so
+a crash in between neither sends nor skips anything, and the same command again completes what was begun.
 """
 
 from __future__ import annotations
@@ -148,10 +148,10 @@ async def carry_out(source: Source, target: Target, decisions: Sequence[Decision
         if upto is not None:
             await source.begin(decision.stream.identity, upto, decision.store)
         if decision.tells_target:
-            await _tell(target, decision)
+            await _set_at_target(target, decision)
 
 
-async def _tell(target: Target, decision: Decision) -> None:
+async def _set_at_target(target: Target, decision: Decision) -> None:
     start = decision.at if decision.next is None else decision.next
     batch = Batch(decision.stream.identity, start, decision.at)
     (receipt,) = await target.deliver([batch])

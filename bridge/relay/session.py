@@ -21,6 +21,7 @@ from bridge.relay.backoff import Backoff
 from bridge.relay.counts import Counts
 from bridge.relay.dead_letters import DeadLetterFailed, DeadLetterSink
 from bridge.relay.ports import Receipt, Source, Stream, Target
+from bridge.relay.stages import Stage
 from bridge.relay.window import Window
 from bridge.runtime.clock import Clock
 
@@ -42,6 +43,8 @@ class Session:
     #: The sink of refused messages; None: there is none, and a refused message ends the bridge.
     dead_letters: DeadLetterSink | None
     counts: Counts = field(default_factory=Counts)
+    #: What happens to each batch between read and send.
+    stages: Sequence[Stage] = ()
     #: Store identity of the target, once it has answered.
     store: str = ""
     #: Streams that the target knows nothing of. The target takes the start of their first batch as the

@@ -43,8 +43,8 @@ class BackedOff:
     #: The reasons, from the first wait on until the stream moves; the streams that have waited longest come
     #: first.
     _reasons: dict[str, str] = field(default_factory=dict)
-    #: Backed-off streams that the source still reads: it has not been told of them yet.
-    _untold: set[str] = field(default_factory=set)
+    #: Backed-off streams that the source still reads: it does not know of them yet.
+    _unannounced: set[str] = field(default_factory=set)
 
     def __contains__(self, stream: str) -> bool:
         return stream in self._waits
@@ -53,7 +53,7 @@ class BackedOff:
         """Send no more of the stream; it is opened again once `behind` batches are answered."""
         if stream not in self._waits:
             self._waits[stream] = _Wait(behind, due_s=None if behind else now_s)
-            self._untold.add(stream)
+            self._unannounced.add(stream)
 
     def wait(self, stream: str, reason: str, now_s: float) -> int | None:
         """The target cannot go on with a stream that was added: the delay before the next attempt, ms.
@@ -88,10 +88,10 @@ class BackedOff:
             if stream not in self._waits:
                 self._reasons.pop(stream, None)
 
-    def untold(self) -> Collection[str]:
+    def unannounced(self) -> Collection[str]:
         """Streams of which the source should read no more; returns each once."""
-        untold, self._untold = self._untold, set()
-        return untold
+        unannounced, self._unannounced = self._unannounced, set()
+        return unannounced
 
     @property
     def due_s(self) -> float | None:
@@ -110,7 +110,7 @@ class BackedOff:
     def opened(self, stream: str) -> None:
         """The stream was opened again: it does not wait any more."""
         del self._waits[stream]
-        self._untold.discard(stream)
+        self._unannounced.discard(stream)
 
     def absent(self, stream: str, now_s: float) -> None:
         """Look for the stream again later, without an error: the source does not have it now."""

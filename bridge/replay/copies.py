@@ -43,14 +43,14 @@ class Standing(Enum):
     UNKNOWN = "unknown"
 
 
-def standing(held: int, due: Due) -> Standing:
-    """The standing of a message that the logs report as lost, where the target has `held` of its key.
+def standing(present: int, due: Due) -> Standing:
+    """The standing of a message that the logs report as lost, where the target has `present` of its key.
 
     Without a copy the logs' report holds, and it holds as long as there are fewer copies than due.
     """
-    if held == 0 or held < due.least:
+    if present == 0 or present < due.least:
         return Standing.MISSING
-    return Standing.THERE if due.most is not None and held >= due.most else Standing.UNKNOWN
+    return Standing.THERE if due.most is not None and present >= due.most else Standing.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +73,13 @@ class Tally:
         self._sent: Counter[Key] = Counter()
 
     def judge(
-        self, messages: Iterable[Keyed], held: Callable[[Key], int], due: Callable[[Key], Due]
+        self, messages: Iterable[Keyed], present: Callable[[Key], int], due: Callable[[Key], Due]
     ) -> Judged:
         """Judge each message in turn, as if those before it that are missing had been sent.
 
         Args:
             messages: those of a batch.
-            held: how often the target had a key when it was asked.
+            present: how often the target had a key when it was asked.
             due: how often it should have it; asked only of keys that it has.
         """
         sent = self._sent.copy()
@@ -87,7 +87,7 @@ class Tally:
         for position, key in messages:
             if key is None:
                 continue
-            there = held(key) + sent[key]
+            there = present(key) + sent[key]
             match standing(there, due(key)) if there else Standing.MISSING:
                 case Standing.MISSING:
                     sent[key] += 1

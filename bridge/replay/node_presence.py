@@ -38,7 +38,7 @@ class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ids: tuple[bytes, ...] = ()
 
 
-class Held(msgspec.Struct, frozen=True):
+class Present(msgspec.Struct, frozen=True):
     """The answer to a question."""
 
     #: Store identity of the node.
@@ -54,7 +54,7 @@ class Held(msgspec.Struct, frozen=True):
 #: Path at which a node answers over HTTP.
 PATH: Final = "/v1/link/held"
 #: Asks which messages a store holds.
-Asked = Callable[[Question], Awaitable[Held]]
+Asked = Callable[[Question], Awaitable[Present]]
 #: The place where a message was first stored: stream and position.
 Coordinates = tuple[str, int]
 
@@ -70,7 +70,7 @@ class NodePresence:
         self._checks_ids = checks_ids
         self._tally = Tally()
         #: Counts of the part that was prepared last.
-        self._held: Counter[Coordinates] = Counter()
+        self._present: Counter[Coordinates] = Counter()
         self._known_ids: frozenset[bytes] = frozenset()
         self._due: Mapping[Coordinates, Due] = {}
 
@@ -89,7 +89,7 @@ class NodePresence:
         covered = [(await self._ask(one.stream)).next or 0 for one in siblings]
         answer = await self._ask(stream, tuple(origins), tuple(ids))
         self._tally = Tally()
-        self._held = Counter(expanded(answer.origins))
+        self._present = Counter(expanded(answer.origins))
         self._known_ids = frozenset(ids[index] for index in answer.ids)
         least, most = Counter[Coordinates](), Counter[Coordinates]()
         for one, upto in zip(siblings, covered, strict=True):
@@ -103,7 +103,7 @@ class NodePresence:
 
     async def _ask(
         self, stream: Stream, origins: tuple[Origin, ...] = (), ids: tuple[bytes, ...] = ()
-    ) -> Held:
+    ) -> Present:
         return await self._asked(Question(self._bridge, stream.identity, stream.target_address, origins, ids))
 
     def judge(self, batch: Batch) -> Judged:
@@ -112,7 +112,7 @@ class NodePresence:
             self._by_id(batch), lambda value: int(value in self._known_ids), lambda _: ONCE
         )
         rest = [one for one in self._by_origin(batch) if one[0] not in by_id.known]
-        found = self._tally.judge(rest, self._held_at, self._due_at)
+        found = self._tally.judge(rest, self._present_at, self._due_at)
         copies = tuple(
             (position, self._due_at(key).least)
             for position, key in rest
@@ -138,9 +138,9 @@ class NodePresence:
         places = run_arithmetic.positions(batch.runs)
         return list(zip(places, expanded(batch.block.origins), strict=True))
 
-    def _held_at(self, key: Key) -> int:
+    def _present_at(self, key: Key) -> int:
         assert isinstance(key, tuple)
-        return self._held[key]
+        return self._present[key]
 
     def _due_at(self, key: Key) -> Due:
         assert isinstance(key, tuple)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -17,6 +17,7 @@ from bridge.messages import positions as run_arithmetic
 from bridge.messages.batch import Batch
 from bridge.messages.stream_names import plan_stream
 from bridge.relay.ports import Stream, Target
+from bridge.relay.stages import Stage
 from bridge.replay.copies import Judged
 from bridge.replay.sending import PlanSource, Presence, Resending, Resent, Wanted, less, without
 from bridge.runtime import logs
@@ -34,6 +35,8 @@ class Ends:
     source: PlanSource
     target: Target
     presence: Presence
+    #: What the bridge does to each batch between read and send.
+    stages: Sequence[Stage] = ()
 
 
 class Route(Protocol):
@@ -70,7 +73,9 @@ class ReplayService:
         async with self._turn, self._ends(wanted) as (ends, stream):
             deadline_s = self._deadline_s()
             presence = None if wanted.force else ends.presence
-            resending = Resending(ends.source, ends.target, wanted, deadline_s=deadline_s, presence=presence)
+            resending = Resending(
+                ends.source, ends.target, wanted, deadline_s=deadline_s, presence=presence, stages=ends.stages
+            )
             outcome = await resending.run(stream)
         self._log.info(
             "replayed", bridge=wanted.bridge, stream=wanted.stream, plan=wanted.plan, count=outcome.sent,
@@ -99,7 +104,7 @@ class ReplayService:
         left = run_arithmetic.from_position(wanted.positions, next_position)
         looked.earlier = run_arithmetic.count(wanted.positions) - run_arithmetic.count(left)
         while left:
-            part = await ends.source.read(stream, left)
+            part = (await ends.source.read(stream, left)).staged(ends.stages)
             if not (wanted.force or await ends.presence.prepare(stream, part, deadline_s)):
                 looked.rest = left[0][0]
                 break

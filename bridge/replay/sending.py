@@ -21,6 +21,7 @@ from bridge.messages.block import Origin
 from bridge.messages.positions import Run, Runs
 from bridge.messages.stream_names import plan_stream
 from bridge.relay.ports import Receipt, Stream, Target
+from bridge.relay.stages import Stage, staged
 from bridge.replay.copies import Judged
 from dedup.verdict import Verdict
 
@@ -32,10 +33,14 @@ RETRY_MS: Final = 500
 class Part:
     """The messages that a source has at some wanted positions."""
 
-    #: Of the original stream, ascending, with origins and hops as its bridge would send them.
+    #: Of the original stream, ascending, with origins as its bridge would send them.
     batches: Sequence[Batch]
     #: Wanted positions below are in `batches`, or the source no longer has them.
     upto: int
+
+    def staged(self, stages: Sequence[Stage]) -> Part:
+        """The part after the bridge's stages."""
+        return Part([staged(batch, stages) for batch in self.batches], self.upto)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,10 @@ class Sibling:
 
 class PlanSource(Protocol):
     """The source from which messages that were sent before are read again, by position."""
+
+    @property
+    def store(self) -> str:
+        """Its store identity, once a stream was asked for."""
 
     async def stream(self, identity: str) -> Stream | None:
         """The stream as its bridge sends it; None: it is not here.
@@ -176,6 +185,7 @@ class Resending:
         *,
         deadline_s: float,
         presence: Presence | None = None,
+        stages: Sequence[Stage] = (),
     ) -> None:
         """Takes both ends; the caller that made them closes them.
 
@@ -185,7 +195,9 @@ class Resending:
             wanted: the positions.
             deadline_s: of the running loop's clock.
             presence: the messages that the target has; None: it is not asked (`--force`).
+            stages: of the bridge.
         """
+        self._stages = stages
         self._source = source
         self._target = target
         self._presence = presence
@@ -209,7 +221,7 @@ class Resending:
         left = self._still_wanted(self._wanted.positions)
         self._outcome.earlier = run_arithmetic.count(self._wanted.positions) - run_arithmetic.count(left)
         while left:
-            part = await self._source.read(stream, left)
+            part = (await self._source.read(stream, left)).staged(self._stages)
             if self._presence and not await self._presence.prepare(stream, part, self._deadline_s):
                 self._outcome.rest = left[0][0]
                 break

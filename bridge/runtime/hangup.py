@@ -17,11 +17,11 @@ def ignore() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
-def ignore_and_tell(loop: asyncio.AbstractEventLoop) -> None:
+def ignore_and_log(loop: asyncio.AbstractEventLoop) -> None:
     """Log each SIGHUP from now on, for as long as the loop runs."""
-    loop.add_signal_handler(signal.SIGHUP, _tell)
+    loop.add_signal_handler(signal.SIGHUP, _log_signal)
 
 
-def _tell() -> None:
+def _log_signal() -> None:
     reason = "settings are read at start: to change them, restart"
     logs.get().warning("signal-ignored", signal="SIGHUP", reason=reason)

@@ -265,8 +265,8 @@ class _Libraries(logging.Handler):
         if len(self._said) > LIBRARY_TEXTS:
             del self._said[next(iter(self._said))]
         level = "ERROR" if record.levelno >= logging.ERROR else "WARNING"
-        told = logging.makeLogRecord({**record.__dict__, "levelname": level, "repeated": kept_back})
-        self._lines.write(self.format(told))
+        shown = logging.makeLogRecord({**record.__dict__, "levelname": level, "repeated": kept_back})
+        self._lines.write(self.format(shown))
 
 
 def _library_event(_: object, __: str, event: _Event) -> _Event:

@@ -169,6 +169,8 @@ def families(samples: Iterable[Sample]) -> list[Family]:
             wanted, given = (", ".join(names) or "none" for names in (metric.labels, labels))
             raise ValueError(f"{metric.name} has the labels {wanted}; found {given}")
         values = [labels[name] for name in metric.labels]
+        if metric not in found:  # of an extension of the node
+            found[metric] = _family(metric)
         match found[metric], value:
             case HistogramMetricFamily() as family, Histogram():
                 family.add_metric(values, value.buckets(), value.sum)

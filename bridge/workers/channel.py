@@ -93,7 +93,7 @@ class Report(msgspec.Struct, tag="report", frozen=True, kw_only=True):
     #: Counts since this worker started.
     counts: Counts
     #: The lanes that it has, at most `MOST_LANES_NAMED`.
-    held: tuple[int, ...] = ()
+    owned_lanes: tuple[int, ...] = ()
 
 
 class Lines(msgspec.Struct, tag="lines", frozen=True):

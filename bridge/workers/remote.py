@@ -45,10 +45,10 @@ class _Seen:
 class RemoteBridge:
     """Implements `bridge.relay.operated.Operated`; its supervisor reports workers and their reports to it."""
 
-    def __init__(self, name: str, tell: Callable[[Want], None]) -> None:
-        """`tell` hands an order to every worker that lives."""
+    def __init__(self, name: str, announce: Callable[[Want], None]) -> None:
+        """`announce` hands an order to every worker that lives."""
         self.name = name
-        self._tell = tell
+        self._announce = announce
         self._wanted = Wanted.STOPPED
         self._order = 0
         self._workers: dict[int, _Seen] = {}
@@ -107,9 +107,9 @@ class RemoteBridge:
         return sum(messages for messages, _ in lags), oldest_ms
 
     @property
-    def held(self) -> Sequence[int]:
+    def owned_lanes(self) -> Sequence[int]:
         """The lanes that the workers have now, in order."""
-        return sorted(lane for report in self._known() for lane in report.held)
+        return sorted(lane for report in self._known() for lane in report.owned_lanes)
 
     @property
     def store(self) -> str:
@@ -136,7 +136,7 @@ class RemoteBridge:
         if after(before, command) is not before:
             self._wanted = _WANTED[command]
             self._order += 1
-            self._tell(self.want)
+            self._announce(self.want)
         if command in (Command.STOP, Command.PAUSE):
             order = self._order
             while not self._obeyed(order):

@@ -96,7 +96,7 @@ class Supervisor:
             write_lines: makes the workers' delivery-log lines durable; None: there is no delivery log.
         """
         assert 1 <= workers <= MOST_WORKERS, f"1 to {MOST_WORKERS} workers; found {workers}"
-        self.bridges = {name: RemoteBridge(name, self._tell) for name in bridges}
+        self.bridges = {name: RemoteBridge(name, self._announce) for name in bridges}
         self._start_worker = start_worker
         self._settings = settings
         self._shutdown_timeout_ms = shutdown_timeout_ms
@@ -253,7 +253,7 @@ class Supervisor:
         process.kill()
         return await process.wait()
 
-    def _tell(self, want: Want) -> None:
+    def _announce(self, want: Want) -> None:
         for slot in self._slots:
             if slot.process is not None:
                 slot.process.channel.send(want)

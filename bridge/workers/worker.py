@@ -105,7 +105,7 @@ class _Worker:
         self._shutdown_timeout_ms = shutdown_timeout_ms
         #: The latest order that is carried out, and the state that was reported last, by bridge.
         self._orders = dict.fromkeys(bridges, 0)
-        self._told: dict[str, State] = {}
+        self._reported: dict[str, State] = {}
         self._stop = asyncio.Event()
         self._log = structlog.get_logger()
 
@@ -113,7 +113,7 @@ class _Worker:
         """Obey and report until asked to stop; then drain."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self._asked)
-        hangup.ignore_and_tell(loop)
+        hangup.ignore_and_log(loop)
         exit_code = 0
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -164,7 +164,7 @@ class _Worker:
             log = self._log.bind(bridge=want.bridge)
             log.warning("worker-order-refused", wanted=want.wanted.value, reason=str(error))
         self._orders[want.bridge] = max(want.order, self._orders[want.bridge])
-        self._tell(want.bridge)
+        self._report_on(want.bridge)
 
     async def _drain(self) -> None:
         """Stop every bridge, in the time there is; the last reports carry the last counts."""
@@ -173,7 +173,7 @@ class _Worker:
             for name, bridge in self._bridges.items()
         ]
         done, late = await asyncio.wait(stopping, timeout=self._shutdown_timeout_ms / 1000)
-        self._tell_all()
+        self._report_all()
         if late:
             self._log.warning("worker-not-drained", **{"shutdown-timeout-ms": self._shutdown_timeout_ms})
             os._exit(1)  # not by cancelling: an end that does not close might not heed that either
@@ -190,19 +190,19 @@ class _Worker:
             if all_due:
                 due = now() + REPORT_INTERVAL_S
             for name, bridge in self._bridges.items():
-                if all_due or bridge.state is not self._told.get(name):
-                    self._tell(name)
+                if all_due or bridge.state is not self._reported.get(name):
+                    self._report_on(name)
             await self._channel.sent()
             await asyncio.sleep(LOOK_INTERVAL_S)
 
-    def _tell_all(self) -> None:
+    def _report_all(self) -> None:
         for name in self._bridges:
-            self._tell(name)
+            self._report_on(name)
 
-    def _tell(self, name: str) -> None:
+    def _report_on(self, name: str) -> None:
         bridge = self._bridges[name]
         counts = bridge.counts
-        self._told[name] = bridge.state
+        self._reported[name] = bridge.state
         self._channel.send(
             Report(
                 bridge=name,
@@ -214,7 +214,7 @@ class _Worker:
                 in_flight=bridge.in_flight,
                 lag=bridge.lag,
                 counts=dataclasses.replace(counts, trouble=shortened(counts.trouble)),
-                held=tuple(bridge.held or ())[:MOST_LANES_NAMED],
+                owned_lanes=tuple(bridge.owned_lanes or ())[:MOST_LANES_NAMED],
             )
         )
 

@@ -41,7 +41,7 @@ class MemoryEnds(NodeEnds):
         name = _name(self._connectors[bridge.source_connector].url)
         source = FakeSource(JOURNALS[name], bridge.name)
         source.forward = bridge.target_address
-        return SourceEnd(source, lag=lambda: LAG)
+        return SourceEnd(source, store=lambda: f"memory:{name}", lag=lambda: LAG)
 
     def target(self, lane: Lane) -> TargetEnd:
         name = _name(self._connectors[lane.bridge.static_connectors[0]].url)

@@ -132,7 +132,7 @@ class ObedientBridge:
         self.in_flight = 0
         self.store = ""
         self.lag: tuple[int, int | None] | None = (0, None)
-        self.held: list[int] | None = []
+        self.owned_lanes: list[int] | None = []
         #: What it was told, in order.
         self.commands: list[Command] = []
         #: Stop and pause wait for it.
@@ -166,7 +166,7 @@ def report(
         "connected": state is State.RUNNING,
         "in_flight": 0,
         "lag": (0, None),
-        "held": (),
+        "owned_lanes": (),
     }
     of_report = {name: fields.pop(name) for name in list(fields) if name in own}
     counts = Counts(**fields)  # type: ignore[arg-type]

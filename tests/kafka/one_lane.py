@@ -12,6 +12,7 @@ from bridge.kafka.target.target import KafkaTarget
 from bridge.relay.backoff import Backoff
 from bridge.relay.lifecycle import Command
 from bridge.relay.relay import RelayOptions
+from bridge.relay.stages import LoopGuard
 from bridge.runtime.clock import SystemClock
 from tests.fakes.one_lane import OneLane
 from tests.kafka.cluster.reachable import Reachable
@@ -42,6 +43,7 @@ class Lane:
         self.relay = OneLane(
             options, self.source, self.target, clock=SystemClock(), dead_letters=letters,
             lag=lambda: self.source.lag,
+            stages=(LoopGuard(self.sources.bridge, 8, lambda: self.source.store),),
         )  # fmt: skip
         await self.relay.command(Command.START)
         return self.relay

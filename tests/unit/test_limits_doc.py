@@ -149,7 +149,7 @@ LIMITS: Final = {
         f"{_LINK}::test_too_many_unanswered_batches_are_cut_off_whatever_their_size",
     ),
     "batches of a link in memory": Limit(
-        size(link_limits.HELD_MOST),
+        size(link_limits.BUFFERED_MOST),
         f"{_LINK}::test_nothing_more_is_read_while_batches_of_many_entries_are_not_answered",
     ),
     "batches of all links in memory": Limit(

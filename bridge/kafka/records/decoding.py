@@ -41,15 +41,12 @@ class Record(Protocol):
 class Rules:
     """A bridge's rules for messages and batches. Sizes in bytes."""
 
-    #: This bridge's hop (`bridge.messages.hops.hop`), which every message takes.
-    own_hop: bytes
     #: Name the origin of messages, and refuse impossible IDs (`use-duplicate-detection`).
     stamp: bool
     #: Largest batch (`producer-window-size`); one message may be larger.
     batch_bytes: int
     #: A message of this size or larger travels in a batch of its own (`min-large-message-size`).
     large_bytes: int
-    max_hops: int
     #: Longest duplicate ID (`max-duplicate-id-size`).
     max_id_bytes: int
 
@@ -144,15 +141,12 @@ def _read(
                 ids.append((len(messages), headers.producer_id))
         messages.append(Message(value, key, carried, record.timestamp))
         sizes.append(size)
-    return messages, sizes, ids, _hops(rules, passed, len(records)), refusals
+    return messages, sizes, ids, _hops(passed, len(records)), refusals
 
 
-def _hops(rules: Rules, passed: Mapping[int, bytes], count: int) -> hops.Hops:
-    """The hops of all messages with this bridge's; `passed`: earlier hops, by index."""
-    if not passed:
-        return ((count, rules.own_hop),)
-    runs = hops.joined((1, passed.get(index, b"")) for index in range(count))
-    return hops.taken(runs, count, rules.own_hop, rules.max_hops)[0]
+def _hops(passed: Mapping[int, bytes], count: int) -> hops.Hops:
+    """The hops of all messages; `passed`: those of messages that have any, by index."""
+    return hops.joined((1, passed.get(index, b"")) for index in range(count)) if passed else ()
 
 
 def _look_through(rules: Rules, headers: Sequence[Header]) -> _Headers:
@@ -168,13 +162,13 @@ def _look_through(rules: Rules, headers: Sequence[Header]) -> _Headers:
         elif name == hops.HEADER:
             passed, has_hops = value, True
     carried = tuple(header for header in headers if header[0] != hops.HEADER) if has_hops else tuple(headers)
-    problem = hops.problem(passed, rules.own_hop, rules.max_hops) or ""
     if not has_id or is_stamp(duplicate_id):
-        return _Headers(carried, size, passed, None, problem)
+        return _Headers(carried, size, passed, None, "")
     length = len(duplicate_id or b"")
     if 1 <= length <= rules.max_id_bytes:
-        return _Headers(carried, size, passed, duplicate_id, problem)
-    if rules.stamp and not problem:
+        return _Headers(carried, size, passed, duplicate_id, "")
+    problem = ""
+    if rules.stamp:
         rule = f"a duplicate ID must have 1 to {rules.max_id_bytes} bytes"
         problem = f"INVALID_DUPLICATE_ID: {rule}; found {length}"
     return _Headers(carried, size, passed, None, problem)

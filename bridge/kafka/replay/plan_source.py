@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from aiokafka.structs import TopicPartition
@@ -16,7 +16,6 @@ from bridge.kafka.records.decoding import Rules, make_batches
 from bridge.kafka.records.identity import store_identity
 from bridge.kafka.replay.survey import Survey
 from bridge.kafka.source.partitions import Found, Partitions
-from bridge.messages import hops
 from bridge.messages import positions as run_arithmetic
 from bridge.messages.block import Origin
 from bridge.messages.positions import Runs
@@ -35,23 +34,18 @@ _POLL_MS: Final = 1_000
 class KafkaPlanSource:
     """Implements `bridge.replay.sending.PlanSource` for the topics of one bridge, in all lanes."""
 
-    def __init__(
-        self,
-        connection: KafkaConnection,
-        partitions: Partitions,
-        make_rules: Callable[[bytes], Rules],
-        *,
-        bridge: str,
-        batch_bytes: int,
-    ) -> None:
-        """`partitions`: of all lanes; `make_rules`: takes the bridge's own hop."""
+    def __init__(self, connection: KafkaConnection, partitions: Partitions, rules: Rules) -> None:
+        """`partitions`: of all lanes; `rules`: the bridge's."""
         self._connection = connection
         self._partitions = partitions
-        self._make_rules = make_rules
-        self._bridge = bridge
-        self._batch_bytes = batch_bytes
+        self._rules = rules
         self._found: dict[str, Found] = {}
         self._consumer: Any = None
+
+    @property
+    def store(self) -> str:
+        """As `PlanSource.store`."""
+        return store_identity(self._partitions.cluster)
 
     async def stream(self, identity: str) -> Stream | None:
         """The partition, if the bridge reads it. Raises: SourceUnavailable, SourceRefused."""
@@ -92,12 +86,11 @@ class KafkaPlanSource:
             raise SourceUnavailable(f"topic {one.tp.topic} was re-created meanwhile", key=one.tp.topic)
         if not records:
             return Part((), upto)
-        rules = self._make_rules(hops.hop(self._bridge, store_identity(self._partitions.cluster)))
-        return Part(make_batches(rules, stream.identity, records, records[0].offset, upto), upto)
+        return Part(make_batches(self._rules, stream.identity, records, records[0].offset, upto), upto)
 
     async def _started(self) -> Any:
         if self._consumer is None:
-            options = fetch_options(self._batch_bytes, self._connection.consumer_options)
+            options = fetch_options(self._rules.batch_bytes, self._connection.consumer_options)
             self._consumer = await self._connection.started_consumer(**options)
         return self._consumer
 
@@ -120,7 +113,7 @@ class KafkaPlanSource:
                     if run_arithmetic.index(there, record.offset) >= 0:
                         records.append(record)
                         size += len(record.value or b"")
-            if size >= self._batch_bytes * BATCHES_AT_ONCE and at <= there[-1][1]:
+            if size >= self._rules.batch_bytes * BATCHES_AT_ONCE and at <= there[-1][1]:
                 return records, at
         return records, wanted[-1][1] + 1
 

@@ -26,7 +26,6 @@ from bridge.kafka.source.partitions import Found, Partitions
 from bridge.kafka.source.progress import Kind, Mark, Progress
 from bridge.kafka.source.sent_log import SentLog
 from bridge.kafka.source.stream_reader import Place
-from bridge.messages import hops
 from bridge.messages.batch import Batch
 from bridge.relay.gaps import Gaps
 from bridge.relay.ports import Bounds, Receipt, Remembered, Stream, StreamState
@@ -52,7 +51,6 @@ class KafkaSource:
         gap_policy: Literal["stop", "continue"],
         batch_bytes: int,
         large_bytes: int,
-        max_hops: int,
         max_id_bytes: int,
         clock: Clock,
         names: Sequence[str] = (),
@@ -78,7 +76,6 @@ class KafkaSource:
             batch_bytes: largest batch (`producer-window-size`); one message may be larger.
             large_bytes: a message of this size or larger travels in a batch of its own
                 (`min-large-message-size`).
-            max_hops: most bridges that a message may have passed.
             max_id_bytes: longest duplicate ID (`max-duplicate-id-size`).
             clock: times refreshes and commits.
             names: topics that the bridge names outright: a missing right to read one is an error.
@@ -91,7 +88,7 @@ class KafkaSource:
                 is logged; -1: it never is.
         """
         self._bridge = bridge
-        self._sizes = (stamp, batch_bytes, large_bytes, max_hops, max_id_bytes)
+        self._sizes = (stamp, batch_bytes, large_bytes, max_id_bytes)
         self._partitions = Partitions(
             connection,
             selects=selects,
@@ -214,9 +211,12 @@ class KafkaSource:
             await self._lane.go_on(places, self._shown)
 
     def _rules(self) -> Rules:
-        own_hop = hops.hop(self._bridge, store_identity(self._partitions.cluster))
-        stamp, batch_bytes, large_bytes, max_hops, max_id_bytes = self._sizes
-        return Rules(own_hop, stamp, batch_bytes, large_bytes, max_hops, max_id_bytes)
+        return Rules(*self._sizes)
+
+    @property
+    def store(self) -> str:
+        """The cluster's store identity, once a stream was asked for."""
+        return store_identity(self._partitions.cluster)
 
     # -- reading ---------------------------------------------------------------------------------------
 

@@ -648,7 +648,7 @@ async def test_all_links_together_hold_no_more_than_max_link_size(node: Node, li
     node.target.free.set()
     for receipts in await asyncio.gather(*waiting):
         assert receipts[0].verdict is Verdict.STORED
-    assert (len(node.target.handed), node.room.held) == (len(waiting), 0)
+    assert (len(node.target.handed), node.room.buffered) == (len(waiting), 0)
 
 
 async def test_close_fails_what_waits_and_ends_the_link_at_both_ends(node: Node, link_to: Connecting) -> None:

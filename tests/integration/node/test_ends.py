@@ -18,6 +18,7 @@ from bridge.journal.values.store import Submission, Transaction
 from bridge.messages.message import Message
 from bridge.node.node import Node
 from bridge.node.operations import Control
+from bridge.node.replays import Replays
 from bridge.node.wiring import made_node
 from bridge.replay.sending import Wanted
 from bridge.settings import SettingsInvalid, load
@@ -173,11 +174,12 @@ async def test_what_it_refuses_is_a_dead_letter_of_the_node(node: Node) -> None:
 
 
 async def test_what_it_cannot_do_is_said(node: Node) -> None:
-    assert node.replays is not None
+    (replays,) = (one.service for one in node.parts.extensions if isinstance(one, Replays))
+    assert replays is not None
     with pytest.raises(Conflict, match="bridge out cannot replay: there cannot take what is sent again"):
-        await node.replays.send(Wanted("p", "out", "s", "memory:1", ((0, 0),)))
+        await replays.send(Wanted("p", "out", "s", "memory:1", ((0, 0),)))
     with pytest.raises(Conflict, match="bridge in cannot replay: there cannot read again what it has sent"):
-        await node.replays.send(Wanted("p", "in", "s", "memory:1", ((0, 0),)))
+        await replays.send(Wanted("p", "in", "s", "memory:1", ((0, 0),)))
 
 
 @pytest.mark.processes

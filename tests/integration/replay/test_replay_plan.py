@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bridge.errors import Conflict, NotFound, TargetUnavailable
-from bridge.journal.node_ends import held_here
+from bridge.journal.node_ends import present_here
 from bridge.journal.plan_source import JournalPlanSource
 from bridge.journal.target import JournalTarget
 from bridge.journal.values.options import AddressPolicy
@@ -25,6 +25,7 @@ from bridge.messages.positions import Runs
 from bridge.messages.stream_names import plan_stream
 from bridge.relay.lifecycle import Command
 from bridge.relay.ports import Stream
+from bridge.relay.stages import LoopGuard
 from bridge.replay.node_presence import NodePresence
 from bridge.replay.plans import Ends, ReplayService
 from bridge.replay.sending import Resent, Wanted
@@ -73,7 +74,6 @@ def source_of(nodes: Nodes, batch_bytes: int = 400) -> JournalPlanSource:
         stamp=True,
         batch_bytes=batch_bytes,
         large_bytes=100_000,
-        max_hops=8,
     )
 
 
@@ -83,8 +83,8 @@ def desk(
     def ends(*, force: bool) -> Ends:
         target = link or JournalTarget(nodes.hub, "first", check_producer_ids=checks_ids)
         source = source_of(nodes, batch_bytes)
-        presence = NodePresence("first", held_here(nodes.hub), source, checks_ids=checks_ids)
-        return Ends(source, target, presence)
+        presence = NodePresence("first", present_here(nodes.hub), source, checks_ids=checks_ids)
+        return Ends(source, target, presence, (LoopGuard("first", 8, lambda: source.store),))
 
     return ReplayService({"first": ends})
 

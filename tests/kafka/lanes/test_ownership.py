@@ -393,7 +393,7 @@ async def test_lanes_are_given_up_when_the_session_is_lost_and_taken_back_by_ano
             await member.confirmed(0)
         cluster.broker(1).resume()
         # The controller may take it back only now: until then it names no broker, and a bridge tries again.
-        retrying = RelayOptions("b", Backoff(100, 1.0, 100)).retrying(lost=True, told=lambda *_: None)
+        retrying = RelayOptions("b", Backoff(100, 1.0, 100)).retrying(lost=True, before_wait=lambda *_: None)
         async with asyncio.timeout(LONGEST_S):
             await retrying(member.open)
         await owns(member, 0, 1, 2, 3)

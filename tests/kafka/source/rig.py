@@ -57,7 +57,6 @@ class Rig:
             "gap_policy": "stop",
             "batch_bytes": 1024 * 1024,
             "large_bytes": 100 * 1024,
-            "max_hops": 8,
             "max_id_bytes": 1024,
             "clock": SystemClock(),
             **self.options,

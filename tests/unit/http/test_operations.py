@@ -20,7 +20,6 @@ class FakeControl:
     def __init__(self) -> None:
         self.store: MemoryStore | None = MemoryStore()
         self.letters: Any = None
-        self.replays: Any = None
         self.id_cache_persisted = True
         self.reasons: list[str] = []
         self.told: list[tuple[str, str]] = []

@@ -11,14 +11,16 @@ from bridge.messages import positions as run_arithmetic
 from bridge.messages.batch import Batch
 from bridge.messages.block import Block, encode_message, merge, pack
 from bridge.messages.message import Message
+from bridge.relay.stages import LoopGuard
 
 STREAM = "journal:i:orders:0"
 OWN = hops.hop("to-hub", "edge")
+GUARD = LoopGuard("to-hub", 2, lambda: "edge")
 OTHER = hops.hop("to-edge", "hub")
 
 
 def cutter_of(batch_bytes: int, large_bytes: int, *, stamp: bool = True) -> Cutter:
-    return Cutter(batch_bytes, large_bytes, stamp, OWN, 2)
+    return Cutter(batch_bytes, large_bytes, stamp)
 
 
 def stored(first: int, sizes: list[int], *, ids: tuple[int, ...] = (), origin: str = "") -> StoredBlock:
@@ -166,7 +168,7 @@ def test_every_message_takes_the_bridges_hop_without_being_opened(monkeypatch: p
 
     monkeypatch.setattr(Block, "messages", opened)
     monkeypatch.setattr(Block, "encoded", opened)
-    (batch,) = cutter_of(2000, 2000).cut(STREAM, blocks, 0)
+    (batch,) = map(GUARD, cutter_of(2000, 2000).cut(STREAM, blocks, 0))
     assert batch.block is not None
     assert batch.block.hops == ((2, OWN), (1, OTHER + OWN), (1, OWN))
     assert batch.refusals == ()
@@ -179,11 +181,11 @@ def test_what_has_come_this_way_before_is_refused_with_its_positions_and_the_res
         passed(stored(20, [100, 100, 100]), OWN, OTHER),
         passed(stored(30, [100]), OTHER, third),
     ]
-    (batch,) = cutter_of(2000, 2000).cut(STREAM, blocks, 5)
+    (batch,) = map(GUARD, cutter_of(2000, 2000).cut(STREAM, blocks, 5))
     assert [(position, rule.split(":")[0]) for position, rule in batch.refusals] == [
         (20, "LOOP"), (21, "LOOP"), (22, "LOOP"), (30, "TOO_MANY_HOPS"),
     ]  # fmt: skip
-    taken_up = cutter_of(2000, 2000).cut(STREAM, blocks, 22)[0]
+    taken_up = GUARD(cutter_of(2000, 2000).cut(STREAM, blocks, 22)[0])
     assert [position for position, _ in taken_up.refusals] == [22, 30]
 
 

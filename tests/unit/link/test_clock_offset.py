@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bridge.link.carry import receipt_frame
+from bridge.link.batch_frames import receipt_frame
 from bridge.link.clock_offset import MEASURE_INTERVAL_MS, SAMPLES, ClockOffset
 from bridge.link.frames import AnyFrame, Ping, Pong
 from bridge.link.pending_requests import Answered

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bridge.link.carry import receipt_frame
+from bridge.link.batch_frames import receipt_frame
 from bridge.link.frames import Close, CloseCode, Ping, Pong
 from bridge.link.machine import Ending, LinkState, Machine
 from tests.unit.link.helpers import (

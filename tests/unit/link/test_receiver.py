@@ -9,7 +9,7 @@ import pytest
 
 from bridge.errors import BridgeError, DiskFull, Fenced, OutOfSequence, TargetRefused, TargetUnavailable
 from bridge.link import limits
-from bridge.link.carry import receipt_frame, to_frame
+from bridge.link.batch_frames import receipt_frame, to_frame
 from bridge.link.codec import encode
 from bridge.link.frames import (
     AnyFrame,
@@ -378,7 +378,7 @@ def test_nothing_more_is_read_while_batches_of_many_entries_are_not_answered() -
         covering = Batch(STREAM.identity, positions[0], positions[-1] + 1, refused=positions)
         tell(receiver, to_frame(covering, number, 0))
         number += 1
-    assert 1 < number <= limits.HELD_MOST // (step * limits.ENTRY_BYTES) + 1
+    assert 1 < number <= limits.BUFFERED_MOST // (step * limits.ENTRY_BYTES) + 1
     receiver.delivered(0, stored(step))
     assert receiver.may_read
 
@@ -404,11 +404,11 @@ def test_no_link_is_read_while_the_batches_of_all_take_too_much() -> None:
     assert [each.may_read for each in (one, other)] == [False, False]
     other.lost("gone")
     assert one.may_read
-    assert (room.held, woken) == (0, ["other"] * 2)
+    assert (room.buffered, woken) == (0, ["other"] * 2)
     room.leave(wake)
     tell(one, to_frame(batch(1, 2), 1, 0))
     one.lost("gone")
-    assert (room.held, woken) == (0, ["other"] * 2)
+    assert (room.buffered, woken) == (0, ["other"] * 2)
 
 
 def test_a_link_has_at_most_so_many_streams() -> None:

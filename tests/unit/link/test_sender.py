@@ -7,7 +7,7 @@ import pytest
 
 from bridge.errors import BridgeError, Fenced, OutOfSequence, TargetRefused, TargetUnavailable
 from bridge.link import limits
-from bridge.link.carry import receipt_frame
+from bridge.link.batch_frames import receipt_frame
 from bridge.link.frames import (
     AnyFrame,
     BatchFrame,

@@ -10,12 +10,12 @@ from bridge.relay.ownership import AskDivision, Division, Member
 from tests.fakes.workers import ObedientBridge
 
 
-async def lanes(division: AskDivision | None, held: list[int] | None) -> Any:
+async def lanes(division: AskDivision | None, owned: list[int] | None) -> Any:
     """What the status of a node with one bridge says of its lanes."""
     relay = ObedientBridge()
-    relay.held = held
+    relay.owned_lanes = owned
     summary = BridgeSummary("eu:orders", "us", "exactly-once", True, 20_000, division=division)
-    parts = SimpleNamespace(supervisor=None)
+    parts = SimpleNamespace(supervisor=None, extensions=[])
     node: Any = SimpleNamespace(
         bridges={"eu-to-us": (relay, summary)},
         journal=None,

@@ -33,6 +33,10 @@ class FakePlanSource:
         self.most = most
         self.together = together
 
+    @property
+    def store(self) -> str:
+        return "store-0"
+
     async def stream(self, identity: str) -> Stream | None:
         return STREAM if identity == STREAM.identity else None
 

@@ -245,9 +245,9 @@ async def test_it_is_connected_while_every_worker_is() -> None:
 
 async def test_its_lanes_are_those_of_all_workers_that_live() -> None:
     bridge = Bridge(1, 2)
-    assert bridge.held == []
-    bridge.heard(1, report(held=(3, 4)))
-    bridge.heard(2, report(held=(0,)))
-    assert bridge.held == [0, 3, 4]
+    assert bridge.owned_lanes == []
+    bridge.heard(1, report(owned_lanes=(3, 4)))
+    bridge.heard(2, report(owned_lanes=(0,)))
+    assert bridge.owned_lanes == [0, 3, 4]
     bridge.detached(1)
-    assert bridge.held == [0]
+    assert bridge.owned_lanes == [0]

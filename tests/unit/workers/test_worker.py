@@ -83,12 +83,12 @@ async def test_it_does_what_is_wanted_and_says_so() -> None:
         orders = running.bridges["orders"]
         orders.counts = Counts(sent=5, trouble="x" * 5_000)
         orders.lag, orders.store, orders.in_flight = (9, 1_700), "kafka:b", 2
-        orders.held = [*range(MOST_LANES_NAMED + 1)]
+        orders.owned_lanes = [*range(MOST_LANES_NAMED + 1)]
         running.order(1, Wanted.RUNNING)
         report = await running.report(order=1)
         assert (report.state, report.connected, report.store) == (State.RUNNING, True, "kafka:b")
         assert (report.lag, report.in_flight, report.counts.sent) == ((9, 1_700), 2, 5)
-        assert report.held == (*range(MOST_LANES_NAMED),)
+        assert report.owned_lanes == (*range(MOST_LANES_NAMED),)
         assert len(report.counts.trouble) == 2_000
         running.order(2, Wanted.PAUSED)
         assert (await running.report(order=2)).state is State.PAUSED

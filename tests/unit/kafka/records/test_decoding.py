@@ -16,11 +16,11 @@ from bridge.messages import positions as run_arithmetic
 from bridge.messages.batch import Batch
 from bridge.messages.block import encode_message
 from bridge.messages.message import Header, Message
+from bridge.relay.stages import LoopGuard
 from dedup.ids import Stamp
 
 STREAM = "kafka:c:t:0"
-OWN = hops.hop("orders", "kafka:c")
-RULES = Rules(own_hop=OWN, stamp=True, batch_bytes=10_000, large_bytes=5_000, max_hops=2, max_id_bytes=10)
+RULES = Rules(stamp=True, batch_bytes=10_000, large_bytes=5_000, max_id_bytes=10)
 
 
 @dataclass
@@ -81,7 +81,7 @@ def test_headers_keep_order_and_repetition_and_hops_travel_beside_the_messages()
     (batch,) = made(Record(0), Record(1, headers=headers), Record(2, headers=headers), Record(3))
     assert batch.block is not None
     assert batch.block.messages()[1].headers == (("a", b"1"), ("a", None), ("b", b""))
-    assert batch.block.hops == ((1, OWN), (2, other + OWN), (1, OWN))
+    assert batch.block.hops == ((1, b""), (2, other), (1, b""))
     assert batch.refusals == ()
 
 
@@ -97,21 +97,21 @@ def test_hops_are_cut_with_the_records() -> None:
         for count, value in batch.block.hops
         for _ in range(count)
     ]
-    assert values == [other + OWN if n % 4 else OWN for n in range(20)]
+    assert values == [other if n % 4 else b"" for n in range(20)]
 
 
 def test_of_several_headers_with_hops_the_last_counts_and_none_is_carried() -> None:
     first, last = hops.hop("a", "y"), hops.hop("b", "y")
     (batch,) = made(Record(0, headers=[(hops.HEADER, first), (hops.HEADER, last)]))
     assert batch.block is not None
-    assert (batch.block.hops, batch.block.messages()[0].headers) == (((1, last + OWN),), ())
+    assert (batch.block.hops, batch.block.messages()[0].headers) == (((1, last),), ())
 
 
-def test_a_message_that_comes_round_is_refused_and_so_is_one_with_too_many_hops() -> None:
-    assert only(Record(0, headers=[(hops.HEADER, OWN)]))[2].startswith("LOOP:")
-    two = hops.hop("b", "y") + hops.hop("c", "z")
-    assert only(Record(0, headers=[(hops.HEADER, two)]))[2].startswith("TOO_MANY_HOPS:")
-    assert only(Record(0, headers=[(hops.HEADER, b"no hop")]))[2].startswith("INVALID_HOPS:")
+def test_what_is_no_hop_is_refused_by_the_guard() -> None:
+    (batch,) = made(Record(0, headers=[(hops.HEADER, b"no hop")]))
+    ((position, reason),) = LoopGuard("orders", 2, lambda: "kafka:c")(batch).refusals
+    assert position == 0
+    assert reason.startswith("INVALID_HOPS:")
 
 
 def test_a_producers_id_is_named_beside_the_block_and_stays_where_it_was() -> None:

@@ -224,7 +224,6 @@ class History:
             gap_policy=gap_policy,  # type: ignore[arg-type]
             batch_bytes=1 << 20,
             large_bytes=1 << 17,
-            max_hops=8,
             max_id_bytes=1024,
             clock=self.clock,
             names=NAMES if self.named else (),

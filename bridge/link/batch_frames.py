@@ -147,7 +147,7 @@ def _broken(field: str, rule: str, found: int | str) -> BrokenFrame:
     return BrokenFrame(f"BATCH.{field}: expected to be {rule}; found {found}", f"BATCH.{field}", rule, found)
 
 
-def held_bytes(frame: BatchFrame, size: int) -> int:
+def buffered_bytes(frame: BatchFrame, size: int) -> int:
     """Bytes that a batch takes in memory until it is answered, about: its frame of `size` bytes, and its
     lists.
     """

@@ -27,7 +27,7 @@ class _Unforeseen(BridgeError):
     code = CloseCode.INTERNAL
 
 
-class Host:
+class LinkServer:
     """One link's receiving end and its target, from HELLO to the end."""
 
     def __init__(

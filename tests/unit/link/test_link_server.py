@@ -9,11 +9,11 @@ import pytest
 
 from bridge.errors import TargetRefused
 from bridge.link import driver as driver_module
-from bridge.link.carry import to_frame
+from bridge.link.batch_frames import to_frame
 from bridge.link.codec import decode, encode
 from bridge.link.driver import now
 from bridge.link.frames import AnyFrame, Close, CloseCode, Credit, Hello, OpenStream, ReceiptFrame, Welcome
-from bridge.link.hosting import Host
+from bridge.link.link_server import LinkServer
 from bridge.link.receiver import Receiver
 from bridge.relay.ports import Target
 from bridge.runtime.clock import SystemClock
@@ -23,7 +23,7 @@ from tests.unit.link.helpers import HELLO, IDENTITY, OTHER, STREAM, batch, cover
 
 
 class Serving:
-    """A host under test: the test is the sender."""
+    """A server under test: the test is the sender."""
 
     def __init__(self) -> None:
         self.socket = FakeSocket()
@@ -31,8 +31,8 @@ class Serving:
         self.make_error: Exception | None = None
         clock = SystemClock()
         self.machine = Receiver(IDENTITY, call_timeout_ms=5_000, now=now(clock))
-        self.host = Host(self.socket, self.machine, self.make, clock)
-        self.running = asyncio.create_task(self.host.run())
+        self.server = LinkServer(self.socket, self.machine, self.make, clock)
+        self.running = asyncio.create_task(self.server.run())
 
     def make(self, hello: Hello) -> Target:
         if self.make_error is not None:
@@ -132,7 +132,7 @@ async def test_stopping_answers_what_is_under_way_and_then_tells_the_sender(serv
     serving.target.free.clear()
     serving.tell(to_frame(batch(0, 1), 0, 0))
     await serving.target.came.wait()
-    serving.host.stop("the node is going down")
+    serving.server.stop("the node is going down")
     serving.target.free.set()
     assert await serving.hear() == ReceiptFrame(0, Verdict.STORED, 1, committed=1)
     assert await serving.hear() == Close("STOPPING", "the node is going down")

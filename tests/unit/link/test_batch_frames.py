@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from bridge.link import carry
+from bridge.link import batch_frames
 from bridge.link.codec import decode, encode
 from bridge.link.frames import BatchFrame, BrokenFrame, ReceiptFrame
 from bridge.messages.batch import Batch
@@ -22,9 +22,9 @@ ID = STREAM.identity
 
 def there(sent: Batch) -> Batch:
     """The batch as it comes out at the other end."""
-    frame = decode(encode(carry.to_frame(sent, 0, 0)))
+    frame = decode(encode(batch_frames.to_frame(sent, 0, 0)))
     assert isinstance(frame, BatchFrame)
-    return carry.to_batch(frame, sent.stream)
+    return batch_frames.to_batch(frame, sent.stream)
 
 
 def rich() -> Batch:
@@ -46,10 +46,10 @@ def test_a_batch_arrives_as_it_was_sent(sent: Batch) -> None:
 
 def test_a_batch_of_a_sender_that_knows_no_hops_is_understood() -> None:
     """Fields are only appended: an older sender's BATCH ends with the body."""
-    fields = msgspec.msgpack.decode(encode(carry.to_frame(rich(), 0, 0)))
+    fields = msgspec.msgpack.decode(encode(batch_frames.to_frame(rich(), 0, 0)))
     frame = decode(msgspec.msgpack.encode(fields[:-2]))
     assert isinstance(frame, BatchFrame)
-    arrived = carry.to_batch(frame, ID)
+    arrived = batch_frames.to_batch(frame, ID)
     assert arrived.block is not None
     assert arrived.block.hops == ()
     assert arrived.block.messages() == rich().block.messages()  # type: ignore[union-attr]
@@ -94,23 +94,23 @@ def test_the_messages_arrive_byte_for_byte() -> None:
     ],
 )
 def test_fields_that_disagree_are_broken_and_say_what_was_found(fields: dict[str, Any], says: str) -> None:
-    frame = msgspec.structs.replace(carry.to_frame(rich(), 0, 0), **fields)
+    frame = msgspec.structs.replace(batch_frames.to_frame(rich(), 0, 0), **fields)
     with pytest.raises(BrokenFrame) as caught:
-        carry.to_batch(frame, ID)
+        batch_frames.to_batch(frame, ID)
     assert caught.value.detail.startswith(says)
 
 
 def test_a_receipt_arrives_as_it_was_sent() -> None:
     receipt = Receipt(ID, Verdict.REFUSED, 5, 7, "MESSAGE_TOO_LARGE: 3", 2, 1_700_000_000_000)
-    frame = decode(encode(carry.receipt_frame(receipt, 3)))
+    frame = decode(encode(batch_frames.receipt_frame(receipt, 3)))
     assert isinstance(frame, ReceiptFrame)
     assert frame.number == 3
-    assert carry.to_receipt(frame, ID) == receipt
+    assert batch_frames.to_receipt(frame, ID) == receipt
 
 
 def test_a_reason_of_any_length_fits_into_its_frame() -> None:
     receipt = Receipt(ID, Verdict.NOT_NOW, 5, reason="é" * 5_000)
-    frame = decode(encode(carry.receipt_frame(receipt, 0)))
+    frame = decode(encode(batch_frames.receipt_frame(receipt, 0)))
     assert isinstance(frame, ReceiptFrame)
     assert len(frame.reason) == 1024
 
@@ -118,5 +118,5 @@ def test_a_reason_of_any_length_fits_into_its_frame() -> None:
 def test_the_first_message_above_a_size_is_found_by_its_position() -> None:
     encoded = [encode_message(Message(b"x" * size)) for size in (10, 500, 900)]
     sent = Batch(ID, 0, 9, ((2, 2), (5, 6)), pack(encoded))
-    assert carry.first_above(sent, 100) == (5, len(encoded[1]))
-    assert carry.first_above(sent, 600) == (6, len(encoded[2]))
+    assert batch_frames.first_above(sent, 100) == (5, len(encoded[1]))
+    assert batch_frames.first_above(sent, 600) == (6, len(encoded[2]))

@@ -17,14 +17,14 @@ from bridge.link import limits
 from bridge.link.socket import Endpoint, post
 from bridge.messages.block import Origin
 from bridge.messages.origins import by_stream, overlaps
-from bridge.replay.node_presence import PATH, Held, Question
+from bridge.replay.node_presence import PATH, Present, Question
 
 #: Largest size of a question, in bytes.
 QUESTION_MOST: Final = 4 * limits.MIB
 #: Messages of one question: a plan sends at most 10,000 positions at a time (`bridge.replay.plans`).
 ENTRIES_MOST: Final = 16 * limits.KIB
 #: Messages of an answer; an address may hold one several times.
-HELD_MOST: Final = 1024 * limits.KIB
+PRESENT_MOST: Final = 1024 * limits.KIB
 #: Content type of question and answer.
 CONTENT_TYPE: Final = "application/msgpack"
 
@@ -41,10 +41,10 @@ class BoundedQuestion(Question, frozen=True, forbid_unknown_fields=True):
     ids: Annotated[tuple[bytes, ...], Meta(max_length=ENTRIES_MOST)] = ()
 
 
-_held = msgspec.msgpack.Decoder(Held)
+_present = msgspec.msgpack.Decoder(Present)
 
 
-async def ask(endpoint: Endpoint, question: Question, timeout_ms: int) -> Held:
+async def ask(endpoint: Endpoint, question: Question, timeout_ms: int) -> Present:
     """The node's answer; one attempt, of `timeout_ms` at most (-1: no limit).
 
     Raises:
@@ -52,7 +52,7 @@ async def ask(endpoint: Endpoint, question: Question, timeout_ms: int) -> Held:
     """
     body = await post(endpoint, PATH, msgspec.msgpack.encode(question), CONTENT_TYPE, timeout_ms)
     try:
-        answer = _held.decode(body)
+        answer = _present.decode(body)
     except msgspec.DecodeError as error:
         raise TargetUnavailable(f"{endpoint.url}: its answer cannot be read: {error}") from error
     if wrong := beside(question, answer):
@@ -60,7 +60,7 @@ async def ask(endpoint: Endpoint, question: Question, timeout_ms: int) -> Held:
     return answer
 
 
-def beside(question: Question, answer: Held) -> str:
+def beside(question: Question, answer: Present) -> str:
     """The reason why the answer does not fit the question; empty: it fits. Expands nothing of the answer."""
     for known in answer.ids:
         if known not in range(len(question.ids)):
@@ -72,4 +72,4 @@ def beside(question: Question, answer: Held) -> str:
         if asked != last - first + 1:
             return f"it has messages {first} to {last} of {stream}, which it was not asked for"
         messages += last - first + 1
-    return f"it has {messages} messages: more than {HELD_MOST}" if messages > HELD_MOST else ""
+    return f"it has {messages} messages: more than {PRESENT_MOST}" if messages > PRESENT_MOST else ""

@@ -1,0 +1,79 @@
+"""An extension: what a node has beside its journal, its listeners and the bridges of its settings.
+
+Each hook adds nothing by default, and an extension overrides those that it needs. The node calls them in
+this order: the routes when its listeners are made, `start` when the journal is open, the questions
+(`unready`, `status`, `samples`, `link_target`) while it runs, `stop` after the bridges have stopped and
+before the journal closes. `bridge.node.wiring` lists the extensions of a node; a command of one is an entry
+in `bridge.cli.COMMANDS`, whose module may be anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bridge.assembly.bridges import Assembly
+from bridge.http.guard import Principal
+from bridge.http.router import Addition
+from bridge.journal.journal import Journal
+from bridge.link.frames import Hello
+from bridge.node.bridge_set import BridgeSet
+from bridge.relay.ports import Target
+from bridge.runtime.clock import Clock
+from bridge.runtime.metrics import Sample
+from bridge.settings.model import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class NodeServices:
+    """The parts of an open node that an extension works with."""
+
+    settings: Settings
+    clock: Clock
+    journal: Journal
+    #: Makes the ends of connectors.
+    assembly: Assembly
+    #: The node's bridges; an extension may add bridges of its own, and takes them away again itself.
+    bridges: BridgeSet
+
+
+class Extension:
+    """One extension of one node."""
+
+    #: The key of its part of the status; empty: it has none.
+    name = ""
+
+    def operations_routes(self) -> Iterable[Addition]:
+        """Calls of the operations listener. They may come before `start`, and after `stop`."""
+        return ()
+
+    def acceptor_routes(self) -> Iterable[Addition]:
+        """Calls of the acceptor, which opens after `start`."""
+        return ()
+
+    async def start(self, node: NodeServices) -> None:
+        """Begin. Raises: BridgeError: the node does not start."""
+
+    async def stop(self) -> None:
+        """End within a second; also called where `start` was not."""
+
+    def link_target(self, hello: Hello, principal: Principal) -> Target | None:
+        """The target of a link that another node opens, not open; None: the link is not this extension's.
+
+        Raises: Forbidden: the caller may not open it.
+        """
+        del hello, principal
+        return None
+
+    def unready(self) -> Iterable[str]:
+        """The reasons why the node is not ready."""
+        return ()
+
+    def status(self) -> Mapping[str, Any]:
+        """Its part of ``GET /v1/status``, under `name`."""
+        return {}
+
+    def samples(self) -> Iterable[Sample]:
+        """Its metrics at a scrape."""
+        return ()
