@@ -253,7 +253,8 @@ def test_a_jar_that_is_not_the_pinned_one_is_refused(tmp_path: Path) -> None:
 
 
 def test_clusters_for_people_stay_when_their_starter_ends_and_go_when_they_are_told(tmp_path: Path) -> None:
-    ports = [str(port) for port in free_ports(2)]
+    # Each cluster's controller has the port after its own.
+    ports = [str(port) for port in free_ports(4)[::2]]
     program = "import sys; from pathlib import Path; from tests.kafka.cluster.two_clusters import main\n"
     program += "main(sys.argv[2:], Path(sys.argv[1]))"
 
