@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bridge.http.guard import User
+from bridge.http.authentication import User
 from bridge.runtime import logs
 from bridge.runtime.tls import FileContext, Role, TlsFiles
 from bridge.settings import Settings, SettingsFile, SettingsInvalid

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from bridge.errors import NotFound
+from bridge.http.authentication import Authentication, Principal, User
 from bridge.http.describe import Addresses, BridgeState
-from bridge.http.guard import Guard, Principal, User
 from bridge.http.limits import Limits
 from bridge.http.listener import Bound, Listener
 from bridge.http.messages import Messages
@@ -50,7 +50,7 @@ class Acceptor:
         `additions`: the calls of the node's extensions.
         """
         limits = limits or Limits()
-        guard = Guard(
+        authentication = Authentication(
             host=urlsplit(url).hostname or "127.0.0.1",
             tokens=tokens,
             users=users,
@@ -70,16 +70,16 @@ class Acceptor:
         router.add("POST", "/v1/link/held", _link_handler(query))
         for one in additions:
             router.add(one.method, one.template, one.handler, lasting=one.lasting)
-        self._guard = guard
-        self._listener = Listener(url, router, guard, limits, ssl_context, meter)
+        self._authentication = authentication
+        self._listener = Listener(url, router, authentication, limits, ssl_context, meter)
 
     def renew_tokens(self, tokens: Iterable[str], users: Iterable[User]) -> None:
         """Accept these tokens and no others; links that were opened with any other token end."""
-        self._guard.renew_tokens(tokens, users)
+        self._authentication.renew_tokens(tokens, users)
 
     def renew_certificates(self, users: Iterable[User]) -> None:
         """End links that were opened with a client certificate: the authorities may have changed."""
-        self._guard.renew_certificates(users)
+        self._authentication.renew_certificates(users)
 
     async def start(self) -> Bound:
         """Listen. Raises: OSError: the address cannot be used."""

@@ -11,9 +11,9 @@ import structlog
 from aiohttp import web
 
 from bridge.http.answers import Answer, answer
+from bridge.http.authentication import Principal
 from bridge.http.bodies import read_value, wants_msgpack
 from bridge.http.codec import Decoder
-from bridge.http.guard import Principal
 from bridge.link.duplicate_query import QUESTION_MOST, BoundedQuestion
 from bridge.link.frames import Hello
 from bridge.link.machine import Ending

@@ -21,8 +21,8 @@ from aiohttp import hdrs, web
 
 from bridge.errors import BridgeError, Malformed, Stopping, TooBusy
 from bridge.http.answers import Answer
+from bridge.http.authentication import Authentication, every_right
 from bridge.http.connection import ConnectionServer, connection_of
-from bridge.http.guard import Guard, every_right
 from bridge.http.limits import Limits
 from bridge.http.meter import HttpMeter
 from bridge.http.problems import HeadersTooLarge, UnsupportedTransferEncoding, problem
@@ -64,7 +64,7 @@ class Listener:
         self,
         url: str,
         router: Router,
-        guard: Guard,
+        authentication: Authentication,
         limits: Limits,
         ssl_context: ssl.SSLContext | None = None,
         meter: HttpMeter | None = None,
@@ -75,7 +75,7 @@ class Listener:
         self._host = parts.hostname or "127.0.0.1"
         self._port = parts.port if parts.port is not None else _PORTS[parts.scheme]
         self._router = router
-        self._guard = guard
+        self._authentication = authentication
         self._limits = limits
         self._ssl_context = ssl_context
         self._meter = meter or HttpMeter("listener", "sends", "reads", "settlements")
@@ -98,7 +98,7 @@ class Listener:
             connections_max=self._limits.max_connections,
             headers_size_max=self._limits.max_headers_size,
             transit_size_max=transit,
-            transit_share_max=transit // 2 if self._guard.knows_several else transit,
+            transit_share_max=transit // 2 if self._authentication.knows_several else transit,
         )
         self._runner = web.ServerRunner(self._server, shutdown_timeout=_CUT_AFTER_S)
         await self._runner.setup()
@@ -162,7 +162,7 @@ class Listener:
         if self._stopping:
             response.force_close()
         origin = request.headers.get(hdrs.ORIGIN)
-        if origin is not None and self._guard.allows_origin(origin) and isinstance(response, Answer):
+        if origin is not None and self._authentication.allows_origin(origin) and isinstance(response, Answer):
             response.add_header(b"Access-Control-Allow-Origin: " + origin.encode("utf-8", "surrogateescape"))
             response.add_header(b"Vary: Origin")
         return response
@@ -177,7 +177,7 @@ class Listener:
         coding = request.headers.get(hdrs.TRANSFER_ENCODING)
         if coding is not None and coding.strip().lower() != "chunked":
             raise UnsupportedTransferEncoding("chunked is the only one", "Transfer-Encoding", found=coding)
-        self._guard.check_origin(request)
+        self._authentication.check_origin(request)
         return await self._routed(request)
 
     async def _routed(self, request: web.Request) -> web.StreamResponse:
@@ -193,7 +193,7 @@ class Listener:
         kind, limit = route.kind, self._limits.max_requests
         if self._slots[kind] >= limit:
             raise TooBusy(f"max-requests {kind} are under way", "max-requests", limit, limit + 1)
-        principal = self._guard.authenticate(request)
+        principal = self._authentication.authenticate(request)
         connection_of(request).begin(principal.name if principal.is_user else "")
         if route.lasting:
             return await self._lasting(route.handler(request, principal, *captured))

@@ -9,9 +9,9 @@ from aiohttp import web
 
 from bridge.errors import Malformed, NotFound
 from bridge.http.answers import MSGPACK, OCTETS, Answer, encode_msgpack, no_content
+from bridge.http.authentication import Principal
 from bridge.http.bodies import Query, is_whole_number, messages_page, read_body
 from bridge.http.connection import take
-from bridge.http.guard import Principal
 from bridge.http.limits import (
     MESSAGES_A_PAGE_DEFAULT,
     MESSAGES_A_PAGE_MAX,

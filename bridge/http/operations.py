@@ -16,8 +16,8 @@ from aiohttp import web
 from bridge.errors import BridgeError, JournalUnavailable, NotFound
 from bridge.http import codec
 from bridge.http.answers import TEXT, Answer, answer, no_content
+from bridge.http.authentication import Authentication, Principal
 from bridge.http.bodies import SMALL_BODY_BYTES_MAX, Query, read_value, wants_msgpack
-from bridge.http.guard import Guard, Principal
 from bridge.http.limits import KIB, Limits
 from bridge.http.listener import Bound, Listener
 from bridge.http.meter import HttpMeter
@@ -104,9 +104,9 @@ class Operations:
         for one in additions:
             handler = _logged(one.handler) if one.changes else one.handler
             router.add(one.method, one.template, handler, lasting=one.lasting)
-        guard = Guard(host=urlsplit(url).hostname or "127.0.0.1", tokens=tokens)
-        self.renew_tokens = guard.renew_tokens
-        self._listener = Listener(url, router, guard, _LIMITS, meter=meter)
+        authentication = Authentication(host=urlsplit(url).hostname or "127.0.0.1", tokens=tokens)
+        self.renew_tokens = authentication.renew_tokens
+        self._listener = Listener(url, router, authentication, _LIMITS, meter=meter)
 
     async def start(self) -> Bound:
         """Listen. Raises: OSError: the address cannot be used."""

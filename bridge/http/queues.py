@@ -13,9 +13,9 @@ from aiohttp import web
 from bridge.errors import Malformed, StaleLease, TooBusy
 from bridge.http import codec
 from bridge.http.answers import Answer, answer, no_content
+from bridge.http.authentication import Principal
 from bridge.http.bodies import SMALL_BODY_BYTES_MAX, Query, messages_page, read_value, wants_msgpack
 from bridge.http.connection import connection_of, take
-from bridge.http.guard import Principal
 from bridge.http.limits import (
     LEASE_MS_DEFAULT,
     LEASE_MS_MAX,

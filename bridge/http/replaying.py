@@ -10,9 +10,9 @@ from msgspec import Meta, Struct
 
 from bridge.errors import JournalUnavailable, Malformed
 from bridge.http.answers import Answer, answer
+from bridge.http.authentication import Principal
 from bridge.http.bodies import Query, read_value, wants_msgpack
 from bridge.http.codec import Decoder, Position
-from bridge.http.guard import Principal
 from bridge.http.router import Addition
 from bridge.messages import positions as run_arithmetic
 from bridge.messages.positions import Runs

@@ -11,6 +11,7 @@ from msgspec import UNSET
 
 from bridge.errors import InvalidDuplicateId, Malformed, MessageTooLarge
 from bridge.http.answers import Answer, answer
+from bridge.http.authentication import Principal
 from bridge.http.bodies import read_content, wants_msgpack
 from bridge.http.codec import (
     AcknowledgeEntry,
@@ -24,7 +25,6 @@ from bridge.http.codec import (
     to_bytes,
     to_headers,
 )
-from bridge.http.guard import Principal
 from bridge.http.limits import (
     TRANSACTION_ACKNOWLEDGEMENTS_MAX,
     TRANSACTION_MESSAGES_MAX,

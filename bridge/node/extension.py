@@ -16,7 +16,7 @@ from typing import Any
 from bridge.assembly.bridges import Assembly
 from bridge.end_kind import kind_of
 from bridge.errors import Conflict
-from bridge.http.guard import Principal
+from bridge.http.authentication import Principal
 from bridge.http.router import Addition
 from bridge.journal.journal import Journal
 from bridge.journal.node_ends import bridge_queue

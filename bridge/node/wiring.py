@@ -16,7 +16,7 @@ from bridge.assembly.summary import BridgeSummary
 from bridge.delivery_log import GatheringWriter, SegmentLimits, SegmentWriter, WriteLines
 from bridge.end_kind import LogCopier, kind_of
 from bridge.http.acceptor import Acceptor
-from bridge.http.guard import Principal
+from bridge.http.authentication import Principal
 from bridge.http.limits import Limits
 from bridge.http.links import LinkService
 from bridge.http.operations import NodeControl

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from bridge.http import bodies, guard
+from bridge.http import authentication, bodies
 from bridge.http import limits as http_limits
 from bridge.journal.rules import owners
 from bridge.journal.values import options
@@ -138,7 +138,7 @@ LIMITS: Final = {
         size(options.INBOX_BYTES), f"{_JOURNAL}::test_so_much_waits_for_a_commit_and_no_more"
     ),
     "rights remembered of a user": Limit(
-        count(guard._ADDRESSES_REMEMBERED_MAX),
+        count(authentication._ADDRESSES_REMEMBERED_MAX),
         "unit/http/test_guard.py::test_what_was_said_of_many_addresses_is_not_kept_for_ever",
     ),
     "streams of a link": Limit(

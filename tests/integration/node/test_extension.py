@@ -14,7 +14,7 @@ from bridge.assembly.credentials import Credentials
 from bridge.demo.ports import free_ports
 from bridge.errors import Conflict, NotFound
 from bridge.http.answers import Answer, answer
-from bridge.http.guard import Principal
+from bridge.http.authentication import Principal
 from bridge.http.router import Addition
 from bridge.journal.values.store import Submission, Transaction
 from bridge.link.frames import Hello

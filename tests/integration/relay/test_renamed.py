@@ -217,9 +217,9 @@ async def test_a_letter_is_not_written_again_under_the_new_name(nodes: Renaming)
 async def test_what_waits_to_be_sent_again_goes_along(nodes: Renaming) -> None:
     await nodes.put([b"a", b"x" * (MAX_MESSAGE + 1)])
     await nodes.relayed("first")
-    desk = DeadLetterService(nodes.edge, ["dead"], {"first": Route("first")})
-    (letter,) = await desk.list()
-    await desk.replay([letter.position])
+    dead_letters = DeadLetterService(nodes.edge, ["dead"], {"first": Route("first")})
+    (letter,) = await dead_letters.list()
+    await dead_letters.replay([letter.position])
     await nodes.rename("second", "first")
     assert {row[0] for row in (await queues_of(nodes.edge)).values()} == {"second", None}
     relay = nodes.relay("second")

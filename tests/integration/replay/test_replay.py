@@ -45,7 +45,7 @@ async def nodes(tmp_path: Path) -> AsyncIterator[Nodes]:
             await relay.command(Command.STOP)
 
 
-def desk(nodes: Nodes) -> DeadLetterService:
+def dead_letters(nodes: Nodes) -> DeadLetterService:
     return DeadLetterService(nodes.edge, ["dead"], {"first": Route("first")})
 
 
@@ -63,7 +63,7 @@ async def with_letters(nodes: Nodes) -> list[int]:
     await nodes.relay().command(Command.START)
     await nodes.idle()
     await nodes.relays[-1].command(Command.STOP)
-    found = [one.position for one in await desk(nodes).list()]
+    found = [one.position for one in await dead_letters(nodes).list()]
     assert len(found) == 3
     nodes.hub.options = nodes.hub._writer._options = _roomier(nodes.hub.options)
     return found
@@ -88,74 +88,74 @@ async def delivered(nodes: Nodes, messages: int) -> list[bytes | None]:
 
 async def test_the_list_says_why_and_from_where(nodes: Nodes) -> None:
     first, _, _ = await with_letters(nodes)
-    one = (await desk(nodes).list())[0]
+    one = (await dead_letters(nodes).list())[0]
     (stream,) = await nodes.source("first").streams()
     assert (one.position, one.bridge, one.address, one.stream) == (first, "first", "orders", stream.identity)
     assert (one.source_position, one.size, one.duplicate_id) == (2, 10_001, b"mine-0")
     assert one.reason.startswith("MESSAGE_TOO_LARGE")
     assert one.dead_letter_address == "dead"
-    stamped = (await desk(nodes).list(after=first))[0]
+    stamped = (await dead_letters(nodes).list(after=first))[0]
     assert stamped.duplicate_id == Stamp(stream.identity).text(5).encode()
-    assert [len(await desk(nodes).list(after=first, most=most)) for most in (1, 2, 3)] == [1, 2, 2]
+    assert [len(await dead_letters(nodes).list(after=first, most=most)) for most in (1, 2, 3)] == [1, 2, 2]
 
 
 async def test_a_letter_is_delivered_once_as_it_was_by_its_bridge_alone(nodes: Nodes) -> None:
     """D54: with its own ID and body, and to no other reader of the address."""
     first, second, third = await with_letters(nodes)
-    assert await desk(nodes).replay([first]) == Replayed([first], [])
+    assert await dead_letters(nodes).replay([first]) == Replayed([first], [])
     assert await delivered(nodes, 6) == [*bodies(0, 5), LARGE[0]]
     again = (await nodes.at(nodes.hub))[-1]
     assert (again.duplicate_id, again.message.key) == (b"mine-0", b"key")
     assert again.message.headers == (("mine", b"1"),)
-    assert [one.position for one in await desk(nodes).list()] == [second, third]
+    assert [one.position for one in await dead_letters(nodes).list()] == [second, third]
     assert len(await nodes.at(nodes.edge)) == 8, "no other reader gets it"
 
 
 async def test_a_stamped_id_is_the_same_again(nodes: Nodes) -> None:
     _, second, _ = await with_letters(nodes)
     (stream,) = await nodes.source("first").streams()
-    await desk(nodes).replay([second])
+    await dead_letters(nodes).replay([second])
     await delivered(nodes, 6)
     assert (await nodes.at(nodes.hub))[-1].duplicate_id == Stamp(stream.identity).text(5).encode()
 
 
 async def test_all_of_them_in_order_and_asked_for_again_none(nodes: Nodes) -> None:
     positions = await with_letters(nodes)
-    assert await desk(nodes).replay(None) == Replayed(positions, [])
-    assert await desk(nodes).replay(None) == Replayed([], [])
-    assert await desk(nodes).replay(positions) == Replayed(
+    assert await dead_letters(nodes).replay(None) == Replayed(positions, [])
+    assert await dead_letters(nodes).replay(None) == Replayed([], [])
+    assert await dead_letters(nodes).replay(positions) == Replayed(
         [], [(position, "no dead letter, or sent again before") for position in positions]
     )
-    assert await desk(nodes).list() == []
+    assert await dead_letters(nodes).list() == []
     assert await delivered(nodes, 8) == [*bodies(0, 5), *LARGE]
 
 
 async def test_two_who_ask_at_once_send_it_once(nodes: Nodes) -> None:
     positions = await with_letters(nodes)
-    outcomes = await asyncio.gather(*(desk(nodes).replay(positions) for _ in range(5)))
+    outcomes = await asyncio.gather(*(dead_letters(nodes).replay(positions) for _ in range(5)))
     assert sorted(position for outcome in outcomes for position in outcome.replayed) == positions
     assert await delivered(nodes, 8) == [*bodies(0, 5), *LARGE]
 
 
 async def test_what_was_sent_again_stays_so_over_a_restart(nodes: Nodes) -> None:
     first, second, third = await with_letters(nodes)
-    await desk(nodes).replay([second])
+    await dead_letters(nodes).replay([second])
     await nodes.restart()
     nodes.hub._writer._options = _roomier(nodes.hub.options)
-    assert [one.position for one in await desk(nodes).list()] == [first, third]
-    assert (await desk(nodes).replay([first, second, third])).replayed == [first, third]
+    assert [one.position for one in await dead_letters(nodes).list()] == [first, third]
+    assert (await dead_letters(nodes).replay([first, second, third])).replayed == [first, third]
     assert await delivered(nodes, 8) == [*bodies(0, 5), LARGE[1], LARGE[0], LARGE[2]]
 
 
 async def test_letters_that_were_all_sent_again_leave_no_message_behind(nodes: Nodes) -> None:
     first, second, third = await with_letters(nodes)
-    await desk(nodes).replay([first, third])
+    await dead_letters(nodes).replay([first, third])
 
     async def left(messages: int) -> bool:
         return (await nodes.edge.address("dead")).messages == messages
 
     await until(lambda: left(2), "two are left")
-    await desk(nodes).replay([second])
+    await dead_letters(nodes).replay([second])
     await until(lambda: left(0), "none is left")
     assert (await nodes.edge.address("dead")).queues == []
 
@@ -163,7 +163,7 @@ async def test_letters_that_were_all_sent_again_leave_no_message_behind(nodes: N
 async def test_a_readers_queue_keeps_its_copy_and_decides_alone_when_a_letter_goes(nodes: Nodes) -> None:
     positions = await with_letters(nodes)
     await nodes.edge.create_queue("dead", "alerts", "earliest")
-    await desk(nodes).replay(positions)
+    await dead_letters(nodes).replay(positions)
     page = await nodes.edge.lease("dead", "alerts", most=10, wait_ms=0, lease_ms=1000, most_bytes=1 << 20)
     assert [one.position for one in page.messages] == positions
     with pytest.raises(QueueNotFound):
@@ -175,16 +175,16 @@ async def test_a_letter_that_dies_again_is_a_new_one(nodes: Nodes) -> None:
     nodes.hub.options = nodes.hub._writer._options = JournalOptions(
         **{**_fields(nodes.hub.options), "max_message_bytes": 100}
     )
-    await desk(nodes).replay([first])
+    await dead_letters(nodes).replay([first])
     relay = nodes.relay()
     await relay.command(Command.START)
 
     async def back() -> bool:
-        return len(await desk(nodes).list()) == 3
+        return len(await dead_letters(nodes).list()) == 3
 
     await until(back, "it is back")
     await relay.command(Command.STOP)
-    again = (await desk(nodes).list())[-1]
+    again = (await dead_letters(nodes).list())[-1]
     assert (again.address, again.bridge) == ("orders", "first")
     assert again.stream.startswith(f"journal:{nodes.edge.identity.incarnation}:$replay/first/orders:")
     assert (await nodes.at(nodes.edge, "dead"))[-1].message.headers[0] == ("mine", b"1")
@@ -195,7 +195,7 @@ async def test_an_id_that_the_target_knows_does_not_keep_it_out(nodes: Nodes) ->
     """D54: the bridge has its target check producers' IDs; a replay is not checked."""
     first, _, _ = await with_letters(nodes)
     await nodes.hub.commit(Transaction([Submission("orders", Message(b"before"), b"mine-0")], plain=True))
-    await desk(nodes).replay([first])
+    await dead_letters(nodes).replay([first])
     source = nodes.source("first")
     target = JournalTarget(nodes.hub, "first", check_producer_ids=True)
     streams = [stream for stream in await source.streams() if "$replay" in stream.identity]
@@ -229,14 +229,14 @@ async def test_what_cannot_be_sent_again_says_why_and_stays(nodes: Nodes) -> Non
     gone = letter(reduced, "first", "orders", "journal:i:orders:0", 4, "WHY: so")
     await store(nodes.edge, [alien, gone])
     first, last = [one.position for one in await nodes.at(nodes.edge, "dead")][1:]
-    assert await desk(nodes).replay(None) == Replayed(
+    assert await dead_letters(nodes).replay(None) == Replayed(
         [],
         [
             (first, "the bridge another is not one of this node's"),
             (last, "its message did not fit here: only its coordinates are known"),
         ],
     )
-    assert [one.position for one in await desk(nodes).list()] == [first, last]
+    assert [one.position for one in await dead_letters(nodes).list()] == [first, last]
 
 
 async def test_a_letter_from_kafka_goes_to_where_its_bridge_would_have_stored_it(nodes: Nodes) -> None:
@@ -261,8 +261,8 @@ async def test_without_room_nothing_is_settled(nodes: Nodes) -> None:
     nodes.policies[to] = AddressPolicy(max_size_bytes=20_000, full_policy="FAIL")
     await nodes.edge.commit(Transaction([Submission(to, Message(b"x" * 9_999)) for _ in range(2)]))
     with pytest.raises(AddressFull):
-        await desk(nodes).replay([first])
-    assert first in [one.position for one in await desk(nodes).list()]
+        await dead_letters(nodes).replay([first])
+    assert first in [one.position for one in await dead_letters(nodes).list()]
 
 
 _DRIVER = """
@@ -304,13 +304,13 @@ async def test_killed_while_it_sends_again_it_has_sent_all_or_nothing(tmp_path: 
     assert await asyncio.to_thread(killed) == -signal.SIGKILL
     journal = await Journal.open(options)
     try:
-        desk = DeadLetterService(journal, ["dead"], {"first": Route("first")})
-        left = len(await desk.list())
+        dead_letters = DeadLetterService(journal, ["dead"], {"first": Route("first")})
+        left = len(await dead_letters.list())
         assert left == (5 if point == "journal.before-commit" else 0)
-        await desk.replay(None)
+        await dead_letters.replay(None)
         to = replay_address("first", "orders")
         found = await journal.browse(to, after=-1, most=100, most_bytes=1 << 20)
         assert [one.message.body for one in found] == bodies(0, 5)
-        assert await desk.list() == []
+        assert await dead_letters.list() == []
     finally:
         await journal.close()

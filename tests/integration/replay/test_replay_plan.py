@@ -77,7 +77,7 @@ def source_of(nodes: Nodes, batch_bytes: int = 400) -> JournalPlanSource:
     )
 
 
-def desk(
+def replays(
     nodes: Nodes, link: Link | None = None, batch_bytes: int = 400, *, checks_ids: bool = False
 ) -> ReplayService:
     def ends(*, force: bool) -> Ends:
@@ -105,11 +105,11 @@ async def test_exactly_what_was_lost_comes_once_with_the_ids_it_had(nodes: Nodes
     await relayed(nodes)
     assert await arrived(nodes) == KEPT
     plan = await wanted(nodes)
-    assert await desk(nodes).look(plan) == Resent(sent=4)
+    assert await replays(nodes).look(plan) == Resent(sent=4)
     assert await arrived(nodes) == KEPT
-    assert await desk(nodes).send(plan) == Resent(sent=4)
+    assert await replays(nodes).send(plan) == Resent(sent=4)
     assert await arrived(nodes) == [*KEPT, *PLACES]
-    assert await desk(nodes).send(plan) == await desk(nodes).look(plan) == Resent(earlier=4)
+    assert await replays(nodes).send(plan) == await replays(nodes).look(plan) == Resent(earlier=4)
     assert await arrived(nodes) == [*KEPT, *PLACES]
     delivered = (await nodes.at(nodes.hub))[-4:]
     assert [one.duplicate_id for one in delivered] == [Stamp(plan.stream).text(p).encode() for p in PLACES]
@@ -119,7 +119,7 @@ async def test_exactly_what_was_lost_comes_once_with_the_ids_it_had(nodes: Nodes
 async def test_the_log_says_for_which_stream_the_positions_stand(nodes: Nodes) -> None:
     await relayed(nodes)
     plan = await wanted(nodes)
-    await desk(nodes).send(plan)
+    await replays(nodes).send(plan)
     lines = await nodes.lines(nodes.hub, "received")
     first, *again = [line for line in lines if "replays" in line]
     assert again == []
@@ -142,12 +142,12 @@ async def test_cut_behind_the_store_the_next_run_goes_on_there(nodes: Nodes) -> 
     plan = await wanted(nodes)
     link = Link(JournalTarget(nodes.hub, "first", check_producer_ids=False))
     link.loses = True
-    sending = asyncio.create_task(desk(nodes, link).send(plan))
+    sending = asyncio.create_task(replays(nodes, link).send(plan))
     await nodes.stored(len(KEPT) + 1)
     link.cut()
     with pytest.raises(TargetUnavailable):
         await sending
-    outcome = await desk(nodes).send(plan)
+    outcome = await replays(nodes).send(plan)
     assert (outcome.sent + outcome.earlier, outcome.earlier > 0) == (4, True)
     assert await arrived(nodes) == [*KEPT, *PLACES]
 
@@ -156,18 +156,18 @@ async def test_cut_behind_the_store_the_next_run_goes_on_there(nodes: Nodes) -> 
 async def test_a_restart_of_both_changes_nothing(nodes: Nodes) -> None:
     await relayed(nodes)
     plan = await wanted(nodes)
-    await desk(nodes).send(plan)
+    await replays(nodes).send(plan)
     await nodes.restart()
-    assert await desk(nodes).send(plan) == Resent(earlier=4)
+    assert await replays(nodes).send(plan) == Resent(earlier=4)
     assert await arrived(nodes) == [*KEPT, *PLACES]
 
 
 @pytest.mark.usefixtures("losing")
-async def test_two_desks_at_once_send_it_once(nodes: Nodes) -> None:
+async def test_two_services_at_once_send_it_once(nodes: Nodes) -> None:
     await relayed(nodes)
     plan = await wanted(nodes)
-    await asyncio.gather(*(desk(nodes).send(plan) for _ in range(3)), return_exceptions=True)
-    await desk(nodes).send(plan)
+    await asyncio.gather(*(replays(nodes).send(plan) for _ in range(3)), return_exceptions=True)
+    await replays(nodes).send(plan)
     assert await arrived(nodes) == [*KEPT, *PLACES]
 
 
@@ -175,14 +175,14 @@ async def test_two_desks_at_once_send_it_once(nodes: Nodes) -> None:
 async def test_what_the_address_holds_is_not_sent_by_another_plan_unless_forced(nodes: Nodes) -> None:
     await relayed(nodes)
     every = await wanted(nodes, ((0, 19),))
-    assert await desk(nodes).look(every) == Resent(sent=4, known=16)
-    assert await desk(nodes).send(every) == Resent(sent=4, known=16)
+    assert await replays(nodes).look(every) == Resent(sent=4, known=16)
+    assert await replays(nodes).send(every) == Resent(sent=4, known=16)
     other = await wanted(nodes, plan="f" * 16)
-    assert await desk(nodes).look(other) == await desk(nodes).send(other) == Resent(known=4)
+    assert await replays(nodes).look(other) == await replays(nodes).send(other) == Resent(known=4)
     line = (await nodes.lines(nodes.hub, "received"))[-1]
     assert (line["runs"], line["count"], line["duplicates"]) == ([[2, 3], [7, 7], [12, 12]], 4, 4)
     forced = await wanted(nodes, plan="f" * 16, force=True)
-    assert await desk(nodes).look(forced) == await desk(nodes).send(forced) == Resent(sent=4)
+    assert await replays(nodes).look(forced) == await replays(nodes).send(forced) == Resent(sent=4)
     assert await arrived(nodes) == [*KEPT, *PLACES, *PLACES]
 
 
@@ -196,14 +196,14 @@ async def test_a_producers_id_that_the_target_knows_is_not_sent_where_the_bridge
     await relay.command(Command.STOP)
     await nodes.hub.commit(Transaction([Submission("orders", Message(b"m99"), b"id-2")], plain=True))
     plan = await wanted(nodes, ((2, 3),))
-    checking = desk(nodes, checks_ids=True)
+    checking = replays(nodes, checks_ids=True)
     assert await checking.look(plan) == await checking.send(plan) == Resent(sent=1, known=1)
     assert await arrived(nodes) == [0, 1, 4, 99, 3]
     again = await nodes.hub.commit(Transaction([Submission("orders", Message(b"x"), b"id-3")], plain=True))
     assert not again.stored, "the target remembers the ID of what was sent again"
     # Where it does not, an ID says nothing: m2 has not come because another message has its ID.
     other = await wanted(nodes, ((2, 2),), plan="f" * 16)
-    assert await desk(nodes).look(other) == await desk(nodes).send(other) == Resent(sent=1)
+    assert await replays(nodes).look(other) == await replays(nodes).send(other) == Resent(sent=1)
     assert await arrived(nodes) == [0, 1, 4, 99, 3, 2]
 
 
@@ -222,7 +222,7 @@ async def test_messages_of_one_id_are_sent_each_where_the_bridge_does_not_check(
     await relay.command(Command.STOP)
     assert await arrived(nodes) == [0, 1, 4]
     plan = await wanted(nodes, ((2, 3),))
-    assert await desk(nodes).look(plan) == await desk(nodes).send(plan) == Resent(sent=2)
+    assert await replays(nodes).look(plan) == await replays(nodes).send(plan) == Resent(sent=2)
     assert await arrived(nodes) == [0, 1, 4, 2, 3]
 
 
@@ -249,11 +249,11 @@ async def test_a_message_that_came_by_two_ways_is_counted(nodes: Nodes) -> None:
     assert await arrived(nodes) == [0, 1, 1, 2]
     plan = await wanted(nodes, ((2, 3),))
     for batch_bytes in (20, 10_000):
-        assert await desk(nodes, batch_bytes=batch_bytes).look(plan) == Resent(sent=2)
-    assert await desk(nodes, batch_bytes=20).send(plan) == Resent(sent=2)
+        assert await replays(nodes, batch_bytes=batch_bytes).look(plan) == Resent(sent=2)
+    assert await replays(nodes, batch_bytes=20).send(plan) == Resent(sent=2)
     assert await arrived(nodes) == [0, 1, 1, 2, 2, 0]
     every = await wanted(nodes, ((0, 5),), plan="f" * 16)
-    assert await desk(nodes).look(every) == await desk(nodes).send(every) == Resent(known=6)
+    assert await replays(nodes).look(every) == await replays(nodes).send(every) == Resent(known=6)
     assert await arrived(nodes) == [0, 1, 1, 2, 2, 0]
 
 
@@ -273,7 +273,7 @@ async def test_what_may_be_a_copy_that_the_source_no_longer_has_is_unknown(nodes
     await until(trimmed, "they are trimmed")
     await brought(nodes, "by-sea")
     plan = await wanted(nodes, ((3, 5),))
-    at_once = desk(nodes, batch_bytes=10_000)
+    at_once = replays(nodes, batch_bytes=10_000)
     assert await at_once.look(plan) == await at_once.send(plan) == Resent(unknown=[(3, 5)])
     line = (await nodes.lines(nodes.hub, "received"))[-1]
     assert (line["upto"], line["runs"], line["count"]) == (6, [], 0), (
@@ -293,14 +293,14 @@ async def test_what_the_journal_no_longer_has_is_listed(nodes: Nodes) -> None:
 
     await until(trimmed, "they are trimmed")
     plan = await wanted(nodes)
-    assert await desk(nodes).look(plan) == Resent(gone=list(LOST))
-    assert await desk(nodes).send(plan) == Resent(gone=list(LOST))
+    assert await replays(nodes).look(plan) == Resent(gone=list(LOST))
+    assert await replays(nodes).send(plan) == Resent(gone=list(LOST))
     assert await arrived(nodes) == KEPT
 
 
 async def test_what_the_target_refuses_is_listed_and_the_rest_is_sent(nodes: Nodes) -> None:
     await nodes.put([b"m0", b"m1" + b"x" * MAX_MESSAGE, b"m2"])
-    outcome = await desk(nodes).send(await wanted(nodes, ((0, 2),)))
+    outcome = await replays(nodes).send(await wanted(nodes, ((0, 2),)))
     ((position, reason),) = outcome.refused
     assert (outcome.sent, position, reason.startswith("MESSAGE_TOO_LARGE")) == (2, 1, True)
     assert await nodes.arrived() == [b"m0", b"m2"]
@@ -314,7 +314,7 @@ async def test_what_is_not_this_nodes_is_refused(nodes: Nodes) -> None:
         ({"store": "another"}, Conflict),
     ):
         plan = await wanted(nodes, ((0, 0),), **change)
-        for act in (desk(nodes).send, desk(nodes).look):
+        for act in (replays(nodes).send, replays(nodes).look):
             with pytest.raises(kind):
                 await act(plan)
     assert (await nodes.hub.addresses()) == []
@@ -325,7 +325,7 @@ async def test_positions_that_are_another_addresses_are_gone(nodes: Nodes) -> No
     await nodes.put(bodies(0, 2))
     await nodes.put_at("invoices", bodies(100, 103))
     await nodes.put(bodies(5, 7))
-    outcome = await desk(nodes).send(await wanted(nodes, ((1, 6),)))
+    outcome = await replays(nodes).send(await wanted(nodes, ((1, 6),)))
     assert outcome == Resent(sent=3, gone=[(2, 4)])
     assert await arrived(nodes) == [1, 5, 6]
 
@@ -338,7 +338,7 @@ async def test_any_positions_of_blocks_of_any_size(nodes: Nodes, seed: int) -> N
         await nodes.put(bodies(start, start + chance.randint(1, 40)), together=chance.randint(1, 40))
     chosen = sorted(chance.sample(range(300), chance.randint(1, 200)))
     positions = run_arithmetic.join((place, place) for place in chosen)
-    outcome = await desk(nodes, batch_bytes=chance.randint(20, 2000)).send(await wanted(nodes, positions))
+    outcome = await replays(nodes, batch_bytes=chance.randint(20, 2000)).send(await wanted(nodes, positions))
     assert outcome == Resent(sent=len(chosen))
     assert await arrived(nodes) == chosen
 

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import WSMsgType, web
 
 from bridge.http.acceptor import Acceptor
-from bridge.http.guard import Principal, User
+from bridge.http.authentication import Principal, User
 from bridge.http.limits import Limits
 from tests.fakes.http_client import Client, Reply, http_client
 from tests.fakes.store import MemoryStore

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from bridge.errors import BridgeError
-from bridge.http.guard import every_right
+from bridge.http.authentication import every_right
 from bridge.http.limits import TRANSACTION_PIECE_BYTES, Limits
 from bridge.http.transactions import Transactions
 from bridge.journal.values.store import Committed, Transaction

@@ -138,7 +138,7 @@ async def test_an_address_that_a_bridge_reads_stays(client: Client, control: Fak
     assert (await client.call("DELETE", "/v1/addresses/orders")).problem == (409, "CONFLICT")
 
 
-class Desk:
+class Service:
     """Dead letters that a test makes up."""
 
     def __init__(self) -> None:
@@ -159,7 +159,7 @@ class Desk:
 
 async def test_dead_letters_are_listed_a_page_at_a_time(client: Client, control: FakeControl) -> None:
     assert (await client.call("GET", "/v1/dead-letters")).problem == (503, "JOURNAL_UNAVAILABLE")
-    control.letters = desk = Desk()
+    control.letters = service = Service()
     first, second = (await client.call("GET", "/v1/dead-letters?after=5&max=2")).value["dead-letters"]
     assert first == {
         "position": 7,
@@ -174,7 +174,7 @@ async def test_dead_letters_are_listed_a_page_at_a_time(client: Client, control:
     }
     assert second["duplicate-id"] == {"base64": "/w=="}
     await client.call("GET", "/v1/dead-letters")
-    assert desk.listed == [(5, 2), (-1, 100)]
+    assert service.listed == [(5, 2), (-1, 100)]
     for wrong in ("max=0", "max=1001", "after=-2", "since=1"):
         assert (await client.call("GET", f"/v1/dead-letters?{wrong}")).problem == (400, "MALFORMED")
 
@@ -182,15 +182,15 @@ async def test_dead_letters_are_listed_a_page_at_a_time(client: Client, control:
 async def test_dead_letters_are_sent_again_by_position_or_all(client: Client, control: FakeControl) -> None:
     path = "/v1/dead-letters/replay"
     assert (await client.call("POST", path, json={"positions": "all"})).problem[0] == 503
-    control.letters = desk = Desk()
+    control.letters = service = Service()
     answered = {"replayed": [7], "skipped": [{"position": 9, "reason": "gone"}]}
     assert (await client.call("POST", path, json={"positions": [7, 9]})).value == answered
     assert (await client.call("POST", path, json={"positions": "all"})).value == answered
-    assert desk.replayed == [[7, 9], None]
+    assert service.replayed == [[7, 9], None]
     for wrong in ({}, {"positions": "some"}, {"positions": 7}, {"positions": [-1]}, {"positions": ["7"]}):
         assert (await client.call("POST", path, json=wrong)).problem == (400, "MALFORMED")
     assert (await client.call("GET", path)).problem == (405, "METHOD_NOT_ALLOWED")
-    assert desk.replayed == [[7, 9], None]
+    assert service.replayed == [[7, 9], None]
 
 
 async def test_management_asks_for_the_token_and_probes_do_not(control: FakeControl) -> None:

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from bridge.http.acceptor import Acceptor
-from bridge.http.guard import User
+from bridge.http.authentication import User
 from tests.fakes.store import MemoryStore
 
 NAMES = ("authority", "node", "orders-service", "stranger")

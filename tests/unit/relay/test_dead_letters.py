@@ -39,7 +39,7 @@ def refused(position: int | None, reason: str = "MESSAGE_TOO_LARGE: it is") -> R
     return Receipt(STREAM, Verdict.REFUSED, 0, position, reason)
 
 
-class Cemetery:
+class LettersHome:
     def __init__(self) -> None:
         self.store = FakeStore("home")
 
@@ -68,11 +68,11 @@ def test_a_letter_says_why_and_from_where_behind_what_the_message_had() -> None:
 
 @in_virtual_time
 async def test_a_letter_keeps_the_id_that_the_message_has() -> None:
-    cemetery = Cemetery()
-    await cemetery.letters().store_letter(batch(0, 3), refused(2), "orders")
-    await cemetery.letters().store_letter(batch(0, 3), refused(1), "orders")
-    first, second = cemetery.store.batches
-    assert cemetery.store.addresses["dead"][0].duplicate_id == Stamp(STREAM).text(2)
+    letters_home = LettersHome()
+    await letters_home.letters().store_letter(batch(0, 3), refused(2), "orders")
+    await letters_home.letters().store_letter(batch(0, 3), refused(1), "orders")
+    first, second = letters_home.store.batches
+    assert letters_home.store.addresses["dead"][0].duplicate_id == Stamp(STREAM).text(2)
     assert first.block is not None
     assert first.block.ids == ()
     assert second.block is not None
@@ -81,132 +81,132 @@ async def test_a_letter_keeps_the_id_that_the_message_has() -> None:
 
 @in_virtual_time
 async def test_a_positions_dead_letter_is_stored_once_also_by_another_process() -> None:
-    cemetery = Cemetery()
-    letters = cemetery.letters()
+    letters_home = LettersHome()
+    letters = letters_home.letters()
     for _ in range(3):
         await letters.store_letter(batch(0, 9), refused(4), "orders")
-        await cemetery.letters().store_letter(batch(3, 6), refused(4), "orders")
-    assert cemetery.bodies == [b"m4"]
+        await letters_home.letters().store_letter(batch(3, 6), refused(4), "orders")
+    assert letters_home.bodies == [b"m4"]
 
 
 @in_virtual_time
 async def test_a_position_before_one_with_a_dead_letter_has_none_yet() -> None:
     """A target that went back, or another one, may refuse what the first one took."""
-    cemetery = Cemetery()
+    letters_home = LettersHome()
     for position in (7, 3, 5, 4, 7, 3):
-        await cemetery.letters().store_letter(batch(0, 9), refused(position), "orders")
-    assert cemetery.bodies == [b"m7", b"m3", b"m5", b"m4"]
+        await letters_home.letters().store_letter(batch(0, 9), refused(position), "orders")
+    assert letters_home.bodies == [b"m7", b"m3", b"m5", b"m4"]
 
 
 @in_virtual_time
 async def test_of_what_the_target_has_covered_only_the_last_runs_are_remembered() -> None:
-    cemetery = Cemetery()
+    letters_home = LettersHome()
     positions = range(0, 2 * REMEMBERED_RUNS + 20, 2)
     for position in positions:
-        await cemetery.letters().store_letter(batch(position, position + 1), refused(position), "orders")
-    ((_, remembered),) = cemetery.store.positions.items()
+        await letters_home.letters().store_letter(batch(position, position + 1), refused(position), "orders")
+    ((_, remembered),) = letters_home.store.positions.items()
     runs = remembered.run.split(",")
     assert len(runs) == REMEMBERED_RUNS + 1
     assert (runs[0], runs[-1]) == ("18-18", "530-530")
-    assert len(cemetery.bodies) == len(positions)
+    assert len(letters_home.bodies) == len(positions)
 
 
 @in_virtual_time
 async def test_many_refusals_of_one_batch_are_remembered_as_runs() -> None:
-    cemetery = Cemetery()
+    letters_home = LettersHome()
     for position in (0, 1, 2, 3, 8):
-        await cemetery.letters().store_letter(batch(0, 9), refused(position), "orders")
-    ((_, remembered),) = cemetery.store.positions.items()
+        await letters_home.letters().store_letter(batch(0, 9), refused(position), "orders")
+    ((_, remembered),) = letters_home.store.positions.items()
     assert remembered.run == "0-3,8-8"
 
 
 @in_virtual_time
 async def test_streams_and_bridges_have_letters_of_their_own() -> None:
-    cemetery = Cemetery()
-    other = DeadLetters("another", "dead", lambda name: FakeTarget(cemetery.store, name))
-    await cemetery.letters().store_letter(batch(0, 9), refused(4), "orders")
+    letters_home = LettersHome()
+    other = DeadLetters("another", "dead", lambda name: FakeTarget(letters_home.store, name))
+    await letters_home.letters().store_letter(batch(0, 9), refused(4), "orders")
     await other.store_letter(batch(0, 9), refused(4), "orders")
-    assert cemetery.bodies == [b"m4", b"m4"]
+    assert letters_home.bodies == [b"m4", b"m4"]
 
 
 @in_virtual_time
 async def test_a_full_address_fails_for_now_and_the_next_try_stores() -> None:
-    cemetery = Cemetery()
-    cemetery.store.not_now(1)
+    letters_home = LettersHome()
+    letters_home.store.not_now(1)
     with pytest.raises(DeadLetterFailed, match="ADDRESS_FULL") as raised:
-        await cemetery.letters().store_letter(batch(0, 3), refused(1), "orders")
+        await letters_home.letters().store_letter(batch(0, 3), refused(1), "orders")
     assert not raised.value.for_good
-    await cemetery.letters().store_letter(batch(0, 3), refused(1), "orders")
-    assert cemetery.bodies == [b"m1"]
+    await letters_home.letters().store_letter(batch(0, 3), refused(1), "orders")
+    assert letters_home.bodies == [b"m1"]
 
 
 @in_virtual_time
 async def test_a_letter_that_is_refused_itself_fails_for_good() -> None:
-    cemetery = Cemetery()
-    cemetery.store.refuse(0)
+    letters_home = LettersHome()
+    letters_home.store.refuse(0)
     with pytest.raises(DeadLetterFailed, match="MESSAGE_TOO_LARGE") as raised:
-        await cemetery.letters().store_letter(batch(0, 3), refused(1), "orders")
+        await letters_home.letters().store_letter(batch(0, 3), refused(1), "orders")
     assert raised.value.for_good
 
 
 @in_virtual_time
 async def test_a_lost_answer_is_an_unavailable_target_and_the_next_try_finds_the_letter() -> None:
-    cemetery = Cemetery()
-    cemetery.store.cut_after(1)
+    letters_home = LettersHome()
+    letters_home.store.cut_after(1)
     with pytest.raises(TargetUnavailable):
-        await cemetery.letters().store_letter(batch(0, 3), refused(1), "orders")
-    await cemetery.letters().store_letter(batch(0, 3), refused(1), "orders")
-    assert cemetery.bodies == [b"m1"]
+        await letters_home.letters().store_letter(batch(0, 3), refused(1), "orders")
+    await letters_home.letters().store_letter(batch(0, 3), refused(1), "orders")
+    assert letters_home.bodies == [b"m1"]
 
 
 @pytest.mark.parametrize("position", [None, 3, 99])
 @in_virtual_time
 async def test_a_refusal_of_what_was_not_sent_stores_nothing(position: int | None) -> None:
-    cemetery = Cemetery()
+    letters_home = LettersHome()
     with pytest.raises(DeadLetterFailed, match="not in its batch") as raised:
-        await cemetery.letters().store_letter(batch(0, 3), refused(position), "orders")
+        await letters_home.letters().store_letter(batch(0, 3), refused(position), "orders")
     assert raised.value.for_good
-    assert cemetery.bodies == []
+    assert letters_home.bodies == []
 
 
 @in_virtual_time
 async def test_the_dead_letter_address_itself_has_no_dead_letters() -> None:
     """Where it is bridged, a refused letter would otherwise come back for ever."""
-    cemetery = Cemetery()
+    letters_home = LettersHome()
     with pytest.raises(DeadLetterFailed, match="would return") as raised:
-        await cemetery.letters().store_letter(batch(0, 3), refused(1), "dead")
+        await letters_home.letters().store_letter(batch(0, 3), refused(1), "dead")
     assert raised.value.for_good
 
 
 @in_virtual_time
 async def test_two_who_store_the_same_dead_letter_at_once_store_one() -> None:
-    cemetery = Cemetery()
+    letters_home = LettersHome()
     outcomes = await asyncio.gather(
-        *(cemetery.letters().store_letter(batch(0, 3), refused(1), "orders") for _ in range(5)),
+        *(letters_home.letters().store_letter(batch(0, 3), refused(1), "orders") for _ in range(5)),
         return_exceptions=True,
     )
-    assert cemetery.bodies == [b"m1"]
+    assert letters_home.bodies == [b"m1"]
     assert any(outcome is None for outcome in outcomes)
 
 
 @in_virtual_time
 async def test_one_bridge_that_stores_two_dead_letters_at_once_stores_both() -> None:
     """What the sending side refuses is stored while a receipt's refusal is: neither may hide the other."""
-    cemetery = Cemetery()
-    letters = cemetery.letters()
+    letters_home = LettersHome()
+    letters = letters_home.letters()
     await asyncio.gather(*(letters.store_letter(batch(0, 9), refused(n), "orders") for n in range(9)))
-    assert sorted(cemetery.bodies, key=str) == [b"m%d" % n for n in range(9)]
+    assert sorted(letters_home.bodies, key=str) == [b"m%d" % n for n in range(9)]
 
 
 @in_virtual_time
 async def test_a_message_that_does_not_fit_leaves_its_coordinates() -> None:
-    cemetery = Cemetery()
-    cemetery.store.largest = 150
+    letters_home = LettersHome()
+    letters_home.store.largest = 150
     block = pack([encode_message(Message(b"x" * 200, b"key", (("mine", b"1"),), 42))], ((0, b"mine"),))
     large = Batch(STREAM, 7, 8, ((7, 7),), block)
     for _ in range(2):
-        await cemetery.letters().store_letter(large, refused(7), "orders")
-    (arrived,) = cemetery.store.addresses["dead"]
+        await letters_home.letters().store_letter(large, refused(7), "orders")
+    (arrived,) = letters_home.store.addresses["dead"]
     assert json.loads(arrived.message.body or b"") == {
         "bridge": "orders-to-hub",
         "stream": STREAM,
@@ -222,16 +222,16 @@ async def test_a_message_that_does_not_fit_leaves_its_coordinates() -> None:
         "core-bridge-stream": STREAM.encode(),
         "core-bridge-position": b"7",
     }
-    last = cemetery.store.batches[-1].block
+    last = letters_home.store.batches[-1].block
     assert last is not None
     assert last.ids == ((0, b"mine"),)
 
 
 @in_virtual_time
 async def test_the_way_to_where_letters_are_kept_is_let_go_after_each() -> None:
-    cemetery = Cemetery()
-    await cemetery.letters().store_letter(batch(0, 3), refused(1), "orders")
-    assert cemetery.store.links == set()
+    letters_home = LettersHome()
+    await letters_home.letters().store_letter(batch(0, 3), refused(1), "orders")
+    assert letters_home.store.links == set()
 
 
 def test_of_a_letter_only_what_was_added_last_is_taken_away() -> None:
@@ -248,28 +248,28 @@ async def test_however_many_letters_a_batch_has_what_is_remembered_fits_into_an_
     """Of those that the target has not covered there are fewer: `bridge.relay.dead_letters_ahead` sees to
     that.
     """
-    cemetery = Cemetery()
+    letters_home = LettersHome()
     far = 2**50 - 3_000
     many = batch(far, far + 2_000)
     for position in range(far, far + 2 * RUNS_MOST + 40, 2):
-        await cemetery.letters().store_letter(many, refused(position), "orders")
-    ((_, remembered),) = cemetery.store.positions.items()
+        await letters_home.letters().store_letter(many, refused(position), "orders")
+    ((_, remembered),) = letters_home.store.positions.items()
     assert len(remembered.run.split(",")) == RUNS_MOST
     assert len(remembered.run) <= limits.RUN_MOST
-    assert len(cemetery.bodies) == RUNS_MOST + 20
-    await cemetery.letters().store_letter(many, refused(far + 2 * RUNS_MOST), "orders")
-    assert len(cemetery.bodies) == RUNS_MOST + 20, "it is known"
+    assert len(letters_home.bodies) == RUNS_MOST + 20
+    await letters_home.letters().store_letter(many, refused(far + 2 * RUNS_MOST), "orders")
+    assert len(letters_home.bodies) == RUNS_MOST + 20, "it is known"
 
 
 @in_virtual_time
 async def test_a_list_that_an_older_node_cut_short_is_read_as_far_as_it_goes() -> None:
-    cemetery = Cemetery()
-    await cemetery.letters().store_letter(batch(0, 9), refused(4), "orders")
-    ((_, remembered),) = cemetery.store.positions.items()
+    letters_home = LettersHome()
+    await letters_home.letters().store_letter(batch(0, 9), refused(4), "orders")
+    ((_, remembered),) = letters_home.store.positions.items()
     remembered.run = "4-4,100-1…"
-    await cemetery.letters().store_letter(batch(0, 9), refused(4), "orders")
-    await cemetery.letters().store_letter(batch(0, 9), refused(6), "orders")
-    assert cemetery.bodies == [b"m4", b"m6"]
+    await letters_home.letters().store_letter(batch(0, 9), refused(4), "orders")
+    await letters_home.letters().store_letter(batch(0, 9), refused(6), "orders")
+    assert letters_home.bodies == [b"m4", b"m6"]
 
 
 class _Strict(FakeTarget):

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
-from bridge.http.guard import Guard, User, certificate_names, is_loopback
+from bridge.http.authentication import Authentication, User, certificate_names, is_loopback
 from bridge.http.problems import Forbidden, OriginRefused, Unauthenticated
 
 CERTIFICATE = {
@@ -48,25 +48,25 @@ def test_loopback_is_told_from_what_others_can_reach(host: str, loopback: bool) 
 
 
 def test_on_loopback_without_any_token_everybody_may_do_everything() -> None:
-    principal = Guard(host="127.0.0.1").authenticate(request())
+    principal = Authentication(host="127.0.0.1").authenticate(request())
     assert principal.may_send("orders")
     assert principal.may_receive("orders")
     assert principal.may_link
 
 
 @pytest.mark.parametrize(
-    "guard",
+    "authentication",
     [
-        Guard(host="127.0.0.1", tokens=["secret"]),
-        Guard(host="127.0.0.1", users=[User("a", token="secret")]),
-        Guard(host="127.0.0.1", client_certificates=True),
-        Guard(host="0.0.0.0", tokens=["secret"]),
-        Guard(host="0.0.0.0"),
+        Authentication(host="127.0.0.1", tokens=["secret"]),
+        Authentication(host="127.0.0.1", users=[User("a", token="secret")]),
+        Authentication(host="127.0.0.1", client_certificates=True),
+        Authentication(host="0.0.0.0", tokens=["secret"]),
+        Authentication(host="0.0.0.0"),
     ],
 )
-def test_everywhere_else_a_request_without_a_token_is_refused(guard: Guard) -> None:
+def test_everywhere_else_a_request_without_a_token_is_refused(authentication: Authentication) -> None:
     with pytest.raises(Unauthenticated):
-        guard.authenticate(request())
+        authentication.authenticate(request())
 
 
 @pytest.mark.parametrize(
@@ -74,14 +74,16 @@ def test_everywhere_else_a_request_without_a_token_is_refused(guard: Guard) -> N
 )
 def test_a_wrong_token_is_refused_and_not_repeated(header: str) -> None:
     with pytest.raises(Unauthenticated) as caught:
-        Guard(host="0.0.0.0", tokens=["secret"]).authenticate(request(Authorization=header))
+        Authentication(host="0.0.0.0", tokens=["secret"]).authenticate(request(Authorization=header))
     assert "wrong" not in caught.value.detail
     assert caught.value.found is None
 
 
 @pytest.mark.parametrize("header", ["Bearer secret", "bearer secret", "Bearer  secret "])
 def test_a_token_has_every_right(header: str) -> None:
-    principal = Guard(host="0.0.0.0", tokens=["other", "secret"]).authenticate(request(Authorization=header))
+    principal = Authentication(host="0.0.0.0", tokens=["other", "secret"]).authenticate(
+        request(Authorization=header)
+    )
     assert principal.may_send("orders")
     assert principal.may_receive("orders")
     assert principal.may_link
@@ -89,7 +91,7 @@ def test_a_token_has_every_right(header: str) -> None:
 
 def test_a_user_may_what_its_wildcards_say_and_nothing_else() -> None:
     user = User("orders-service", token="t", send=["orders.#"], receive=["receipts.*"])
-    principal = Guard(host="0.0.0.0", tokens=["root"], users=[user]).authenticate(bearer("t"))
+    principal = Authentication(host="0.0.0.0", tokens=["root"], users=[user]).authenticate(bearer("t"))
     principal.check_send("orders.eu.de")
     principal.check_receive("receipts.eu")
     with pytest.raises(Forbidden) as caught:
@@ -103,38 +105,42 @@ def test_a_user_may_what_its_wildcards_say_and_nothing_else() -> None:
 
 
 def test_what_was_said_of_many_addresses_is_not_kept_for_ever() -> None:
-    principal = Guard(host="0.0.0.0", users=[User("a", token="t", send=["a.#"])]).authenticate(bearer("t"))
+    principal = Authentication(host="0.0.0.0", users=[User("a", token="t", send=["a.#"])]).authenticate(
+        bearer("t")
+    )
     for number in range(10_000):
         assert principal.may_send(f"a.{number}")
     assert not principal.may_send("b")
 
 
 def test_a_user_with_the_link_right_may_open_one() -> None:
-    guard = Guard(host="0.0.0.0", users=[User("edge", token="t", link=True)])
-    guard.authenticate(bearer("t")).check_link()
+    authentication = Authentication(host="0.0.0.0", users=[User("edge", token="t", link=True)])
+    authentication.authenticate(bearer("t")).check_link()
 
 
 def test_a_verified_certificate_alone_is_enough_where_no_user_has_one() -> None:
-    guard = Guard(host="0.0.0.0", client_certificates=True)
-    assert guard.authenticate(request(CERTIFICATE)).may_send("orders")
+    authentication = Authentication(host="0.0.0.0", client_certificates=True)
+    assert authentication.authenticate(request(CERTIFICATE)).may_send("orders")
     with pytest.raises(Unauthenticated):
-        guard.authenticate(request())
+        authentication.authenticate(request())
 
 
 @pytest.mark.parametrize("name", ["orders-service", "orders.internal", "spiffe://shop/orders"])
 def test_a_certificates_user_has_that_users_rights(name: str) -> None:
-    guard = Guard(
+    authentication = Authentication(
         host="0.0.0.0", users=[User("shop", certificate_name=name, send=["orders"])], client_certificates=True
     )
-    principal = guard.authenticate(request(CERTIFICATE))
+    principal = authentication.authenticate(request(CERTIFICATE))
     assert principal.name == "shop"
     assert not principal.may_receive("orders")
 
 
 def test_a_certificate_that_no_user_is_named_by_is_refused() -> None:
-    guard = Guard(host="0.0.0.0", users=[User("other", certificate_name="other")], client_certificates=True)
+    authentication = Authentication(
+        host="0.0.0.0", users=[User("other", certificate_name="other")], client_certificates=True
+    )
     with pytest.raises(Unauthenticated):
-        guard.authenticate(request(CERTIFICATE))
+        authentication.authenticate(request(CERTIFICATE))
     assert certificate_names(CERTIFICATE) == ["orders.internal", "spiffe://shop/orders", "orders-service"]
 
 
@@ -142,7 +148,7 @@ def test_a_certificate_that_no_user_is_named_by_is_refused() -> None:
     "host", ["localhost", "localhost:61616", "127.0.0.1:1", "[::1]", "[::1]:61616", "LocalHost:80"]
 )
 def test_a_loopback_listener_answers_to_its_names_at_any_port(host: str) -> None:
-    Guard(host="127.0.0.1").check_origin(request(Host=host))
+    Authentication(host="127.0.0.1").check_origin(request(Host=host))
 
 
 @pytest.mark.parametrize(
@@ -150,17 +156,17 @@ def test_a_loopback_listener_answers_to_its_names_at_any_port(host: str) -> None
 )
 def test_a_loopback_listener_refuses_any_other_host(host: str) -> None:
     with pytest.raises(OriginRefused):
-        Guard(host="127.0.0.1").check_origin(request(Host=host))
+        Authentication(host="127.0.0.1").check_origin(request(Host=host))
 
 
 def test_a_listener_off_loopback_answers_to_any_host() -> None:
-    Guard(host="0.0.0.0").check_origin(request(Host="hub.example"))
+    Authentication(host="0.0.0.0").check_origin(request(Host="hub.example"))
 
 
 def test_only_allowed_origins_may_call() -> None:
-    guard = Guard(host="127.0.0.1", allowed_origins=["https://shop.example"])
-    guard.check_origin(request())
-    guard.check_origin(request(Origin="https://shop.example"))
+    authentication = Authentication(host="127.0.0.1", allowed_origins=["https://shop.example"])
+    authentication.check_origin(request())
+    authentication.check_origin(request(Origin="https://shop.example"))
     for origin in ("http://shop.example", "https://shop.example.evil", "null", ""):
         with pytest.raises(OriginRefused):
-            guard.check_origin(request(Origin=origin))
+            authentication.check_origin(request(Origin=origin))

@@ -129,7 +129,7 @@ def every_right(name: str) -> Principal:
     return Principal(name, ("#",), ("#",), link=True, delete_queues=("#",), user=False)
 
 
-class Guard:
+class Authentication:
     """Authenticates requests, or says why one is refused.
 
     On loopback no credential is needed as long as neither token nor user is configured. As soon as there is
