@@ -22,7 +22,9 @@ from tests.kafka.cluster.brokers import Cluster
 from tests.kafka.conftest import QUICK_SESSIONS, RUNNING
 
 #: One process runs all of these, with one Spark.
-_SPARK: Final = ("tests/reconcile/", "tests/kafka/test_audit.py", "tests/acceptance/test_waiting.py")
+_SPARK: Final = (
+    "tests/reconcile/", "tests/kafka/test_audit.py", "tests/acceptance/test_waiting.py", "tests/verdicts/",
+)  # fmt: skip
 #: Files that take long whoever runs them: they begin first, in this order.
 _DEAR: Final = (*_SPARK, "tests/kafka/exactly_once/", "tests/fault/")
 #: Files that wait for brokers and processes. Most of those that only compute come in between...
