@@ -139,7 +139,7 @@ LIMITS: Final = {
     ),
     "rights remembered of a user": Limit(
         count(authentication._ADDRESSES_REMEMBERED_MAX),
-        "unit/http/test_guard.py::test_what_was_said_of_many_addresses_is_not_kept_for_ever",
+        "unit/http/test_authentication.py::test_what_was_said_of_many_addresses_is_not_kept_for_ever",
     ),
     "streams of a link": Limit(
         count(link_limits.STREAMS_MOST), f"{_LINK}::test_a_link_has_at_most_so_many_streams"
