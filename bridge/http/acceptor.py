@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -25,40 +27,65 @@ from bridge.journal.values.store import Store
 Link = Callable[[web.Request, Principal], Awaitable[web.StreamResponse]]
 
 
+class Links(Protocol):
+    """Serves other nodes."""
+
+    async def serve(self, request: web.Request, principal: Principal) -> web.StreamResponse:
+        """Take over a request for ``GET /v1/link``."""
+        ...
+
+    async def present(self, request: web.Request, principal: Principal) -> web.StreamResponse:
+        """Answer ``POST /v1/link/held``."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptorOptions:
+    """``[acceptor]`` of the settings, with its credentials."""
+
+    url: str
+    tokens: Iterable[str] = ()
+    users: Iterable[User] = ()
+    allowed_origins: Iterable[str] = ()
+    ssl_context: ssl.SSLContext | None = None
+    limits: Limits = field(default_factory=Limits)
+    #: The time in which a request's body has to arrive; the store bounds how long BLOCK holds a POST.
+    call_timeout_ms: int = 30_000
+
+
 class Acceptor:
     """The listener of ``[acceptor]`` of the settings, over a store that is open."""
 
-    def __init__(  # noqa: PLR0913  # the keys of [acceptor], each by its name
+    def __init__(
         self,
         store: Store,
+        options: AcceptorOptions,
         *,
-        url: str,
-        tokens: Iterable[str] = (),
-        users: Iterable[User] = (),
-        allowed_origins: Iterable[str] = (),
-        ssl_context: ssl.SSLContext | None = None,
-        limits: Limits | None = None,
-        call_timeout_ms: int = 30_000,
-        link: Link | None = None,
-        query: Link | None = None,
+        links: Links | None = None,
         bridge_state: BridgeState = lambda _: ("STOPPED", 0),
         meter: HttpMeter | None = None,
         additions: Iterable[Addition] = (),
     ) -> None:
-        """`call_timeout_ms` bounds the time in which a request's body has to arrive; the store bounds how
-        long BLOCK holds a POST. `bridge_state` knows the bridges that read an address.
-        `additions`: the calls of the node's extensions.
+        """Create the listener, not listening.
+
+        Args:
+            store: whatever clients send and read.
+            options: the settings.
+            links: serves other nodes; None: this node takes no links.
+            bridge_state: knows the bridges that read an address.
+            meter: counts the requests.
+            additions: the calls of the node's extensions.
         """
-        limits = limits or Limits()
+        limits, ssl_context = options.limits, options.ssl_context
         authentication = Authentication(
-            host=urlsplit(url).hostname or "127.0.0.1",
-            tokens=tokens,
-            users=users,
-            allowed_origins=allowed_origins,
+            host=urlsplit(options.url).hostname or "127.0.0.1",
+            tokens=options.tokens,
+            users=options.users,
+            allowed_origins=options.allowed_origins,
             client_certificates=ssl_context is not None and ssl_context.verify_mode != ssl.CERT_NONE,
         )
         router = Router()
-        body_timeout_s = call_timeout_ms / 1000
+        body_timeout_s = options.call_timeout_ms / 1000
         _add_messages(router, Messages(store, limits, body_timeout_s))
         transactions = Transactions(store, limits, body_timeout_s)
         router.add("POST", "/v1/transactions", transactions.commit, kind="sends")
@@ -66,12 +93,12 @@ class Acceptor:
         addresses = Addresses(store, bridge_state)
         router.add("GET", "/v1/addresses", addresses.every)
         router.add("GET", "/v1/addresses/{a}", addresses.one)
-        router.add("GET", "/v1/link", _link_handler(link), lasting=True)
-        router.add("POST", "/v1/link/held", _link_handler(query))
+        router.add("GET", "/v1/link", _link_handler(None if links is None else links.serve), lasting=True)
+        router.add("POST", "/v1/link/held", _link_handler(None if links is None else links.present))
         for one in additions:
             router.add(one.method, one.template, one.handler, lasting=one.lasting)
         self._authentication = authentication
-        self._listener = Listener(url, router, authentication, limits, ssl_context, meter)
+        self._listener = Listener(options.url, router, authentication, limits, ssl_context, meter)
 
     def renew_tokens(self, tokens: Iterable[str], users: Iterable[User]) -> None:
         """Accept these tokens and no others; links that were opened with any other token end."""

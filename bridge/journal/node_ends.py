@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from bridge.end_kind import Lane, NodeContext, NodeEnds, SourceEnd, TargetEnd
+from bridge.journal.batching import Cutter
 from bridge.journal.journal import Journal
 from bridge.journal.plan_source import JournalPlanSource
 from bridge.journal.source import JournalSource
 from bridge.journal.sqlite.known_messages import read_known_ids, read_next, read_present
 from bridge.journal.target import JournalTarget
-from bridge.journal.values.options import BridgeQueue
+from bridge.journal.values.options import BridgeQueue, BridgeSelection
 from bridge.relay.ports import Target
 from bridge.replay.node_presence import Asked, NodePresence, Present, Question
 from bridge.replay.sending import PlanSource, Presence
@@ -18,6 +19,16 @@ from bridge.settings.bridges import Bridge
 def bridge_queue(bridge: Bridge) -> BridgeQueue:
     """What a bridge reads of this node's journal."""
     return BridgeQueue(bridge.name, bridge.plain_addresses, bridge.selects, bridge.previous_name)
+
+
+def _selection(bridge: Bridge) -> BridgeSelection:
+    return BridgeSelection(bridge.name, bridge.selects, bridge.target_address)
+
+
+def _cutter(bridge: Bridge) -> Cutter:
+    return Cutter(
+        bridge.producer_window_size_bytes, bridge.min_large_message_size_bytes, bridge.use_duplicate_detection
+    )
 
 
 class JournalEnds(NodeEnds):
@@ -33,12 +44,8 @@ class JournalEnds(NodeEnds):
         return SourceEnd(
             JournalSource(
                 self._journal,
-                bridge.name,
-                selects=bridge.selects,
-                forward=bridge.target_address,
-                stamp=bridge.use_duplicate_detection,
-                batch_bytes=bridge.producer_window_size_bytes,
-                large_bytes=bridge.min_large_message_size_bytes,
+                _selection(bridge),
+                _cutter(bridge),
                 target_name=bridge.static_connectors[0],
                 gap_policy=bridge.gap_policy,
             ),
@@ -59,15 +66,7 @@ class JournalEnds(NodeEnds):
 
     def plan_source(self, bridge: Bridge) -> PlanSource:
         """The messages of the bridge that the journal still has."""
-        return JournalPlanSource(
-            self._journal,
-            bridge.name,
-            selects=bridge.selects,
-            forward=bridge.target_address,
-            stamp=bridge.use_duplicate_detection,
-            batch_bytes=bridge.producer_window_size_bytes,
-            large_bytes=bridge.min_large_message_size_bytes,
-        )
+        return JournalPlanSource(self._journal, _selection(bridge), _cutter(bridge))
 
     def plan_target(
         self,

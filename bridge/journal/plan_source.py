@@ -6,13 +6,14 @@ A message that the bridge's queue has passed is there only where another queue, 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from bridge.journal.batching import Cutter
 from bridge.journal.journal import Journal
 from bridge.journal.sqlite import reader
 from bridge.journal.sqlite.known_messages import read_copies
+from bridge.journal.values.options import BridgeSelection
 from bridge.journal.values.stored_block import StoredBlock
 from bridge.messages.block import Origin
 from bridge.messages.positions import Runs
@@ -27,23 +28,12 @@ BATCHES_AT_ONCE: Final = 4
 class JournalPlanSource:
     """Implements `bridge.replay.sending.PlanSource` for one bridge that reads this journal."""
 
-    def __init__(
-        self,
-        journal: Journal,
-        bridge: str,
-        *,
-        selects: Callable[[str], bool],
-        forward: Callable[[str], str],
-        stamp: bool,
-        batch_bytes: int,
-        large_bytes: int,
-    ) -> None:
-        """Takes the arguments of `bridge.journal.source.JournalSource`."""
+    def __init__(self, journal: Journal, selection: BridgeSelection, cutter: Cutter) -> None:
+        """As `bridge.journal.source.JournalSource`."""
         self._journal = journal
-        self._bridge = bridge
-        self._selects = selects
-        self._forward = forward
-        self._cutter = Cutter(batch_bytes, large_bytes, stamp)
+        self._bridge = selection.bridge
+        self._selection = selection
+        self._cutter = cutter
         #: By identity, the address IDs of the streams that were asked for.
         self._address_ids: dict[str, int] = {}
 
@@ -77,10 +67,10 @@ class JournalPlanSource:
         own = self._journal.identity
         for row in rows:
             address = source_address(row.address)
-            if self._selects(address):
+            if self._selection.selects(address):
                 identity = f"journal:{own.incarnation}:{row.address}:{row.first}"
                 self._address_ids[identity] = row.address_id
-                yield Stream(identity, address, self._forward(address), own.session_id), row
+                yield Stream(identity, address, self._selection.forward(address), own.session_id), row
 
     async def copies(self, stream: Stream, origins: Sequence[Origin]) -> Sequence[tuple[Origin, int]]:
         """Implements `PlanSource.copies`. Raises: JournalUnavailable."""

@@ -15,6 +15,7 @@ from bridge.journal.journal import Journal
 from bridge.journal.rules.commands import BeginCommand, SettleCommand
 from bridge.journal.sqlite import reader
 from bridge.journal.sqlite.history import read_past
+from bridge.journal.values.options import BridgeSelection
 from bridge.journal.values.stored_block import END, StoredBlock
 from bridge.messages.batch import Batch
 from bridge.messages.stream_names import source_address
@@ -64,41 +65,28 @@ class _Place:
 class JournalSource:
     """Implements `bridge.relay.ports.Source` for one bridge on this node's journal."""
 
-    def __init__(  # noqa: PLR0913 - each by its name, as the settings have them
+    def __init__(
         self,
         journal: Journal,
-        bridge: str,
+        selection: BridgeSelection,
+        cutter: Cutter,
         *,
-        selects: Callable[[str], bool],
-        forward: Callable[[str], str],
-        stamp: bool,
-        batch_bytes: int,
-        large_bytes: int,
         target_name: str,
         gap_policy: Literal["stop", "continue"] = "stop",
     ) -> None:
-        """Takes the journal, the bridge's selection, and the limits of batches.
+        """Takes this node's journal, what the bridge reads of it, and how its batches are cut.
 
-        Args:
-            journal: this node's.
-            bridge: the bridge whose queues are read.
-            selects: whether the bridge reads an address.
-            forward: the address at the target for an address here.
-            stamp: name the origin of messages that have none (`use-duplicate-detection`).
-            batch_bytes: largest batch (`producer-window-size`); one message may be larger.
-            large_bytes: from here a message travels in a batch of its own (`min-large-message-size`).
-            target_name: of the connector, for the delivery log.
-            gap_policy: what to do about messages that are gone: raise SourceGap, or cover and count them.
+        `target_name` is the connector's, for the delivery log. `gap_policy`: what to do about messages that
+        are gone: raise SourceGap, or cover and count them.
         """
         self._journal = journal
-        self._bridge = bridge
-        self._selects = selects
-        self._forward = forward
-        self._cutter = Cutter(batch_bytes, large_bytes, stamp)
+        self._bridge = selection.bridge
+        self._selection = selection
+        self._cutter = cutter
         self._target_name = target_name
         self._passes_gaps = gap_policy == "continue"
         #: Positions that were passed over because their messages are gone.
-        self.gaps = Gaps(bridge)
+        self.gaps = Gaps(selection.bridge)
         self._store = ""
         #: How many addresses had been made when the streams were last looked at.
         self._made = 0
@@ -116,9 +104,11 @@ class JournalSource:
         found: list[tuple[Stream, reader.BridgeQueueRow]] = []
         for row in rows:
             address = source_address(row.address)
-            if self._selects(address):
+            if self._selection.selects(address):
                 name = f"journal:{identity.incarnation}:{row.address}:{row.first}"
-                found.append((Stream(name, address, self._forward(address), identity.session_id), row))
+                found.append(
+                    (Stream(name, address, self._selection.forward(address), identity.session_id), row)
+                )
         return found
 
     async def remembered(self) -> Mapping[str, Remembered]:

@@ -15,7 +15,7 @@ from bridge.assembly.credentials import Credentials
 from bridge.assembly.summary import BridgeSummary
 from bridge.delivery_log import GatheringWriter, SegmentLimits, SegmentWriter, WriteLines
 from bridge.end_kind import LogCopier, kind_of
-from bridge.http.acceptor import Acceptor
+from bridge.http.acceptor import Acceptor, AcceptorOptions
 from bridge.http.authentication import Principal
 from bridge.http.limits import Limits
 from bridge.http.links import LinkService
@@ -227,21 +227,22 @@ class _Parts(NodeParts):
                 logs.get().warning("link-unlimited", user=user.name, advice="give it a send")
         return Acceptor(
             journal,
-            url=settings.url,
-            tokens=self.credentials.tokens,
-            users=self.credentials.users,
-            allowed_origins=settings.allowed_origins,
-            ssl_context=self.credentials.context("acceptor"),
-            limits=Limits(
-                max_message_size=settings.max_message_size_bytes,
-                max_headers_size=settings.max_headers_size_bytes,
-                max_duplicate_id_size=settings.max_duplicate_id_size_bytes,
-                max_requests=settings.max_requests,
-                max_connections=settings.max_connections,
-                max_transit_size=settings.max_transit_size_bytes,
+            AcceptorOptions(
+                url=settings.url,
+                tokens=self.credentials.tokens,
+                users=self.credentials.users,
+                allowed_origins=settings.allowed_origins,
+                ssl_context=self.credentials.context("acceptor"),
+                limits=Limits(
+                    max_message_size=settings.max_message_size_bytes,
+                    max_headers_size=settings.max_headers_size_bytes,
+                    max_duplicate_id_size=settings.max_duplicate_id_size_bytes,
+                    max_requests=settings.max_requests,
+                    max_connections=settings.max_connections,
+                    max_transit_size=settings.max_transit_size_bytes,
+                ),
             ),
-            link=links.serve,
-            query=links.present,
+            links=links,
             bridge_state=node.bridges.state,
             meter=node.metering.acceptor,
             additions=[one for extension in self.extensions for one in extension.acceptor_routes()],

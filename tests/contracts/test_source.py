@@ -14,9 +14,10 @@ from typing import Protocol
 import pytest
 
 from bridge.errors import SourceGap
+from bridge.journal.batching import Cutter
 from bridge.journal.journal import Journal
 from bridge.journal.source import JournalSource
-from bridge.journal.values.options import BridgeQueue, JournalOptions
+from bridge.journal.values.options import BridgeQueue, BridgeSelection, JournalOptions
 from bridge.journal.values.store import Submission, Transaction
 from bridge.messages import positions as run_arithmetic
 from bridge.messages.batch import Batch
@@ -107,12 +108,8 @@ class JournalOrigin:
     def source(self) -> Source:
         return JournalSource(
             self.journal,
-            BRIDGE,
-            selects=lambda address: address != "other",
-            forward=lambda address: address,
-            stamp=True,
-            batch_bytes=BATCH_BYTES,
-            large_bytes=BATCH_BYTES,
+            BridgeSelection(BRIDGE, lambda address: address != "other", lambda address: address),
+            Cutter(BATCH_BYTES, BATCH_BYTES, stamp=True),
             target_name="hub",
         )
 

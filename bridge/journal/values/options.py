@@ -76,6 +76,17 @@ class BridgeQueue:
 
 
 @dataclass(frozen=True, slots=True)
+class BridgeSelection:
+    """What a bridge reads of the journal, and where it goes."""
+
+    bridge: str
+    #: Whether the bridge reads an address.
+    selects: Callable[[str], bool]
+    #: The address at the target for an address here.
+    forward: Callable[[str], str]
+
+
+@dataclass(frozen=True, slots=True)
 class JournalOptions:
     """All options of the journal."""
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bridge.http.acceptor import Acceptor
+from bridge.http.acceptor import Acceptor, AcceptorOptions
 from bridge.journal.journal import Journal
 from bridge.journal.values.options import JournalOptions
 from bridge.journal.values.store import Store
@@ -42,7 +42,7 @@ async def journal(directory: Path) -> AsyncIterator[Store]:
 async def client(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Client]:
     opens: Opens = request.param
     async with opens(tmp_path) as store:
-        acceptor = Acceptor(store, url="ws://127.0.0.1:0")
+        acceptor = Acceptor(store, AcceptorOptions(url="ws://127.0.0.1:0"))
         bound = await acceptor.start()
         try:
             async with http_client(str(bound)) as calling:

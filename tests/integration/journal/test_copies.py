@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from bridge.journal import source as source_module
+from bridge.journal.batching import Cutter
 from bridge.journal.source import JournalSource
 from bridge.journal.target import JournalTarget
-from bridge.journal.values.options import BridgeQueue
+from bridge.journal.values.options import BridgeQueue, BridgeSelection
 from bridge.relay.backoff import Backoff
 from bridge.relay.lifecycle import Command, State
 from bridge.relay.ports import StreamState
@@ -315,12 +316,8 @@ def hop(nodes: Nodes, bridge: str, address: str, further: str) -> OneLane:
     """A bridge from one address of the edge to another."""
     source = JournalSource(
         nodes.edge,
-        bridge,
-        selects=address.__eq__,
-        forward=lambda _: further,
-        stamp=True,
-        batch_bytes=20,
-        large_bytes=100_000,
+        BridgeSelection(bridge, address.__eq__, lambda _: further),
+        Cutter(20, 100_000, stamp=True),
         target_name="journal",
     )
     target = JournalTarget(nodes.edge, bridge, check_producer_ids=False)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bridge.errors import AddressFull, AddressNotFound, JournalUnavailable
-from bridge.http.acceptor import Acceptor
+from bridge.http.acceptor import Acceptor, AcceptorOptions
 from bridge.journal.values.options import AddressPolicy
 from bridge.journal.values.routing import Destination, Placement, Router, Routing
 from bridge.journal.values.store import Submission, Transaction
@@ -190,7 +190,7 @@ async def test_a_router_makes_no_more_addresses_than_there_may_be(tmp_path: Path
 
 async def test_a_client_gets_null_for_positions_at_other_addresses(tmp_path: Path) -> None:
     async with opened(options(tmp_path, router=Turns(*PEERS))) as journal:
-        acceptor = Acceptor(journal, url="ws://127.0.0.1:0")
+        acceptor = Acceptor(journal, AcceptorOptions(url="ws://127.0.0.1:0"))
         bound = await acceptor.start()
         try:
             async with http_client(str(bound)) as client:

@@ -12,9 +12,10 @@ from typing import Any
 
 import msgspec
 
+from bridge.journal.batching import Cutter
 from bridge.journal.journal import Journal
 from bridge.journal.source import JournalSource
-from bridge.journal.values.options import BridgeQueue, JournalOptions
+from bridge.journal.values.options import BridgeQueue, BridgeSelection, JournalOptions
 from bridge.messages.batch import Batch
 from bridge.relay.ports import Receipt, StreamState
 from dedup.verdict import Verdict
@@ -33,9 +34,11 @@ def bridged(directory: Path) -> JournalOptions:
 
 def source_of(journal: Journal, batch_bytes: int = 1 << 20) -> JournalSource:
     return JournalSource(
-        journal, BRIDGE, selects=lambda _name: True, forward=str, stamp=True, batch_bytes=batch_bytes,
-        large_bytes=100 * 1024, target_name="hub",
-    )  # fmt: skip
+        journal,
+        BridgeSelection(BRIDGE, lambda _name: True, str),
+        Cutter(batch_bytes, 100 * 1024, stamp=True),
+        target_name="hub",
+    )
 
 
 async def sent_lines(journal: Journal) -> list[dict[str, Any]]:

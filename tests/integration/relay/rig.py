@@ -11,10 +11,11 @@ from typing import Any
 import msgspec
 
 from bridge.errors import TargetUnavailable
+from bridge.journal.batching import Cutter
 from bridge.journal.journal import Journal
 from bridge.journal.source import JournalSource
 from bridge.journal.target import JournalTarget
-from bridge.journal.values.options import AddressPolicy, BridgeQueue, JournalOptions
+from bridge.journal.values.options import AddressPolicy, BridgeQueue, BridgeSelection, JournalOptions
 from bridge.journal.values.store import AddressStatus, Delivered, Submission, Transaction
 from bridge.messages.batch import Batch
 from bridge.messages.message import Message
@@ -105,12 +106,8 @@ class Nodes:
     def source(self, name: str, *, stamp: bool = True, batch_bytes: int = 1 << 20) -> JournalSource:
         return JournalSource(
             self.edge,
-            name,
-            selects=lambda address: address == "orders",
-            forward=lambda address: address,
-            stamp=stamp,
-            batch_bytes=batch_bytes,
-            large_bytes=100_000,
+            BridgeSelection(name, lambda address: address == "orders", lambda address: address),
+            Cutter(batch_bytes, 100_000, stamp=stamp),
             target_name="hub",
         )
 

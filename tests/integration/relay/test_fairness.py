@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from bridge.journal.batching import Cutter
 from bridge.journal.journal import Journal
 from bridge.journal.source import JournalSource
 from bridge.journal.target import JournalTarget
-from bridge.journal.values.options import AddressPolicy, BridgeQueue, JournalOptions
+from bridge.journal.values.options import AddressPolicy, BridgeQueue, BridgeSelection, JournalOptions
 from bridge.journal.values.store import Acknowledgement, Submission, Transaction
 from bridge.link import limits
 from bridge.link.node_target import NodeTarget
@@ -65,9 +66,11 @@ class Nodes:
         self.stack.push_async_callback(runner.cleanup)
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         source = JournalSource(
-            self.edge, BRIDGE, selects=lambda address: address in ADDRESSES, forward=lambda address: address,
-            stamp=True, batch_bytes=500, large_bytes=100_000, target_name="hub",
-        )  # fmt: skip
+            self.edge,
+            BridgeSelection(BRIDGE, lambda address: address in ADDRESSES, lambda address: address),
+            Cutter(500, 100_000, stamp=True),
+            target_name="hub",
+        )
         endpoint = Endpoint(f"ws://127.0.0.1:{runner.addresses[0][1]}", "")
         self.relay = OneLane(
             RelayOptions(BRIDGE, Backoff(300, 1.0, 300), confirmation_window_size=1_500),

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from bridge.errors import Conflict, NotFound, TargetUnavailable
+from bridge.journal.batching import Cutter
 from bridge.journal.node_ends import present_here
 from bridge.journal.plan_source import JournalPlanSource
 from bridge.journal.target import JournalTarget
-from bridge.journal.values.options import AddressPolicy
+from bridge.journal.values.options import AddressPolicy, BridgeSelection
 from bridge.journal.values.store import Submission, Transaction
 from bridge.messages import positions as run_arithmetic
 from bridge.messages.batch import Batch
@@ -68,12 +69,8 @@ async def relayed(nodes: Nodes, count: int = 20, batch_bytes: int = 400) -> None
 def source_of(nodes: Nodes, batch_bytes: int = 400) -> JournalPlanSource:
     return JournalPlanSource(
         nodes.edge,
-        "first",
-        selects=lambda address: address == "orders",
-        forward=lambda address: address,
-        stamp=True,
-        batch_bytes=batch_bytes,
-        large_bytes=100_000,
+        BridgeSelection("first", lambda address: address == "orders", lambda address: address),
+        Cutter(batch_bytes, 100_000, stamp=True),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bridge.http.acceptor import Acceptor
+from bridge.http.acceptor import Acceptor, AcceptorOptions
 from tests.fakes.http_client import Client, http_client
 from tests.fakes.store import MemoryStore
 
@@ -26,7 +26,9 @@ async def start(store: MemoryStore) -> AsyncIterator[Start]:
     async with AsyncExitStack() as stack:
 
         async def listen(**how: Any) -> Client:
-            acceptor = Acceptor(store, **{"url": "ws://127.0.0.1:0", **how})
+            links = how.pop("links", None)
+            options = AcceptorOptions(**{"url": "ws://127.0.0.1:0", **how})
+            acceptor = Acceptor(store, options, links=links)
             bound = await acceptor.start()
             stack.push_async_callback(acceptor.stop, 100)
             return await stack.enter_async_context(http_client(str(bound)))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from aiohttp import WSMsgType, web
 
-from bridge.http.acceptor import Acceptor
+from bridge.http.acceptor import Acceptor, AcceptorOptions
 from bridge.http.authentication import Principal, User
 from bridge.http.limits import Limits
 from tests.fakes.http_client import Client, Reply, http_client
@@ -137,7 +138,8 @@ async def test_a_link_is_handed_on_with_its_caller_and_is_no_request(start: Star
         return socket
 
     edge = User("edge", token="t", link=True)
-    client = await start(link=link, users=[edge], tokens=["root"], limits=Limits(max_requests=1))
+    links = SimpleNamespace(serve=link, present=link)
+    client = await start(links=links, users=[edge], tokens=["root"], limits=Limits(max_requests=1))
     async with client.session.ws_connect(f"{client.base}/v1/link", headers=bearer("t")) as socket:
         assert await socket.receive_str() == "edge"
         await socket.send_bytes(b"abc")
@@ -152,7 +154,8 @@ async def test_a_link_that_is_open_does_not_keep_the_node_from_stopping(store: M
         await socket.receive()
         return socket
 
-    acceptor = Acceptor(store, url="ws://127.0.0.1:0", link=link)
+    links = SimpleNamespace(serve=link, present=link)
+    acceptor = Acceptor(store, AcceptorOptions(url="ws://127.0.0.1:0"), links=links)
     bound = await acceptor.start()
     async with (
         http_client(str(bound)) as client,

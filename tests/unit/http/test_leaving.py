@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import pytest
 
-from bridge.http.acceptor import Acceptor
+from bridge.http.acceptor import Acceptor, AcceptorOptions
 from tests.fakes.http_client import Client, http_client
 from tests.fakes.store import MemoryStore
 from tests.harness.eventually import until
@@ -60,7 +60,7 @@ async def test_a_page_that_nobody_waits_for_any_more_is_returned(client: Client,
 
 
 async def test_a_stopping_node_lets_requests_end_and_refuses_new_ones(store: MemoryStore) -> None:
-    acceptor = Acceptor(store, url="ws://127.0.0.1:0")
+    acceptor = Acceptor(store, AcceptorOptions(url="ws://127.0.0.1:0"))
     bound = await acceptor.start()
     async with http_client(str(bound)) as client:
         await client.call("PUT", QUEUE)
@@ -88,7 +88,7 @@ async def test_a_stopping_node_lets_requests_end_and_refuses_new_ones(store: Mem
 
 
 async def test_stopping_takes_no_longer_than_it_may(store: MemoryStore) -> None:
-    acceptor = Acceptor(store, url="ws://127.0.0.1:0")
+    acceptor = Acceptor(store, AcceptorOptions(url="ws://127.0.0.1:0"))
     bound = await acceptor.start()
     async with http_client(str(bound)) as client:
         store.room.clear()
@@ -101,7 +101,7 @@ async def test_stopping_takes_no_longer_than_it_may(store: MemoryStore) -> None:
 
 
 async def test_stopping_twice_or_before_the_start_does_nothing(store: MemoryStore) -> None:
-    acceptor = Acceptor(store, url="ws://127.0.0.1:0")
+    acceptor = Acceptor(store, AcceptorOptions(url="ws://127.0.0.1:0"))
     await acceptor.stop()
     await acceptor.start()
     await acceptor.stop()
@@ -109,9 +109,9 @@ async def test_stopping_twice_or_before_the_start_does_nothing(store: MemoryStor
 
 
 async def test_an_address_in_use_cannot_be_had(store: MemoryStore) -> None:
-    first = Acceptor(store, url="ws://127.0.0.1:0")
+    first = Acceptor(store, AcceptorOptions(url="ws://127.0.0.1:0"))
     bound = await first.start()
-    second = Acceptor(store, url=f"ws://127.0.0.1:{bound.port}")
+    second = Acceptor(store, AcceptorOptions(url=f"ws://127.0.0.1:{bound.port}"))
     with pytest.raises(OSError, match="in use"):
         await second.start()
     await second.stop()

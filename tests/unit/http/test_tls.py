@@ -10,7 +10,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from bridge.http.acceptor import Acceptor
+from bridge.http.acceptor import Acceptor, AcceptorOptions
 from bridge.http.authentication import User
 from tests.fakes.store import MemoryStore
 
@@ -78,7 +78,7 @@ async def statuses(acceptor: Acceptor, certificates: Path, *names: str | None) -
 async def test_a_certificates_name_gives_its_users_rights(certificates: Path, store: MemoryStore) -> None:
     users = [User("orders", certificate_name="orders-service", send=["orders"])]
     context = server_context(certificates, ask=True)
-    acceptor = Acceptor(store, url="wss://127.0.0.1:0", ssl_context=context, users=users)
+    acceptor = Acceptor(store, AcceptorOptions(url="wss://127.0.0.1:0", ssl_context=context, users=users))
     assert await statuses(acceptor, certificates, "orders-service", "stranger", None) == [200, 401, 401]
 
 
@@ -86,11 +86,11 @@ async def test_a_verified_certificate_is_enough_where_no_user_has_one(
     certificates: Path, store: MemoryStore
 ) -> None:
     context = server_context(certificates, ask=True)
-    acceptor = Acceptor(store, url="wss://127.0.0.1:0", ssl_context=context)
+    acceptor = Acceptor(store, AcceptorOptions(url="wss://127.0.0.1:0", ssl_context=context))
     assert await statuses(acceptor, certificates, "stranger", None) == [200, 401]
 
 
 async def test_tls_alone_asks_for_nothing_on_loopback(certificates: Path, store: MemoryStore) -> None:
     context = server_context(certificates, ask=False)
-    acceptor = Acceptor(store, url="wss://127.0.0.1:0", ssl_context=context)
+    acceptor = Acceptor(store, AcceptorOptions(url="wss://127.0.0.1:0", ssl_context=context))
     assert await statuses(acceptor, certificates, None) == [200]
