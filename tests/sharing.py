@@ -1,10 +1,10 @@
 """How the processes of pytest-xdist share the tests out: by file, the dear ones first.
 
 A plugin of `make test`: ``pytest -p tests.sharing -n 3``. Tests of one file share its fixtures, so they stay
-together; those of Spark share a session, which takes a process some 10 s to start. What takes long begins
-first: else the last process works alone at the end. Files that wait and those that compute take turns. Two
-Kafka clusters serve all of them: a broker that does nothing takes 3 % of a core, and each process would start
-six.
+together; those of Spark share a session, which takes a process some 10 s to start, and those of HTTP's
+contract share a node. What takes long begins first: else the last process works alone at the end. Files that
+wait and those that compute take turns. Two Kafka clusters serve all of them: a broker that does nothing takes
+3 % of a core, and each process would start six.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from tests.kafka.conftest import QUICK_SESSIONS, RUNNING
 _SPARK: Final = (
     "tests/reconcile/", "tests/kafka/test_audit.py", "tests/acceptance/test_waiting.py", "tests/verdicts/",
 )  # fmt: skip
+#: One process runs all of these, with one node.
+_HTTP_CONTRACT: Final = "tests/contracts/http/"
 #: Files that take long whoever runs them: they begin first, in this order.
 _DEAR: Final = (*_SPARK, "tests/kafka/exactly_once/", "tests/fault/")
 #: Files that wait for brokers and processes. Most of those that only compute come in between...
@@ -37,6 +39,7 @@ _BETWEEN: Final = 2 / 3
 #: of most of them, and measuring takes a third of a node's time and half of a command's.
 _UNMEASURED: Final = (
     *("tests/kafka/exactly_once/", "tests/acceptance/kafka/", "tests/fault/", "tests/hostile/"),
+    _HTTP_CONTRACT,
     *(
         f"tests/kafka/{name}.py"
         for name in ("client/test_rights", "nodes/test_delivery_lines", "nodes/test_loops")
@@ -55,11 +58,13 @@ _MEASURED: Final = ("tests/acceptance/kafka/test_replay_plan.py",)
 
 
 class ByFile(LoadScopeScheduling):
-    """A file is one piece of work, and so are all of `_SPARK`."""
+    """A file is one piece of work, and so are all of `_SPARK` and all of `_HTTP_CONTRACT`."""
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]
-        return "spark" if path.startswith(_SPARK) else path
+        if path.startswith(_SPARK):
+            return "spark"
+        return _HTTP_CONTRACT if path.startswith(_HTTP_CONTRACT) else path
 
 
 def pytest_configure(config: pytest.Config) -> None:

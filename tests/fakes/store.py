@@ -44,6 +44,8 @@ class _Queue:
     start: int
     settled: set[int] = field(default_factory=set)
     leases: dict[str, _Lease] = field(default_factory=dict)
+    #: When a reader last asked or settled.
+    used_ms: int | None = None
 
     def end_leases(self, now_ms: int) -> None:
         for name in [name for name, lease in self.leases.items() if lease.ends_ms <= now_ms]:
@@ -231,7 +233,8 @@ class MemoryStore:
 
     def _free(self, address: str, queue: str, most: int, most_bytes: int) -> list[Delivered]:
         of = self._known_queue(address, queue)
-        of.end_leases(self._now_ms())
+        of.used_ms = self._now_ms()
+        of.end_leases(of.used_ms)
         taken = of.settled | of.leased()
         free = [
             delivered
@@ -254,7 +257,8 @@ class MemoryStore:
 
     def _lease(self, acknowledgement: Acknowledgement) -> _Lease:
         queue = self._known_queue(acknowledgement.address, acknowledgement.queue)
-        queue.end_leases(self._now_ms())
+        queue.used_ms = self._now_ms()
+        queue.end_leases(queue.used_ms)
         if acknowledgement.lease not in queue.leases:
             raise StaleLease("the lease has ended", "lease", found=acknowledgement.lease)
         return queue.leases[acknowledgement.lease]
@@ -291,9 +295,12 @@ class MemoryStore:
         )
 
     def _queue_status(self, name: str, queue: _Queue, address: _Address) -> QueueStatus:
-        queue.end_leases(self._now_ms())
+        now_ms = self._now_ms()
+        queue.end_leases(now_ms)
         unsettled = [p for p in address.messages if p >= queue.start and p not in queue.settled]
-        return QueueStatus(name, min(unsettled, default=self._next), len(unsettled), len(queue.leased()), -1)
+        idle_ms = -1 if queue.used_ms is None else now_ms - queue.used_ms
+        first = min(unsettled, default=self._next)
+        return QueueStatus(name, first, len(unsettled), len(queue.leased()), idle_ms)
 
     # -- managing
 

@@ -60,6 +60,7 @@ _BRIDGE: Final = Bridge.model_validate({"name": "b", "queue-name": "orders", "st
 _FETCH: Final = fetch_limits.fetch_options(_BRIDGE.producer_window_size_bytes, {})
 _LINK: Final = "unit/link/test_receiver.py"
 _HTTP: Final = "acceptance/test_http.py"
+_PAGES: Final = "contracts/http/test_pages.py"
 _UNIT_HTTP: Final = "unit/http/test_limits.py"
 _JOURNAL: Final = "integration/journal/test_limits.py"
 LIMITS: Final = {
@@ -97,7 +98,7 @@ LIMITS: Final = {
     ),
     "messages of a transaction": Limit(
         count(http_limits.TRANSACTION_MESSAGES_MAX),
-        f"{_HTTP}::test_a_transaction_may_hold_ten_thousand_messages_and_no_more",
+        "contracts/http/test_transactions.py::test_a_transaction_may_hold_ten_thousand_messages_and_no_more",
     ),
     "a transaction's body": Limit(
         size(http_limits.Limits().transaction_size),
@@ -111,7 +112,7 @@ LIMITS: Final = {
         size(bodies.SMALL_BODY_BYTES_MAX), "unit/http/test_refusals.py::test_a_small_body_is_small"
     ),
     "messages of a page": Limit(
-        count(http_limits.MESSAGES_A_PAGE_MAX), f"{_HTTP}::test_numbers_of_a_page_have_limits"
+        count(http_limits.MESSAGES_A_PAGE_MAX), f"{_PAGES}::test_numbers_of_a_page_have_limits"
     ),
     "bytes of a page": Limit(
         size(http_limits.PAGE_BYTES_MAX),
@@ -119,7 +120,7 @@ LIMITS: Final = {
     ),
     "text of a page": Limit(
         size(http_limits.PAGE_TEXT_BYTES_MAX),
-        f"{_HTTP}::test_the_text_of_a_page_has_24_mib_at_most_whatever_it_escapes",
+        f"{_PAGES}::test_the_text_of_a_page_has_24_mib_at_most_whatever_it_escapes",
     ),
     "connections": Limit(
         count(_ACCEPTOR.max_connections), f"{_HTTP}::test_more_than_max_connections_are_too_busy"
