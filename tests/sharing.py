@@ -40,14 +40,11 @@ _BETWEEN: Final = 2 / 3
 _UNMEASURED: Final = (
     *("tests/kafka/exactly_once/", "tests/acceptance/kafka/", "tests/fault/", "tests/hostile/"),
     _HTTP_CONTRACT,
-    *(
-        f"tests/kafka/{name}.py"
-        for name in ("client/test_rights", "nodes/test_delivery_lines", "nodes/test_loops")
-    ),
+    *("tests/kafka/client/test_rights.py", "tests/kafka/nodes/test_loops.py"),
     *(
         f"tests/acceptance/test_{name}.py"
         for name in (
-            *("credentials", "decisions", "delivery_log", "full_address", "link", "link_rights", "logs"),
+            *("delivery_log", "full_address", "link", "link_rights", "logs"),
             *("loops", "operations", "package", "readme", "replay_plan", "settings", "waiting"),
             *("which_node", "who_did_what"),
         )
