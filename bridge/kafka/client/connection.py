@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -45,6 +46,13 @@ class BrokerConnection(AIOKafkaConnection):
     takes, or for good where the event loop ends before. Such a connection is cut.
     """
 
+    async def connect(self) -> Any:
+        """As aiokafka's: the stream's reader and writer. Raises: OSError, KafkaError, TimeoutError."""
+        begun = _begun.get()
+        if begun is not None:
+            begun.append(self)
+        return await super().connect()
+
     def close(self, reason: CloseReason | None = None, exc: BaseException | None = None) -> Any:
         """As aiokafka's: the future of the end, None before `connect`."""
         writer = self._writer
@@ -55,6 +63,8 @@ class BrokerConnection(AIOKafkaConnection):
 
 
 aiokafka.conn.AIOKafkaConnection = BrokerConnection
+#: The connections of the `bootstrap` that runs in this task. aiokafka forgets its own where it is cancelled.
+_begun: ContextVar[list[BrokerConnection] | None] = ContextVar("begun", default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +101,7 @@ class KafkaConnection:
             **own,
         }
         consumer = aiokafka.AIOKafkaConsumer(**options)
-        _expect_brokers(consumer._client)  # noqa: SLF001
+        _mend_bootstrap(consumer._client)  # noqa: SLF001
         honour(consumer._client, FetchRequest)  # noqa: SLF001
         return consumer
 
@@ -126,13 +136,13 @@ class KafkaConnection:
             **own,
         }
         producer = aiokafka.AIOKafkaProducer(**options)
-        _expect_brokers(producer.client)
+        _mend_bootstrap(producer.client)
         return producer
 
     def admin(self) -> AIOKafkaAdminClient:
         """An admin client."""
         admin = AIOKafkaAdminClient(**self._common())
-        _expect_brokers(admin._client)  # noqa: SLF001
+        _mend_bootstrap(admin._client)  # noqa: SLF001
         return admin
 
     @asynccontextmanager
@@ -148,7 +158,7 @@ class KafkaConnection:
     def client(self) -> AIOKafkaClient:
         """A bare client, for requests that the others do not offer; `connected` begins it."""
         client = AIOKafkaClient(**self._common())
-        _expect_brokers(client)
+        _mend_bootstrap(client)
         return client
 
     async def connected(self) -> AIOKafkaClient:
@@ -162,12 +172,24 @@ class KafkaConnection:
         return client
 
 
-def _expect_brokers(client: AIOKafkaClient) -> None:
-    """Make `client` fail to connect, and ask anew the next time, where no broker is named."""
+def _mend_bootstrap(client: AIOKafkaClient) -> None:
+    """Make `client` leave no socket where its connecting is cancelled.
+
+    Where no broker is named it fails to connect, and asks anew the next time.
+    """
     bootstrap = client.bootstrap
 
     async def bootstrapped() -> None:
-        await bootstrap()
+        begun: list[BrokerConnection] = []
+        reset = _begun.set(begun)
+        try:
+            await bootstrap()
+        except BaseException:
+            for connection in begun:
+                connection.close()
+            raise
+        finally:
+            _begun.reset(reset)
         if not client.cluster.brokers():
             raise KafkaConnectionError("the cluster names no broker yet: it is starting, or comes back")
 
