@@ -43,7 +43,8 @@ class Connection(web.RequestHandler):
 
     def begin(self, user: str) -> None:
         """Begin a request of this user; empty: no user's share of the bytes under way limits it."""
-        self._let_go()  # no bytes of the request before it stay, or they would count for another user
+        if self._in_transit:  # no bytes of the request before it stay, or they would count for another user
+            self._let_go()
         self._user = user
 
     def take(self, size: int) -> None:

@@ -216,9 +216,9 @@ class Journal:
         if waiting > 0 and waiting + size > INBOX_BYTES:
             raise TooBusy(f"{waiting} bytes wait for a commit", limit=INBOX_BYTES, found=waiting + size)
         # Bound to no name: an error refers to this frame, and the command and its future refer to the error.
-        committed: Committed = await self.submit(
+        committed: Committed = await self.send(
             CommitCommand, transaction=transaction, encoded=encoded, size=size, deadline_ms=self.deadline_ms()
-        )
+        ).future
         return committed
 
     async def create_queue(

@@ -17,7 +17,7 @@ from bridge.settings.bridges import Bridge
 
 
 def bridge_queue(bridge: Bridge) -> BridgeQueue:
-    """What a bridge reads of this node's journal."""
+    """The addresses of this node's journal that a bridge of the settings reads."""
     return BridgeQueue(bridge.name, bridge.plain_addresses, bridge.selects, bridge.previous_name)
 
 

@@ -30,7 +30,7 @@ _PLANNED: Final = re.compile(
 
 
 class StreamKind(Enum):
-    """What a stream brings."""
+    """The kinds of streams, by the messages in them."""
 
     #: A source's messages, in the order in which it has them.
     MESSAGES = "messages"

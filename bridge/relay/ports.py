@@ -41,7 +41,7 @@ class Stream:
 
     @property
     def kind(self) -> StreamKind:
-        """What it brings."""
+        """The stream's kind, from its identity."""
         return kind_of_stream(self.identity)
 
 

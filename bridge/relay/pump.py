@@ -269,9 +269,7 @@ class Pump:
                 await self._store_letter(batch, receipt)
             case Verdict.NOT_NOW:
                 counts.resent += batch.count
-                if (
-                    batch.stream not in self._backed_off
-                ):  # otherwise it is behind the batch that backed it off
+                if batch.stream not in self._backed_off:  # else it is behind the batch that backed it off
                     self._wait(batch.stream, receipt.reason)
 
     # -- streams that wait -----------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Final
 from bridge.end_kind import EndKind, EndsOf, Lane, NodeContext, NodeEnds, SourceEnd, TargetEnd
 from tests.fakes.ends import FakeJournal, FakeSource, FakeStore, FakeTarget
 
-#: What outlives every end, by the name in its URL: what bridges read, and where they deliver.
+#: Journals that bridges read and stores that they deliver to, by the name in the URL: they outlive every end.
 JOURNALS: Final[dict[str, FakeJournal]] = {}
 STORES: Final[dict[str, FakeStore]] = {}
 #: What every source here says of messages that wait, and since when, ms since the epoch.

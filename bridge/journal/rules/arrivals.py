@@ -61,7 +61,7 @@ class Arrivals:
             self.chunks.append((list(encoded), list(ids)))
             self.size += BLOCK_OVERHEAD_BYTES
         self.count += len(encoded)
-        self.size += sum(map(len, encoded)) + sum(len(value) for _, value in ids)
+        self.size += sum(map(len, encoded)) + sum([len(value) for _, value in ids])
         return before
 
     def add_block(self, block: Block, came: Came = Came.RELAYED) -> None:

@@ -33,7 +33,8 @@ def commit(group: Group, command: CommitCommand) -> None:
     by_address = _by_address(transaction)
     for name in by_address:
         group.policy(name)
-    group.check_room_for_addresses(*by_address)
+    if len(by_address) > 1:  # for one, its policy has checked it
+        group.check_room_for_addresses(*by_address)
     if _is_known(group, command, by_address):
         command.result = Committed(stored=False)
         return
@@ -47,12 +48,16 @@ def commit(group: Group, command: CommitCommand) -> None:
             f"{len(known)} of {len(transaction.submissions)} messages carry a duplicate ID that is known",
             duplicates=tuple(sorted(known)),
         )
+    pending = Pending(command)
     if known:
-        skipped = {index for index, _, _ in known}
+        pending.skipped = sorted(index for index, _, _ in known)
+        skipped = frozenset(pending.skipped)
         by_address = {
             name: [index for index in indices if index not in skipped] for name, indices in by_address.items()
         }
-    placements = routing.place(group, transaction, by_address)
+    placements: Placements = {}
+    if group.options.router is not None:
+        placements = routing.place(group, group.options.router, transaction, by_address)
     _require_room(group, command, by_address, placements)
     queues = _leased(group, transaction.acknowledgements)
 
@@ -60,7 +65,6 @@ def commit(group: Group, command: CommitCommand) -> None:
         queue.cursor.acknowledge(acknowledgement.lease, acknowledgement.upto)
         group.change_queue(group.state.addresses[acknowledgement.address], queue)
         group.touched.add(acknowledgement.address)
-    pending = Pending(command, skipped=sorted(index for index, _, _ in known))
     for name, indices in by_address.items():
         _accept(group, pending, name, indices, placements.get(name))
     _log(group, known)
@@ -156,7 +160,7 @@ def _require_room(group: Group, command: CommitCommand, by_address: ByAddress, p
                 largest[destination] = max([largest.get(destination, 0), *sizes])
             routing.require_room(group, largest)
         elif indices:
-            group.require_room(name, max(len(command.encoded[index]) for index in indices))
+            group.require_room(name, max([len(command.encoded[index]) for index in indices]))
 
 
 def _accept(

@@ -73,9 +73,8 @@ def decide(group: Group, connection: sqlite3.Connection, command: WriteCommand) 
         group.blocked.append((command, blocked.error))
         return
     except BridgeError as error:
-        refuse(
-            group.state, command, error.with_traceback(None)
-        )  # its frames refer to the command, and to all of the group
+        # Without its frames: they refer to the command, and to all of the group.
+        refuse(group.state, command, error.with_traceback(None))
     except _UNREADABLE as error:
         if not isinstance(command, DeliverCommand):
             raise

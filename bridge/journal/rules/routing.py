@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from bridge.errors import JournalUnavailable
 from bridge.journal.rules.commit_group import Group
@@ -15,19 +14,16 @@ from bridge.journal.values.store import Transaction
 #: By the address that the client named. An address that is not in it has its messages stored there.
 Placements = Mapping[str, Sequence[Placement]]
 
-_WHERE_NAMED: Final[Placements] = {}
 
-
-def place(group: Group, transaction: Transaction, by_address: Mapping[str, Sequence[int]]) -> Placements:
+def place(
+    group: Group, router: Router, transaction: Transaction, by_address: Mapping[str, Sequence[int]]
+) -> Placements:
     """The placements of a transaction's messages; `by_address` has their indices.
 
     Raises:
         AddressNotFound: there would be too many addresses.
         JournalUnavailable: the router failed, left a message without a place, or placed one twice.
     """
-    router = group.options.router
-    if router is None:
-        return _WHERE_NAMED
     placements = {}
     for name, indices in by_address.items():
         if not indices:

@@ -77,7 +77,7 @@ class BridgeQueue:
 
 @dataclass(frozen=True, slots=True)
 class BridgeSelection:
-    """What a bridge reads of the journal, and where it goes."""
+    """The addresses that a bridge reads from the journal, and their addresses at the target."""
 
     bridge: str
     #: Whether the bridge reads an address.

@@ -36,7 +36,7 @@ class Condition(Enum):
 
 
 class Event(Enum):
-    """What the writer meets."""
+    """The events that change a condition, or confirm it."""
 
     #: A measurement, or a commit, found no room for messages.
     NO_ROOM = "no room"

@@ -1,4 +1,4 @@
-"""What is refused whatever the settings: names, bodies, headers, callers; each with its status and title."""
+"""Requests that every node refuses: names, bodies, headers, callers; each with its status and title."""
 
 from __future__ import annotations
 
