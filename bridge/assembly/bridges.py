@@ -17,7 +17,7 @@ from bridge.relay.lanes import LanedRelay
 from bridge.relay.operated import Operated
 from bridge.relay.ownership import AllLanes, AskDivision, Ownership
 from bridge.relay.ports import Source, Target
-from bridge.relay.relay import Relay
+from bridge.relay.relay import LaneEnds, Relay
 from bridge.settings.bridges import Bridge
 
 _TARGET_FIRST: tuple[Side, Side] = ("target", "source")
@@ -114,13 +114,8 @@ class Assembly:
             dead_letters = target.dead_letter_sink or self._dead_letters(bridge, targets)
         return Relay(
             relay_options(bridge),
-            source.source,
-            target.target,
+            LaneEnds(source.source, target.target, dead_letters, source.lag, source.parked, source.waits),
             clock=self._node.clock,
-            dead_letters=dead_letters,
-            lag=source.lag,
-            parked=source.parked,
-            waits=source.waits,
             counts=part.counts,
             stages=(loop_guard(bridge, source.store),),
         )

@@ -88,20 +88,31 @@ def gave_up(error: tenacity.RetryError) -> str:
     return f"no connection after {last.attempt_number} attempts: {described(last.exception())}"
 
 
+@dataclass(frozen=True, slots=True)
+class LaneEnds:
+    """The ends of one lane, not open, and the questions that its source answers for operators."""
+
+    source: Source
+    target: Target
+    #: None: a message that the target refuses for good ends the bridge.
+    dead_letters: DeadLetterSink | None = None
+    #: Messages that wait at the source, and when the oldest came; None: the source does not say.
+    lag: Callable[[], Lag | None] = lambda: None
+    #: Where the source is parked, and why, one text for each partition.
+    parked: Callable[[], Sequence[str]] = tuple
+    #: What the source waits for although the bridge has no trouble, one text each.
+    waits: Callable[[], Sequence[str]] = tuple
+
+
 class Relay:
     """One lane of a bridge, from its start to its stop or failure, as often as it is started."""
 
-    def __init__(  # noqa: PLR0913 - its ends, and what is seen of a source, by name
+    def __init__(
         self,
         options: RelayOptions,
-        source: Source,
-        target: Target,
+        ends: LaneEnds,
         *,
         clock: Clock,
-        dead_letters: DeadLetterSink | None,
-        lag: Callable[[], Lag | None] = lambda: None,
-        parked: Callable[[], Sequence[str]] = tuple,
-        waits: Callable[[], Sequence[str]] = tuple,
         counts: Counts | None = None,
         stages: Sequence[Stage] = (),
     ) -> None:
@@ -109,12 +120,12 @@ class Relay:
         self.options = options
         self.session = Session(
             bridge=options.name,
-            source=source,
-            target=target,
+            source=ends.source,
+            target=ends.target,
             clock=clock,
             window=Window(options.confirmation_window_size),
             backoff=options.backoff,
-            dead_letters=dead_letters,
+            dead_letters=ends.dead_letters,
             counts=Counts() if counts is None else counts,
             stages=stages,
         )
@@ -122,12 +133,8 @@ class Relay:
         self.reason = ""
         #: Called when it has FAILED, and its ends are closed.
         self.on_failed: Callable[[], None] = lambda: None
-        #: Messages that wait at the source, and when the oldest came; None: the source does not say.
-        self.lag = lag
-        #: Where the source is parked, and why, one text for each partition.
-        self.parked = parked
-        #: What the source waits for although the bridge has no trouble, one text each.
-        self.waits = waits
+        #: As in `LaneEnds`.
+        self.lag, self.parked, self.waits = ends.lag, ends.parked, ends.waits
         self._state = State.STOPPED
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None

@@ -11,7 +11,7 @@ from bridge.messages.message import Message
 from bridge.relay.lanes import LanedRelay
 from bridge.relay.lifecycle import Command, State
 from bridge.relay.ownership import Ownership
-from bridge.relay.relay import Relay, RelayOptions
+from bridge.relay.relay import LaneEnds, Relay, RelayOptions
 from tests.fakes.ends import FakeJournal, FakeSource, FakeStore, FakeTarget
 from tests.fakes.virtual_time import VirtualClock, now_ms
 from tests.harness.eventually import until
@@ -162,11 +162,12 @@ class Bridge:
         self.prepare(lane, source)
         relay = Relay(
             self.relay.options,
-            source,
-            FakeTarget(self.store, f"{BRIDGE}-{lane}"),
+            LaneEnds(
+                source,
+                FakeTarget(self.store, f"{BRIDGE}-{lane}"),
+                lag=lambda: (lane, 1_000 * lane if lane else None),
+            ),
             clock=VirtualClock(),
-            dead_letters=None,
-            lag=lambda: (lane, 1_000 * lane if lane else None),
         )
         self.made.setdefault(lane, []).append(relay)
         return relay

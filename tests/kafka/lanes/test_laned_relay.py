@@ -17,7 +17,7 @@ from bridge.messages.message import Message
 from bridge.relay.backoff import Backoff
 from bridge.relay.lanes import STANDBY, LanedRelay
 from bridge.relay.lifecycle import Command, State
-from bridge.relay.relay import Relay, RelayOptions
+from bridge.relay.relay import LaneEnds, Relay, RelayOptions
 from tests.fakes.ends import FakeJournal, FakeSource, FakeStore, FakeTarget
 from tests.fakes.virtual_time import VirtualClock
 from tests.harness.eventually import until
@@ -55,7 +55,7 @@ class Workers:
     def _relay(self, options: RelayOptions, lane: int) -> Relay:
         source = FakeSource(self.journals[lane], f"us-to-eu-{lane}")
         target = FakeTarget(self.store, f"us-to-eu-{lane}")
-        return Relay(options, source, target, clock=VirtualClock(), dead_letters=None)
+        return Relay(options, LaneEnds(source, target), clock=VirtualClock())
 
     async def put(self, body: bytes) -> None:
         """A message in every lane; returns when all have arrived."""
