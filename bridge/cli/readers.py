@@ -207,8 +207,8 @@ class QueueReader:
             await self.client.call("POST", path, packed={"lease": page["lease"]})
 
         try:
-            patience_s = float("inf") if self.deadline.timeout_s is None else RETRY_FOR_S
-            await persistently(settle, on_retry=self._note, give_up_after_s=patience_s)
+            retry_for_s = float("inf") if self.deadline.timeout_s is None else RETRY_FOR_S
+            await persistently(settle, on_retry=self._note, give_up_after_s=retry_for_s)
         except Problem as problem:
             if problem.code == "STALE_LEASE":
                 return False
@@ -252,7 +252,7 @@ class Browser:
         async def ask() -> Any:
             return (await self.client.call("GET", address_path(self.address, "messages"), params=params)).body
 
-        patience_s = min(RETRY_FOR_S, self.deadline.left_s)
-        answer = await persistently(ask, on_retry=lambda _: None, give_up_after_s=patience_s)
+        retry_for_s = min(RETRY_FOR_S, self.deadline.left_s)
+        answer = await persistently(ask, on_retry=lambda _: None, give_up_after_s=retry_for_s)
         messages: Sequence[Message] = answer["messages"]
         return messages

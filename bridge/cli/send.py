@@ -84,7 +84,7 @@ class Sender:
     progress: Progress = field(default_factory=Progress)
     totals: Totals = field(default_factory=Totals)
     #: How long a batch is sent again before it is given up, in seconds.
-    patience_s: float = RETRY_FOR_S
+    retry_for_s: float = RETRY_FOR_S
     #: Distinguishes the IDs of this run's transactions from those of other runs.
     run: str = field(default_factory=lambda: str(uuid.uuid4()))
     _number: int = 0
@@ -147,7 +147,7 @@ class Sender:
                 warn(f"{PROGRAM}: {which}: {error.code}: {error}; trying again", self.progress)
             retried = True
 
-        answer = await persistently(call, on_retry=on_retry, give_up_after_s=self.patience_s)
+        answer = await persistently(call, on_retry=on_retry, give_up_after_s=self.retry_for_s)
         return answer, retried
 
     def _count(self, lines: int, duplicates: int, *, retried: bool) -> None:

@@ -163,8 +163,8 @@ class DeadLetterService:
             return "its message did not fit here: only its coordinates are known"
         bridge, address = _text(message, "core-bridge-bridge"), _text(message, "core-bridge-address")
         route = self._routes.get(bridge)
-        if entry.came is not Came.BURIED_HERE:
-            return "a bridge of another node buried it: it is sent again there"
+        if entry.came is not Came.LETTER_HERE:
+            return "a bridge of another node has dead-lettered it: it is sent again there"
         if route is None:
             return f"the bridge {bridge} is not one of this node's"
         try:
@@ -183,7 +183,7 @@ class DeadLetterService:
 
 def is_letter(entry: dead_letters.Found) -> bool:
     """Whether a bridge stored it here; clients may send to the address, too, whatever headers they set."""
-    if entry.came not in (Came.BURIED_HERE, Came.BURIED):
+    if entry.came not in (Came.LETTER_HERE, Came.LETTER):
         return False
     message = entry.message
     names = {name for name, _ in message.headers}

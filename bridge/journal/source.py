@@ -43,7 +43,7 @@ _DAMAGED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 @dataclass(slots=True)
-class _Place:
+class _StreamCursor:
     """The read position in one stream."""
 
     stream: Stream
@@ -91,7 +91,7 @@ class JournalSource:
         #: How many addresses had been made when the streams were last looked at.
         self._made = 0
         #: By stream identity; those that were read last come last.
-        self._places: dict[str, _Place] = {}
+        self._cursors: dict[str, _StreamCursor] = {}
         self._settling: deque[asyncio.Future[Any]] = deque()
 
     async def streams(self) -> Sequence[Stream]:
@@ -164,11 +164,13 @@ class JournalSource:
         for identity, state in resume.items():
             stream, row = found[identity]
             start = row.queue_next if state.next is None else state.next
-            self._places[identity] = _Place(stream, row.address, row.address_id, start, row.queue_next)
+            self._cursors[identity] = _StreamCursor(
+                stream, row.address, row.address_id, start, row.queue_next
+            )
             if start > row.queue_next:
                 await self._recover(stream, row, start, state.checksum)
         # An address may have come since `streams` was asked: then the next `read` says so.
-        self._made = made if found.keys() <= self._places.keys() else -1
+        self._made = made if found.keys() <= self._cursors.keys() else -1
 
     async def _check_there(self, stream: Stream, row: reader.BridgeQueueRow, state: StreamState) -> None:
         """Check that this journal sent what the target covers, and has what comes next."""
@@ -215,11 +217,11 @@ class JournalSource:
             arrival = self._journal.notices.anything()
             if await self._has_new_streams():
                 return []
-            while places := self._to_read():
-                await self._read_ahead(places)
-                if any(place.ready for place in places):
+            while cursors := self._to_read():
+                await self._read_ahead(cursors)
+                if any(cursor.ready for cursor in cursors):
                     break
-            batches = [place.ready.popleft() for place in self._places.values() if place.ready]
+            batches = [cursor.ready.popleft() for cursor in self._cursors.values() if cursor.ready]
             if batches:
                 return batches
             await asyncio.wait((arrival,))  # other callers wait for it, too: not to be cancelled with this
@@ -228,46 +230,46 @@ class JournalSource:
         made = self._journal.notices.made
         if made == self._made:
             return False
-        found = any(stream.identity not in self._places for stream in await self.streams())
+        found = any(stream.identity not in self._cursors for stream in await self.streams())
         self._made = made
         return found
 
-    def _to_read(self) -> list[_Place]:
+    def _to_read(self) -> list[_StreamCursor]:
         """Streams that have no batch ready and may have new messages; those that were read last come last."""
         return [
-            place
-            for place in self._places.values()
-            if not place.ready and not place.backed_off and (place.more is None or place.more.done())
+            cursor
+            for cursor in self._cursors.values()
+            if not cursor.ready and not cursor.backed_off and (cursor.more is None or cursor.more.done())
         ][:READ_AT_ONCE]
 
-    async def _read_ahead(self, places: Sequence[_Place]) -> None:
-        """Read on at these places, in one transaction."""
-        for place in places:
-            place.more = self._journal.notices.changed(place.address)
+    async def _read_ahead(self, cursors: Sequence[_StreamCursor]) -> None:
+        """Read on at these cursors, in one transaction."""
+        for cursor in cursors:
+            cursor.more = self._journal.notices.changed(cursor.address)
         try:
-            found = await self._read(_read_places, places, self._cutter.batch_bytes)
+            found = await self._read(_read_cursors, cursors, self._cutter.batch_bytes)
         except BaseException:
-            for place in places:
-                place.more = None  # nothing was read: not even that the end is reached
+            for cursor in cursors:
+                cursor.more = None  # nothing was read: not even that the end is reached
             raise
-        for place, (trimmed, blocks) in zip(places, found, strict=True):
-            if place.at < trimmed:
-                self._gap(place.stream.identity, place.at, trimmed)
-            for batch in self._cutter.cut(place.stream.identity, blocks, place.at):
-                place.ready.append(batch)
-                place.at = batch.upto
+        for cursor, (trimmed, blocks) in zip(cursors, found, strict=True):
+            if cursor.at < trimmed:
+                self._gap(cursor.stream.identity, cursor.at, trimmed)
+            for batch in self._cutter.cut(cursor.stream.identity, blocks, cursor.at):
+                cursor.ready.append(batch)
+                cursor.at = batch.upto
             if blocks:
-                place.more = None
-            identity = place.stream.identity
-            self._places[identity] = self._places.pop(identity)  # the others come first next time
+                cursor.more = None
+            identity = cursor.stream.identity
+            self._cursors[identity] = self._cursors.pop(identity)  # the others come first next time
 
     def back_off(self, streams: Collection[str]) -> None:
         """Read no more of these streams until they are opened again."""
         for identity in streams:
-            place = self._places.get(identity)
-            if place is not None:
-                place.backed_off = True
-                place.ready.clear()
+            cursor = self._cursors.get(identity)
+            if cursor is not None:
+                cursor.backed_off = True
+                cursor.ready.clear()
 
     async def _read(
         self, function: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
@@ -288,7 +290,7 @@ class JournalSource:
             JournalUnavailable: an earlier settlement failed; the target's word settles it again.
         """
         crash_point("source.before-settle")
-        await self._settle(batch, self._places[batch.stream].address, receipt, recovered=False)
+        await self._settle(batch, self._cursors[batch.stream].address, receipt, recovered=False)
         crash_point("source.after-settle")
 
     async def _settle(self, batch: Batch, address: str, receipt: Receipt, *, recovered: bool) -> None:
@@ -323,23 +325,21 @@ class JournalSource:
     async def close(self) -> None:
         """Close; batches that were read and are not settled stay in the queue, in order."""
         await self._settlements_end()
-        self._places.clear()
+        self._cursors.clear()
 
 
-def _read_places(
-    connection: sqlite3.Connection, places: Sequence[_Place], most_bytes: int
+def _read_cursors(
+    connection: sqlite3.Connection, cursors: Sequence[_StreamCursor], most_bytes: int
 ) -> list[tuple[int, list[StoredBlock]]]:
-    """The next blocks at each place, and the position below which its messages are gone; 0: they are kept for
-    it.
-    """
+    """The next blocks at each cursor, and the position below which its messages are gone (0: kept)."""
     found: list[tuple[int, list[StoredBlock]]] = []
-    for place in places:
+    for cursor in cursors:
         trimmed = 0
-        if place.at < place.kept_from:
+        if cursor.at < cursor.kept_from:
             (trimmed,) = connection.execute(
-                "SELECT trimmed FROM addresses WHERE address_id = ?", (place.address_id,)
+                "SELECT trimmed FROM addresses WHERE address_id = ?", (cursor.address_id,)
             ).fetchone()
-        found.append((trimmed, reader.read_blocks(connection, place.address_id, place.at, END, most_bytes)))
+        found.append((trimmed, reader.read_blocks(connection, cursor.address_id, cursor.at, END, most_bytes)))
     return found
 
 

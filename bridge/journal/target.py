@@ -160,7 +160,7 @@ class JournalTarget:
         """
         if "/" not in self._bridge or kind is not StreamKind.DEAD_LETTERS:
             return Came.RELAYED
-        return Came.BURIED_HERE if self._caller.principal == THIS_NODE else Came.BURIED
+        return Came.LETTER_HERE if self._caller.principal == THIS_NODE else Came.LETTER
 
     async def _answers(self, commands: Sequence[WriteCommand]) -> list[Any]:
         """The journal's answers to all of the commands, or the first error."""

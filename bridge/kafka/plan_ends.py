@@ -18,7 +18,7 @@ from bridge.kafka.replay.topic_ids import TopicCopies, TopicIds
 from bridge.kafka.source.partitions import Partitions
 from bridge.kafka.target.target import KafkaTarget
 from bridge.relay.ports import Stream
-from bridge.replay.sending import Place, PlanSource
+from bridge.replay.sending import PlanSource, PlanState
 from bridge.settings.bridges import Bridge
 
 #: How long the IDs of a topic are kept for the next call of a plan.
@@ -47,16 +47,18 @@ class KafkaPlanEnds:
         connection = self._parts.connection(name)
         journal = self._parts.replays_topic(bridge)
 
-        async def place(planned: Stream) -> Place:
+        async def plan_state(planned: Stream) -> PlanState:
             with explaining(name, "Describe", "the cluster", side="target"):
                 async with ClusterClient(connection) as client:
                     cluster = (await client.cluster()).id
             nexts = await self._nexts(bridge, journal)
-            return Place(identity.store_identity(connection.identity or cluster), nexts.get(planned.identity))
+            return PlanState(
+                identity.store_identity(connection.identity or cluster), nexts.get(planned.identity)
+            )
 
         presence = KafkaPresence(
             source,
-            place=place,
+            plan_state=plan_state,
             ids_of=None if force else lambda topic: self._ids_of(name, topic),
             counts=lambda topic, ids: self._count(bridge, topic, ids),
             stamp=bridge.use_duplicate_detection,

@@ -21,7 +21,7 @@ from bridge.messages.block import Origin
 from bridge.messages.origins import disjoint, expanded
 from bridge.relay.ports import Stream
 from bridge.replay.copies import ONCE, Due, Judged, Key, Keyed, Tally
-from bridge.replay.sending import Part, Place, PlanSource
+from bridge.replay.sending import Part, PlanSource, PlanState
 
 
 class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -74,10 +74,10 @@ class NodePresence:
         self._known_ids: frozenset[bytes] = frozenset()
         self._due: Mapping[Coordinates, Due] = {}
 
-    async def place(self, planned: Stream) -> Place:
-        """Implements `Presence.place`."""
+    async def plan_state(self, planned: Stream) -> PlanState:
+        """Implements `Presence.plan_state`."""
         answer = await self._ask(planned)
-        return Place(answer.store, answer.next)
+        return PlanState(answer.store, answer.next)
 
     async def prepare(self, stream: Stream, part: Part, deadline_s: float) -> bool:  # noqa: ARG002 - one question
         """Implements `Presence.prepare`; messages that were sent before are in the answer."""

@@ -97,10 +97,10 @@ class ReplayService:
         looked = Resent()
         deadline_s = self._deadline_s()
         planned = replace(stream, identity=plan_stream(stream.identity, wanted.plan, force=wanted.force))
-        place = await ends.presence.place(planned)
-        if place.store != wanted.store:
-            raise wanted.other_store(place.store)
-        next_position = place.next or 0
+        state = await ends.presence.plan_state(planned)
+        if state.store != wanted.store:
+            raise wanted.other_store(state.store)
+        next_position = state.next or 0
         left = run_arithmetic.from_position(wanted.positions, next_position)
         looked.earlier = run_arithmetic.count(wanted.positions) - run_arithmetic.count(left)
         while left:

@@ -97,7 +97,7 @@ class PlanSource(Protocol):
 class Presence(Protocol):
     """The knowledge of which of a plan's messages a target has, for one call."""
 
-    async def place(self, planned: Stream) -> Place:
+    async def plan_state(self, planned: Stream) -> PlanState:
         """The store's identity, and how far the plan has come; changes nothing there.
 
         Raises: TargetUnavailable, TargetRefused, JournalUnavailable.
@@ -121,8 +121,8 @@ class Presence(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """The place of a plan's stream at a target."""
+class PlanState:
+    """The state of a plan's stream at a target."""
 
     #: Its store identity.
     store: str

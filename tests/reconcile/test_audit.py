@@ -378,7 +378,7 @@ def test_where_nothing_arrived_and_nothing_is_confirmed_nothing_is_clean(
     )
     assert (summary.verdict, said(summary, "open")) == ("unknown", [(0, 0, 2), (1, 2, 2)])
     assert [one.detail for one in summary.findings] == [missing.UNCONFIRMED, ""]
-    assert [one.is_untold for one in summary.streams] == [True, False]
+    assert [one.is_unknown for one in summary.streams] == [True, False]
 
 
 # -- IDs that several records share ------------------------------------------------------------------------

@@ -17,7 +17,7 @@ BLOCK_OVERHEAD_BYTES: Final = 96
 
 class Came(IntEnum):
     """The way in which a block came to its address: `blocks.buried`. Blocks of older versions count as
-    BURIED_HERE.
+    LETTER_HERE.
     """
 
     #: Clients sent it.
@@ -25,9 +25,9 @@ class Came(IntEnum):
     #: Over a bridge.
     RELAYED = -1
     #: A dead letter from a bridge of this node: the data for sending it again was written here.
-    BURIED_HERE = 1
+    LETTER_HERE = 1
     #: A dead letter from a bridge of another node.
-    BURIED = 2
+    LETTER = 2
 
 
 class _Bridged(NamedTuple):

@@ -17,7 +17,7 @@ from bridge.messages.batch import Batch
 from bridge.messages.message import carried_id
 from bridge.relay.ports import Stream
 from bridge.replay.copies import ONCE, Due, Judged, Key, Keyed, Tally, fingerprint
-from bridge.replay.sending import Part, Place, PlanSource
+from bridge.replay.sending import Part, PlanSource, PlanState
 
 
 class Counts(Protocol):
@@ -34,7 +34,7 @@ class KafkaPresence:
         self,
         source: PlanSource,
         *,
-        place: Callable[[Stream], Awaitable[Place]],
+        plan_state: Callable[[Stream], Awaitable[PlanState]],
         ids_of: Callable[[str], TopicIds] | None,
         counts: Counts,
         stamp: bool,
@@ -44,14 +44,14 @@ class KafkaPresence:
 
         Args:
             source: where the bridge's messages are counted.
-            place: the target's store and its next of a plan's stream, without opening it.
+            plan_state: the target's store and its next of a plan's stream, without opening it.
             ids_of: the index of a topic's IDs; None: the target is not asked (`--force`).
             counts: makes counts.
             stamp: whether messages get an ID from where they were first stored.
             checks_ids: whether the bridge accepts a producer's ID once.
         """
         self._source = source
-        self._place = place
+        self._plan_state = plan_state
         self._ids_of = ids_of
         self._counts = counts
         self._stamp = stamp
@@ -63,9 +63,9 @@ class KafkaPresence:
         #: Counts that have ended, by each of their IDs.
         self._counted: dict[bytes, CopyCount] = {}
 
-    async def place(self, planned: Stream) -> Place:
-        """As `Presence.place`."""
-        return await self._place(planned)
+    async def plan_state(self, planned: Stream) -> PlanState:
+        """As `Presence.plan_state`."""
+        return await self._plan_state(planned)
 
     async def prepare(self, stream: Stream, part: Part, deadline_s: float) -> bool:
         """As `Presence.prepare`."""

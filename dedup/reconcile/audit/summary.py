@@ -42,7 +42,7 @@ class StreamCounts:
     open: int = 0
 
     @property
-    def is_untold(self) -> bool:
+    def is_unknown(self) -> bool:
         """Nothing has arrived and nothing says how far the target has come: perhaps nothing ever will."""
         return self.covered is None and self.arrived == 0 and self.source > self.refused
 
@@ -78,13 +78,13 @@ class Summary:
 
     @property
     def verdict(self) -> Verdict:
-        """Out of order, refused and open records are findings, no verdict; but see `is_untold`."""
+        """Out of order, refused and open records are findings, no verdict; but see `is_unknown`."""
         if self.total("lost") or self.total("doubled"):
             return "lost"
         if self.total("unknown") or self.total("foreign"):
             return "unknown"
         # Where nothing could be compared, nothing is proved.
-        return "unknown" if not self.streams or any(one.is_untold for one in self.streams) else "clean"
+        return "unknown" if not self.streams or any(one.is_unknown for one in self.streams) else "clean"
 
     def as_json(self) -> dict[str, Any]:
         """``summary.json``: keys in kebab-case."""

@@ -232,7 +232,7 @@ async def test_a_journal_that_fails_for_a_moment_is_tried_again(nodes: Nodes) ->
     failures = iter(range(3))
 
     async def fails(function: Any, *args: Any, **kwargs: Any) -> Any:
-        if function is source_module._read_places and next(failures, None) is not None:
+        if function is source_module._read_cursors and next(failures, None) is not None:
             raise sqlite3.OperationalError("disk I/O error")
         return await read(function, *args, **kwargs)
 

@@ -100,7 +100,7 @@ async def test_a_node_that_never_answers_is_given_up() -> None:
     async with FakeNode() as node, NodeClient(Connection(node.url)) as client:
         node.after = lambda _: "lose"
         with pytest.raises(Unreachable):
-            await Sender(client, "orders", patience_s=0.02).send(lines(b"a"))
+            await Sender(client, "orders", retry_for_s=0.02).send(lines(b"a"))
         assert len(node.calls) > 1
         assert node.bodies("orders") == [b"a"]
 
