@@ -78,6 +78,7 @@ def _no_process_unmarked(request: pytest.FixtureRequest, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(subprocess.Popen, "__init__", refuse)
     monkeypatch.setattr(os, "fork", refuse)
+    monkeypatch.setattr("tests.harness.forked.Forks.start", refuse)
 
 
 @pytest.fixture(autouse=True)

@@ -5,14 +5,22 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from tests.harness.eventually import PATIENCE_S
+from tests.harness.forked import FORKS, ROOT, ForkedProcess, Streams
 
-ROOT: Final = Path(__file__).parents[2]
+#: The product's command line in an interpreter of its own.
+PROGRAM: Final = (sys.executable, "-m", "bridge")
+#: Set where the processes that a test starts are measured (`tests.sharing`).
+_MEASURED: Final = "COVERAGE_PROCESS_CONFIG"
+
+#: A process of the product.
+Process = subprocess.Popen[bytes] | ForkedProcess
 
 
 @dataclass(frozen=True)
@@ -36,14 +44,44 @@ def command(
     timeout_s: float = PATIENCE_S,
 ) -> Ended:
     """Run ``core-bridge ARGUMENTS`` to its end."""
-    ran = subprocess.run(
-        [sys.executable, "-m", "bridge", *arguments],
-        input=data,
-        capture_output=True,
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        given.write(data)
+        given.seek(0)
+        streams = Streams(given.fileno(), out.fileno(), err.fileno())
+        process = started(arguments, streams, cwd=cwd, variables=environment(**(variables or {})))
+        try:
+            code = process.wait(timeout_s)
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+        said, complained = (file.read().decode() for file in (out, err) if not file.seek(0))
+    assert "Traceback" not in complained, complained
+    return Ended(code, said, complained)
+
+
+def started(
+    arguments: Sequence[str],
+    streams: Streams,
+    *,
+    cwd: Path | None,
+    variables: Mapping[str, str],
+    umask: int = -1,
+) -> Process:
+    """A process that runs ``core-bridge ARGUMENTS`` in a session of its own.
+
+    It is forked, unless it is measured, or finds further packages.
+    """
+    if _MEASURED not in variables and variables["PYTHONPATH"] == str(ROOT):
+        return FORKS.start(arguments, streams, cwd=cwd, environment=variables, umask=umask)
+    stdin, stdout, stderr = streams
+    return subprocess.Popen(
+        [*PROGRAM, *arguments],
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
         cwd=cwd,
-        env=environment(**(variables or {})),
-        timeout=timeout_s,
-        check=False,
+        env=variables,
+        start_new_session=True,
+        umask=umask,
     )
-    assert b"Traceback" not in ran.stderr, ran.stderr.decode()
-    return Ended(ran.returncode, ran.stdout.decode(), ran.stderr.decode())

@@ -24,8 +24,9 @@ from typing import Any, Final, Self
 
 from bridge.demo.ports import free_ports
 from tests.harness.api import HOST, Api
-from tests.harness.commands import Ended, command, environment
+from tests.harness.commands import Ended, Process, command, environment, started
 from tests.harness.eventually import PATIENCE_S, eventually
+from tests.harness.forked import Streams
 from tests.harness.watchdog import WATCHDOG
 
 #: "Bridge state after a peer comes or goes: retry-interval + 2 s", with the retry-interval used here.
@@ -34,10 +35,10 @@ STATE_WITHIN_S: Final = RETRY_INTERVAL_MS / 1000 + 2
 #: Longest until a bridge is FAILED, brokers' restarts included.
 FAILED_WITHIN_S: Final = 60.0
 
-RUN: Final = ("-m", "bridge", "run")
-#: The same without Python's collector of reference cycles: what is in one stays for good.
-RUN_UNCOLLECTED: Final = (
-    "-c", "import gc, sys; gc.disable(); from bridge.cli import main; sys.exit(main(sys.argv[1:]))", "run",
+#: The program without Python's collector of reference cycles: what is in one stays for good.
+UNCOLLECTED: Final = (
+    *(sys.executable, "-c"),
+    "import gc, sys; gc.disable(); from bridge.cli import main; sys.exit(main(sys.argv[1:]))",
 )  # fmt: skip
 
 
@@ -65,7 +66,7 @@ class Node:
     ends_within_s: float = PATIENCE_S
     port: int = 0
     operations_port: int = 0
-    process: subprocess.Popen[bytes] | None = None
+    process: Process | None = None
 
     def __post_init__(self) -> None:
         self.port, self.operations_port = free_ports(2)
@@ -104,20 +105,26 @@ class Node:
         )
         return self.file
 
-    def spawn(self, cwd: Path | None = None, **variables: str) -> subprocess.Popen[bytes]:
+    def spawn(self, cwd: Path | None = None, **variables: str) -> Process:
         """Start the process and wait for nothing. It leads a session of its own, which its workers share."""
         self.write()
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, *(RUN if self.collects else RUN_UNCOLLECTED), "--settings", str(self.file)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=cwd or self.directory,
-                env=environment(**self.variables, **variables),
-                start_new_session=True,
-                umask=self.umask,
-            )
+        cwd, variables = cwd or self.directory, environment(**self.variables, **variables)
+        with self.log.open("ab") as log, Path(os.devnull).open("rb") as nothing:
+            if self.collects:
+                arguments = ("run", "--settings", str(self.file))
+                streams = Streams(nothing.fileno(), log.fileno(), log.fileno())
+                self.process = started(arguments, streams, cwd=cwd, variables=variables, umask=self.umask)
+            else:
+                self.process = subprocess.Popen(
+                    [*UNCOLLECTED, "run", "--settings", str(self.file)],
+                    stdin=nothing,
+                    stdout=log,
+                    stderr=log,
+                    cwd=cwd,
+                    env=variables,
+                    start_new_session=True,
+                    umask=self.umask,
+                )
         WATCHDOG.watch(self.process.pid)
         return self.process
 
@@ -193,7 +200,8 @@ class Node:
         """SIGSTOP, to it and its workers: a zombie when `resume` wakes it. Returns when it has stopped."""
         assert self.process is not None
         os.killpg(self.process.pid, signal.SIGSTOP)
-        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        stat = Path(f"/proc/{self.process.pid}/stat")
+        eventually(lambda: stat.read_text().rpartition(")")[2].split()[0] in "TZ", f"{self.name} stops")
 
     def resume(self) -> None:
         """SIGCONT."""

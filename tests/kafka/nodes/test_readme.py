@@ -17,7 +17,7 @@ import pytest
 
 from bridge.demo.ports import free_ports
 from tests.acceptance.test_readme import KAFKA_TOUR, blocks, matches, steps
-from tests.harness.commands import ROOT
+from tests.harness.forked import ROOT
 from tests.harness.watchdog import WATCHDOG
 from tests.kafka.conftest import Clusters
 
