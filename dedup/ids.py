@@ -18,6 +18,12 @@ from __future__ import annotations
 import re
 from hashlib import blake2b
 
+#: The headers in which a producer names its message, each by itself: the properties of Artemis
+#: (`Message.HDR_DUPLICATE_DETECTION_ID`) and of HornetQ. A bridge writes the first one.
+ID_HEADER = "_AMQ_DUPL_ID"
+HORNETQ_ID_HEADER = "_HQ_DUPL_ID"
+ID_HEADERS = (ID_HEADER, HORNETQ_ID_HEADER)
+
 POSITION_BITS = 50
 #: The last position that an ID has room for.
 MAX_POSITION = 2**POSITION_BITS - 1

@@ -23,7 +23,7 @@ from bridge.errors import TargetUnavailable
 from bridge.kafka.client.diagnosis import Connection
 from bridge.kafka.client.errors import Side, explaining
 from bridge.kafka.client.metadata import ClusterClient
-from bridge.kafka.records.encoding import ID_HEADER
+from dedup.ids import ID_HEADER
 
 #: Longest that a cluster may take to answer at first.
 REACH_TIMEOUT_MS: Final = 15_000

@@ -13,6 +13,7 @@ from bridge.errors import InvalidDuplicateId, Malformed
 from bridge.http.answers import MSGPACK
 from bridge.http.bodies import encoded
 from bridge.messages.message import Header
+from dedup.ids import ID_HEADERS
 
 #: Every usual header that says nothing about the message, so that few are tested for prefixes.
 _IGNORED: Final = frozenset(
@@ -30,6 +31,8 @@ _IGNORED: Final = frozenset(
 )
 _HEADER_PREFIX: Final = b"message-header-"
 _EVENT_PREFIX: Final = b"ce-"
+#: Headers of a message that name it, by their names as HTTP has them, in lower case.
+_ID_NAMES: Final = {name.lower(): name for name in ID_HEADERS}
 _MSGPACK: Final = MSGPACK.encode("ascii")
 #: Digits of a time in ms: any 18 of them fit a signed 64-bit column.
 _TIMESTAMP_DIGITS_MAX: Final = 18
@@ -63,7 +66,7 @@ class SendHeaders:
             if read is not None:
                 read(self, name, value)
             elif name.startswith(_HEADER_PREFIX):
-                self.headers.append((_header_name(name), value))
+                self._keep_message_header(name, value)
             elif name.startswith(_EVENT_PREFIX):
                 self._keep(name, value)
 
@@ -80,6 +83,13 @@ class SendHeaders:
 
     def _keep(self, name: bytes, value: bytes) -> None:
         self.headers.append((name.decode("ascii"), value))
+
+    def _keep_message_header(self, prefixed: bytes, value: bytes) -> None:
+        name = _header_name(prefixed)
+        if name in _ID_NAMES:
+            name = _ID_NAMES[name]
+            self._ids.add(value)
+        self.headers.append((name, value))
 
     def _read_id(self, _name: bytes, value: bytes) -> None:
         self._ids.add(value)
@@ -122,6 +132,7 @@ class SendHeaders:
         b"idempotency-key": _read_idempotency_key,
         b"duplicate-id": _read_id,
         b"_amq_dupl_id": _read_id,
+        b"_hq_dupl_id": _read_id,
         b"ce-id": _read_event_id,
         b"ce-source": _read_event_source,
         b"message-key": _read_key,

@@ -36,6 +36,7 @@ from bridge.journal.values.store import Acknowledgement, Store, Submission, Tran
 from bridge.messages.addresses import check_name
 from bridge.messages.message import Header, Message, headers_size
 from bridge.runtime.fault_injection import crash_point
+from dedup.ids import ID_HEADERS
 
 _Given = JsonTransaction | MsgpackTransaction | JsonParts | MsgpackParts
 _DECODER: Final = Decoder(JsonTransaction, MsgpackTransaction)
@@ -141,8 +142,8 @@ class Transactions:
             timestamp = entry.timestamp
             message = Message(body, key_bytes, headers, -1 if timestamp is None else timestamp)
             duplicate_id = entry.duplicate_id
-            if duplicate_id is not None:
-                duplicate_id = self._id(duplicate_id, f"messages[{index}].duplicate-id")
+            if duplicate_id is not None or headers:
+                duplicate_id = self._message_id(duplicate_id, headers, f"messages[{index}]")
             append(Submission(address, message, duplicate_id))
         return submissions
 
@@ -156,6 +157,21 @@ class Transactions:
                 limit,
                 size,
             )
+
+    def _message_id(self, given: object, headers: Sequence[Header], key: str) -> bytes | None:
+        """The ID that a message has beside its headers or in them; None: in neither.
+
+        Raises: InvalidDuplicateId.
+        """
+        found = None if given is None else self._id(given, f"{key}.duplicate-id")
+        ids = {value or b"" for name, value in headers if name in ID_HEADERS}
+        if not ids:
+            return found
+        if found is not None:
+            ids.add(found)
+        if len(ids) > 1:
+            raise InvalidDuplicateId("the message names different IDs", f"{key}.headers", 1, len(ids))
+        return check_id(ids.pop(), self._limits.max_duplicate_id_size, f"{key}.headers")
 
     def _id(self, value: object, key: str) -> bytes:
         try:

@@ -12,8 +12,7 @@ from typing import Final
 
 import msgspec
 
-#: The header in which a Kafka record carries its duplicate ID.
-ID_HEADER: Final = "_AMQ_DUPL_ID"
+from dedup.ids import ID_HEADER
 
 #: Bytes that a message may have above `max-message-size`, which limits its body: for key, headers and
 #: encoding, where `max-headers-size` does not bound them.

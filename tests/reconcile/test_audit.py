@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from bridge.audit import access
 from bridge.cli import main
-from dedup.ids import Stamp
+from dedup.ids import HORNETQ_ID_HEADER, ID_HEADER, Stamp
 from dedup.reconcile.audit import bounds, compare, errors, job, missing, node_source, output
 from dedup.reconcile.audit.command import run
 from dedup.reconcile.audit.plan import (
@@ -27,7 +27,7 @@ from dedup.reconcile.audit.plan import (
     source_ranges,
     target_ranges,
 )
-from dedup.reconcile.audit.records import ID_HEADER, Record, letter_rows, source_rows, table, target_rows
+from dedup.reconcile.audit.records import Record, letter_rows, source_rows, table, target_rows
 from dedup.reconcile.audit.summary import Finding, StreamCounts, Summary
 from dedup.reconcile.errors import BadInput
 
@@ -58,6 +58,11 @@ def rows_of(headers: Sequence[tuple[str, bytes | None]], *, position: int = 7) -
     ((address, number, at, *rest),) = source_rows(piece, [(position, headers, None)])
     assert (address, number, at) == (0, 0, position)
     return tuple(rest)
+
+
+def test_a_source_record_may_be_named_by_the_header_of_hornetq() -> None:
+    assert rows_of([(HORNETQ_ID_HEADER, b"a")]) == (b"a", None, None)
+    assert rows_of([(ID_HEADER, b"a"), (HORNETQ_ID_HEADER, b"a")]) == (b"a", None, None)
 
 
 def test_a_source_record_without_an_id_must_have_the_stamp_of_its_place() -> None:

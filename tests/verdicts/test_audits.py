@@ -15,10 +15,10 @@ from typing import Final
 import pytest
 from pyspark.sql import SparkSession
 
-from dedup.ids import Stamp
+from dedup.ids import ID_HEADER, Stamp
 from dedup.reconcile.audit import compare, job
 from dedup.reconcile.audit.plan import Access, Place, Plan, Stream, source_ranges, target_ranges
-from dedup.reconcile.audit.records import ID_HEADER, source_rows, table, target_rows
+from dedup.reconcile.audit.records import source_rows, table, target_rows
 from dedup.reconcile.audit.summary import StreamCounts, Summary
 from tests.reconcile.conftest import quick_session
 from tests.verdicts import messages

@@ -17,9 +17,8 @@ from bridge.messages.batch import Batch
 from bridge.messages.block import IndexedId, encode_message, pack_messages
 from bridge.messages.message import Header, Message
 from dedup import ids as duplicate_ids
+from dedup.ids import HORNETQ_ID_HEADER, ID_HEADER
 
-#: The header in which a producer names its message (Artemis: `Message.HDR_DUPLICATE_DETECTION_ID`).
-DUPLICATE_ID_HEADER: Final = "_AMQ_DUPL_ID"
 #: Most bytes that a message adds to body and key, with its encoding and one hop, and that each header adds.
 MESSAGE_BYTES: Final = 64
 HEADER_BYTES: Final = 16
@@ -153,25 +152,31 @@ def _look_through(options: BatchOptions, headers: Sequence[Header]) -> _Headers:
     """Parse the headers. The last header of a name counts, as with Kafka's `lastHeader`; others are kept."""
     passed: bytes | None = None
     duplicate_id: bytes | None = None
-    has_id = has_hops = False
+    other_id: bytes | None = None
+    has_id = has_other_id = has_hops = False
     size = 0
     for name, value in headers:
         size += len(name) + len(value or b"") + HEADER_BYTES
-        if name == DUPLICATE_ID_HEADER:
+        if name == ID_HEADER:
             duplicate_id, has_id = value, True
         elif name == hops.HEADER:
             passed, has_hops = value, True
+        elif name == HORNETQ_ID_HEADER:
+            other_id, has_other_id = value, True
     carried = tuple(header for header in headers if header[0] != hops.HEADER) if has_hops else tuple(headers)
-    if not has_id or is_stamp(duplicate_id):
+    if not (has_id or has_other_id) or is_stamp(duplicate_id):
         return _Headers(carried, size, passed, None, "")
-    length = len(duplicate_id or b"")
-    if 1 <= length <= options.max_id_bytes:
-        return _Headers(carried, size, passed, duplicate_id, "")
+    length = len((duplicate_id if has_id else other_id) or b"")
     problem = ""
-    if options.stamp:
-        rule = f"a duplicate ID must have 1 to {options.max_id_bytes} bytes"
-        problem = f"INVALID_DUPLICATE_ID: {rule}; found {length}"
-    return _Headers(carried, size, passed, None, problem)
+    if has_id and has_other_id and duplicate_id != other_id:
+        problem = f"{ID_HEADER} and {HORNETQ_ID_HEADER} must not differ"
+    elif not 1 <= length <= options.max_id_bytes:
+        problem = f"a duplicate ID must have 1 to {options.max_id_bytes} bytes; found {length}"
+    if problem:
+        return _Headers(
+            carried, size, passed, None, f"INVALID_DUPLICATE_ID: {problem}" if options.stamp else ""
+        )
+    return _Headers(carried, size, passed, duplicate_id if has_id else other_id, "")
 
 
 def is_stamp(value: bytes | None) -> bool:

@@ -7,14 +7,11 @@ a name counts. A message with an `ID_HEADER` of its own gets no other: its produ
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from bridge.messages import hops
 from bridge.messages.block import Block
 from bridge.messages.message import Header, Message
-
-#: The header that carries a duplicate ID.
-ID_HEADER: Final = "_AMQ_DUPL_ID"
+from dedup.ids import ID_HEADER
 
 
 def hop_headers(block: Block) -> list[Header | None]:

@@ -23,10 +23,9 @@ from bridge.kafka.client.errors import explaining
 from bridge.kafka.client.fetch_limits import fetch_options
 from bridge.kafka.client.metadata import ClusterClient
 from bridge.kafka.records.decoding import is_stamp
-from bridge.kafka.records.encoding import ID_HEADER
 from bridge.messages.positions import Run
 from bridge.replay.copies import fingerprint
-from dedup.ids import parse
+from dedup.ids import ID_HEADER, parse
 
 #: Ranges of stamped IDs and single producers' IDs that are kept, some 100 bytes each.
 ENTRIES_MOST: Final = 2_000_000

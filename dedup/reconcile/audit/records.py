@@ -1,7 +1,7 @@
 """Converts records of either end to rows of Spark: place and duplicate ID, without bodies and keys.
 
 A source record's ID is the one that the bridge gives it at the target: the value of its last `ID_HEADER`,
-byte for byte, else the stamp of its stream and offset (`dedup.ids`).
+else of its last `HORNETQ_ID_HEADER`, byte for byte, else the stamp of its stream and offset (`dedup.ids`).
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
 
-from dedup.ids import Stamp, parse
+from dedup.ids import HORNETQ_ID_HEADER, ID_HEADER, Stamp, parse
 from dedup.reconcile.audit.plan import Range
 
-#: The header with a duplicate ID, and those of a dead letter that say what it was.
-ID_HEADER: Final = "_AMQ_DUPL_ID"
+#: The headers of a dead letter that say what it was.
 LETTER_BRIDGE: Final = "core-bridge-bridge"
 LETTER_STREAM: Final = "core-bridge-stream"
 LETTER_POSITION: Final = "core-bridge-position"
@@ -58,7 +57,7 @@ def source_rows(piece: Range, records: Iterable[Record]) -> Iterator[Row]:
     """Records of the source with the IDs that they must have at the target."""
     stamp = Stamp(piece.identity)
     for position, headers, _ in records:
-        found = _last(headers, ID_HEADER)
+        found = _last(headers, ID_HEADER) or _last(headers, HORNETQ_ID_HEADER)
         if found is None:
             yield (
                 piece.address,

@@ -18,6 +18,9 @@ SAME_ID = [
     {"Idempotency-Key": "s 1"},
     {"Duplicate-Id": "s 1"},
     {"_AMQ_DUPL_ID": "s 1"},
+    {"_HQ_DUPL_ID": "s 1"},
+    {"Message-Header-_AMQ_DUPL_ID": "s 1"},
+    {"Message-Header-_HQ_DUPL_ID": "s 1"},
     {"ce-source": "s", "ce-id": "1"},
     {"Idempotency-Key": '"s 1"', "Duplicate-Id": "s 1", "_AMQ_DUPL_ID": "s 1"},
 ]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.fakes.http_client import Client
 from tests.harness.api import titles
 
@@ -91,6 +93,42 @@ async def test_one_id_twice_in_a_transaction_is_rejected(client: Client, address
     twice = [{"address": address, "body": str(number), "duplicate-id": "same"} for number in range(2)]
     problem = (await client.commit(*twice)).is_problem(409, "DUPLICATE_ID_REJECTED")
     assert problem["duplicates"] == [{"index": 1, "address": address, "duplicate-id": "same"}]
+    assert await client.browse(address) == []
+
+
+@pytest.mark.parametrize("name", ["_AMQ_DUPL_ID", "_HQ_DUPL_ID"])
+async def test_an_id_among_the_headers_of_a_message_is_its_duplicate_id(
+    client: Client, address: str, name: str
+) -> None:
+    """As in Artemis, where it is a property. It was stored unchecked beside the ID: two copies."""
+    named = {"address": address, "body": "0", "headers": {name: "k", "region": "eu"}}
+    assert (await client.commit(named)).value["verdict"] == "stored"
+    (found,) = await client.browse(address)
+    assert (found["duplicate-id"], found["headers"]) == ("k", {name: "k", "region": "eu"})
+    both = named | {"headers": {"_AMQ_DUPL_ID": "k", "_HQ_DUPL_ID": "k"}, "duplicate-id": "k"}
+    for again in (named, both):
+        (await client.commit(again)).is_problem(409, "DUPLICATE_ID_REJECTED")
+    assert (await client.send(address, b"1", Duplicate_Id="k")).value == DUPLICATE
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        {"headers": {"_AMQ_DUPL_ID": "a", "_HQ_DUPL_ID": "b"}},
+        {"headers": {"_AMQ_DUPL_ID": ["a", "b"]}},
+        {"headers": {"_HQ_DUPL_ID": "a"}, "duplicate-id": "b"},
+        {"headers": {"_AMQ_DUPL_ID": ""}},
+        {"headers": {"_AMQ_DUPL_ID": None}},
+        {"headers": {"_AMQ_DUPL_ID": "x" * 1025}},
+    ],
+    ids=str,
+)
+async def test_headers_that_name_no_one_id_are_refused(
+    client: Client, address: str, ids: dict[str, Any]
+) -> None:
+    messages = [{"address": address, "body": "0"}, {"address": address, "body": "1"} | ids]
+    problem = (await client.commit(*messages)).is_problem(400, "INVALID_DUPLICATE_ID")
+    assert problem["key"] == "messages[1].headers"
     assert await client.browse(address) == []
 
 

@@ -10,13 +10,12 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from bridge.errors import TargetRefused
-from bridge.kafka.records.encoding import ID_HEADER
 from bridge.kafka.target.target import KafkaTarget
 from bridge.messages.message import Message
 from bridge.relay.dead_letters import REDUCED_HEADER, DeadLetterFailed
 from bridge.relay.ports import Receipt, Stream
 from bridge.runtime.clock import SystemClock
-from dedup.ids import Stamp
+from dedup.ids import ID_HEADER, Stamp
 from dedup.verdict import Verdict
 from tests.kafka.cluster.reachable import Reachable
 from tests.kafka.target.rig import (

@@ -10,13 +10,12 @@ import pytest
 from structlog.testing import LogCapture
 
 from bridge.errors import TargetUnavailable
-from bridge.kafka.records.encoding import ID_HEADER
 from bridge.kafka.records.partitioner import partition_for_key
 from bridge.messages import hops
 from bridge.messages.block import FreshBlock
 from bridge.messages.message import Message
 from bridge.relay.ports import Stream
-from dedup.ids import Stamp
+from dedup.ids import ID_HEADER, Stamp
 from dedup.verdict import Verdict
 from tests.kafka.cluster.reachable import Reachable
 from tests.kafka.target.rig import (

@@ -25,6 +25,9 @@ def id_of(*headers: tuple[bytes, bytes]) -> bytes | None:
         ((b"Duplicate-Id", b"abc"), b"abc"),
         ((b"Duplicate-Id", b'"abc"'), b'"abc"'),
         ((b"_AMQ_DUPL_ID", b"abc"), b"abc"),
+        ((b"_HQ_DUPL_ID", b"abc"), b"abc"),
+        ((b"Message-Header-_AMQ_DUPL_ID", b"abc"), b"abc"),
+        ((b"message-header-_hq_dupl_id", b"abc"), b"abc"),
         ((b"Duplicate-Id", "é".encode()), "é".encode()),
         ((b"Duplicate-Id", b"\xe9\xff"), b"\xe9\xff"),
     ],
@@ -32,6 +35,11 @@ def id_of(*headers: tuple[bytes, bytes]) -> bytes | None:
 def test_each_header_can_carry_the_id_byte_for_byte(header: tuple[bytes, bytes], expected: bytes) -> None:
     """D3: text and bytes are one ID where their bytes are the same."""
     assert id_of(header) == expected
+
+
+def test_an_id_among_the_messages_headers_stays_there_under_artemis_name() -> None:
+    sent = SendHeaders([(b"Message-Header-_amq_dupl_id", b"abc"), (b"Message-Header-Region", b"eu")])
+    assert sent.headers == [("_AMQ_DUPL_ID", b"abc"), ("region", b"eu")]
 
 
 def test_a_cloud_event_is_identified_by_source_and_id_together() -> None:
@@ -54,6 +62,9 @@ def test_the_same_id_twice_is_one_id() -> None:
         ((b"Idempotency-Key", b"a"), (b"Duplicate-Id", b"b")),
         ((b"Duplicate-Id", b"a"), (b"Duplicate-Id", b"b")),
         ((b"Duplicate-Id", b"a"), (b"ce-id", b"1"), (b"ce-source", b"s")),
+        ((b"Duplicate-Id", b"a"), (b"Message-Header-_AMQ_DUPL_ID", b"b")),
+        ((b"Message-Header-_AMQ_DUPL_ID", b"a"), (b"Message-Header-_HQ_DUPL_ID", b"b")),
+        ((b"Message-Header-_AMQ_DUPL_ID", b""),),
         ((b"Duplicate-Id", b""),),
         ((b"Idempotency-Key", b'""'),),
         ((b"ce-id", b""), (b"ce-source", b"s")),

@@ -124,6 +124,15 @@ def test_a_producers_id_is_named_beside_the_block_and_stays_where_it_was() -> No
     assert batch.block.messages()[1].headers == headers
 
 
+def test_the_name_of_hornetq_is_the_other_one_for_an_id() -> None:
+    for headers in ([("_HQ_DUPL_ID", b"a")], [("_HQ_DUPL_ID", b"a"), ("_AMQ_DUPL_ID", b"a")]):
+        assert only(Record(0, headers=headers))[1:] == (((0, b"a"),), "")
+    both = [("_AMQ_DUPL_ID", b"a"), ("_HQ_DUPL_ID", b"b")]
+    _, ids, problem = only(Record(0, headers=both))
+    assert (ids, problem) == ((), "INVALID_DUPLICATE_ID: _AMQ_DUPL_ID and _HQ_DUPL_ID must not differ")
+    assert only(Record(0, headers=both), replace(OPTIONS, stamp=False))[1:] == ((), "")
+
+
 def test_an_id_that_a_bridge_stamped_is_no_producers() -> None:
     text = Stamp("journal:x:orders:0").text(5).encode()
     message, ids, problem = only(Record(0, headers=[("_AMQ_DUPL_ID", text)]))

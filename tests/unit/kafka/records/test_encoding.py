@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from bridge.kafka.records.encoding import ID_HEADER, headers_of, hop_headers, timed
+from bridge.kafka.records.encoding import headers_of, hop_headers, timed
 from bridge.messages import hops
 from bridge.messages.block import FreshBlock
 from bridge.messages.message import Message
+from dedup.ids import ID_HEADER
 
 STREAM = "journal:i:orders:0"
 MESSAGES = [Message(b"a"), Message(b"b"), Message(b"c")]
