@@ -32,7 +32,7 @@ _DEAR: Final = (*_SPARK, "tests/kafka/exactly_once/", "tests/fault/")
 #: Files that wait for brokers and processes. Most of those that only compute come in between...
 _WAITING: Final = ("tests/acceptance/kafka/", "tests/kafka/", "tests/acceptance/")
 #: ...and the rest at the end, where short ones let all processes end together.
-_BETWEEN: Final = 2 / 3
+_BETWEEN: Final = 9 / 10
 
 
 #: Nodes and commands of these tests are not measured: other tests run the same code, SIGKILL leaves no result

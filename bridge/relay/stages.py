@@ -19,7 +19,7 @@ from bridge.messages.batch import Batch
 class Stage(Protocol):
     """One stage of a bridge."""
 
-    def __call__(self, batch: Batch) -> Batch:
+    def __call__(self, batch: Batch, /) -> Batch:
         """The batch as it goes on. It covers the same positions."""
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
-from bridge.relay.dead_letters import DeadLetterSink
 from bridge.relay.lanes import LanedRelay
 from bridge.relay.ownership import AllLanes
-from bridge.relay.ports import Source, Target
 from bridge.relay.relay import LaneEnds, Relay, RelayOptions
+from bridge.relay.stages import Stage
 from bridge.relay.window import Window
+from bridge.runtime.clock import Clock
 
 
 class OneLane(LanedRelay):
@@ -18,15 +18,13 @@ class OneLane(LanedRelay):
     def __init__(
         self,
         options: RelayOptions,
-        source: Source,
-        target: Target,
-        dead_letters: DeadLetterSink | None = None,
-        **rest: Any,
+        ends: LaneEnds,
+        *,
+        clock: Clock,
+        stages: Sequence[Stage] = (),
     ) -> None:
-        """`rest`: as `Relay` takes it."""
-
         def make(lane: int) -> Relay:
-            self._latest = Relay(options, LaneEnds(source, target, dead_letters), **rest)
+            self._latest = Relay(options, ends, clock=clock, stages=stages)
             return self._latest
 
         super().__init__(options, AllLanes(1), make, numbered=False)

@@ -20,7 +20,7 @@ from bridge.messages.message import Message
 from bridge.relay.dead_letters import DeadLetters
 from bridge.relay.lifecycle import Command
 from bridge.relay.operated import Operated
-from bridge.relay.relay import RelayOptions
+from bridge.relay.relay import LaneEnds, RelayOptions
 from bridge.runtime import logs
 from bridge.runtime.clock import SystemClock
 from bridge.workers import worker
@@ -75,10 +75,8 @@ def _relay(kind: type[OneLane], messages: int) -> OneLane:
     letters = DeadLetters(BRIDGE, "dead-letters", lambda name: FakeTarget(store, name))
     return kind(
         RelayOptions(BRIDGE),
-        FakeSource(journal),
-        FakeTarget(store),
+        LaneEnds(FakeSource(journal), FakeTarget(store), letters),
         clock=SystemClock(),
-        dead_letters=letters,
     )
 
 

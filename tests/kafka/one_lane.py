@@ -11,7 +11,7 @@ from bridge.kafka.source.source import KafkaSource
 from bridge.kafka.target.target import KafkaTarget
 from bridge.relay.backoff import Backoff
 from bridge.relay.lifecycle import Command
-from bridge.relay.relay import RelayOptions
+from bridge.relay.relay import LaneEnds, RelayOptions
 from bridge.relay.stages import LoopGuard
 from bridge.runtime.clock import SystemClock
 from tests.fakes.one_lane import OneLane
@@ -41,8 +41,9 @@ class Lane:
         letters = self.target if (target or {}).get("dead_letter_address") else None
         options = RelayOptions(self.sources.bridge, backoff=Backoff(100, 1.0, 100))
         self.relay = OneLane(
-            options, self.source, self.target, clock=SystemClock(), dead_letters=letters,
-            lag=lambda: self.source.lag,
+            options,
+            LaneEnds(self.source, self.target, letters, lag=lambda: self.source.lag),
+            clock=SystemClock(),
             stages=(LoopGuard(self.sources.bridge, 8, lambda: self.source.store),),
         )  # fmt: skip
         await self.relay.command(Command.START)

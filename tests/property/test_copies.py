@@ -17,7 +17,7 @@ from hypothesis import settings
 from bridge.messages.message import Message
 from bridge.relay.backoff import Backoff
 from bridge.relay.lifecycle import Command, State
-from bridge.relay.relay import RelayOptions
+from bridge.relay.relay import LaneEnds, RelayOptions
 from tests.fakes import ends
 from tests.fakes.ends import FakeJournal, FakeSource
 from tests.fakes.one_lane import OneLane
@@ -72,7 +72,7 @@ class World:
             confirmation_window_size=self.rng.choice((1, 60, 1 << 20)),
             pending_ack_timeout_ms=self.rng.choice((0, 100, 1000)),
         )
-        return OneLane(options, source, LateTarget(self.store), clock=VirtualClock(), dead_letters=None)
+        return OneLane(options, LaneEnds(source, LateTarget(self.store)), clock=VirtualClock())
 
     async def begin(self, journal: FakeJournal) -> None:
         node = Node(journal, self.relay(journal))

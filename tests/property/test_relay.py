@@ -21,7 +21,7 @@ from bridge.relay.backoff import Backoff
 from bridge.relay.dead_letters import DeadLetters
 from bridge.relay.lifecycle import Command, State
 from bridge.relay.ports import Receipt
-from bridge.relay.relay import RelayOptions
+from bridge.relay.relay import LaneEnds, RelayOptions
 from tests.fakes.ends import FakeJournal, FakeSource, FakeStore, FakeTarget
 from tests.fakes.one_lane import OneLane
 from tests.fakes.virtual_time import VirtualClock, run
@@ -120,7 +120,7 @@ class World:
             pending_ack_timeout_ms=self.rng.choice((0, 100, 1000)),
         )
         letters = DeadLetters(BRIDGE, "dead", lambda name: FakeTarget(self.home, name))
-        return OneLane(options, source, LateTarget(self.store), clock=VirtualClock(), dead_letters=letters)
+        return OneLane(options, LaneEnds(source, LateTarget(self.store), letters), clock=VirtualClock())
 
     def put(self) -> None:
         address = self.rng.choice(ADDRESSES)

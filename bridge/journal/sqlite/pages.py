@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from bridge.journal.sqlite.reader import find_blocks, read_block, stamped_ids
@@ -16,6 +16,8 @@ from bridge.messages.message import Message, carried_id, headers_size
 
 #: Bytes of blocks that stay decoded for the next page; one page takes a part of a block.
 DECODED_BYTES: Final = 4 * 1024 * 1024
+#: Bytes of an ID that follows from where a message was first stored: it is in no block.
+_IMPLIED_ID_BYTES: Final = 36
 
 
 class DecodedBlocks:
@@ -93,17 +95,24 @@ def read_page(
     return pieces
 
 
-def deliver_page(pieces: Iterable[Piece], decoded: DecodedBlocks, most: PageSize) -> list[Delivered]:
+def deliver_page(pieces: Sequence[Piece], decoded: DecodedBlocks, most: PageSize) -> list[Delivered]:
     """Their messages; decoded when the read transaction has ended, for the log waits for its end."""
-    page: list[Delivered] = []
-    size = 0
+    found: list[Delivered] = []
     for stored, low, high in pieces:
-        for delivered in _deliver(stored, decoded.messages(stored), low, high):
-            size += _size(delivered)
-            if page and size > most.bytes:
-                return page
-            page.append(delivered)
-    return page
+        found += _deliver(stored, decoded.messages(stored), low, high)
+    # An ID that a header carries is counted with the headers, too.
+    at_most = sum(2 * stored.block.size + _IMPLIED_ID_BYTES * (high - low) for stored, low, high in pieces)
+    return found if at_most <= most.bytes else found[: _fitting(found, most.bytes)]
+
+
+def _fitting(found: Sequence[Delivered], most_bytes: int) -> int:
+    """How many of the messages a page takes: all that fit, and one at least."""
+    size = 0
+    for number, delivered in enumerate(found):
+        size += _size(delivered)
+        if number and size > most_bytes:
+            return number
+    return len(found)
 
 
 def _size(delivered: Delivered) -> int:
@@ -113,14 +122,12 @@ def _size(delivered: Delivered) -> int:
     return size + headers_size(message.key, message.headers)
 
 
-def _deliver(stored: StoredBlock, messages: Sequence[Message], low: int, high: int) -> Iterator[Delivered]:
+def _deliver(stored: StoredBlock, messages: Sequence[Message], low: int, high: int) -> list[Delivered]:
     """The block's messages at positions ``[low, high)`` with their IDs."""
     first, block = stored.first, stored.block
     ids = dict(block.ids)
-    stamped = stamped_ids(block, low - first, high - first) if block.origins else {}
-    for position in range(low, high):
-        index = position - first
-        message, implied = messages[index], stamped.get(index)
-        if implied is not None:
-            implied = carried_id(message) or implied
-        yield Delivered(position, message, ids.get(index) or implied)
+    if block.origins:
+        for index, implied in stamped_ids(block, low - first, high - first).items():
+            ids.setdefault(index, carried_id(messages[index]) or implied)
+    part = messages[low - first : high - first]
+    return [Delivered(place, message, ids.get(place - first)) for place, message in enumerate(part, low)]

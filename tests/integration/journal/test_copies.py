@@ -17,7 +17,7 @@ from bridge.journal.values.options import BridgeQueue, BridgeSelection
 from bridge.relay.backoff import Backoff
 from bridge.relay.lifecycle import Command, State
 from bridge.relay.ports import StreamState
-from bridge.relay.relay import RelayOptions
+from bridge.relay.relay import LaneEnds, RelayOptions
 from bridge.runtime.clock import SystemClock
 from tests.fakes.backup import copy_journal
 from tests.fakes.one_lane import OneLane
@@ -322,7 +322,7 @@ def hop(nodes: Nodes, bridge: str, address: str, further: str) -> OneLane:
     )
     target = JournalTarget(nodes.edge, bridge, check_producer_ids=False)
     options = RelayOptions(bridge, Backoff(20, 1.0, 20))
-    relay = OneLane(options, source, target, clock=SystemClock(), dead_letters=None)
+    relay = OneLane(options, LaneEnds(source, target), clock=SystemClock())
     nodes.relays.append(relay)
     return relay
 

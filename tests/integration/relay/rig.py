@@ -23,7 +23,7 @@ from bridge.relay.backoff import Backoff
 from bridge.relay.dead_letters import DeadLetters
 from bridge.relay.lifecycle import Command, State
 from bridge.relay.ports import Opened, Receipt, Stream, Target
-from bridge.relay.relay import RelayOptions
+from bridge.relay.relay import LaneEnds, RelayOptions
 from bridge.runtime.clock import SystemClock
 from tests.fakes.lossy_end import LossyTarget, Lost
 from tests.fakes.one_lane import OneLane
@@ -123,10 +123,8 @@ class Nodes:
         )
         relay = OneLane(
             RelayOptions(name, Backoff(20, 1.0, 20), **options),
-            source,
-            link,
+            LaneEnds(source, link, letters),
             clock=SystemClock(),
-            dead_letters=letters,
         )
         self.relays.append(relay)
         return relay

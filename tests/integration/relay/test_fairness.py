@@ -23,7 +23,7 @@ from bridge.link.socket import Endpoint, serve_link
 from bridge.messages.message import Message
 from bridge.relay.backoff import Backoff
 from bridge.relay.lifecycle import Command, State
-from bridge.relay.relay import RelayOptions
+from bridge.relay.relay import LaneEnds, RelayOptions
 from bridge.runtime.clock import SystemClock
 from tests.fakes.one_lane import OneLane
 from tests.harness.eventually import until
@@ -74,10 +74,8 @@ class Nodes:
         endpoint = Endpoint(f"ws://127.0.0.1:{runner.addresses[0][1]}", "")
         self.relay = OneLane(
             RelayOptions(BRIDGE, Backoff(300, 1.0, 300), confirmation_window_size=1_500),
-            source,
-            NodeTarget(endpoint, HELLO, call_timeout_ms=CALL_TIMEOUT_MS),
+            LaneEnds(source, NodeTarget(endpoint, HELLO, call_timeout_ms=CALL_TIMEOUT_MS)),
             clock=SystemClock(),
-            dead_letters=None,
         )
         self.stack.push_async_callback(self.relay.command, Command.STOP)
 

@@ -19,7 +19,7 @@ from bridge.relay.backoff import Backoff
 from bridge.relay.dead_letters import DeadLetters
 from bridge.relay.lifecycle import Command, State
 from bridge.relay.ports import Remembered
-from bridge.relay.relay import RelayOptions
+from bridge.relay.relay import LaneEnds, RelayOptions
 from bridge.runtime.clock import SystemClock
 from tests.fakes.one_lane import OneLane
 from tests.harness.eventually import until
@@ -56,10 +56,8 @@ class Renaming(Nodes):
 
         relay = OneLane(
             RelayOptions(name, Backoff(20, 1.0, 20)),
-            self.source(name),
-            link,
+            LaneEnds(self.source(name), link, DeadLetters(name, "dead", letters_of)),
             clock=SystemClock(),
-            dead_letters=DeadLetters(name, "dead", letters_of),
         )
         self.relays.append(relay)
         return relay

@@ -13,7 +13,7 @@ from bridge.relay.backoff import Backoff
 from bridge.relay.dead_letters import DeadLetters
 from bridge.relay.lifecycle import Command, State
 from bridge.relay.ports import Remembered
-from bridge.relay.relay import RelayOptions
+from bridge.relay.relay import LaneEnds, RelayOptions
 from tests.fakes.ends import FakeJournal, FakeSource, FakeStore, FakeTarget
 from tests.fakes.one_lane import OneLane
 from tests.fakes.virtual_time import VirtualClock, in_virtual_time, now_ms
@@ -49,10 +49,8 @@ class Bridge:
         self.source = FakeSource(self.journal, most=self.most)
         self.relay = OneLane(
             self.options,
-            self.source,
-            FakeTarget(store or self.store),
+            LaneEnds(self.source, FakeTarget(store or self.store), dead if self.letters else None),
             clock=VirtualClock(),
-            dead_letters=dead if self.letters else None,
         )
         return self.relay
 

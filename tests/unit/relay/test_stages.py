@@ -11,7 +11,7 @@ from bridge.messages.block import encode_message, pack
 from bridge.messages.message import Message
 from bridge.relay.dead_letters import DeadLetters
 from bridge.relay.lifecycle import Command
-from bridge.relay.relay import RelayOptions
+from bridge.relay.relay import LaneEnds, RelayOptions
 from bridge.relay.stages import LoopGuard, Stage, staged
 from tests.fakes.ends import FakeJournal, FakeSource, FakeStore, FakeTarget
 from tests.fakes.one_lane import OneLane
@@ -86,10 +86,12 @@ async def test_what_a_stage_takes_out_is_covered_and_what_it_refuses_is_a_dead_l
 
     relay = OneLane(
         RelayOptions("out"),
-        FakeSource(journal, "out"),
-        FakeTarget(store, "out"),
+        LaneEnds(
+            FakeSource(journal, "out"),
+            FakeTarget(store, "out"),
+            DeadLetters("out", "dead-letters", lambda name: FakeTarget(home, name)),
+        ),
         clock=VirtualClock(),
-        dead_letters=DeadLetters("out", "dead-letters", lambda name: FakeTarget(home, name)),
         stages=(without_the_first, refusing_the_fifth),
     )
     await relay.command(Command.START)
