@@ -32,6 +32,17 @@ class Malformed(BridgeError):
     code, status = "MALFORMED", 400
 
 
+@dataclass(eq=False)
+class FilterRefused(BridgeError):
+    """A filter's condition that is none, or is above a limit."""
+
+    #: Where in the condition, both from 1.
+    line: int = 1
+    column: int = 1
+
+    code, status = "FILTER_REFUSED", 400
+
+
 class InvalidAddress(BridgeError):
     """A name that no address or queue can have."""
 

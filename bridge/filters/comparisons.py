@@ -1,0 +1,229 @@
+"""Comparisons, IS NULL, LIKE, IN and XPATH: tests of values.
+
+A test that Artemis refuses when it is made is refused here too; a value that does not fit makes it unknown or
+false. Source of the rules: `ComparisonExpression` and `UnaryExpression.createInExpression` of Artemis 2.44.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from bridge.filters.arithmetic import CannotEvaluate
+from bridge.filters.logic import as_operand
+from bridge.filters.nodes import Evaluate, Kind, Node, Properties, Refused, deeper, quoted
+from bridge.filters.patterns import like
+from bridge.filters.system import System
+from bridge.filters.values import TEXTS, compare
+
+#: By symbol, whether an order (below, at, above zero) is what it asks for.
+_ASKED: Final[dict[str, Callable[[int], bool]]] = {
+    "<": lambda order: order < 0,
+    "<=": lambda order: order <= 0,
+    ">": lambda order: order > 0,
+    ">=": lambda order: order >= 0,
+}
+
+
+def _test(symbol: str, left: Node, right: Node, evaluate: Evaluate) -> Node:
+    pieces: list[str | Node] = ["(", left, f" {symbol} ", right, ")"]
+    return Node(Kind.TEST, evaluate, left.place, pieces, deeper(left.place, left, right), symbol=symbol)
+
+
+def equality(left: Node, right: Node, convert: bool) -> Node:
+    """``=``. Unknown where only the left value is missing, false where only the right one is.
+
+    Raises:
+        Refused: one side is NULL, or TRUE or FALSE stands left of another kind of literal.
+    """
+    for part in (left, right):
+        if part.kind is Kind.CONSTANT and part.value is None:
+            raise Refused(part.place, "NULL cannot be compared: use IS NULL or IS NOT NULL")
+    if left.kind is Kind.CONSTANT and right.kind is Kind.LITERAL:
+        raise Refused(left.place, f"{left.text()} cannot be compared with {right.kind.value}")
+    return _equality(as_operand(left), as_operand(right), convert)
+
+
+def _equality(left: Node, right: Node, convert: bool) -> Node:
+    evaluate = _equal_values(left, right, convert)
+    if left.kind is Kind.NAME and right.kind is Kind.LITERAL and not convert:
+        if type(right.value) is str:
+            evaluate = _equal_text(left.evaluate, right.value)
+        elif type(right.value) is int:
+            evaluate = _equal_integer(left.evaluate, right.value)
+    return _test("=", left, right, evaluate)
+
+
+def _equal_values(left: Node, right: Node, convert: bool) -> Evaluate:
+    left_value, right_value = left.evaluate, right.evaluate
+    # Java compares bytes by their place in memory: those of one property are equal to themselves alone.
+    same_name = left.kind is Kind.NAME and right.kind is Kind.NAME and left.symbol == right.symbol
+
+    def evaluate(properties: Properties, system: System) -> bool | None:
+        first, second = left_value(properties, system), right_value(properties, system)
+        if first is None:
+            return True if second is None else None
+        if second is None:
+            return False
+        if type(first) is bytes and type(second) is bytes:
+            return same_name
+        return compare(first, second, convert) == 0
+
+    return evaluate
+
+
+def _equal_text(value: Evaluate, text: str) -> Evaluate:
+    def evaluate(properties: Properties, system: System) -> bool | None:
+        found = value(properties, system)
+        if found is None:
+            return None
+        return found == text and type(found) in TEXTS
+
+    return evaluate
+
+
+def _equal_integer(value: Evaluate, number: int) -> Evaluate:
+    def evaluate(properties: Properties, system: System) -> bool | None:
+        found = value(properties, system)
+        if found is None:
+            return None
+        return bool(found == number) if type(found) is int else compare(found, number, False) == 0
+
+    return evaluate
+
+
+def order(symbol: str, left: Node, right: Node, convert: bool) -> Node:
+    """``<``, ``<=``, ``>`` or ``>=``. Unknown where a value is missing.
+
+    Raises:
+        Refused: one side is a text, TRUE, FALSE, NULL or a test.
+    """
+    for part in (left, right):
+        if part.kind in (Kind.CONSTANT, Kind.TEST) or (part.kind is Kind.LITERAL and type(part.value) is str):
+            what = "a text that is written in the condition" if part.kind is Kind.LITERAL else part.kind.value
+            raise Refused(
+                part.place, f"only numbers and properties can be compared with {symbol}; found {what}"
+            )
+    evaluate = _ordered_values(symbol, left.evaluate, right.evaluate, convert)
+    if right.kind is Kind.LITERAL and type(right.value) is int and not convert:
+        evaluate = _ordered_integer(symbol, left.evaluate, right.value)
+    return _test(symbol, left, right, evaluate)
+
+
+def _ordered_values(symbol: str, left: Evaluate, right: Evaluate, convert: bool) -> Evaluate:
+    asked = _ASKED[symbol]
+
+    def evaluate(properties: Properties, system: System) -> bool | None:
+        first = left(properties, system)
+        if type(first) is bytes:
+            raise CannotEvaluate(f"bytes cannot be compared with {symbol}")
+        if first is None:
+            return None
+        second = right(properties, system)
+        if type(second) is bytes:
+            raise CannotEvaluate(f"bytes cannot be compared with {symbol}")
+        if second is None:
+            return None
+        found = compare(first, second, convert)
+        return found is not None and asked(found)
+
+    return evaluate
+
+
+def _ordered_integer(symbol: str, value: Evaluate, number: int) -> Evaluate:
+    """The same with a number on the right; a comparison of two integers is Python's own."""
+    asked = _ASKED[symbol]
+    least, most = {
+        "<": (None, number - 1),
+        "<=": (None, number),
+        ">": (number + 1, None),
+        ">=": (number, None),
+    }[symbol]
+
+    def evaluate(properties: Properties, system: System) -> bool | None:
+        found = value(properties, system)
+        if type(found) is int:
+            return found >= least if least is not None else found <= most  # type: ignore[operator]
+        if found is None:
+            return None
+        if type(found) is bytes:
+            raise CannotEvaluate(f"bytes cannot be compared with {symbol}")
+        ordered = compare(found, number, False)
+        return ordered is not None and asked(ordered)
+
+    return evaluate
+
+
+def is_null(part: Node) -> Node:
+    """IS NULL: never unknown."""
+    value = part.evaluate
+
+    def evaluate(properties: Properties, system: System) -> bool:
+        return value(properties, system) is None
+
+    operand = as_operand(part)
+    pieces: list[str | Node] = ["(", operand, " IS NULL)"]
+    return Node(Kind.TEST, evaluate, part.place, pieces, deeper(part.place, operand), symbol="IS NULL")
+
+
+def like_pattern(part: Node, pattern: str, escape: tuple[int, str] | None) -> Node:
+    """LIKE. False for what is no text.
+
+    Raises:
+        Refused: the escape is not one character.
+    """
+    try:
+        matches = like(pattern, None if escape is None else escape[1])
+    except ValueError as error:
+        raise Refused(part.place if escape is None else escape[0], str(error)) from None
+    operand = as_operand(part)
+    value = operand.evaluate
+
+    def evaluate(properties: Properties, system: System) -> bool | None:
+        found = value(properties, system)
+        if found is None:
+            return None
+        return matches(found) if type(found) in TEXTS else False
+
+    written = " LIKE " + quoted(pattern, "'")
+    if escape is not None:
+        written += " ESCAPE " + quoted(escape[1], "'")
+    pieces: list[str | Node] = ["(", operand, written, ")"]
+    return Node(Kind.TEST, evaluate, part.place, pieces, deeper(part.place, operand), symbol="LIKE")
+
+
+def membership(part: Node, texts: Sequence[str], wanted: bool) -> Node:
+    """IN, or NOT IN where `wanted` is false. Unknown for what is no text.
+
+    Raises:
+        Refused: the left side is not a name.
+    """
+    if part.kind is not Kind.NAME:
+        raise Refused(part.place, f"only a name can stand left of IN; found {part.kind.value}")
+    value, members = part.evaluate, frozenset(texts)
+
+    def evaluate(properties: Properties, system: System) -> bool | None:
+        found = value(properties, system)
+        return (found in members) is wanted if type(found) in TEXTS else None
+
+    symbol = "IN" if wanted else "NOT IN"
+    written = f" {symbol} ({', '.join(quoted(text, chr(39)) for text in texts)}))"
+    return Node(
+        Kind.TEST, evaluate, part.place, ["(", part, written], deeper(part.place, part), symbol=symbol
+    )
+
+
+def xquery(place: int, query: str) -> Node:
+    """XQUERY: Artemis takes it and finds nothing."""
+    written = f"XQUERY {quoted(query, chr(39))}"
+    return Node(Kind.TEST, lambda _properties, _system: False, place, [written], symbol="XQUERY")
+
+
+def xpath(place: int, text_place: int, path: str) -> Node:  # noqa: ARG001 - not built yet
+    """XPATH: whether the body, read as XML, has what the path looks for. False where the body is no XML.
+
+    Raises:
+        Refused: the path is none.
+    """
+    written = f"XPATH {quoted(path, chr(39))}"
+    return Node(Kind.TEST, lambda _properties, _system: False, place, [written], symbol="XPATH")
