@@ -42,12 +42,14 @@ COMMANDS: Final = {
         "bridge.cli.reconcile",
         "compare the delivery logs of both sides with Spark and write a report",
     ),
+    "filter": ("bridge.cli.filter", "say which messages a filter's condition takes, or explain it"),
     "audit": ("bridge.cli.audit", "compare a Kafka source with its target, record by record"),
 }
 
 #: The common options that each command takes; every other one is refused.
 TAKES: Final = {
     "run": options.FILE_ONLY,
+    "filter": frozenset(),
     "status": options.AS_BOTH,
     **dict.fromkeys(("demo", "reconcile"), options.RESULTS),
     **dict.fromkeys(("send", "receive"), options.AS_CLIENT),

@@ -20,6 +20,8 @@ NOT_FINITE: Final = ("NaN", "Infinity", "-Infinity")
 TEXT_TYPE: Final = 3
 #: The time that a message has where the line gives none, in milliseconds since the epoch.
 TIMESTAMP_MS: Final = 1_700_000_000_000
+#: The address that a message has where the line gives none.
+ADDRESS: Final = "a"
 
 #: By field of ``system``: the argument of `System`, and what its value must be.
 _SYSTEM: Final[dict[str, tuple[str, type]]] = {
@@ -118,7 +120,11 @@ def _is_long(value: Any) -> bool:
 
 
 def _shown(value: Any) -> str:
-    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else json.dumps(value)
+    text = (
+        repr(value.strip().decode("utf-8", "replace"))[1:-1]
+        if isinstance(value, bytes)
+        else json.dumps(value)
+    )
     return text if len(text) <= SHOWN_CHARS else text[:SHOWN_CHARS] + "..."
 
 
@@ -153,7 +159,7 @@ def _untyped(key: str, value: Any) -> Value:
 
 
 def _system(table: dict[str, Any]) -> System:
-    known = dict[str, Any](timestamp=TIMESTAMP_MS, type=0)
+    known = dict[str, Any](timestamp=TIMESTAMP_MS, address=ADDRESS, type=0)
     for key, value in table.items():
         if key not in _SYSTEM:
             raise Malformed(f"system.{key}: must be one of {', '.join(_SYSTEM)}; found {_shown(key)}")

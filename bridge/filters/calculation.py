@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from bridge.filters.arithmetic import Operation, negated, operation
-from bridge.filters.logic import as_operand
 from bridge.filters.nodes import Evaluate, Kind, Node, Properties, deeper
 from bridge.filters.system import System
 from bridge.filters.values import Value
@@ -22,20 +21,19 @@ def calculation(left: Node, symbol: str, right: Node, convert: bool) -> Node:
     Raises:
         Refused: too many operators are inside one another.
     """
-    first, second = as_operand(left), as_operand(right)
     level = _LEVEL[symbol]
-    if first.symbol == level and first.kind is Kind.OPERATION:
-        first.depth = max(first.depth, deeper(second.place, second))
-        first.pieces[-1:] = [f" {symbol} ", second, ")"]
-        first.steps.append((operation(symbol, convert), second.evaluate))
-        return first
-    steps = [(operation(symbol, convert), second.evaluate)]
+    if left.symbol == level and left.kind is Kind.OPERATION:
+        left.depth = max(left.depth, deeper(right.place, right))
+        left.pieces[-1:] = [f" {symbol} ", right, ")"]
+        left.steps.append((operation(symbol, convert), right.evaluate))
+        return left
+    steps = [(operation(symbol, convert), right.evaluate)]
     return Node(
         Kind.OPERATION,
-        _chain(first.evaluate, steps),
-        first.place,
-        ["(", first, f" {symbol} ", second, ")"],
-        deeper(first.place, first, second),
+        _chain(left.evaluate, steps),
+        left.place,
+        ["(", left, f" {symbol} ", right, ")"],
+        deeper(left.place, left, right),
         symbol=level,
         steps=steps,
     )
@@ -66,12 +64,11 @@ def negative(place: int, part: Node) -> Node:
         inner = part.pieces[1]
         assert isinstance(inner, Node)
         return inner
-    operand = as_operand(part)
-    value = operand.evaluate
+    value = part.evaluate
 
     def evaluate(properties: Properties, system: System) -> Value:
         found = value(properties, system)
         return None if found is None else negated(found)
 
     symbol = _TWO_SIGNS if (part.kind, part.symbol) == (Kind.OPERATION, _SIGN) else _SIGN
-    return Node(Kind.OPERATION, evaluate, place, ["(- ", operand, ")"], deeper(place, operand), symbol=symbol)
+    return Node(Kind.OPERATION, evaluate, place, ["(- ", part, ")"], deeper(place, part), symbol=symbol)

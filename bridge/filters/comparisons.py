@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from bridge.filters.arithmetic import CannotEvaluate
-from bridge.filters.logic import as_operand
 from bridge.filters.nodes import Evaluate, Kind, Node, Properties, Refused, deeper, quoted
 from bridge.filters.patterns import like
 from bridge.filters.system import System
@@ -41,10 +40,6 @@ def equality(left: Node, right: Node, convert: bool) -> Node:
             raise Refused(part.place, "NULL cannot be compared: use IS NULL or IS NOT NULL")
     if left.kind is Kind.CONSTANT and right.kind is Kind.LITERAL:
         raise Refused(left.place, f"{left.text()} cannot be compared with {right.kind.value}")
-    return _equality(as_operand(left), as_operand(right), convert)
-
-
-def _equality(left: Node, right: Node, convert: bool) -> Node:
     evaluate = _equal_values(left, right, convert)
     if left.kind is Kind.NAME and right.kind is Kind.LITERAL and not convert:
         if type(right.value) is str:
@@ -161,9 +156,8 @@ def is_null(part: Node) -> Node:
     def evaluate(properties: Properties, system: System) -> bool:
         return value(properties, system) is None
 
-    operand = as_operand(part)
-    pieces: list[str | Node] = ["(", operand, " IS NULL)"]
-    return Node(Kind.TEST, evaluate, part.place, pieces, deeper(part.place, operand), symbol="IS NULL")
+    pieces: list[str | Node] = ["(", part, " IS NULL)"]
+    return Node(Kind.TEST, evaluate, part.place, pieces, deeper(part.place, part), symbol="IS NULL")
 
 
 def like_pattern(part: Node, pattern: str, escape: tuple[int, str] | None) -> Node:
@@ -176,8 +170,7 @@ def like_pattern(part: Node, pattern: str, escape: tuple[int, str] | None) -> No
         matches = like(pattern, None if escape is None else escape[1])
     except ValueError as error:
         raise Refused(part.place if escape is None else escape[0], str(error)) from None
-    operand = as_operand(part)
-    value = operand.evaluate
+    value = part.evaluate
 
     def evaluate(properties: Properties, system: System) -> bool | None:
         found = value(properties, system)
@@ -188,8 +181,8 @@ def like_pattern(part: Node, pattern: str, escape: tuple[int, str] | None) -> No
     written = " LIKE " + quoted(pattern, "'")
     if escape is not None:
         written += " ESCAPE " + quoted(escape[1], "'")
-    pieces: list[str | Node] = ["(", operand, written, ")"]
-    return Node(Kind.TEST, evaluate, part.place, pieces, deeper(part.place, operand), symbol="LIKE")
+    pieces: list[str | Node] = ["(", part, written, ")"]
+    return Node(Kind.TEST, evaluate, part.place, pieces, deeper(part.place, part), symbol="LIKE")
 
 
 def membership(part: Node, texts: Sequence[str], wanted: bool) -> Node:
@@ -219,11 +212,21 @@ def xquery(place: int, query: str) -> Node:
     return Node(Kind.TEST, lambda _properties, _system: False, place, [written], symbol="XQUERY")
 
 
-def xpath(place: int, text_place: int, path: str) -> Node:  # noqa: ARG001 - not built yet
+def xpath(place: int, text_place: int, path: str) -> Node:
     """XPATH: whether the body, read as XML, has what the path looks for. False where the body is no XML.
 
     Raises:
         Refused: the path is none.
     """
+    from bridge.filters.xpath.path import NoPath, compiled  # imports an XML parser
+
+    try:
+        has = compiled(path)
+    except NoPath as error:
+        raise Refused(text_place, str(error)) from None
+
+    def evaluate(_properties: Properties, system: System) -> bool:
+        return system.body is not None and has(system.body)
+
     written = f"XPATH {quoted(path, chr(39))}"
-    return Node(Kind.TEST, lambda _properties, _system: False, place, [written], symbol="XPATH")
+    return Node(Kind.TEST, evaluate, place, [written], symbol="XPATH")

@@ -6,10 +6,10 @@ from typing import Final
 
 from bridge.errors import FilterRefused
 from bridge.filters.arithmetic import CannotEvaluate
-from bridge.filters.headers import properties_of, system_of
+from bridge.filters.headers import MessageReader
 from bridge.filters.lexing import Source
 from bridge.filters.limits import CONDITION_CHARS_MOST
-from bridge.filters.nodes import Node, Properties, Refused
+from bridge.filters.nodes import Kind, Node, Properties, Refused
 from bridge.filters.system import NO_SYSTEM, System
 from bridge.filters.values import BLANKS
 from bridge.messages.message import Message
@@ -21,7 +21,7 @@ _HYPHENATED: Final = "hyphenated_props:"
 class Filter:
     """A condition, ready to be asked. One thread asks it at a time."""
 
-    __slots__ = ("_convert", "_matches", "_root", "raised", "text")
+    __slots__ = ("_convert", "_matches", "_reader", "_root", "names", "raised", "text")
 
     def __init__(self, text: str, root: Node, convert: bool) -> None:
         #: The condition as it was given.
@@ -29,6 +29,11 @@ class Filter:
         #: Messages that did not match because the condition could not be evaluated for them: a number was
         #: taken from a text, for one. Artemis logs AMQ224006 for each.
         self.raised = 0
+        parts = list(root.parts())
+        #: The names of properties and fields that it asks for.
+        self.names: Final = frozenset(part.symbol for part in parts if part.kind is Kind.NAME)
+        has_xpath = any(part.kind is Kind.TEST and part.symbol == "XPATH" for part in parts)
+        self._reader = MessageReader(self.names, has_xpath)
         self._root = root
         self._convert = convert
         self._matches = root.matches or root.evaluate
@@ -45,10 +50,11 @@ class Filter:
             return False
 
     def takes(self, message: Message, address: str, duplicate_id: bytes | None = None) -> bool:
-        """Whether the condition is true for a message that is stored at `address`; its headers are its
+        """Whether the condition is true for a message that is stored at `address`. Its headers are its
         properties (`bridge.filters.headers`).
         """
-        return self.matches(properties_of(message, duplicate_id), system_of(message, address))
+        reader = self._reader
+        return self.matches(reader.properties(message, duplicate_id), reader.system(message, address))
 
     def explain(self) -> str:
         """The condition as it is understood: in full brackets, with the types of its literals as comments.

@@ -6,14 +6,16 @@ with nothing. Of several headers of one name the last counts, as a property in A
 
 from __future__ import annotations
 
+from typing import Final
+
 from bridge.filters.nodes import Properties
-from bridge.filters.system import System
+from bridge.filters.system import FIELDS, NO_SYSTEM, System
 from bridge.filters.values import HeaderText, Value
 from bridge.messages.block import encode_message
 from bridge.messages.message import Message
 
 #: The property in which conditions find the duplicate ID that a producer set.
-DUPLICATE_ID: str = "AMQDuplicateId"
+DUPLICATE_ID: Final = "AMQDuplicateId"
 
 
 def header_value(value: bytes | None) -> Value:
@@ -26,14 +28,38 @@ def header_value(value: bytes | None) -> Value:
         return value
 
 
-def properties_of(message: Message, duplicate_id: bytes | None) -> Properties:
-    """All properties of a message."""
-    found = {name: header_value(value) for name, value in message.headers}
-    if duplicate_id is not None:
-        found[DUPLICATE_ID] = header_value(duplicate_id)
-    return found
+class MessageReader:
+    """Takes from messages what one condition asks for, and nothing else."""
+
+    def __init__(self, names: frozenset[str], has_xpath: bool) -> None:
+        self._names = names
+        self._has_fields = has_xpath or not names.isdisjoint(FIELDS)
+        self._has_size = "AMQSize" in names
+        self._has_id = DUPLICATE_ID in names
+        self._has_xpath = has_xpath
+
+    def properties(self, message: Message, duplicate_id: bytes | None) -> Properties:
+        """The headers that the condition names."""
+        names = self._names
+        found = {name: header_value(value) for name, value in message.headers if name in names}
+        if self._has_id and duplicate_id is not None:
+            found[DUPLICATE_ID] = header_value(duplicate_id)
+        return found
+
+    def system(self, message: Message, address: str) -> System:
+        """The fields of the message: priority 4, durable and never expired, as every message is here."""
+        if not self._has_fields:
+            return NO_SYSTEM
+        return System(
+            timestamp=max(message.timestamp, 0),
+            size=len(encode_message(message)) if self._has_size else 0,
+            address=address,
+            body=_text(message.body) if self._has_xpath else None,
+        )
 
 
-def system_of(message: Message, address: str) -> System:
-    """The fields of a message: priority 4, durable, and never expired, as every message is here."""
-    return System(timestamp=max(message.timestamp, 0), size=len(encode_message(message)), address=address)
+def _text(body: bytes | None) -> str | None:
+    try:
+        return None if body is None else body.decode()
+    except UnicodeDecodeError:
+        return None

@@ -10,8 +10,8 @@ from typing import Final
 from bridge.filters.nodes import Evaluate, Kind, Node, Properties, Refused, deeper
 from bridge.filters.system import System
 
-#: The symbol of a name that was made a test.
-_CAST: Final = "cast"
+_NOT: Final = "NOT"
+_TWO_NOTS: Final = "NOT NOT"
 
 
 def as_test(part: Node) -> Node:
@@ -30,38 +30,28 @@ def as_test(part: Node) -> Node:
         found = value(properties, system)
         return None if found is None else found is True
 
-    return Node(Kind.TEST, is_true, part.place, [part], part.depth, symbol=_CAST)
-
-
-def as_operand(part: Node) -> Node:
-    """A part as an operand of a comparison or calculation.
-
-    A name that two NOTs have made a test would be written as the mere name there: it gets its NOTs back.
-    """
-    if part.kind is Kind.TEST and part.symbol == _CAST:
-        return _not(part.place, _not(part.place, part))
-    return part
+    return Node(Kind.TEST, is_true, part.place, [part], part.depth)
 
 
 def negation(place: int, operand: Node) -> Node:
-    """NOT. Two of them are none: what is unknown stays unknown.
+    """NOT. A third one and those behind it change nothing but the sense, so at most two are kept: one more
+    than none, for behind a NOT an AND no longer ends at what is unknown.
 
     Raises:
         Refused: the operand cannot be true or false, or too many operators are inside one another.
     """
     test = as_test(operand)
-    return test.tests[0] if test.symbol == "NOT" else _not(place, test)
-
-
-def _not(place: int, test: Node) -> Node:
+    if test.symbol == _TWO_NOTS:
+        return test.tests[0]
     value = test.evaluate
 
     def is_not(properties: Properties, system: System) -> bool | None:
         found = value(properties, system)
         return None if found is None else not found
 
+    symbol = _TWO_NOTS if test.symbol == _NOT else _NOT
     pieces: list[str | Node] = ["(NOT ", test, ")"]
-    return Node(Kind.TEST, is_not, place, pieces, deeper(place, test), symbol="NOT", tests=[test])
+    return Node(Kind.TEST, is_not, place, pieces, deeper(place, test), symbol=symbol, tests=[test])
 
 
 def junction(symbol: str, left: Node, right: Node) -> Node:

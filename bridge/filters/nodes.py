@@ -8,7 +8,7 @@ Source of the rules: the expressions of Artemis 2.44 (`org.apache.activemq.artem
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -70,6 +70,14 @@ class Node:
     #: Whether the whole condition matches, where this part is all of it or an AND or OR that is reached
     #: through AND and OR alone. It stops sooner than `evaluate`.
     matches: Evaluate | None = None
+
+    def parts(self) -> Iterator[Node]:
+        """This part and every part below it. Found without recursion."""
+        waiting = [self]
+        while waiting:
+            part = waiting.pop()
+            yield part
+            waiting.extend(piece for piece in part.pieces if isinstance(piece, Node))
 
     def text(self) -> str:
         """The part in full brackets, with the types of its literals. Made without recursion."""

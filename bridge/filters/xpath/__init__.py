@@ -1,0 +1,1 @@
+"""XPath 1.0, for the XPATH of conditions."""

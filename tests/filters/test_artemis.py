@@ -1,0 +1,107 @@
+"""The same conditions and messages here and at Artemis's own filter (`make test-filters-long`)."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import pytest
+
+from bridge.cli.filter_lines import read_line
+from bridge.filters import Filter, FilterRefused, parse
+from tests.filters.artemis import HERE, Artemis
+from tests.filters.chance import Conditions, message
+
+pytestmark = [pytest.mark.filters_long, pytest.mark.processes]
+
+#: `FILTER_CONDITIONS` takes another number.
+CONDITIONS: Final = int(os.environ.get("FILTER_CONDITIONS", "100000"))
+#: Messages for each of them.
+MESSAGES: Final = 3
+#: Conditions that are asked at a time.
+PART: Final = 20_000
+
+#: Classes of differences (docs/semantics.md), by name: whether a condition may belong to one.
+CLASSES: Final[dict[str, Callable[[str], bool]]] = {
+    # Java's text of bytes is their place in its memory; before Java 19 some doubles have too many digits.
+    "the text of bytes or a double, joined to a text": lambda condition: "'+" in condition.replace(" ", ""),
+}
+
+#: Paths of which Java's XPath makes something else than XPath 1.0 says, or that ask for namespace nodes.
+KNOWN_PATHS: Final = {'substring("12345", 0 div 0) = ""', "/a/namespace::*", "a[1.5]"}
+
+
+@pytest.fixture(scope="module")
+def artemis(tmp_path_factory: pytest.TempPathFactory) -> Artemis:
+    return Artemis(tmp_path_factory.mktemp("oracle"))
+
+
+def here(question: dict[str, Any]) -> list[bool] | str:
+    """The results, or why the condition is refused; what is explained must give the same."""
+    try:
+        condition = parse(question["filter"])
+    except FilterRefused as refused:
+        return str(refused)
+    if condition is None:
+        return [True for _ in question["messages"]]
+    found = _asked(condition, question["messages"])
+    again = parse(condition.explain())
+    assert again is not None
+    assert again.explain() == condition.explain()
+    assert (_asked(again, question["messages"]), again.raised) == (found, condition.raised)
+    return found
+
+
+def _asked(condition: Filter, messages: Sequence[dict[str, Any]]) -> list[bool]:
+    return [condition.matches(*read_line(json.dumps(one).encode())) for one in messages]
+
+
+def differs(there: list[bool] | str, found: list[bool] | str) -> bool:
+    """Whether the answers differ; two refusals may do so in their words."""
+    return there != found and not (isinstance(there, str) and isinstance(found, str))
+
+
+def test_a_hundred_thousand_random_conditions(artemis: Artemis, rng: random.Random) -> None:
+    conditions = Conditions(rng)
+    wrong: list[str] = []
+    seen = {"refused": 0, "matched": 0, "not matched": 0, **dict.fromkeys(CLASSES, 0)}
+    for start in range(0, CONDITIONS, PART):
+        questions = [
+            {"filter": conditions.condition(), "messages": [message(rng) for _ in range(MESSAGES)]}
+            for _ in range(min(PART, CONDITIONS - start))
+        ]
+        for question, there in zip(questions, artemis.answers(questions), strict=True):
+            found, text = here(question), str(question["filter"])
+            if isinstance(there, str):
+                seen["refused"] += 1
+            else:
+                seen["matched"] += sum(there)
+                seen["not matched"] += len(there) - sum(there)
+            if differs(there, found):
+                known = next((name for name, holds in CLASSES.items() if holds(text)), None)
+                if known is None:
+                    wrong.append(f"{question}: Artemis {there}; here {found}")
+                else:
+                    seen[known] += 1
+    print(seen)
+    assert wrong == []
+    assert min(seen["refused"], seen["matched"], seen["not matched"]) > CONDITIONS // 10
+
+
+def test_xpaths(artemis: Artemis) -> None:
+    read = json.loads((HERE / "paths.json").read_text("utf-8"))
+    messages = [
+        {"properties": {}, "types": {}, "system": {"type": 3, "body": body}} for body in read["documents"]
+    ]
+    questions = [
+        {"filter": "XPATH '" + path.replace("'", "''") + "'", "messages": messages} for path in read["paths"]
+    ]
+    different = {
+        path
+        for path, question, there in zip(read["paths"], questions, artemis.answers(questions), strict=True)
+        if differs(there, here(question))
+    }
+    assert different == KNOWN_PATHS
