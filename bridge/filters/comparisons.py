@@ -13,7 +13,7 @@ from bridge.filters.arithmetic import CannotEvaluate
 from bridge.filters.nodes import Evaluate, Kind, Node, Properties, Refused, deeper, quoted
 from bridge.filters.patterns import like
 from bridge.filters.system import System
-from bridge.filters.values import TEXTS, compare
+from bridge.filters.values import TEXTS, HeaderText, compare, header_number
 
 #: By symbol, whether an order (below, at, above zero) is what it asks for.
 _ASKED: Final[dict[str, Callable[[int], bool]]] = {
@@ -82,7 +82,12 @@ def _equal_integer(value: Evaluate, number: int) -> Evaluate:
         found = value(properties, system)
         if found is None:
             return None
-        return bool(found == number) if type(found) is int else compare(found, number, False) == 0
+        if type(found) is int:
+            return bool(found == number)
+        if type(found) is HeaderText:
+            found = header_number(found)
+            return found is not None and compare(found, number, False) == 0
+        return compare(found, number, False) == 0
 
     return evaluate
 
@@ -143,7 +148,9 @@ def _ordered_integer(symbol: str, value: Evaluate, number: int) -> Evaluate:
             return None
         if type(found) is bytes:
             raise CannotEvaluate(f"bytes cannot be compared with {symbol}")
-        ordered = compare(found, number, False)
+        if type(found) is HeaderText:
+            found = header_number(found)
+        ordered = None if found is None else compare(found, number, False)
         return ordered is not None and asked(ordered)
 
     return evaluate

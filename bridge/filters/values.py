@@ -77,7 +77,8 @@ Value = bool | int | float | str | bytes | None
 NUMBERS: Final = frozenset({int, Long, Byte, Short, float, Float, Big})
 TEXTS: Final = frozenset({str, HeaderText})
 
-_HEADER_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
+#: So many digits are within 64 bits, whatever they are.
+HEADER_DIGITS: Final = 18
 _HEADER_NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)
 _JAVA_INTEGER: Final = re.compile(r"[+-]?\d+")
 _JAVA_DECIMAL: Final = re.compile(
@@ -221,7 +222,7 @@ def header_number(text: str) -> float | None:
 
     Signs, a point and an exponent are read; blanks, hexadecimal digits, infinity and NaN are not.
     """
-    if _HEADER_INTEGER.fullmatch(text):
+    if len(text) <= HEADER_DIGITS and text.isdigit() and text.isascii():
         return int(text)
     if not _HEADER_NUMBER.fullmatch(text):
         return None
