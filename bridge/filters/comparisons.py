@@ -225,7 +225,8 @@ def xpath(place: int, text_place: int, path: str) -> Node:
     Raises:
         Refused: the path is none.
     """
-    from bridge.filters.xpath.path import NoPath, compiled  # imports an XML parser
+    from bridge.filters.xpath.document import TooMuch  # imports an XML parser
+    from bridge.filters.xpath.path import NoPath, compiled
 
     try:
         has = compiled(path)
@@ -233,7 +234,10 @@ def xpath(place: int, text_place: int, path: str) -> Node:
         raise Refused(text_place, str(error)) from None
 
     def evaluate(_properties: Properties, system: System) -> bool:
-        return system.body is not None and has(system.body)
+        try:
+            return system.body is not None and has(system.body)
+        except TooMuch as error:
+            raise CannotEvaluate(str(error)) from None
 
     written = f"XPATH {quoted(path, chr(39))}"
     return Node(Kind.TEST, evaluate, place, [written], symbol="XPATH")

@@ -7,7 +7,6 @@ from typing import Final
 from bridge.errors import FilterRefused
 from bridge.filters.arithmetic import CannotEvaluate
 from bridge.filters.headers import MessageReader
-from bridge.filters.lexing import Source
 from bridge.filters.limits import CONDITION_CHARS_MOST
 from bridge.filters.nodes import Kind, Node, Properties, Refused
 from bridge.filters.system import NO_SYSTEM, System
@@ -82,10 +81,10 @@ def parse(text: str) -> Filter | None:
     if start >= end:
         return None
     start, convert, hyphenated = _prefixes(text, start)
-    from bridge.filters import grammar  # imports Lark: only where there is a condition
+    from bridge.filters import grammar  # with Lark: only where there is a condition
 
     try:
-        return Filter(text, grammar.parse(Source(text, start, end, hyphenated), convert), convert)
+        return Filter(text, grammar.parse(text, start, end, hyphenated=hyphenated, convert=convert), convert)
     except Refused as refused:
         line, column = position(text, refused.place)
         raise FilterRefused(

@@ -79,7 +79,9 @@ class _Words(Lexer):
 
     def lex(self, lexer_state: Any, parser_state: Any) -> Iterator[Token]:  # noqa: ARG002 - Lark's signature
         for word in lexer_state.text.words():
-            yield Token(word.kind, word, start_pos=word.place)
+            token = Token(word.kind, word.written, start_pos=word.place)
+            token.value = word
+            yield token
 
 
 class _Builder:
@@ -220,12 +222,15 @@ def _parser(convert: bool) -> Lark:
     )
 
 
-def parse(source: Source, convert: bool) -> Node:
-    """The condition as the part that stands for all of it.
+def parse(text: str, start: int, end: int, *, hyphenated: bool, convert: bool) -> Node:
+    """The condition between two places of a text, as the part that stands for all of it.
+
+    `hyphenated`, `convert`: what the condition's prefixes ask for.
 
     Raises:
         Refused: it is none.
     """
+    source = Source(text, start, end, hyphenated)
     try:
         root: Any = _parser(convert).parse(source)
     except UnexpectedToken as error:

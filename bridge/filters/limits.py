@@ -20,8 +20,8 @@ DIGITS_MOST: Final = 1_000
 #: Brackets of an XPath that are inside one another, and operators of one kind that follow one another.
 XPATH_DEEP_MOST: Final = 30
 
-#: Elements of an XML document that are inside one another; in a deeper one an XPath finds nothing.
+#: Elements of an XML document that are inside one another; a deeper one cannot be evaluated.
 XML_DEEP_MOST: Final = 1_000
 
-#: Nodes that an XPath looks at in one document; one that would look at more finds nothing.
+#: Nodes that an XPath looks at in one document; one that would look at more cannot be evaluated.
 XPATH_NODES_MOST: Final = 1_000_000

@@ -7,8 +7,10 @@ from enum import Enum
 from typing import Final
 from xml.parsers import expat
 
-from bridge.filters.limits import XML_DEEP_MOST
+from bridge.filters.limits import XML_DEEP_MOST, XPATH_NODES_MOST
 
+#: So many characters of a document's text count as one node that is looked at.
+CHARS_A_NODE: Final = 64
 #: Between a namespace and a local name in what expat calls a name.
 _SEPARATOR: Final = "\x01"
 
@@ -44,6 +46,8 @@ class XmlNode:
     #: Its part of the document's text, in characters; of elements and the root.
     begins: int = 0
     ends: int = 0
+    #: Of the root: nodes that a path has looked at.
+    looked: int = 0
     children: list[XmlNode] = field(default_factory=list)
     attributes: list[XmlNode] = field(default_factory=list)
 
@@ -57,11 +61,27 @@ class XmlNode:
         """The node's string value: of an element and the root, all text below it."""
         if self.type not in (NodeType.ROOT, NodeType.ELEMENT):
             return self.value
+        self.spend((self.ends - self.begins) // CHARS_A_NODE + 1)
         return self.nodes[0].value[self.begins : self.ends]
+
+    def spend(self, nodes: int) -> None:
+        """Count nodes that a path looks at.
+
+        Raises:
+            TooMuch: these are more than a document is worth.
+        """
+        root = self.nodes[0]
+        root.looked += nodes
+        if root.looked > XPATH_NODES_MOST:
+            raise TooMuch(f"an XPath looks at no more than {XPATH_NODES_MOST} nodes")
 
 
 class NoXml(Exception):
     """The text is no XML."""
+
+
+class TooMuch(Exception):
+    """The document is above a limit, or what a path looks at in it is."""
 
 
 class _Reader:
@@ -84,7 +104,7 @@ class _Reader:
 
     def begin(self, name: str, attributes: list[str]) -> None:
         if len(self._open) > XML_DEEP_MOST:
-            raise NoXml(f"at most {XML_DEEP_MOST} elements may be inside one another")
+            raise TooMuch(f"at most {XML_DEEP_MOST} elements may be inside one another")
         element = self._add(NodeType.ELEMENT, name)
         element.begins = self._chars
         for place in range(0, len(attributes), 2):
@@ -139,6 +159,7 @@ def read(text: str) -> XmlNode:
 
     Raises:
         NoXml: the text is no XML, or one with entities from elsewhere.
+        TooMuch: more elements are inside one another than `XML_DEEP_MOST`.
     """
     reader = _Reader()
     parser = expat.ParserCreate("utf-8", _SEPARATOR)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from bridge.filters.xpath.document import NodeType, XmlNode
 from bridge.filters.xpath.values import XValue, nodes_of, number_of, text_of, truth_of
+
+_BLANKS: Final = re.compile(r"[ \t\r\n]+")
 
 
 class Context(NamedTuple):
@@ -17,8 +20,6 @@ class Context(NamedTuple):
     #: From 1.
     position: int
     size: int
-    #: Takes the number of nodes that are looked at. Raises `Failed` above the limit.
-    look: Callable[[int], None]
 
 
 class Function(NamedTuple):
@@ -70,7 +71,10 @@ def _round(value: float) -> float:
 def _substring(_context: Context, arguments: Sequence[XValue]) -> XValue:
     text, start = text_of(arguments[0]), _round(number_of(arguments[1]))
     end = start + _round(number_of(arguments[2])) if len(arguments) > 2 else math.inf
-    return "".join(char for place, char in enumerate(text, 1) if start <= place < end)
+    if math.isnan(start) or math.isnan(end) or end <= start:
+        return ""
+    first, behind = max(start, 1.0), min(end, len(text) + 1.0)
+    return text[int(first) - 1 : int(behind) - 1] if first < behind else ""
 
 
 def _translate(_context: Context, arguments: Sequence[XValue]) -> XValue:
@@ -120,7 +124,9 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "substring-after": Function(2, 2, _after),
     "substring": Function(2, 3, _substring),
     "string-length": Function(0, 1, lambda context, arguments: float(len(_text(context, arguments)))),
-    "normalize-space": Function(0, 1, lambda context, arguments: " ".join(_text(context, arguments).split())),
+    "normalize-space": Function(
+        0, 1, lambda context, arguments: " ".join(_BLANKS.split(_text(context, arguments).strip(" \t\r\n")))
+    ),
     "translate": Function(3, 3, _translate),
     "boolean": Function(1, 1, lambda _, arguments: truth_of(arguments[0])),
     "not": Function(1, 1, lambda _, arguments: not truth_of(arguments[0])),

@@ -91,19 +91,19 @@ def step_along(axis: str, test: NodeTest, predicates: Sequence[Evaluate]) -> Ste
 
     def step(context: Context) -> list[XmlNode]:
         around = walk(context.node)
-        context.look(len(around) + 1)
+        context.node.spend(len(around) + 1)
         found = [node for node in around if test(node)]
         for predicate in predicates:
-            found = _filtered(found, predicate, context)
+            found = _filtered(found, predicate)
         return found
 
     return step
 
 
-def _filtered(nodes: Sequence[XmlNode], predicate: Evaluate, context: Context) -> list[XmlNode]:
+def _filtered(nodes: Sequence[XmlNode], predicate: Evaluate) -> list[XmlNode]:
     kept = []
     for position, node in enumerate(nodes, 1):
-        value = predicate(Context(node, position, len(nodes), context.look))
+        value = predicate(Context(node, position, len(nodes)))
         is_number = isinstance(value, float) and not isinstance(value, bool)
         if (value == position) if is_number else truth_of(value):
             kept.append(node)
@@ -128,7 +128,7 @@ def followed(start: Evaluate, steps: Sequence[Step]) -> Evaluate:
         for step in steps:
             found: list[XmlNode] = []
             for position, node in enumerate(nodes, 1):
-                found += step(Context(node, position, len(nodes), context.look))
+                found += step(Context(node, position, len(nodes)))
             nodes = _in_order(found)
         return nodes
 
@@ -141,7 +141,7 @@ def narrowed(start: Evaluate, predicates: Sequence[Evaluate]) -> Evaluate:
     def evaluate(context: Context) -> XValue:
         nodes = nodes_of(start(context))
         for predicate in predicates:
-            nodes = _filtered(nodes, predicate, context)
+            nodes = _filtered(nodes, predicate)
         return nodes
 
     return evaluate

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from bridge.filters.limits import XPATH_DEEP_MOST, XPATH_NODES_MOST
+from bridge.filters.limits import XPATH_DEEP_MOST
 from bridge.filters.xpath.document import NodeType, NoXml, read
 from bridge.filters.xpath.functions import FUNCTIONS, TYPE_TESTS, Context
 from bridge.filters.xpath.parts import (
@@ -278,7 +278,7 @@ class _Parser:
 
 
 def compiled(path: str) -> Callable[[str], bool]:
-    """What says of a text whether it is XML that has what the path looks for.
+    """What says of a text whether it is XML that has what the path looks for, or raises `TooMuch`.
 
     Raises:
         NoPath: it is no path, or too many brackets are inside one another.
@@ -286,16 +286,8 @@ def compiled(path: str) -> Callable[[str], bool]:
     evaluate = _Parser(path).whole()
 
     def has(text: str) -> bool:
-        looked = 0
-
-        def look(nodes: int) -> None:
-            nonlocal looked
-            looked += nodes
-            if looked > XPATH_NODES_MOST:
-                raise Failed(f"a path looks at no more than {XPATH_NODES_MOST} nodes")
-
         try:
-            return truth_of(evaluate(Context(read(text), 0, 0, look)))
+            return truth_of(evaluate(Context(read(text), 0, 0)))
         except (NoXml, Failed):
             return False
 

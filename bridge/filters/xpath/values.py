@@ -86,10 +86,22 @@ def compare(symbol: str, left: XValue, right: XValue) -> bool:
         return any(_single(symbol, left, _like(left, node.text())) for node in right)
     if isinstance(right, str | float | bool):
         return any(_single(symbol, _like(right, node.text()), right) for node in left)
+    return _nodes(symbol, {node.text() for node in left}, {node.text() for node in right})
+
+
+def _nodes(symbol: str, left: set[str], right: set[str]) -> bool:
+    """Whether a pair of texts compares so, without a look at each pair."""
     if symbol == "=":
-        return not {node.text() for node in left}.isdisjoint(node.text() for node in right)
-    texts = {node.text() for node in right}
-    return any(_single(symbol, node.text(), text) for node in left for text in texts)
+        return not left.isdisjoint(right)
+    if symbol == "!=":
+        return bool(left and right) and len(left | right) > 1
+    first = [number for number in map(number_of, left) if not math.isnan(number)]
+    second = [number for number in map(number_of, right) if not math.isnan(number)]
+    if not first or not second:
+        return False
+    if symbol.startswith("<"):
+        return _ORDERS[symbol](min(first), max(second))
+    return _ORDERS[symbol](max(first), min(second))
 
 
 def _like(other: str | float, text: str) -> str | float:
