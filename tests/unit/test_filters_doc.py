@@ -29,6 +29,7 @@ def test_the_limits_are_those_of_the_code() -> None:
         limits.OPERATORS_DEEP_MOST,
         limits.DIGITS_MOST,
         limits.XPATH_DEEP_MOST,
+        limits.XPATH_OPERATORS_MOST,
         limits.XML_DEEP_MOST,
         limits.XPATH_NODES_MOST,
     ]

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from bridge.filters.limits import XPATH_DEEP_MOST
+from bridge.filters.limits import XPATH_DEEP_MOST, XPATH_OPERATORS_MOST
 from bridge.filters.xpath.document import NodeType, NoXml, read
 from bridge.filters.xpath.functions import FUNCTIONS, TYPE_TESTS, Context
 from bridge.filters.xpath.parts import (
@@ -74,6 +74,7 @@ class _Parser:
         self._tokens = _tokens(path)
         self._place = 0
         self._depth = 0
+        self._operators = 0
 
     def whole(self) -> Evaluate:
         expression = self._or()
@@ -108,11 +109,10 @@ class _Parser:
 
     def _chain(self, symbols: tuple[str, ...], operand: Callable[[], Evaluate], make: Make) -> Evaluate:
         left = operand()
-        chained = 0
         while self._sees(*symbols):
-            chained += 1
-            if chained > XPATH_DEEP_MOST:
-                raise NoPath(f"at most {XPATH_DEEP_MOST} operators may follow one another in a path")
+            self._operators += 1
+            if self._operators > XPATH_OPERATORS_MOST:
+                raise NoPath(f"at most {XPATH_OPERATORS_MOST} operators may be in a path; found one more")
             symbol = self._next()
             left = make(symbol, left, operand())
         return left
@@ -120,7 +120,9 @@ class _Parser:
     def _or(self) -> Evaluate:
         self._depth += 1
         if self._depth > XPATH_DEEP_MOST:
-            raise NoPath(f"at most {XPATH_DEEP_MOST} brackets may be inside one another in a path")
+            raise NoPath(
+                f"at most {XPATH_DEEP_MOST} brackets may be inside one another in a path; found one more"
+            )
         expression = self._chain(("or",), self._and, either)
         self._depth -= 1
         return expression

@@ -38,6 +38,8 @@ def refusal(condition: str) -> str:
         "x = 1" + " = TRUE" * 400,
         "x = " + "-" * 20_000 + "x OR TRUE",
         "x = 1 /*" + "*" * 90_000 + "/",
+        "XPATH '" + "(" * 29 + "1" + " + 1 + 1 + 1)" * 29 + "' OR x = 1",
+        "XPATH '" + "a[" * 29 + "1" + "]" * 29 + "' OR x = 1",
     ],
 )
 def test_large_conditions_work(condition: str) -> None:
@@ -66,8 +68,8 @@ def test_the_deepest_condition_is_matched_without_recursion_of_its_own_making() 
         ("(" * (limits.BRACKETS_MOST + 1), limits.BRACKETS_MOST, "one more"),
         ("x = 1" + " = TRUE" * 600, limits.OPERATORS_DEEP_MOST, limits.OPERATORS_DEEP_MOST + 1),
         ("x = " + "9" * 1_001, limits.DIGITS_MOST, 1_001),
-        ("XPATH '" + "(" * 31 + "1" + ")" * 31 + "'", limits.XPATH_DEEP_MOST, ""),
-        ("XPATH '1" + " + 1" * 31 + "'", limits.XPATH_DEEP_MOST, ""),
+        ("XPATH '" + "(" * 31 + "1" + ")" * 31 + "'", limits.XPATH_DEEP_MOST, "one more"),
+        ("XPATH '1" + " + 1" * 101 + "'", limits.XPATH_OPERATORS_MOST, "one more"),
     ],
 )
 def test_a_condition_above_a_limit_is_refused_with_the_limit(
