@@ -92,7 +92,7 @@ test-crash: $(DEV) ## 200 rounds of kills and cuts (`make test` does 6, and each
 test-hostile: $(DEV) ## 100,000 cases of hostile peers and clients on a node, in any order, and 10,000 that leave in mid-body (`make test` does each kind)
 	$(BIN)/pytest -m hostile $(ARGS)
 
-test-filters-long: $(DEV) needs-kafka ## 100,000 random conditions on 300,000 messages, here and at Artemis's own filter
+test-filters-long: $(DEV) needs-kafka ## 100,000 random conditions and 40,000 broken ones, here and at Artemis's own filter
 	$(BIN)/pytest -m filters_long $(ARGS)
 
 test-kafka-long: $(DEV) needs ## Kafka with 200,000 messages through kills, pauses and leader changes at both ends

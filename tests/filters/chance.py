@@ -42,6 +42,11 @@ NOISE: Final = (
     "(", ")", ",", "=", "<>", "<", "-", "--", "/*", "*/", "'", '"', ".", "1", "x", "NOT", "AND", "IN",
     "!", "0x", "08", "1e", "é", "\u0000", "null", "ESCAPE", "#", "IS", ";",
 )  # fmt: skip
+WORDS: Final = (
+    "AND", "OR", "NOT", "IN", "LIKE", "'a'", "'%'", "BETWEEN", "IS", "NULL", "TRUE", "XPATH", "XQUERY '/a'",
+    "=", "<", ">", "<=", ">=", "+", "*", "/", "%", "\n", "ESCAPE '!'",
+)  # fmt: skip
+CHARS: Final = "()'\"=<>+-*/% ,.x1eEL0\n\r\t_$#é;:!"
 
 
 class Conditions:
@@ -60,6 +65,26 @@ class Conditions:
         while rng.random() < 0.2:
             text = rng.choice(PREFIXES) + text
         return text
+
+    def broken(self) -> str:
+        """A condition in which some characters were dropped, doubled, put in or exchanged, or mere words."""
+        rng = self._rng
+        if rng.random() < 0.3:
+            words = (*NAMES, *NOISE, *INTEGERS, *DOUBLES, *WORDS)
+            return rng.choice(("", " ")).join(rng.choice(words) for _ in range(rng.randrange(1, 8)))
+        chars = list(self.condition())
+        for _ in range(rng.choice((1, 1, 2, 3))):
+            place, other = rng.randrange(len(chars)), rng.randrange(len(chars))
+            match rng.randrange(4):
+                case 0 if len(chars) > 1:
+                    del chars[place]
+                case 1:
+                    chars.insert(place, chars[place])
+                case 2:
+                    chars.insert(place, rng.choice(CHARS))
+                case _:
+                    chars[place], chars[other] = chars[other], chars[place]
+        return "".join(chars)
 
     def _joined(self, words: list[str]) -> str:
         rng = self._rng

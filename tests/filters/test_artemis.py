@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
+import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -12,6 +14,7 @@ import pytest
 
 from bridge.cli.filter_lines import read_line
 from bridge.filters import Filter, FilterRefused, parse
+from bridge.filters.arithmetic import java_text
 from tests.filters.artemis import HERE, Artemis
 from tests.filters.chance import Conditions, message
 
@@ -21,6 +24,9 @@ pytestmark = [pytest.mark.filters_long, pytest.mark.processes]
 CONDITIONS: Final = int(os.environ.get("FILTER_CONDITIONS", "100000"))
 #: Messages for each of them.
 MESSAGES: Final = 3
+#: Conditions with something broken, and doubles that are written as texts.
+BROKEN: Final = CONDITIONS * 2 // 5
+NUMBERS: Final = CONDITIONS // 10
 #: Conditions that are asked at a time.
 PART: Final = 20_000
 
@@ -89,6 +95,47 @@ def test_a_hundred_thousand_random_conditions(artemis: Artemis, rng: random.Rand
     print(seen)
     assert wrong == []
     assert min(seen["refused"], seen["matched"], seen["not matched"]) > CONDITIONS // 10
+
+
+def test_broken_conditions_are_refused_alike(artemis: Artemis, rng: random.Random) -> None:
+    conditions = Conditions(rng)
+    questions = [{"filter": conditions.broken(), "messages": [message(rng)]} for _ in range(BROKEN)]
+    answers = artemis.answers(questions)
+    wrong = [
+        f"{question}: Artemis {there}; here {found}"
+        for question, there in zip(questions, answers, strict=True)
+        if differs(there, found := here(question))
+    ]
+    taken = sum(not isinstance(there, str) for there in answers)
+    print({"refused": BROKEN - taken, "taken": taken})
+    assert wrong == []
+    assert BROKEN // 20 < taken < BROKEN // 2
+
+
+def test_texts_of_numbers(artemis: Artemis, rng: random.Random) -> None:
+    """Java 17 writes a few doubles with more digits than they need (docs/semantics.md)."""
+    numbers = [number for _ in range(NUMBERS) if math.isfinite(number := double(rng))]
+    questions = [
+        {
+            "filter": "'' + x = y",
+            "messages": [
+                {"properties": {"x": number, "y": java_text(number)}, "types": {"x": "double"}, "system": {}}
+            ],
+        }
+        for number in numbers
+    ]
+    different = [
+        number for number, there in zip(numbers, artemis.answers(questions), strict=True) if there != [True]
+    ]
+    print({"doubles": len(numbers), "written otherwise": len(different)})
+    assert len(different) < len(numbers) // 50
+
+
+def double(rng: random.Random) -> float:
+    """Any double of all, or one of those that people write."""
+    if rng.random() < 0.5:
+        return float(struct.unpack("<d", rng.randbytes(8))[0])
+    return rng.choice((rng.uniform(-100, 100), 10.0 ** rng.randrange(-20, 25), rng.randrange(1000) / 1000))
 
 
 def test_xpaths(artemis: Artemis) -> None:
