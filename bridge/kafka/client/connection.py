@@ -10,9 +10,9 @@ first request (`AIOKafkaClient.coordinator_lookup`) or never begins. Here that i
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -48,9 +48,7 @@ class BrokerConnection(AIOKafkaConnection):
 
     async def connect(self) -> Any:
         """As aiokafka's: the stream's reader and writer. Raises: OSError, KafkaError, TimeoutError."""
-        begun = _begun.get()
-        if begun is not None:
-            begun.append(self)
+        _begun.get(asyncio.current_task(), []).append(self)
         return await super().connect()
 
     def close(self, reason: CloseReason | None = None, exc: BaseException | None = None) -> Any:
@@ -63,8 +61,8 @@ class BrokerConnection(AIOKafkaConnection):
 
 
 aiokafka.conn.AIOKafkaConnection = BrokerConnection
-#: The connections of the `bootstrap` that runs in this task. aiokafka forgets its own where it is cancelled.
-_begun: ContextVar[list[BrokerConnection] | None] = ContextVar("begun", default=None)
+#: By task, the connections of the `bootstrap` that it runs. aiokafka forgets its own where it is cancelled.
+_begun: dict[asyncio.Task[Any] | None, list[BrokerConnection]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,16 +178,16 @@ def _mend_bootstrap(client: AIOKafkaClient) -> None:
     bootstrap = client.bootstrap
 
     async def bootstrapped() -> None:
-        begun: list[BrokerConnection] = []
-        reset = _begun.set(begun)
+        task = asyncio.current_task()
+        _begun[task] = []
         try:
             await bootstrap()
         except BaseException:
-            for connection in begun:
+            for connection in _begun[task]:
                 connection.close()
             raise
         finally:
-            _begun.reset(reset)
+            del _begun[task]
         if not client.cluster.brokers():
             raise KafkaConnectionError("the cluster names no broker yet: it is starting, or comes back")
 
