@@ -41,6 +41,7 @@ def test_a_signal_drains_and_ends_with_0(make_node: MakeNode, number: signal.Sig
 
 
 def test_the_other_side_of_a_link_may_stop_first(make_node: MakeNode) -> None:
+    """R11: a clean stop of the target, and what is sent meanwhile."""
     hub = make_node("hub")
     edge = make_node("edge", rest=bridge_to(hub))
     start_together(hub, edge)

@@ -32,6 +32,7 @@ def arrived(node: Node, number: int, address: str = "orders") -> list[dict[str, 
 
 
 def test_everything_of_a_message_travels(make_node: MakeNode) -> None:
+    """D30: and nothing is added to its headers."""
     hub = make_node("hub")
     edge = make_node("edge", rest=bridge_to(hub))
     start_together(hub, edge)

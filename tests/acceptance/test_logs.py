@@ -100,6 +100,7 @@ def test_a_bridge_that_fails_says_why(make_node: MakeNode) -> None:
 
 
 def test_rejected_duplicates_are_counted_at_most_once_a_second(make_node: MakeNode) -> None:
+    """D56: by a node, and none goes uncounted."""
     node = make_node().start()
     for _ in range(51):
         node.api.send("orders", b"x", Duplicate_Id="a")

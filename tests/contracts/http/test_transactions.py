@@ -100,7 +100,7 @@ async def test_one_id_twice_in_a_transaction_is_rejected(client: Client, address
 async def test_an_id_among_the_headers_of_a_message_is_its_duplicate_id(
     client: Client, address: str, name: str
 ) -> None:
-    """As in Artemis, where it is a property. It was stored unchecked beside the ID: two copies."""
+    """D57: as in Artemis, where it is a property. It was stored unchecked beside the ID: two copies."""
     named = {"address": address, "body": "0", "headers": {name: "k", "region": "eu"}}
     assert (await client.commit(named)).value["verdict"] == "stored"
     (found,) = await client.browse(address)

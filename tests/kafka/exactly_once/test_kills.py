@@ -68,6 +68,7 @@ def test_logs_of_killed_workers_give_no_false_finding(
 def test_killed_at_every_named_point(
     form: Form, make_way: MakeWay, make_node: MakeNode, rng: random.Random, lanes: int
 ) -> None:
+    """D49: among them are those with a Kafka transaction in doubt, whose IDs are known once or not at all."""
     way = make_way(PARTITIONS)
     node = make_node("node-1", way.settings(concurrency=lanes))
     points = [point for point in POINTS for _ in range(max(1, form.rounds // 10))]
