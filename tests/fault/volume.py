@@ -121,14 +121,28 @@ class Round:
     # -- filling ---------------------------------------------------------------------------------------
 
     async def fill(self, largest: int, until: Callable[[], Awaitable[bool]]) -> None:
-        """Send from several sides until so; what is on its way then is given up."""
+        """Send from several sides until so; what is on its way then is given up.
+
+        A busy machine fills a volume slowly: it takes as long as messages are stored.
+        """
         senders = [asyncio.create_task(self._send(number, largest)) for number in range(SENDERS)]
+        filled = False
         try:
-            await self.until("the volume is filled", until)
+            while not filled:
+                before = self._stored_count()
+                try:
+                    await self.until("the volume is filled", until)
+                    filled = True
+                except AssertionError:
+                    if self._stored_count() == before:
+                        raise
         finally:
             for sender in senders:
                 sender.cancel()
             await asyncio.gather(*senders, return_exceptions=True)
+
+    def _stored_count(self) -> int:
+        return sum(map(len, self.stored.values()))
 
     async def _send(self, number: int, largest: int) -> None:
         stored = self.stored.setdefault(number, [])
