@@ -281,7 +281,15 @@ class Way:
     def check(self) -> None:
         """Everything has arrived, once, in order, as it was, with the right IDs."""
         report = self.report()
-        assert report.ok, str(report)
+        assert report.ok, f"{report}\n{self._at_source()}"
+
+    def _at_source(self) -> str:
+        """The records of the source by Kafka's own consumer: it shows whether the traffic's producer did what
+        it was told.
+        """
+        committed = _offsets_at(self.source, self.topic, self.traffic).keys()
+        aborted = {(one.partition, one.number) for one in self.traffic.records() if one.fate is Fate.ABORTED}
+        return f"committed at the source: {len(committed)}, {len(committed & aborted)} of which were aborted"
 
     def renew(self, traffic: Traffic) -> None:
         """Delete the source topic, make it again under its name, and have another traffic for it."""
