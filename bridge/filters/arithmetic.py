@@ -24,6 +24,7 @@ from bridge.filters.values import (
     is_long,
     java_double,
     java_integer,
+    narrowed,
 )
 
 
@@ -146,8 +147,6 @@ def java_text(value: Any) -> str:
 
 def _shortest_float(value: float) -> str:
     """The fewest digits that a Java float is told by."""
-    from bridge.filters.values import narrowed
-
     for digits in range(1, 9):
         text = f"{value:.{digits}g}"
         if narrowed(float(text)) == value:

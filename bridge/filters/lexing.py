@@ -69,7 +69,7 @@ _QUOTED: Final = r'|(?P<quoted>"[^"]*(?:""[^"]*)*")'
 
 
 def _expressions(hyphens: str, quoted: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """What cuts a condition before its last line's end, and behind it, where ``--`` begins no comment."""
+    """Expressions of a word: in all lines but the last, and in the last, where ``--`` is no comment."""
     rest = _REST.replace("{}", hyphens, 1).replace("{}", quoted, 1)
     return re.compile(_SKIPPED.replace("{}", _LINE_COMMENT) + rest), re.compile(
         _SKIPPED.replace("{}", "") + rest

@@ -15,7 +15,7 @@ from typing import Any
 
 from bridge.filters.limits import OPERATORS_DEEP_MOST
 from bridge.filters.system import FIELDS, System
-from bridge.filters.values import Big, Value
+from bridge.filters.values import INT_LEAST, INT_MOST, Big, Value
 
 #: Values by name; a name that is missing and one with None are the same.
 Properties = Mapping[str, Value]
@@ -25,7 +25,7 @@ Evaluate = Callable[[Properties, System], Any]
 
 
 class Kind(Enum):
-    """What a part is, where that decides what may stand beside it."""
+    """The kinds of parts. They decide which parts may be operands of which."""
 
     #: A text or number that is written in the condition.
     LITERAL = "a literal"
@@ -119,7 +119,7 @@ def type_name(value: Value) -> str:
         return "double"
     if type(value) is Big:
         return "above 2^63-1"
-    return "int" if -(2**31) <= int(value or 0) < 2**31 else "long"
+    return "int" if INT_LEAST <= int(value or 0) <= INT_MOST else "long"
 
 
 def constant(place: int, word: str) -> Node:

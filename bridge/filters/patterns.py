@@ -71,7 +71,7 @@ def _escaped(char: str, following: str) -> tuple[str, int]:
 
 
 def _segments(pieces: Sequence[_Piece]) -> list[list[_Piece]]:
-    """What stands before, between and after the ``%``."""
+    """The parts of a pattern before, between and after its ``%``."""
     segments: list[list[_Piece]] = [[]]
     for piece in pieces:
         if piece is _Wild.ANY:

@@ -10,7 +10,7 @@ Python's own types stand for Java's most frequent classes; a subclass stands for
 | Byte, Short, Float, Character, BigDecimal | `Byte`, `Short`, `Float`, `Char`, `Big` |
 | null, and a property that is not there | None |
 
-`HeaderText` is this bridge's own: the text of a header, whose type nobody has written down.
+`HeaderText` is this bridge's own: the text of a header. Headers have no types.
 
 Source of the rules: `ComparisonExpression.compare` of Artemis 2.44.
 """
@@ -190,11 +190,6 @@ def compare(left: Any, right: Any, convert: bool) -> int | None:
         if order is not None:
             return order(left, right)
     return None
-
-
-def equals(left: Any, right: Any, convert: bool) -> bool:
-    """Whether two values that are there are equal."""
-    return compare(left, right, convert) == 0
 
 
 def _compare_header(left: Any, right: Any, convert: bool) -> int | None:

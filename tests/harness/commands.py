@@ -67,16 +67,17 @@ def started(
     cwd: Path | None,
     variables: Mapping[str, str],
     umask: int = -1,
+    program: Sequence[str] = PROGRAM,
 ) -> Process:
     """A process that runs ``core-bridge ARGUMENTS`` in a session of its own.
 
-    It is forked, unless it is measured, or finds further packages.
+    It is forked, unless it is measured, finds further packages, or runs another `program`.
     """
-    if _MEASURED not in variables and variables["PYTHONPATH"] == str(ROOT):
+    if program == PROGRAM and _MEASURED not in variables and variables["PYTHONPATH"] == str(ROOT):
         return FORKS.start(arguments, streams, cwd=cwd, environment=variables, umask=umask)
     stdin, stdout, stderr = streams
     return subprocess.Popen(
-        [*PROGRAM, *arguments],
+        [*program, *arguments],
         stdin=stdin,
         stdout=stdout,
         stderr=stderr,

@@ -24,7 +24,7 @@ from typing import Any, Final, Self
 
 from bridge.demo.ports import free_ports
 from tests.harness.api import HOST, Api
-from tests.harness.commands import Ended, Process, command, environment, started
+from tests.harness.commands import PROGRAM, Ended, Process, command, environment, started
 from tests.harness.eventually import PATIENCE_S, eventually
 from tests.harness.forked import Streams
 from tests.harness.watchdog import WATCHDOG
@@ -110,21 +110,12 @@ class Node:
         self.write()
         cwd, variables = cwd or self.directory, environment(**self.variables, **variables)
         with self.log.open("ab") as log, Path(os.devnull).open("rb") as nothing:
-            if self.collects:
-                arguments = ("run", "--settings", str(self.file))
-                streams = Streams(nothing.fileno(), log.fileno(), log.fileno())
-                self.process = started(arguments, streams, cwd=cwd, variables=variables, umask=self.umask)
-            else:
-                self.process = subprocess.Popen(
-                    [*UNCOLLECTED, "run", "--settings", str(self.file)],
-                    stdin=nothing,
-                    stdout=log,
-                    stderr=log,
-                    cwd=cwd,
-                    env=variables,
-                    start_new_session=True,
-                    umask=self.umask,
-                )
+            arguments = ("run", "--settings", str(self.file))
+            streams = Streams(nothing.fileno(), log.fileno(), log.fileno())
+            program = PROGRAM if self.collects else UNCOLLECTED
+            self.process = started(
+                arguments, streams, cwd=cwd, variables=variables, umask=self.umask, program=program
+            )
         WATCHDOG.watch(self.process.pid)
         return self.process
 

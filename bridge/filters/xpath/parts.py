@@ -76,7 +76,7 @@ AXES: Final[dict[str, Axis]] = {
 
 
 def unknown(_asked: object) -> NoReturn:
-    """A variable, or a name with a prefix: nobody has said what it stands for."""
+    """A variable, or a name with a prefix: a path here has no values for them."""
     raise Failed("a path has no variables and prefixes here")
 
 
@@ -121,7 +121,10 @@ def root(context: Context) -> XValue:
 
 
 def followed(start: Evaluate, steps: Sequence[Step]) -> Evaluate:
-    """What the steps lead to from each node of `start`, in document order. Raises `Failed` for no nodes."""
+    """The nodes that the steps reach from those of `start`, in document order.
+
+    It raises `Failed` where `start` gives no set of nodes.
+    """
 
     def evaluate(context: Context) -> XValue:
         nodes = nodes_of(start(context))

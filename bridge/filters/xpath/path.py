@@ -280,7 +280,7 @@ class _Parser:
 
 
 def compiled(path: str) -> Callable[[str], bool]:
-    """What says of a text whether it is XML that has what the path looks for, or raises `TooMuch`.
+    """A function of a text: whether it is XML in which the path finds something. It raises `TooMuch`.
 
     Raises:
         NoPath: it is no path, or too many brackets are inside one another.
