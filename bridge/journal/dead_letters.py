@@ -173,12 +173,13 @@ class DeadLetterService:
             return f"{error.code}: {error.detail}"
         encoded, of = encode_message(original(message)), entry.block
         block = pack([encoded], of.ids, of.origins, of.hops)
+        places = ((entry.position, entry.position + 1),)
         if route.target_address is not None:
             to = Destination(route.target_address(address))
-            return Moved(entry.position, entry.from_, to, block, learns_ids=True)
+            return Moved(places, entry.from_, to, block, learns_ids=True)
         to = Destination(replay_address(route.bridge, address), route.bridge)
         before = hops.given_back(block.hops, hops.hop(bridge, self._journal.store))
-        return Moved(entry.position, entry.from_, to, block.hopped(before))
+        return Moved(places, entry.from_, to, block.hopped(before))
 
 
 def is_letter(entry: dead_letters.Found) -> bool:

@@ -26,7 +26,7 @@ class JournalKind(EndKind):
             return
         if JOURNAL in bridge.static_connectors:
             yield from _not_to_itself(path, bridge)
-        if bridge.dead_letter_address in bridge.plain_addresses:
+        if bridge.dead_letter_address in _read_addresses(bridge):
             leans_on = ((*path, "queue-name"), (*path, "source-connector"))
             rule = "must not be an address that the bridge reads"
             yield Finding((*path, "dead-letter-address"), rule, leans_on=leans_on)
@@ -50,12 +50,17 @@ class JournalKind(EndKind):
         return JournalAuditTarget(own_node(settings))
 
 
+def _read_addresses(bridge: Bridge) -> list[str]:
+    """The addresses that `queue-name` names, with and without a queue."""
+    return [*bridge.plain_addresses, *(name.address for name in bridge.shared_queues)]
+
+
 def _not_to_itself(path: KeyPath, bridge: Bridge) -> Iterator[Finding]:
     """Refuse a bridge that delivers to an address that it reads: the address would feed itself without
     end.
     """
     unchanged = bridge.forwarding_address in ("", ADDRESS_PLACE)
-    if unchanged or any(bridge.target_address(name) == name for name in bridge.plain_addresses):
+    if unchanged or any(bridge.target_address(name) == name for name in _read_addresses(bridge)):
         rule = "must name another address, because source and target are both this node's journal"
         leans_on = tuple((*path, key) for key in ("source-connector", "static-connectors", "queue-name"))
         yield Finding((*path, "forwarding-address"), rule, leans_on=leans_on)

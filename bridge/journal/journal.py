@@ -41,6 +41,7 @@ from bridge.journal.sqlite.database import FILE_NAME, CannotGrow, DirectoryLock
 from bridge.journal.sqlite.outbox_lines import read_lines
 from bridge.journal.sqlite.pages import PageSize
 from bridge.journal.sqlite.reading_threads import Readers, readable
+from bridge.journal.sqlite.shared_names import bridge_lags
 from bridge.journal.values.options import INBOX_BYTES, JournalOptions
 from bridge.journal.values.store import (
     Acknowledgement,
@@ -100,9 +101,7 @@ class Journal:
         return journal
 
     def _prepare(self) -> None:
-        """Read the file before the journal takes work; runs in a thread, because a million IDs take a
-        second.
-        """
+        """Read the file before the journal takes work; in a thread, because a million IDs take a second."""
         path = self.options.directory / FILE_NAME
         room = Room(path, self.clock)
         try:
@@ -154,6 +153,11 @@ class Journal:
     def commits(self) -> int:
         """Commit groups since the node started."""
         return self._writer.commits
+
+    @property
+    def lease_now_ms(self) -> int:
+        """The time now by the clock that ends leases."""
+        return self._writer.lease_now_ms
 
     # -- commands -------------------------------------------------------------------------------------
 
@@ -367,7 +371,7 @@ class Journal:
         return row
 
     async def lines(self, after: int, most: int, most_bytes: int = END) -> Sequence[tuple[int, bytes]]:
-        """Delivery-log lines in the outbox after line id `after`. Raises: JournalUnavailable."""
+        """Delivery-log lines behind line id `after`. Raises: JournalUnavailable."""
         return await self.look(read_lines, after, most, most_bytes)
 
     async def forget_lines(self, upto: int) -> None:
@@ -376,7 +380,7 @@ class Journal:
 
     async def bridge_lags(self) -> Sequence[reader.BridgeLag]:
         """The messages that wait for each bridge on each address."""
-        return await self.look(reader.bridge_lags)
+        return await self.look(bridge_lags, self._writer.bridges)
 
     async def id_caches(self) -> Sequence[measures.IdCacheStatus]:
         """Every address's ID cache as it is now."""

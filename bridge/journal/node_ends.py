@@ -6,23 +6,31 @@ from bridge.end_kind import Lane, NodeContext, NodeEnds, SourceEnd, TargetEnd
 from bridge.journal.batching import Cutter
 from bridge.journal.journal import Journal
 from bridge.journal.plan_source import JournalPlanSource
+from bridge.journal.shared_queues import SharedQueues
 from bridge.journal.source import JournalSource
 from bridge.journal.sqlite.known_messages import read_known_ids, read_next, read_present
 from bridge.journal.target import JournalTarget
-from bridge.journal.values.options import BridgeQueue, BridgeSelection
+from bridge.journal.values.options import BridgeQueue, BridgeSelection, SharedNames
 from bridge.relay.ports import Target
 from bridge.replay.node_presence import Asked, NodePresence, Present, Question
 from bridge.replay.sending import PlanSource, Presence
 from bridge.settings.bridges import Bridge
+from bridge.settings.model import Settings
 
 
-def bridge_queue(bridge: Bridge) -> BridgeQueue:
+def bridge_queue(bridge: Bridge, settings: Settings) -> BridgeQueue:
     """The addresses of this node's journal that a bridge of the settings reads."""
-    return BridgeQueue(bridge.name, bridge.plain_addresses, bridge.selects, bridge.previous_name)
+    shared = _shared(bridge, settings)
+    return BridgeQueue(bridge.name, bridge.plain_addresses, bridge.selects, bridge.previous_name, shared)
 
 
-def _selection(bridge: Bridge) -> BridgeSelection:
-    return BridgeSelection(bridge.name, bridge.selects, bridge.target_address)
+def _selection(bridge: Bridge, settings: Settings) -> BridgeSelection:
+    return BridgeSelection(bridge.name, bridge.selects, bridge.target_address, _shared(bridge, settings))
+
+
+def _shared(bridge: Bridge, settings: Settings) -> SharedNames:
+    candidates = [name for name in bridge.plain_addresses if name not in settings.addresses]
+    return SharedNames(bridge.shared_queues, candidates)
 
 
 def _cutter(bridge: Bridge) -> Cutter:
@@ -37,20 +45,21 @@ class JournalEnds(NodeEnds):
     def __init__(self, node: NodeContext) -> None:
         assert isinstance(node.journal, Journal), "the journal is open"
         self._journal = node.journal
+        self._settings = node.settings
 
     def source(self, lane: Lane) -> SourceEnd:
         """The queues of the bridge."""
         bridge = lane.bridge
-        return SourceEnd(
-            JournalSource(
-                self._journal,
-                _selection(bridge),
-                _cutter(bridge),
-                target_name=bridge.static_connectors[0],
-                gap_policy=bridge.gap_policy,
-            ),
-            store=lambda: self._journal.store,
+        selection = _selection(bridge, self._settings)
+        source = JournalSource(
+            self._journal,
+            selection,
+            _cutter(bridge),
+            target_name=bridge.static_connectors[0],
+            gap_policy=bridge.gap_policy,
+            shared=SharedQueues(self._journal, selection, bridge.confirmation_window_size_bytes),
         )
+        return SourceEnd(source, store=lambda: self._journal.store, waits=lambda: source.waits)
 
     def target(self, lane: Lane) -> TargetEnd:
         """The journal's addresses."""
@@ -66,7 +75,7 @@ class JournalEnds(NodeEnds):
 
     def plan_source(self, bridge: Bridge) -> PlanSource:
         """The messages of the bridge that the journal still has."""
-        return JournalPlanSource(self._journal, _selection(bridge), _cutter(bridge))
+        return JournalPlanSource(self._journal, _selection(bridge, self._settings), _cutter(bridge))
 
     def plan_target(
         self,

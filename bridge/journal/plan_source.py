@@ -67,7 +67,7 @@ class JournalPlanSource:
         own = self._journal.identity
         for row in rows:
             address = source_address(row.address)
-            if self._selection.selects(address):
+            if self._selection.reads(row.address):
                 identity = f"journal:{own.incarnation}:{row.address}:{row.first}"
                 self._address_ids[identity] = row.address_id
                 yield Stream(identity, address, self._selection.forward(address), own.session_id), row

@@ -13,6 +13,7 @@ from bridge.errors import JournalFailed, JournalUnavailable, SourceGap
 from bridge.journal.batching import Cutter
 from bridge.journal.journal import Journal
 from bridge.journal.rules.commands import BeginCommand, SettleCommand
+from bridge.journal.shared_queues import SharedQueues
 from bridge.journal.sqlite import reader
 from bridge.journal.sqlite.history import read_past
 from bridge.journal.values.options import BridgeSelection
@@ -73,11 +74,12 @@ class JournalSource:
         *,
         target_name: str,
         gap_policy: Literal["stop", "continue"] = "stop",
+        shared: SharedQueues | None = None,
     ) -> None:
         """Takes this node's journal, what the bridge reads of it, and how its batches are cut.
 
         `target_name` is the connector's, for the delivery log. `gap_policy`: what to do about messages that
-        are gone: raise SourceGap, or cover and count them.
+        are gone: raise SourceGap, or cover and count them. `shared`: the queues that it shares with others.
         """
         self._journal = journal
         self._bridge = selection.bridge
@@ -87,12 +89,15 @@ class JournalSource:
         self._passes_gaps = gap_policy == "continue"
         #: Positions that were passed over because their messages are gone.
         self.gaps = Gaps(selection.bridge)
+        self._shared = shared
         self._store = ""
         #: How many addresses had been made when the streams were last looked at.
         self._made = 0
         #: By stream identity; those that were read last come last.
         self._cursors: dict[str, _StreamCursor] = {}
         self._settling: deque[asyncio.Future[Any]] = deque()
+        #: Done when a settlement may have made room for messages of shared queues.
+        self._room: asyncio.Future[None] | None = None
 
     async def streams(self) -> Sequence[Stream]:
         """Every stream there is now; grows as addresses are made."""
@@ -104,12 +109,17 @@ class JournalSource:
         found: list[tuple[Stream, reader.BridgeQueueRow]] = []
         for row in rows:
             address = source_address(row.address)
-            if self._selection.selects(address):
+            if self._selection.reads(row.address):
                 name = f"journal:{identity.incarnation}:{row.address}:{row.first}"
                 found.append(
                     (Stream(name, address, self._selection.forward(address), identity.session_id), row)
                 )
         return found
+
+    @property
+    def waits(self) -> Sequence[str]:
+        """What it waits for at shared queues, one text each."""
+        return () if self._shared is None else self._shared.waits
 
     async def remembered(self) -> Mapping[str, Remembered]:
         """The confirmed position and the target's store, by stream identity."""
@@ -224,7 +234,23 @@ class JournalSource:
             batches = [cursor.ready.popleft() for cursor in self._cursors.values() if cursor.ready]
             if batches:
                 return batches
-            await asyncio.wait((arrival,))  # other callers wait for it, too: not to be cancelled with this
+            if self._shared is not None and await self._shared.take():
+                continue
+            await self._wait(arrival)
+
+    async def _wait(self, arrival: asyncio.Future[None]) -> None:
+        """Return when messages or addresses have come, or shared queues may have free messages again."""
+        shared = self._shared
+        timeout_s = None if shared is None else shared.expires_in_s
+        self._room = asyncio.get_running_loop().create_future()
+        # Other callers wait for `arrival`, too: it is not cancelled with this.
+        both = (arrival, self._room)
+        await asyncio.wait(both, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+
+    def _make_room(self, _settlement: object) -> None:
+        """A settlement has made room in a log of the bridge's own."""
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)
 
     async def _has_new_streams(self) -> bool:
         made = self._journal.notices.made
@@ -311,6 +337,8 @@ class JournalSource:
             clock_offset=receipt.clock_offset_ms,
         )
         self._settling.append(command.future)
+        if self._shared is not None:
+            command.future.add_done_callback(self._make_room)
 
     async def _settlements_end(self) -> None:
         """Wait, for `SETTLING_S` at most, until no settlement is on its way; the next opening repeats a

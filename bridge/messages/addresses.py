@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import lru_cache
+from typing import Final, NamedTuple
 
 from bridge.errors import InvalidAddress
 
@@ -16,6 +17,9 @@ OWN_PREFIXES = ("$", "core-bridge.")
 #: Segments that are removed from a path before it is sent (RFC 3986, section 5.2.4), and name no Kafka topic
 #: either.
 PATH_SEGMENTS = (".", "..")
+
+#: Stands between the address and the queue of a fully qualified queue name.
+QUEUE_MARK: Final = "::"
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _NAMES_REMEMBERED = 8192
@@ -45,6 +49,17 @@ def check_name(name: str, key: str = "address") -> str:
     if name in PATH_SEGMENTS:
         raise InvalidAddress(f"{name} is no name: clients take it out of a URL's path", key, found=name)
     return name
+
+
+class QueueName(NamedTuple):
+    """A fully qualified queue name: ``orders::billing``."""
+
+    address: str
+    queue: str
+
+    def __str__(self) -> str:
+        """As settings write it."""
+        return f"{self.address}{QUEUE_MARK}{self.queue}"
 
 
 def check_readable(name: str) -> str:

@@ -98,15 +98,20 @@ class Block:
         """This block less the messages at `indices`; None where nothing is left."""
         dropped = set(indices)
         kept = [index for index in range(self.count) if index not in dropped]
-        if not kept:
-            return None
+        return self.chosen(kept) if kept else None
+
+    def chosen(self, indices: Sequence[int]) -> Block:
+        """The messages at `indices`, which ascend, each once; at least one."""
+        first, stop = indices[0], indices[-1] + 1
+        if stop - first == len(indices):
+            return self.part(first, stop)
         origin_of = [
             (stream, position) for stream, first, last in self.origins for position in range(first, last + 1)
         ]
-        origins = tuple((*origin_of[index], origin_of[index][1]) for index in kept) if origin_of else ()
-        new_index = {old: new for new, old in enumerate(kept)}
+        origins = tuple((*origin_of[index], origin_of[index][1]) for index in indices) if origin_of else ()
+        new_index = {old: new for new, old in enumerate(indices)}
         ids = tuple((new_index[index], value) for index, value in self.ids if index in new_index)
-        return self._chosen(kept, ids, join_origins(origins), hop_runs.chosen(self.hops, kept))
+        return self._chosen(indices, ids, join_origins(origins), hop_runs.chosen(self.hops, indices))
 
     def _chosen(
         self, indices: Sequence[int], ids: tuple[IndexedId, ...], origins: tuple[Origin, ...], hops: Hops

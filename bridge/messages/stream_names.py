@@ -4,6 +4,10 @@ A dead letter that is replayed is stored at an address of the node's own, ``$rep
 which only that bridge reads. So no other reader of the source address gets it a second time, and the bridge
 delivers it once, by the position in this stream, whatever IDs the target knows.
 
+Messages that a bridge takes out of a queue that others read, too, are moved to an address of the node's own,
+``$bridge.<bridge>/<address>``, which only that bridge reads: what a lease returns gets a new position there,
+so that positions ascend as on every stream.
+
 The part of a stream that a replay plan names is the stream ``<stream>:replay:<plan>`` (with ``--force``:
 ``<stream>:replay:<plan>:force``). Its positions are those of the stream, so that the delivery log can be
 compared with it; the target's `next` of it says how far the plan has been sent.
@@ -21,6 +25,8 @@ from dedup.replay_plan import FORCED, NAME_DIGITS
 
 #: Prefix of the name of every such address. No bridge's and no address's name has a slash.
 PREFIX: Final = "$replay/"
+#: Prefix of the names of bridges' own logs.
+OWN_LOG_PREFIX: Final = "$bridge."
 #: Ends the identity of the stream that a stream's dead letters are (`bridge.relay.dead_letters`).
 LETTERS: Final = ":dead-letters"
 
@@ -69,9 +75,19 @@ def replay_address(bridge: str, address: str) -> str:
     return f"{PREFIX}{bridge}/{address}"
 
 
+def own_log(bridge: str, address: str) -> str:
+    """The address of messages that `bridge` has taken out of queues of `address`."""
+    return f"{OWN_LOG_PREFIX}{bridge}/{address}"
+
+
+def is_own_log(address: str) -> bool:
+    """Whether an address is a bridge's own log."""
+    return address.startswith(OWN_LOG_PREFIX)
+
+
 def source_address(address: str) -> str:
-    """The address that messages at `address` came from: itself, unless they wait to be sent again."""
-    return address.rpartition("/")[2] if address.startswith(PREFIX) else address
+    """The address that messages at `address` came from: itself, unless they wait there for one bridge."""
+    return address.rpartition("/")[2] if address.startswith((PREFIX, OWN_LOG_PREFIX)) else address
 
 
 def plan_stream(stream: str, plan: str, *, force: bool) -> str:

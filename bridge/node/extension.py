@@ -52,7 +52,8 @@ class NodeServices:
         if bridge.name in self.bridges:
             raise Conflict(f"there is a bridge {bridge.name} already", key="bridge", found=bridge.name)
         if self._reads_journal(bridge):
-            await self.journal.submit(BridgeCommand, action="add", bridge=bridge_queue(bridge))
+            queue = bridge_queue(bridge, self.settings)
+            await self.journal.submit(BridgeCommand, action="add", bridge=queue)
         self.bridges.add(bridge.name, self.assembly.operated(bridge), self.assembly.summary(bridge))
         await self.bridges.start(bridge.name)
 
@@ -63,7 +64,8 @@ class NodeServices:
         """
         await self.bridges.remove(bridge.name)
         if self._reads_journal(bridge):
-            await self.journal.submit(BridgeCommand, action="remove", bridge=bridge_queue(bridge))
+            queue = bridge_queue(bridge, self.settings)
+            await self.journal.submit(BridgeCommand, action="remove", bridge=queue)
 
     def _reads_journal(self, bridge: Bridge) -> bool:
         return kind_of(self.settings, bridge.source_connector).is_own

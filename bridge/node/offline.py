@@ -21,6 +21,7 @@ from bridge.journal.journal import Journal
 from bridge.journal.rules import branching
 from bridge.journal.rules.commands import Branch, BranchCommand, DisownCommand, ForgetCommand, QueueCommand
 from bridge.journal.rules.queues import Forgotten
+from bridge.journal.sqlite.reader import bridge_lags
 from bridge.journal.values.options import JournalOptions
 from bridge.node.wiring import journal_options
 from bridge.relay import reposition
@@ -191,7 +192,7 @@ async def forget_owner(path: Path, name: str, approve: Approve) -> None:
 
 
 async def _lags(journal: Journal, name: str) -> list[tuple[str, int]]:
-    return [(lag.address, lag.messages) for lag in await journal.bridge_lags() if lag.bridge == name]
+    return [(lag.address, lag.messages) for lag in await journal.look(bridge_lags) if lag.bridge == name]
 
 
 async def forget_queue(path: Path, address: str, queue: str, approve: Approve) -> None:

@@ -77,12 +77,14 @@ def journal_options(settings: Settings) -> JournalOptions:
 
     def policy(address: str) -> AddressPolicy:
         resolved = settings.for_address(address)
+        declared = settings.addresses.get(address)
         return AddressPolicy(
             resolved.max_size_bytes,
             resolved.address_full_policy,
             resolved.id_cache_size,
             resolved.auto_create_addresses,
             resolved.retain_time_ms,
+            "MULTICAST" if declared is None else declared.routing_type,
         )
 
     acceptor = settings.acceptor or AcceptorSettings()
@@ -93,7 +95,7 @@ def journal_options(settings: Settings) -> JournalOptions:
         persist_id_cache=settings.duplicate_detection.persist_id_cache,
         addresses={name: address.queues for name, address in settings.addresses.items()},
         bridges=[
-            bridge_queue(bridge)
+            bridge_queue(bridge, settings)
             for bridge in settings.bridges
             if kind_of(settings, bridge.source_connector).is_own
         ],

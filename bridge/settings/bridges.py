@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, ValidationInfo
 
 from bridge.ends import JOURNAL
+from bridge.messages.addresses import QueueName
 from bridge.settings import kafka_names, selectors
 from bridge.settings.fields import (
     Attempts,
@@ -50,7 +51,7 @@ class Bridge(Table):
     previous_name: OptionalName = setting("Adopts the state of the bridge that had this name.", "")
     source_connector: str = setting('"journal" (this node) or the name of a Kafka connector.', JOURNAL)
     queue_names: Selectors = setting(
-        "Address or topic to read, or a list of them; '/regex/' in single quotes, '!name' excludes.",
+        "Address, address::queue or topic to read, or a list; '/regex/' in single quotes, '!name' excludes.",
         alias="queue-name",
         min_length=1,
     )
@@ -178,6 +179,11 @@ class Bridge(Table):
     def plain_addresses(self) -> tuple[str, ...]:
         """The addresses that `queue-name` names without a regular expression."""
         return selectors.plain_names(self.queue_names)
+
+    @property
+    def shared_queues(self) -> tuple[QueueName, ...]:
+        """The queues that `queue-name` names with their addresses: ``orders::billing``."""
+        return selectors.queue_names(self.queue_names)
 
     @property
     def names_only(self) -> bool:

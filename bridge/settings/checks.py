@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from bridge.ends import JOURNAL
+from bridge.messages.addresses import QueueName
 from bridge.settings import names
 from bridge.settings.bridges import Bridge
 from bridge.settings.clusters import ClusterConnection
@@ -188,9 +189,28 @@ def _bridge(path: KeyPath, bridge: Bridge, settings: Settings) -> Iterator[Findi
     yield from _unique((*path, "static-connectors"), None, bridge.static_connectors)
     if all(selector.startswith("!") for selector in bridge.queue_names):
         yield Finding((*path, "queue-name"), "must name something, not only exclude")
+    yield from _shared_queues((*path, "queue-name"), bridge, settings)
     yield from _idle_keys(path, bridge, settings)
     for rules in _kinds(bridge, settings):
         yield from rules.check_bridge(path, bridge, settings)
+
+
+def _shared_queues(path: KeyPath, bridge: Bridge, settings: Settings) -> Iterator[Finding]:
+    """Check the queues that `queue-name` names with their addresses."""
+    holders = {queue: name for name, address in settings.addresses.items() for queue in address.queues}
+    for name in bridge.shared_queues:
+        if not bridge.reads_journal:
+            rule = "must name a topic; an address::queue needs the source-connector journal"
+            yield Finding(path, rule, found=show(str(name)))
+        elif name.address in settings.addresses:
+            declared = settings.addresses[name.address]
+            if declared.routing_type == "ANYCAST" and name.queue != name.address:
+                own = QueueName(name.address, name.address)
+                rule = f"must be {own}: an ANYCAST address has one queue, of its name"
+                yield Finding(path, rule, found=show(str(name)))
+        elif name.queue in holders:
+            rule = f"must name the queue's address: {QueueName(holders[name.queue], name.queue)}"
+            yield Finding(path, rule, found=show(str(name)))
 
 
 def _idle_keys(path: KeyPath, bridge: Bridge, settings: Settings) -> Iterator[Finding]:

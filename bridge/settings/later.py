@@ -38,7 +38,6 @@ LATER: Final[Sequence[Later]] = (
     Later("bridges.*.routing-type", "routing types of bridges"),
     Later("bridges.*.max-delivery-attempts", "transformers"),
     Later("cluster-connections.*", "cluster connections", lambda _connection: False),
-    Later("addresses.*.routing-type", "ANYCAST addresses"),
     Later("address-settings.*.redistribution-delay", "redistribution and clusters"),
 )
 

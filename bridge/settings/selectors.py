@@ -1,4 +1,4 @@
-"""Selectors of a bridge: names, ``/regular expressions/`` and ``!`` exclusions; and its target addresses;
+"""Selectors of a bridge: names, queues, ``/regular expressions/``, ``!`` exclusions; its target addresses;
 pure.
 """
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Final
 
-from bridge.messages.addresses import is_own
+from bridge.messages.addresses import QUEUE_MARK, QueueName, is_own
 from bridge.settings.kafka_names import is_hidden
 from bridge.settings.names import check_address
 
@@ -18,7 +18,7 @@ ADDRESS_PLACE: Final = "{address}"
 
 
 def check_selector(value: str) -> str:
-    r"""`value` if it is a name, ``/regex/``, or either behind ``!``.
+    r"""`value` if it is a name, ``address::queue``, ``/regex/``, or a name or regex behind ``!``.
 
     Raises:
         ValueError: the rule that it breaks.
@@ -32,13 +32,23 @@ def check_selector(value: str) -> str:
     if pattern is None:
         if value.startswith("/"):
             raise ValueError("must end in '/' as it begins, if it is a regex")
-        check_address(value.removeprefix("!"))
+        if QUEUE_MARK in value:
+            _check_queue_name(value)
+        else:
+            check_address(value.removeprefix("!"))
         return value
     try:
         re.compile(pattern)
     except re.error as error:
         raise ValueError(f"must be a regular expression between slashes ({error})") from None
     return value
+
+
+def _check_queue_name(value: str) -> None:
+    if value.startswith("!"):
+        raise ValueError("must exclude an address, not one of its queues")
+    for part in value.split(QUEUE_MARK, 1):
+        check_address(part)
 
 
 def regex_of(selector: str) -> str | None:
@@ -51,8 +61,18 @@ def regex_of(selector: str) -> str | None:
 
 def plain_names(selectors: Sequence[str]) -> tuple[str, ...]:
     """The addresses that are named without a regular expression and not excluded, in order, each once."""
-    names = (item for item in selectors if not item.startswith("!") and regex_of(item) is None)
+    names = (
+        item
+        for item in selectors
+        if not item.startswith("!") and regex_of(item) is None and QUEUE_MARK not in item
+    )
     return tuple(dict.fromkeys(name for name in names if not _any(selectors, name, excluding=True)))
+
+
+def queue_names(selectors: Sequence[str]) -> tuple[QueueName, ...]:
+    """The queues that are named with their addresses, in order, each once."""
+    names = (item for item in selectors if regex_of(item) is None and QUEUE_MARK in item)
+    return tuple(dict.fromkeys(QueueName(*name.split(QUEUE_MARK, 1)) for name in names))
 
 
 def selects(

@@ -139,11 +139,11 @@ class DisownCommand(WriteCommand):
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Messages to be moved to one destination."""
+    """Messages of one block that are to be moved to one destination."""
 
-    #: Position of the first; the others follow it directly.
-    first: int
-    #: One beyond the message before it on its address; `first` where that message is directly before it.
+    #: Where they are: half-open intervals of positions, ascending, each full of messages.
+    places: Sequence[Interval]
+    #: One beyond the message before the first of them on its address; `first` where that is directly before.
     from_: int
     to: Destination
     #: The messages with the IDs, origins and hops that they keep.
@@ -152,9 +152,14 @@ class Moved:
     learns_ids: bool = False
 
     @property
+    def first(self) -> int:
+        """Position of the first."""
+        return self.places[0][0]
+
+    @property
     def end(self) -> int:
         """One beyond the last position."""
-        return self.first + self.block.count
+        return self.places[-1][1]
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -169,11 +174,15 @@ class MoveCommand(WriteCommand):
     queue: str
     #: Ascending by position.
     messages: Sequence[Moved]
+    #: Whether a bridge takes them, so that they leave the node soon: then a full disk does not hold them up.
+    leaves: bool = False
 
     @property
     def grows(self) -> bool:
-        """True: it stores the messages at their destinations before their old blocks are trimmed."""
-        return True
+        """Whether it may have to wait for room: it stores the messages at their destinations before their old
+        blocks are trimmed.
+        """
+        return not self.leaves
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -294,5 +303,7 @@ class CommittedEvents:
     touched: set[str] = field(default_factory=set)
     #: New addresses.
     made: list[str] = field(default_factory=list)
+    #: Readers' queues were made or deleted.
+    queues: bool = False
     #: Outbox rows were written.
     logged: bool = False

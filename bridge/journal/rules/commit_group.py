@@ -22,6 +22,7 @@ from bridge.journal.values.options import (
     AddressPolicy,
     BridgeQueue,
     JournalOptions,
+    RoutingType,
     bridge_queue_name,
 )
 from bridge.journal.values.queue_cursor import Cursor
@@ -82,6 +83,8 @@ class Group:
     statements: list[tuple[str, tuple[Any, ...]]] = field(default_factory=list)
     touched: set[str] = field(default_factory=set)
     made: list[str] = field(default_factory=list)
+    #: Whether readers' queues were made or deleted.
+    queues: bool = False
     #: Commands that are decided, and those that are blocked for want of room, with the error that they get in
     #: the end.
     decided: list[WriteCommand] = field(default_factory=list)
@@ -137,12 +140,15 @@ class Group:
                 found=len(there) + len(new),
             )
 
-    def require_address(self, name: str) -> AddressState:
-        """The address; it is made now if it may be. Raises: AddressNotFound."""
+    def require_address(self, name: str, routing_type: RoutingType | None = None) -> AddressState:
+        """The address that gets messages; it is made now if it may be, of this type or as the settings say.
+
+        Raises: AddressNotFound.
+        """
         address = self.state.addresses.get(name)
         if address is None:
             self.policy(name)
-            address = self.make_address(name)
+            address = self.make_address(name, routing_type)
         return address
 
     def existing_address(self, name: str) -> AddressState:
@@ -152,21 +158,32 @@ class Group:
             raise AddressNotFound(f"no address {name}", key="address", found=name)
         return address
 
-    def make_address(self, name: str, routing_type: str = "MULTICAST") -> AddressState:
-        """A new address, with the queues of the bridges that select it."""
+    def make_address(self, name: str, routing_type: RoutingType | None = None) -> AddressState:
+        """A new address, with the queues that it has from its beginning."""
         state, policy = self.state, self.options.policy(name)
         start = state.sequence
         address = AddressState(
-            state.last_address_id + 1, name, policy, routing_type,
+            state.last_address_id + 1, name, policy, routing_type or policy.routing_type,
             start, start, start, 0, 0, 0, start, IdCache(policy.id_cache_size),
         )  # fmt: skip
         state.add_address(address)
         self.changed_addresses[address.address_id] = address
         self.made.append(name)
-        for bridge in self.options.bridges:
-            if bridge.selects(name):
-                self.make_queue(address, bridge_queue_name(bridge.bridge), bridge.bridge, start)
+        self.make_first_queues(address, start)
         return address
+
+    def make_first_queues(self, address: AddressState, start: int) -> None:
+        """Make the queues that an address has by its routing type: the one that all share, or one of each
+        bridge that selects it.
+        """
+        if not address.gives_copies:
+            if address.name not in address.queues:
+                self.make_queue(address, address.name, None, start)
+            return
+        for bridge in self.options.bridges:
+            name = bridge_queue_name(bridge.bridge)
+            if bridge.selects(address.name) and name not in address.queues:
+                self.make_queue(address, name, bridge.bridge, start)
 
     # -- queues --------------------------------------------------------------------------------------
 
@@ -175,6 +192,7 @@ class Group:
         queue = QueueState(self.state.last_queue_id + 1, name, bridge, Cursor(start))
         self.state.add_queue(address, queue)
         self.change_queue(address, queue)
+        self.queues = self.queues or bridge is None
         return queue
 
     def require_queue(self, address_name: str, queue_name: str) -> QueueState:

@@ -46,7 +46,7 @@ def read_found(connection: sqlite3.Connection, address: str, after: int, most: i
         return []
     cursor = read_cursor(connection, row.address_id, REPLAYED_QUEUE) or Cursor(0)
     found: list[Found] = []
-    for first, from_, block, came in read_free(connection, row, cursor, after + 1):
+    for first, from_, block, came in read_free(connection, row.address_id, cursor.free(row.next), after + 1):
         for index, message in enumerate(block.messages()):
             position = first + index
             alone = block.part(index, index + 1)

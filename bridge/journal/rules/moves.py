@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import sqlite3
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from bridge.filters.blocks import taken
+from bridge.filters.filter import Filter
 from bridge.journal.rules import routing
 from bridge.journal.rules.arrivals import Came
 from bridge.journal.rules.commands import MoveCommand, Moved
 from bridge.journal.rules.commit_group import Group
 from bridge.journal.rules.state import AddressState, QueueState
-from bridge.journal.sqlite.reader import AddressRow, find_address, find_blocks, read_block
+from bridge.journal.sqlite.reader import find_address, find_blocks, read_block
 from bridge.journal.values.options import REPLAYED_QUEUE
-from bridge.journal.values.queue_cursor import Cursor, Interval
+from bridge.journal.values.queue_cursor import Cursor, Interval, common, intervals
 from bridge.journal.values.routing import Destination
+from bridge.journal.values.stored_block import END
 from bridge.messages.block import Block
 
 #: Messages and bytes of one command, so that it delays others for some milliseconds only.
 MOVE_MESSAGES: Final = 1_000
 MOVE_BYTES: Final = 1024 * 1024
-#: Bytes of blocks looked at in one step.
+#: Bytes of blocks looked at in one step, and for one command where a condition leaves most of them.
 _STEP_BYTES: Final = 4 * 1024 * 1024
+_LOOK_BYTES: Final = 16 * 1024 * 1024
 
 
 class Free(NamedTuple):
@@ -37,36 +42,94 @@ class Free(NamedTuple):
     came: Came
 
 
-def read_movable(
-    connection: sqlite3.Connection, address: str, queue: str, to: Destination, incarnation: str
-) -> list[Moved]:
-    """The first free messages of a queue, for one command: at most `MOVE_MESSAGES` and `MOVE_BYTES`, but one
-    message at least. Empty: none is free, or there is no such queue.
-
-    Messages that have no origin yet get their place here as their origin.
+@dataclass(slots=True)
+class Choice:
+    """The messages of one queue that a condition takes. It looks at each message once; one reader at a time
+    uses it.
     """
+
+    condition: Filter
+    #: Settled in it: positions of messages that it has left, or that are settled in the queue.
+    seen: Cursor = field(default_factory=lambda: Cursor(0))
+
+    def unseen(self, queue: Cursor, upto: int) -> list[Interval]:
+        """The free positions of the queue below `upto` that it has not looked at."""
+        self.seen.settle((0, queue.next), *queue.settled)
+        return common(queue.free(upto), self.seen.free(upto))
+
+    def take(self, free: Free, address: str) -> list[int]:
+        """Indices of the messages that the condition takes; the others are left from now on."""
+        indices = taken(self.condition, free.block, address)
+        there = set(indices)
+        left = [index for index in range(free.block.count) if index not in there]
+        # With the positions of other addresses before them, so that the list stays short.
+        before = [(free.from_, free.first)] if left and left[0] == 0 else []
+        self.seen.settle(*before, *intervals(free.first + index for index in left))
+        return indices
+
+
+class Movable(NamedTuple):
+    """Messages of a queue that can be moved now."""
+
+    messages: list[Moved]
+    #: Whether the queue is there.
+    is_there: bool = True
+    #: Whether it may hold more that can be moved at once.
+    has_more: bool = False
+    #: The time at which the first lease of the queue ends, by the clock of leases; None: nothing is leased.
+    expiry_ms: int | None = None
+    #: The intervals of messages that are settled behind others that are not.
+    intervals: int = 0
+
+
+def read_movable(
+    connection: sqlite3.Connection,
+    leaving: tuple[str, str],
+    to: Destination,
+    incarnation: str,
+    *,
+    room: int = END,
+    lease_now_ms: int = 0,
+    choice: Choice | None = None,
+) -> Movable:
+    """The first free messages of a queue, for one command: at most `MOVE_MESSAGES`, `MOVE_BYTES` and
+    `room` bytes, but one message at least.
+
+    `leaving` is the address and the queue. Leases that have ended by `lease_now_ms` hold nothing. Messages
+    that have no origin yet get their place here as their origin.
+    """
+    address, queue = leaving
     row = find_address(connection, address)
     cursor = None if row is None else read_cursor(connection, row.address_id, queue)
     if row is None or cursor is None:
-        return []
+        return Movable([], is_there=False)
+    cursor.expire(lease_now_ms)
+    gaps = cursor.free(row.next) if choice is None else choice.unseen(cursor, row.next)
     (start,) = connection.execute(
         "SELECT first FROM addresses WHERE address_id = ?", (row.address_id,)
     ).fetchone()
     stream = f"journal:{incarnation}:{address}:{start}"
     found: list[Moved] = []
-    count = size = 0
-    for first, from_, block, _ in read_free(connection, row, cursor):
-        fitting = max((MOVE_BYTES - size) // block.largest, 0 if found else 1)
-        number = min(block.count, MOVE_MESSAGES - count, fitting)
-        if number == 0:
+    count = size = looked = 0
+    most_bytes = min(room, MOVE_BYTES)
+    has_more = False
+    for free in read_free(connection, row.address_id, gaps):
+        block = free.block
+        indices = range(block.count) if choice is None else choice.take(free, address)
+        fitting = max((most_bytes - size) // block.largest, 0 if found else 1)
+        number = min(len(indices), MOVE_MESSAGES - count, fitting)
+        if number:
+            chosen = indices[:number]
+            places = intervals(free.first + index for index in chosen)
+            part = block.chosen(chosen).stamped(stream, ((low, high - 1) for low, high in places))
+            found.append(Moved(places, free.from_ if chosen[0] == 0 else places[0][0], to, part))
+            count += number
+            size += part.size
+        looked += block.size
+        has_more = number < len(indices) or looked >= _LOOK_BYTES
+        if has_more:
             break
-        part = block.part(0, number).stamped(stream, ((first, first + number - 1),))
-        found.append(Moved(first, from_, to, part))
-        count += number
-        size += part.size
-        if number < block.count:
-            break
-    return found
+    return Movable(found, True, has_more, cursor.next_expiry_ms, len(cursor.settled))
 
 
 def read_cursor(connection: sqlite3.Connection, address_id: int, queue: str) -> Cursor | None:
@@ -78,16 +141,16 @@ def read_cursor(connection: sqlite3.Connection, address_id: int, queue: str) -> 
 
 
 def read_free(
-    connection: sqlite3.Connection, row: AddressRow, cursor: Cursor, start: int = 0
+    connection: sqlite3.Connection, address_id: int, gaps: Iterable[Interval], start: int = 0
 ) -> Iterator[Free]:
-    """The messages of an address at positions from `start` on that are free by `cursor`, in order."""
-    for gap, end in cursor.free(row.next):
+    """The messages of an address in these intervals, at positions from `start` on, in order."""
+    for gap, end in gaps:
         low = max(gap, start)
-        while low < end and (firsts := find_blocks(connection, row.address_id, low, end, _STEP_BYTES)):
+        while low < end and (firsts := find_blocks(connection, address_id, low, end, _STEP_BYTES)):
             for first in firsts:
                 block = read_block(connection, first).block
                 begin, stop = max(first, low), min(first + block.count, end)
-                before, came = _beside(connection, row.address_id, first)
+                before, came = _beside(connection, address_id, first)
                 part = block.part(begin - first, stop - first)
                 yield Free(begin, before if begin == first else begin, part, came)
                 low = first + block.count
@@ -125,8 +188,10 @@ def move(group: Group, command: MoveCommand) -> None:
     queue.cursor.settle((queue.cursor.next, address.trimmed))
     for one in free:
         _store(group, one)
-        # With the positions of other addresses before it, so that the list beyond `next` stays short.
-        queue.cursor.settle((one.from_, one.end))
+    # With the positions of other addresses before them, so that the list beyond `next` stays short.
+    queue.cursor.settle(
+        *((one.from_, one.first) for one in free), *(place for one in free for place in one.places)
+    )
     group.change_queue(address, queue)
     command.result = [one.first for one in free]
 
@@ -149,7 +214,7 @@ def _free(command: MoveCommand, address: AddressState, cursor: Cursor) -> list[M
     free: list[Moved] = []
     upto = address.trimmed
     for one in command.messages:
-        if one.first >= upto and _is_within(gaps, one.first, one.end):
+        if one.first >= upto and all(_is_within(gaps, *place) for place in one.places):
             free.append(one)
             upto = one.end
     return free

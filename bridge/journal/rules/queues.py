@@ -20,9 +20,10 @@ from bridge.journal.rules.commands import (
     QueueCommand,
 )
 from bridge.journal.rules.commit_group import Group
-from bridge.journal.rules.state import DELETED_PREFIX
-from bridge.journal.values.options import LEASES
+from bridge.journal.rules.state import DELETED_PREFIX, AddressState
+from bridge.journal.values.options import LEASES, BridgeQueue
 from bridge.journal.values.queue_cursor import Interval, Lease
+from bridge.messages.addresses import QueueName
 
 #: Blocks looked at in one step of a lease.
 _BLOCKS_A_STEP = 64
@@ -33,11 +34,16 @@ def change_queue_set(group: Group, command: QueueCommand) -> None:
     if command.action == "delete":
         queue = group.require_queue(command.address, command.queue)
         address = group.state.addresses[command.address]
+        if not address.gives_copies:
+            detail = f"{address.name} is ANYCAST: its one queue goes with the address"
+            raise Conflict(detail, key="queue", limit=address.name, found=command.queue)
+        _check_not_shared(group, address, command.queue)
         del address.queues[command.queue]
         group.changed_queues.pop(queue.queue_id, None)
         group.state.to_trim.add(address.address_id)
         group.statements.append(("DELETE FROM queues WHERE queue_id = ?", (queue.queue_id,)))
         group.touched.add(address.name)  # readers that wait for its messages learn that it is gone
+        group.queues = True
         return
     there = group.state.addresses.get(command.address)
     if there is None or command.queue not in there.queues:
@@ -46,6 +52,9 @@ def change_queue_set(group: Group, command: QueueCommand) -> None:
     if command.queue in address.queues:
         command.result = False
         return
+    if not address.gives_copies:
+        detail = f"{address.name} is ANYCAST: it has one queue, of its own name"
+        raise Conflict(detail, key="queue", limit=address.name, found=command.queue)
     if command.start == "earliest":
         start = address.trimmed
     elif command.start == "latest":
@@ -54,6 +63,25 @@ def change_queue_set(group: Group, command: QueueCommand) -> None:
         start = min(max(command.start, address.trimmed), address.next)
     group.make_queue(address, command.queue, None, start)
     command.result = True
+
+
+def _check_not_shared(group: Group, address: AddressState, queue: str | None) -> None:
+    """Check that no bridge shares the queue, or with None any queue, with its readers. Raises: Conflict."""
+    bridges = [bridge.bridge for bridge in group.options.bridges if _shares(group, bridge, address, queue)]
+    if bridges:
+        what = address.name if queue is None else str(QueueName(address.name, queue))
+        detail = f"{what} is read by the bridges {', '.join(sorted(bridges))}"
+        raise Conflict(detail, key="address" if queue is None else "queue", found=what)
+
+
+def _shares(group: Group, bridge: BridgeQueue, address: AddressState, queue: str | None) -> bool:
+    if not address.gives_copies:
+        return bridge.selects(address.name)
+    queues = [queue] if queue is not None else list(address.queues)
+    named = any(QueueName(address.name, name) in bridge.shared.queues for name in queues)
+    return named or any(
+        name in bridge.shared.candidates and name not in group.state.addresses for name in queues
+    )
 
 
 def _check_room_for_queue(group: Group) -> None:
@@ -211,6 +239,7 @@ def delete_address(group: Group, command: DeleteAddressCommand) -> None:
             key="address",
             found=command.address,
         )
+    _check_not_shared(group, address, None)
     state = group.state
     group.touched.add(address.name)
     del state.addresses[address.name]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from bridge.journal.rules.owners import NOT_RECORDED, Owner
-from bridge.journal.values.options import REPLAYED_QUEUE, AddressPolicy
+from bridge.journal.values.options import REPLAYED_QUEUE, AddressPolicy, RoutingType
 from bridge.journal.values.queue_cursor import Cursor
 from dedup.cache import IdCache
 
@@ -34,7 +34,7 @@ class AddressState:
     address_id: int
     name: str
     policy: AddressPolicy
-    routing_type: str
+    routing_type: RoutingType
     first: int
     next: int
     trimmed: int
@@ -58,6 +58,11 @@ class AddressState:
     def deleted(self) -> bool:
         """Whether it was deleted; it is kept under another name until its blocks are gone."""
         return self.name.startswith(DELETED_PREFIX)
+
+    @property
+    def gives_copies(self) -> bool:
+        """Whether each bridge that selects it gets all messages: those of an ANYCAST address are shared."""
+        return not self.deleted and self.routing_type != "ANYCAST"
 
     @property
     def needed_from(self) -> int:
@@ -159,6 +164,11 @@ class State:
             position.owner.principal == principal and stream.endswith(ending)
             for (_, stream), position in self.positions.items()
         )
+
+    def has_queue(self, name: str) -> bool:
+        """Whether readers have a queue of this name, on any address."""
+        found = (address.queues.get(name) for address in self.addresses.values())
+        return any(queue is not None and queue.bridge is None for queue in found)
 
     def add_address(self, address: AddressState) -> None:
         """Add an address that is new, or was read."""

@@ -12,6 +12,7 @@ from bridge.journal.values.options import REPLAYED_QUEUE, BridgeQueue
 from bridge.journal.values.queue_cursor import Cursor
 from bridge.journal.values.store import AddressStatus, QueueStatus
 from bridge.journal.values.stored_block import END, StoredBlock
+from bridge.messages.addresses import QueueName
 from bridge.messages.block import Block, IndexedId, Origin
 from bridge.messages.hops import Hops
 from dedup.ids import Stamp
@@ -163,14 +164,37 @@ def bridge_lags(connection: sqlite3.Connection) -> list[BridgeLag]:
         " JOIN addresses a USING (address_id) WHERE q.bridge IS NOT NULL ORDER BY q.bridge, a.name"
     ).fetchall():
         messages = total - ordinal(connection, address_id, queue_next, total)
-        oldest_ms = None
-        if messages:
-            firsts = find_blocks(connection, address_id, queue_next, END, 1)
-            (oldest_ms,) = connection.execute(
-                "SELECT stored_ms FROM blocks WHERE first = ?", (firsts[0],)
-            ).fetchone()
+        oldest_ms = _stored_ms(connection, address_id, queue_next) if messages else None
         lags.append(BridgeLag(bridge, name, messages, oldest_ms))
     return lags
+
+
+def queue_lag(connection: sqlite3.Connection, bridge: str, name: QueueName) -> BridgeLag:
+    """The messages of a queue that is there, for a bridge that shares it."""
+    address_id, total, queue_next, packed = connection.execute(
+        "SELECT a.address_id, a.total, q.next, q.cursor FROM queues q JOIN addresses a USING (address_id)"
+        " WHERE a.name = ? AND q.name = ?",
+        name,
+    ).fetchone()
+    messages = _unsettled(connection, address_id, total, Cursor.unpack(queue_next, packed))
+    oldest_ms = _stored_ms(connection, address_id, queue_next) if messages else None
+    return BridgeLag(bridge, str(name), messages, oldest_ms)
+
+
+def _unsettled(connection: sqlite3.Connection, address_id: int, total: int, cursor: Cursor) -> int:
+    """Messages that a queue has not settled."""
+    settled = sum(
+        ordinal(connection, address_id, end, total) - ordinal(connection, address_id, from_, total)
+        for from_, end in cursor.settled
+    )
+    return total - ordinal(connection, address_id, cursor.next, total) - settled
+
+
+def _stored_ms(connection: sqlite3.Connection, address_id: int, start: int) -> int:
+    """The time at which the first message at a position >= `start` was stored; there is one."""
+    firsts = find_blocks(connection, address_id, start, END, 1)
+    (stored_ms,) = connection.execute("SELECT stored_ms FROM blocks WHERE first = ?", (firsts[0],)).fetchone()
+    return int(stored_ms)
 
 
 def oldest_ids(connection: sqlite3.Connection) -> dict[str, int | None]:
@@ -240,11 +264,7 @@ def describe_addresses(
             (address_id, REPLAYED_QUEUE),
         ):
             cursor = Cursor.unpack(queue_next, packed)
-            settled = sum(
-                ordinal(connection, address_id, end, total) - ordinal(connection, address_id, from_, total)
-                for from_, end in cursor.settled
-            )
-            lag = total - ordinal(connection, address_id, queue_next, total) - settled
+            lag = _unsettled(connection, address_id, total, cursor)
             cursor.expire(now_ms)
             queues.append((QueueStatus(queue, queue_next, lag, cursor.leased, -1), bridge))
         status = AddressStatus(

@@ -8,7 +8,11 @@ from pathlib import Path
 from typing import Final, Literal
 
 from bridge.journal.values.routing import Router
-from bridge.messages.stream_names import source_address
+from bridge.messages.addresses import QueueName
+from bridge.messages.stream_names import is_own_log, source_address
+
+#: MULTICAST: every queue gets every message. ANYCAST: one queue, named like the address, which all share.
+RoutingType = Literal["MULTICAST", "ANYCAST"]
 
 #: Bytes of client messages that may wait for a commit, blocked ones apart; beyond it callers get TOO_BUSY.
 INBOX_BYTES: Final = 64 * 1024 * 1024
@@ -52,11 +56,23 @@ class AddressPolicy:
     #: Messages that every queue has passed stay so long, in milliseconds; -1: for ever. Only while the
     #: address holds no more than half of `max_size_bytes`: new messages have precedence.
     retain_time_ms: int = 0
+    #: What it becomes, unless whoever makes it says otherwise.
+    routing_type: RoutingType = "MULTICAST"
 
     @property
     def retain_bytes(self) -> int:
         """Bytes that an address may hold before passed messages go earlier than `retain_time_ms` says."""
         return self.max_size_bytes // 2
+
+
+@dataclass(frozen=True, slots=True)
+class SharedNames:
+    """What a bridge's `queue-name` says of queues that readers and other bridges share with it."""
+
+    #: Named with their addresses.
+    queues: Sequence[QueueName] = ()
+    #: Names of no configured address: each may be that of a queue.
+    candidates: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +85,11 @@ class BridgeQueue:
     selects: Callable[[str], bool]
     #: `previous-name`: the bridge whose queues it adopts where it has none of its own; empty: none.
     previous: str = ""
+    shared: SharedNames = SharedNames()
 
     def reads(self, address: str) -> bool:
-        """Whether the bridge reads messages that wait at `address`, replays included."""
-        return self.selects(source_address(address))
+        """Whether the bridge reads messages that wait at `address`, replays and its own logs included."""
+        return _reads(address, self.selects, self.shared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +101,18 @@ class BridgeSelection:
     selects: Callable[[str], bool]
     #: The address at the target for an address here.
     forward: Callable[[str], str]
+    shared: SharedNames = SharedNames()
+
+    def reads(self, address: str) -> bool:
+        """As `BridgeQueue.reads`."""
+        return _reads(address, self.selects, self.shared)
+
+
+def _reads(address: str, selects: Callable[[str], bool], shared: SharedNames) -> bool:
+    if is_own_log(address):  # its messages were taken out of a queue: nobody else has them
+        return True
+    source = source_address(address)
+    return selects(source) or (source != address and any(name.address == source for name in shared.queues))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,7 @@ journal's one sequence: an interval may hold fewer messages than positions, or n
 
 from __future__ import annotations
 
-from bisect import insort
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -94,8 +93,7 @@ class Cursor:
         lease = self.leases.pop(lease_id, None)
         if lease is None:
             return False
-        for interval in cut(lease.intervals, upto):
-            self.settle(interval)
+        self.settle(*cut(lease.intervals, upto))
         return True
 
     def release(self, lease_id: str) -> bool:
@@ -109,13 +107,13 @@ class Cursor:
             del self.leases[lease_id]
         return bool(ended)
 
-    def settle(self, interval: Interval) -> None:
-        """Settle an interval that is not leased; `next` moves over every interval that is then contiguous."""
-        if interval[1] <= self.next:
+    def settle(self, *intervals: Interval) -> None:
+        """Settle intervals that are not leased; `next` moves over every interval that is then contiguous."""
+        new = [interval for interval in intervals if interval[1] > self.next]
+        if not new:
             return
-        insort(self.settled, interval)
         joined: list[Interval] = []
-        for from_, end in self.settled:
+        for from_, end in sorted([*self.settled, *new]):
             if from_ <= self.next:
                 self.next = max(self.next, end)
             elif joined and from_ <= joined[-1][1]:
@@ -130,3 +128,28 @@ def cut(intervals: Iterable[Interval], upto: int | None) -> list[Interval]:
     if upto is None:
         return list(intervals)
     return [(from_, min(end, upto + 1)) for from_, end in intervals if from_ <= upto]
+
+
+def intervals(ascending: Iterable[int]) -> list[Interval]:
+    """Positions as the fewest intervals."""
+    found: list[Interval] = []
+    for position in ascending:
+        if found and found[-1][1] == position:
+            found[-1] = (found[-1][0], position + 1)
+        else:
+            found.append((position, position + 1))
+    return found
+
+
+def common(some: Iterable[Interval], others: Sequence[Interval]) -> list[Interval]:
+    """The positions that are in both; each is disjoint and ascending."""
+    found: list[Interval] = []
+    at = 0
+    for from_, end in some:
+        while at < len(others) and others[at][1] <= from_:
+            at += 1
+        for other_from, other_end in others[at:]:
+            if other_from >= end:
+                break
+            found.append((max(from_, other_from), min(end, other_end)))
+    return found

@@ -13,7 +13,7 @@ import msgspec
 
 from bridge.delivery_log import LineWriter, Session
 from bridge.errors import JournalFailed
-from bridge.journal.rules.bridge_queues import make_bridge_queues
+from bridge.journal.rules.bridge_queues import fit_routing_type, make_bridge_queues
 from bridge.journal.rules.commit_group import Group
 from bridge.journal.rules.log_lines import Logbook
 from bridge.journal.rules.state import State
@@ -172,6 +172,7 @@ def _make_configured(state: State, options: JournalOptions, identity: Identity, 
     group = Group(state, options, identity.incarnation, now_ms, log)
     for name, queues in options.addresses.items():
         address = state.addresses.get(name) or group.make_address(name)
+        fit_routing_type(group, address)
         for queue in queues:
             if queue not in address.queues:
                 group.make_queue(address, queue, None, address.trimmed)

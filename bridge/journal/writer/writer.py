@@ -97,6 +97,11 @@ class Writer:
         """The bridges that read this journal now."""
         return self._options.bridges
 
+    @property
+    def lease_now_ms(self) -> int:
+        """The time now by the clock that ends leases."""
+        return self._clock.monotonic_ms() + self._lease_offset_ms
+
     def start(self) -> None:
         """Begin to take commands."""
         self._thread.start()
@@ -229,7 +234,10 @@ class Writer:
             if (refusal := self._blocked.add(command, reason)) is not None:
                 refuse(self.state, command, refusal)
                 group.decided.append(command)
-        self._publish(CommittedEvents(group.decided, group.touched, group.made, bool(group.log.lines)))
+        events = CommittedEvents(
+            group.decided, group.touched, group.made, group.queues, bool(group.log.lines)
+        )
+        self._publish(events)
 
     def _group(self, commands: Sequence[WriteCommand]) -> Group:
         now_ms = self._clock.wall_ms()
@@ -237,7 +245,7 @@ class Writer:
         options, identity = self._options, self._identity
         log = Logbook(options.delivery_log, self._line_writer, now_ms, self.state.lines)
         group = Group(self.state, options, identity.incarnation, now_ms, log)
-        group.lease_now_ms = self._clock.monotonic_ms() + self._lease_offset_ms
+        group.lease_now_ms = self.lease_now_ms
         group.blocked_streams = self._blocked.streams
         if self._trim_at_ms is not None:
             group.trims = not commands and self._clock.monotonic_ms() >= self._trim_at_ms

@@ -77,8 +77,8 @@ async def one_send(journal: Journal, name: str, address: str = "orders") -> None
 async def one_move(journal: Journal) -> None:
     """Move what is free at the address `parked` to `moved`."""
     to = Destination("moved")
-    messages = await journal.look(read_movable, "parked", QUEUE, to, journal.identity.incarnation)
-    moved = await journal.submit(MoveCommand, address="parked", queue=QUEUE, messages=messages)
+    found = await journal.look(read_movable, ("parked", QUEUE), to, journal.identity.incarnation)
+    moved = await journal.submit(MoveCommand, address="parked", queue=QUEUE, messages=found.messages)
     say("moved", count=len(moved))
 
 

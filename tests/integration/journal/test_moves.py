@@ -42,7 +42,8 @@ ELSEWHERE = Destination("elsewhere")
 
 
 async def movable(journal: Journal, to: Destination = PEER, queue: str = QUEUE) -> list[Moved]:
-    return await journal.look(read_movable, "orders", queue, to, journal.identity.incarnation)
+    found = await journal.look(read_movable, ("orders", queue), to, journal.identity.incarnation)
+    return found.messages
 
 
 async def move(journal: Journal, messages: list[Moved], queue: str = QUEUE, **fields: Any) -> list[int]:
@@ -95,8 +96,8 @@ async def test_moved_messages_keep_their_ids_and_their_origins(tmp_path: Path) -
         stamped = moved[1].duplicate_id
         assert stamped is not None
         back = Destination("orders")
-        messages = await journal.look(read_movable, "elsewhere", QUEUE, back, journal.identity.incarnation)
-        await journal.submit(MoveCommand, address="elsewhere", queue=QUEUE, messages=messages)
+        found = await journal.look(read_movable, ("elsewhere", QUEUE), back, journal.identity.incarnation)
+        await journal.submit(MoveCommand, address="elsewhere", queue=QUEUE, messages=found.messages)
         returned = await journal.browse("orders", after=moved[1].position, most=9, most_bytes=1 << 20)
         assert [one.duplicate_id for one in returned] == [b"its id", stamped], "the first place counts"
         assert await consume(journal) == ["with", "without"], "known IDs come home unchecked"
