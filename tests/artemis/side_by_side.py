@@ -34,7 +34,7 @@ _HQ: Final = (
     "Only Artemis's HornetQ protocol module knows this name; here it is the other name of `_AMQ_DUPL_ID`"
 )
 _ONE_ANYCAST: Final = (
-    "Here an ANYCAST address has one queue, named like the address; readers of several would share by chance"
+    "Here an ANYCAST address has one queue, named like the address, whose readers take turns"
 )
 _NOTHING_GOES: Final = (
     "Here nothing goes by itself: a reader that comes back finds its place. DELETE deletes a queue"
@@ -62,7 +62,7 @@ DIFFERENCES: Final[Mapping[tuple[str, str], str]] = {
     ),
     ("ids-as-properties", "stored"): "The sum of the rows above",
     ("parallel-ids", "each ID once"): (
-        "Artemis checks an ID before it stores it, without a lock; here one writer checks and stores"
+        "Artemis stores some IDs several times that clients send at once; here one writer checks and stores"
     ),
     ("queue-later", "made later, by default"): (
         "Here a queue is a place in the address's log: at the earliest message that is still there, unless "
