@@ -34,7 +34,7 @@ define needed
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run report wheel serve test lint quick unit needs needs-kafka test-crash test-hostile test-filters-long test-kafka-long test-spark-long kafka-up kafka-down demo-kafka bench bench-reconcile format lock clean
+.PHONY: help setup run report wheel serve test lint quick unit needs needs-kafka test-crash test-hostile test-artemis-long test-filters-long test-kafka-long test-spark-long kafka-up kafka-down demo-kafka bench bench-reconcile format lock clean
 
 help: ## says what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 17
@@ -74,7 +74,7 @@ quick: $(DEV) ## the tests that need no Java, brokers or processes, with fewer r
 unit: $(DEV) needs ## the tests, with branch coverage and its floor
 	@$(BIN)/python -m tests.kafka.cluster.distribution fetch
 	@$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -p tests.sharing -n $(JOBS) -m "not crash and not hostile and not filters_long and not kafka_long and not spark_long" $(ARGS)
+	$(BIN)/coverage run -m pytest -p tests.sharing -n $(JOBS) -m "not artemis_long and not crash and not hostile and not filters_long and not kafka_long and not spark_long" $(ARGS)
 	@$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
@@ -91,6 +91,9 @@ test-crash: $(DEV) ## 200 rounds of kills and cuts (`make test` does 6, and each
 
 test-hostile: $(DEV) ## 100,000 cases of hostile peers and clients on a node, in any order, and 10,000 that leave in mid-body (`make test` does each kind)
 	$(BIN)/pytest -m hostile $(ARGS)
+
+test-artemis-long: $(DEV) needs-kafka ## queues, filters, bridges and IDs on real Artemis brokers and here, case by case
+	$(BIN)/pytest -m artemis_long $(ARGS)
 
 test-filters-long: $(DEV) needs-kafka ## 100,000 random conditions and 40,000 broken ones, here and at Artemis's own filter
 	$(BIN)/pytest -m filters_long $(ARGS)

@@ -1,4 +1,4 @@
-"""Artemis's own `FilterImpl`, asked from here: jars from Maven Central, and a small program beside them.
+"""Artemis from Maven Central, for Java programs of the tests; its own `FilterImpl`, asked from here.
 
 The jars are fetched once, checked against a pinned list and kept outside the tree, in
 ``~/.cache/core-bridge/artemis-2.44.0`` (or under ``$XDG_CACHE_HOME``).
@@ -64,31 +64,33 @@ def _fetch(into: Path) -> None:
             raise Missing(f"{name} must have SHA-256 {sha256}; found {found}")
 
 
+def compiled(program: Path, directory: Path) -> list[str]:
+    """Compile a Java program against Artemis into `directory`; the command that runs it.
+
+    Raises:
+        Missing: no Java or no Artemis, or the program does not compile.
+    """
+    java, _ = find_java()
+    compiler = shutil.which("javac")
+    if compiler is None:
+        raise Missing("a Java compiler is needed (Debian and Ubuntu: apt install default-jdk-headless)")
+    class_path = f"{libraries()}/*"
+    ran = subprocess.run(
+        [compiler, "-cp", class_path, "-d", str(directory), str(program)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if ran.returncode:
+        raise Missing(f"{program.name} does not compile: {ran.stdout}{ran.stderr}")
+    return [java, "-cp", f"{class_path}:{directory}", program.stem]
+
+
 class Artemis:
     """Answers what Artemis's filter says. The program is compiled into `directory`."""
 
     def __init__(self, directory: Path) -> None:
-        java, _ = find_java()
-        compiler = shutil.which("javac")
-        if compiler is None:
-            raise Missing("a Java compiler is needed (Debian and Ubuntu: apt install default-jdk-headless)")
-        self._class_path = f"{libraries()}/*"
-        compiled = subprocess.run(
-            [
-                compiler,
-                "-cp",
-                self._class_path,
-                "-d",
-                str(directory),
-                str(PROGRAM),
-            ],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if compiled.returncode:
-            raise Missing(f"{PROGRAM.name} does not compile: {compiled.stdout}{compiled.stderr}")
-        self._command = [java, "-cp", f"{self._class_path}:{directory}", PROGRAM.stem]
+        self._command = compiled(PROGRAM, directory)
 
     def answers(self, questions: Iterable[dict[str, Any]]) -> list[list[bool] | str]:
         """For each question (``filter`` and ``messages``) the results, or why the condition is refused."""
