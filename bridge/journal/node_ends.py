@@ -25,7 +25,13 @@ def bridge_queue(bridge: Bridge, settings: Settings) -> BridgeQueue:
 
 
 def _selection(bridge: Bridge, settings: Settings) -> BridgeSelection:
-    return BridgeSelection(bridge.name, bridge.selects, bridge.target_address, _shared(bridge, settings))
+    return BridgeSelection(
+        bridge.name,
+        bridge.selects,
+        bridge.target_address,
+        _shared(bridge, settings),
+        bridge.target_routing_type,
+    )
 
 
 def _shared(bridge: Bridge, settings: Settings) -> SharedNames:

@@ -66,11 +66,11 @@ class JournalPlanSource:
     ) -> Iterator[tuple[Stream, reader.BridgeQueueRow]]:
         own = self._journal.identity
         for row in rows:
-            address = source_address(row.address)
             if self._selection.reads(row.address):
                 identity = f"journal:{own.incarnation}:{row.address}:{row.first}"
                 self._address_ids[identity] = row.address_id
-                yield Stream(identity, address, self._selection.forward(address), own.session_id), row
+                address = source_address(row.address)
+                yield self._selection.stream(identity, address, own.session_id, row.routing_type), row
 
     async def copies(self, stream: Stream, origins: Sequence[Origin]) -> Sequence[tuple[Origin, int]]:
         """Implements `PlanSource.copies`. Raises: JournalUnavailable."""

@@ -108,12 +108,11 @@ class JournalSource:
         identity = self._journal.identity
         found: list[tuple[Stream, reader.BridgeQueueRow]] = []
         for row in rows:
-            address = source_address(row.address)
             if self._selection.reads(row.address):
                 name = f"journal:{identity.incarnation}:{row.address}:{row.first}"
-                found.append(
-                    (Stream(name, address, self._selection.forward(address), identity.session_id), row)
-                )
+                address = source_address(row.address)
+                stream = self._selection.stream(name, address, identity.session_id, row.routing_type)
+                found.append((stream, row))
         return found
 
     @property

@@ -147,6 +147,7 @@ class JournalTarget:
             batch=batch,
             run=opened.stream.run,
             epoch=opened.state.epoch,
+            routing_type=opened.stream.routing_type,
             check_ids=self._check_producer_ids and opened.kind.checks_ids,
             present=present if opened.kind is StreamKind.PLAN else frozenset(),
             came=self._came(opened.kind),

@@ -95,6 +95,7 @@ def check_bridge(path: KeyPath, bridge: Bridge, settings: Settings) -> Iterator[
             yield from _topics((*path, "forwarding-address"), forwarded)
         yield from _topics((*path, "dead-letter-address"), filter(None, [bridge.dead_letter_address]))
         yield from _journal_topic(path, bridge)
+        yield from idle(path, bridge, ["routing_type"], "needs a target that is a node", "static-connectors")
     if source is not None and target is not None and same_cluster(source, target):
         yield from _not_to_itself(path, bridge)
 

@@ -38,6 +38,7 @@ class KafkaParts:
             forward=bridge.target_address,
             names=bridge.plain_addresses,
             names_only=bridge.names_only,
+            routing_type=bridge.target_routing_type(""),
         )
 
     def batches(self, bridge: Bridge) -> BatchOptions:

@@ -15,6 +15,7 @@ from msgspec import Meta
 
 from bridge.errors import Malformed
 from bridge.link import limits
+from bridge.messages.addresses import WantedType
 from bridge.messages.block import IndexedId, Origin
 from bridge.messages.hops import HopsRun
 from bridge.messages.positions import Run
@@ -114,6 +115,8 @@ class OpenStream(Frame, frozen=True, tag="OPEN"):
     address: str
     target_address: str
     run: str = ""
+    #: What the address becomes where it is made for this stream; empty: as the receiver's settings say.
+    routing_type: WantedType = ""
 
 
 class StreamOpened(Frame, frozen=True, tag="OPENED"):

@@ -165,7 +165,13 @@ class Receiver(Machine[Event]):
         self._events.append(Greeted(frame))
 
     def _on_open(self, frame: OpenStream, _now: Now) -> None:
-        asked = Stream(frame.identity, frame.address, frame.target_address, frame.run)
+        asked = Stream(
+            frame.identity,
+            frame.address,
+            frame.target_address,
+            frame.run,
+            routing_type=frame.routing_type,
+        )
         if frame.index > len(self._streams):
             raise BrokenFrame(f"OPEN.index: expected at most {len(self._streams)}; found {frame.index}")
         if frame.index == len(self._streams):

@@ -78,7 +78,14 @@ class Sender(Machine[Answered]):
             stream.generation += 1
             stream.opening.append(ticket)
             self._controls.append(
-                OpenStream(stream.index, asked.identity, asked.address, asked.target_address, asked.run)
+                OpenStream(
+                    stream.index,
+                    asked.identity,
+                    asked.address,
+                    asked.target_address,
+                    asked.run,
+                    asked.routing_type,
+                )
             )
         return ticket
 

@@ -5,9 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from bridge.errors import InvalidAddress
+
+#: MULTICAST: every queue gets every message. ANYCAST: one queue, named like the address, which all share.
+RoutingType = Literal["MULTICAST", "ANYCAST"]
+#: What an address becomes that is made for somebody; empty: as the settings of its node say.
+WantedType = Literal["", "MULTICAST", "ANYCAST"]
 
 #: Longest name of an address or a queue, in characters (Kafka's limit for topics).
 NAME_LENGTH_MAX = 249

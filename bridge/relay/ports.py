@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from bridge.messages.addresses import WantedType
 from bridge.messages.batch import Batch
 from bridge.messages.stream_names import StreamKind, kind_of_stream
 from dedup.verdict import Verdict
@@ -38,6 +39,8 @@ class Stream:
     #: No message ever comes in it, and it needs no address: the target remembers it, and that is its only
     #: purpose (`bridge.kafka.source.first_start`).
     empty: bool = False
+    #: What the address at the target becomes where it is made for this stream; empty: as the target says.
+    routing_type: WantedType = ""
 
     @property
     def kind(self) -> StreamKind:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, ValidationInfo
 
 from bridge.ends import JOURNAL
-from bridge.messages.addresses import QueueName
+from bridge.messages.addresses import QueueName, WantedType
 from bridge.settings import kafka_names, selectors
 from bridge.settings.fields import (
     Attempts,
@@ -207,6 +207,14 @@ class Bridge(Table):
     def target_address(self, address: str) -> str:
         """The target's address of messages that came from `address`."""
         return selectors.forwarded(self.forwarding_address, address)
+
+    def target_routing_type(self, routing_type: WantedType) -> WantedType:
+        """What an address becomes that is made at the target for messages of an address of this type (empty:
+        of a topic).
+        """
+        if self.routing_type == "PASS":
+            return routing_type
+        return "" if self.routing_type == "STRIP" else self.routing_type
 
     @property
     def source(self) -> str:

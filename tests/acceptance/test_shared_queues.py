@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.harness.eventually import eventually
 from tests.harness.node import MakeNode, Node, bridge_to
 
@@ -211,3 +213,24 @@ def test_two_bridges_share_a_queue(make_node: MakeNode) -> None:
     assert sorted(found, key=int) == NUMBERS, "each once"
     for name in ("one", "two"):
         assert hub.api.bodies(name) == sorted(hub.api.bodies(name), key=int), "in order"
+
+
+@pytest.mark.parametrize(
+    ("setting", "declared", "becomes"),
+    [
+        ("PASS", "ANYCAST", "ANYCAST"),
+        ("PASS", "MULTICAST", "MULTICAST"),
+        ("STRIP", "ANYCAST", "MULTICAST"),
+        ("ANYCAST", "MULTICAST", "ANYCAST"),
+        ("MULTICAST", "ANYCAST", "MULTICAST"),
+    ],
+)
+def test_an_address_made_at_the_target_has_the_bridges_routing_type(
+    make_node: MakeNode, setting: str, declared: str, becomes: str
+) -> None:
+    edge, hub = pair(make_node, queue_name="orders", routing_type=f'"{setting}"')
+    edge.rest += f'\n[addresses.orders]\nrouting-type = "{declared}"\n'
+    edge.start()
+    send(edge, "one")
+    assert arrive(hub, 1) == ["one"]
+    assert hub.api.get("/v1/addresses/in").json["routing-type"] == becomes

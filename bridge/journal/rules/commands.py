@@ -13,6 +13,7 @@ from bridge.journal.values.options import BridgeQueue
 from bridge.journal.values.queue_cursor import Interval
 from bridge.journal.values.routing import Destination
 from bridge.journal.values.store import Acknowledgement, Transaction
+from bridge.messages.addresses import WantedType
 from bridge.messages.batch import Batch
 from bridge.messages.block import Block
 
@@ -79,6 +80,8 @@ class DeliverCommand(WriteCommand):
     run: str
     epoch: int
     check_ids: bool
+    #: What the address becomes where it is made for them; empty: as the settings say.
+    routing_type: WantedType = ""
     #: Positions of messages that are known to be at the address: left out, as those with a known ID are.
     present: Set[int] = frozenset()
     came: Came = Came.RELAYED

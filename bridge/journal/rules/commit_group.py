@@ -22,11 +22,11 @@ from bridge.journal.values.options import (
     AddressPolicy,
     BridgeQueue,
     JournalOptions,
-    RoutingType,
     bridge_queue_name,
 )
 from bridge.journal.values.queue_cursor import Cursor
 from bridge.journal.values.store import Committed
+from bridge.messages.addresses import RoutingType
 from dedup.cache import IdCache, Overlay
 
 #: (bridge, stream identity).

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from bridge.journal.rules.owners import NOT_RECORDED, Owner
-from bridge.journal.values.options import REPLAYED_QUEUE, AddressPolicy, RoutingType
+from bridge.journal.values.options import REPLAYED_QUEUE, AddressPolicy
 from bridge.journal.values.queue_cursor import Cursor
+from bridge.messages.addresses import RoutingType
 from dedup.cache import IdCache
 
 #: Later than every clock's time: kept for ever.

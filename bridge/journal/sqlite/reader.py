@@ -12,9 +12,10 @@ from bridge.journal.values.options import REPLAYED_QUEUE, BridgeQueue
 from bridge.journal.values.queue_cursor import Cursor
 from bridge.journal.values.store import AddressStatus, QueueStatus
 from bridge.journal.values.stored_block import END, StoredBlock
-from bridge.messages.addresses import QueueName
+from bridge.messages.addresses import QueueName, RoutingType
 from bridge.messages.block import Block, IndexedId, Origin
 from bridge.messages.hops import Hops
+from bridge.messages.stream_names import source_address
 from dedup.ids import Stamp
 
 P = ParamSpec("P")
@@ -134,16 +135,28 @@ class BridgeQueueRow(NamedTuple):
     end: int
     trimmed: int
     queue_next: int
+    #: Of the address that the messages came from.
+    routing_type: RoutingType = "MULTICAST"
 
 
 def bridge_queues(connection: sqlite3.Connection, bridge: str) -> list[BridgeQueueRow]:
     """The bridge's queues, by address."""
     rows = connection.execute(
-        "SELECT a.name, a.address_id, a.first, a.next, a.trimmed, q.next FROM queues q"
+        "SELECT a.name, a.address_id, a.first, a.next, a.trimmed, q.next, a.routing_type FROM queues q"
         " JOIN addresses a USING (address_id) WHERE q.bridge = ? ORDER BY a.name",
         (bridge,),
-    )
-    return [BridgeQueueRow(*row) for row in rows]
+    ).fetchall()
+    found = [BridgeQueueRow(*row) for row in rows]
+    return [row._replace(routing_type=_source_type(connection, row)) for row in found]
+
+
+def _source_type(connection: sqlite3.Connection, row: BridgeQueueRow) -> RoutingType:
+    """The type of the address that the messages came from; the row's own where that is gone."""
+    source = source_address(row.address)
+    if source == row.address:
+        return row.routing_type
+    found = connection.execute("SELECT routing_type FROM addresses WHERE name = ?", (source,)).fetchone()
+    return row.routing_type if found is None else found[0]
 
 
 class BridgeLag(NamedTuple):

@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Final, Literal
 
 from bridge.journal.values.routing import Router
-from bridge.messages.addresses import QueueName
+from bridge.messages.addresses import QueueName, RoutingType, WantedType
 from bridge.messages.stream_names import is_own_log, source_address
-
-#: MULTICAST: every queue gets every message. ANYCAST: one queue, named like the address, which all share.
-RoutingType = Literal["MULTICAST", "ANYCAST"]
+from bridge.relay.ports import Stream
 
 #: Bytes of client messages that may wait for a commit, blocked ones apart; beyond it callers get TOO_BUSY.
 INBOX_BYTES: Final = 64 * 1024 * 1024
@@ -102,10 +100,18 @@ class BridgeSelection:
     #: The address at the target for an address here.
     forward: Callable[[str], str]
     shared: SharedNames = SharedNames()
+    #: What an address becomes that is made at the target, by the type of the address here.
+    target_type: Callable[[RoutingType], WantedType] = lambda _type: ""
 
     def reads(self, address: str) -> bool:
         """As `BridgeQueue.reads`."""
         return _reads(address, self.selects, self.shared)
+
+    def stream(self, identity: str, address: str, run: str, routing_type: RoutingType) -> Stream:
+        """The stream of messages that came to an address of this type."""
+        return Stream(
+            identity, address, self.forward(address), run, routing_type=self.target_type(routing_type)
+        )
 
 
 def _reads(address: str, selects: Callable[[str], bool], shared: SharedNames) -> bool:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from bridge.kafka.records.decoding import BatchOptions
 from bridge.kafka.source.start_positions import GapPolicy
+from bridge.messages.addresses import WantedType
 
 StartPosition = Literal["earliest", "latest"]
 
@@ -24,6 +25,8 @@ class TopicSelection:
     names: Sequence[str] = ()
     #: Whether the bridge reads no others: nothing is asked about other topics.
     names_only: bool = False
+    #: What an address becomes that is made at the target; empty: as the target says.
+    routing_type: WantedType = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

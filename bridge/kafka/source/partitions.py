@@ -89,7 +89,14 @@ class Partitions:
                     leaderless[tp] = topic.id
                     continue  # no broker can say anything about it now
                 identity = stream_identity(self.cluster, topic.id, number)
-                stream = Stream(identity, name, target, str(partition.leader_epoch), len(topic.partitions))
+                stream = Stream(
+                    identity,
+                    name,
+                    target,
+                    str(partition.leader_epoch),
+                    len(topic.partitions),
+                    routing_type=self._topics.routing_type,
+                )
                 found.append(Found(stream, tp, topic.id, partition.leader, partition.leader_epoch))
         self.leaderless = leaderless
         return found
