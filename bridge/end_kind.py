@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from bridge.relay.dead_letters import DeadLetterSink
     from bridge.relay.ownership import AskDivision, Ownership
     from bridge.relay.ports import Lag, Source, Target
+    from bridge.relay.stages import Stage
     from bridge.replay.sending import PlanSource, Presence
     from bridge.runtime.clock import Clock
     from bridge.runtime.tls import FileContext
@@ -71,6 +72,9 @@ class Lane:
     counts: Counts | None = None
     #: The sink for dead letters at the source's node; None: they go to the target.
     dead_letters: DeadLetterSink | None = None
+    #: The bridge's filter, the one of its relay: a source asks it what it has sent, where it reads that again
+    #: for the delivery log (`recovered`). None: it has none.
+    filter: Stage | None = None
 
     @property
     def name(self) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 
-from bridge.assembly.relay_options import loop_guard, relay_options
+from bridge.assembly.relay_options import filter_stage, relay_options, stages
 from bridge.assembly.summary import BridgeSummary
 from bridge.end_kind import EndKind, Lane, NodeContext, NodeEnds, Side, kind_of
 from bridge.relay.counts import Counts
@@ -54,6 +54,7 @@ class Assembly:
             id_cache_size=min(sizes, default=settings.duplicate_detection.id_cache_size),
             readers=kind_of(settings, bridge.static_connectors[0]).readers,
             division=self._division(bridge),
+            filter=bridge.filter,
             from_journal=kind_of(settings, bridge.source_connector).is_own,
         )
 
@@ -107,7 +108,10 @@ class Assembly:
         sources, targets = self._at(bridge, "source"), self._at(bridge, "target")
         from_own = kind_of(self._settings, bridge.source_connector).is_own
         letters_here = self._dead_letters(bridge, sources) if from_own else None
-        part = Lane(bridge, lane, confirmed=confirmed, counts=Counts(), dead_letters=letters_here)
+        passes = filter_stage(bridge)
+        part = Lane(
+            bridge, lane, confirmed=confirmed, counts=Counts(), dead_letters=letters_here, filter=passes
+        )
         source, target = sources.source(part), targets.target(part)
         dead_letters = letters_here
         if not from_own:
@@ -117,7 +121,7 @@ class Assembly:
             LaneEnds(source.source, target.target, dead_letters, source.lag, source.parked, source.waits),
             clock=self._node.clock,
             counts=part.counts,
-            stages=(loop_guard(bridge, source.store),),
+            stages=stages(bridge, passes, source.store),
         )
 
     def _dead_letters(self, bridge: Bridge, where: NodeEnds) -> DeadLetterSink | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from bridge.relay.backoff import Backoff
 from bridge.relay.relay import RelayOptions
-from bridge.relay.stages import LoopGuard
+from bridge.relay.stages import LoopGuard, Stage
 from bridge.settings.bridges import Bridge
 
 
@@ -25,3 +25,27 @@ def relay_options(bridge: Bridge) -> RelayOptions:
 def loop_guard(bridge: Bridge, store: Callable[[], str]) -> LoopGuard:
     """The bridge's loop guard; `store` returns the store identity of its source."""
     return LoopGuard(bridge.name, bridge.max_hops, store)
+
+
+def filter_stage(bridge: Bridge) -> Stage | None:
+    """The bridge's filter, for one relay or one call: a filter is not shared. None: it has none."""
+    if not bridge.filter:
+        return None
+    from bridge.filters import parse  # with the language: only where a bridge has a filter
+    from bridge.relay.filtering import FilterStage
+
+    condition = parse(bridge.filter)
+    assert condition is not None, "the settings keep no blank condition"
+    return FilterStage(condition)
+
+
+def stages(bridge: Bridge, passes: Stage | None, store: Callable[[], str]) -> tuple[Stage, ...]:
+    """What happens to each batch of the bridge between read and send.
+
+    Args:
+        bridge: of the settings.
+        passes: its `filter_stage`.
+        store: returns the store identity of its source.
+    """
+    guard = loop_guard(bridge, store)
+    return (guard,) if passes is None else (passes, guard)

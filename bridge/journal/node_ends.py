@@ -48,6 +48,7 @@ class JournalEnds(NodeEnds):
                 _cutter(bridge),
                 target_name=bridge.static_connectors[0],
                 gap_policy=bridge.gap_policy,
+                filter=lane.filter,
             ),
             store=lambda: self._journal.store,
         )

@@ -97,7 +97,10 @@ class Block:
     def without(self, indices: Iterable[int]) -> Block | None:
         """This block less the messages at `indices`; None where nothing is left."""
         dropped = set(indices)
-        kept = [index for index in range(self.count) if index not in dropped]
+        return self.only([index for index in range(self.count) if index not in dropped])
+
+    def only(self, kept: Sequence[int]) -> Block | None:
+        """The messages at these indices, which ascend; None where there are none."""
         if not kept:
             return None
         origin_of = [
