@@ -255,8 +255,11 @@ class EndKind(EndRules):
         """The maker of its ends in this process; `others` returns the makers of other connectors' ends."""
         raise NotImplementedError(f"{type(self).__name__} makes no ends")
 
-    def audited(self, settings: Settings, connector: str) -> object:
-        """The end as `audit_reader` reads it, in a process of Spark's. Raises: BridgeError."""
+    def audited(self, settings: Settings, connector: str, bridge: Bridge | None = None) -> object:
+        """The end as `audit_reader` reads it, in a process of Spark's. Raises: BridgeError.
+
+        `bridge`: it is read as this bridge's source, without what its filter rejects.
+        """
         raise NotImplementedError(f"{type(self).__name__} is not audited: {connector}")
 
     def audit_source(self, settings: Settings, connector: str) -> AuditSource | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 
-from bridge.assembly.relay_options import filter_stage, relay_options, stages
+from bridge.assembly.relay_options import relay_options, stages
 from bridge.assembly.summary import BridgeSummary
 from bridge.end_kind import EndKind, Lane, NodeContext, NodeEnds, Side, kind_of
 from bridge.relay.counts import Counts
@@ -18,6 +18,7 @@ from bridge.relay.operated import Operated
 from bridge.relay.ownership import AllLanes, AskDivision, Ownership
 from bridge.relay.ports import Source, Target
 from bridge.relay.relay import LaneEnds, Relay
+from bridge.relay.stages import filter_stage
 from bridge.settings.bridges import Bridge
 
 _TARGET_FIRST: tuple[Side, Side] = ("target", "source")
@@ -108,7 +109,7 @@ class Assembly:
         sources, targets = self._at(bridge, "source"), self._at(bridge, "target")
         from_own = kind_of(self._settings, bridge.source_connector).is_own
         letters_here = self._dead_letters(bridge, sources) if from_own else None
-        passes = filter_stage(bridge)
+        passes = filter_stage(bridge.filter)
         part = Lane(
             bridge, lane, confirmed=confirmed, counts=Counts(), dead_letters=letters_here, filter=passes
         )

@@ -27,24 +27,12 @@ def loop_guard(bridge: Bridge, store: Callable[[], str]) -> LoopGuard:
     return LoopGuard(bridge.name, bridge.max_hops, store)
 
 
-def filter_stage(bridge: Bridge) -> Stage | None:
-    """The bridge's filter, for one relay or one call: a filter is not shared. None: it has none."""
-    if not bridge.filter:
-        return None
-    from bridge.filters import parse  # with the language: only where a bridge has a filter
-    from bridge.relay.filtering import FilterStage
-
-    condition = parse(bridge.filter)
-    assert condition is not None, "the settings keep no blank condition"
-    return FilterStage(condition)
-
-
 def stages(bridge: Bridge, passes: Stage | None, store: Callable[[], str]) -> tuple[Stage, ...]:
     """What happens to each batch of the bridge between read and send.
 
     Args:
         bridge: of the settings.
-        passes: its `filter_stage`.
+        passes: its filter (`bridge.relay.stages.filter_stage`); None: it has none.
         store: returns the store identity of its source.
     """
     guard = loop_guard(bridge, store)

@@ -35,6 +35,20 @@ def staged(batch: Batch, stages: Sequence[Stage], address: str) -> Batch:
     return batch
 
 
+def filter_stage(condition: str) -> Stage | None:
+    """A bridge's filter, for one relay or one call: a filter is not shared. None: the condition is empty.
+
+    Raises: FilterRefused: the text is no condition.
+    """
+    if not condition:
+        return None
+    from bridge.filters import parse  # with the language: only where there is a condition
+    from bridge.relay.filtering import FilterStage
+
+    found = parse(condition)
+    return None if found is None else FilterStage(found)
+
+
 @dataclass(frozen=True, slots=True)
 class LoopGuard:
     """The stage by which each message takes the bridge's hop, and is refused where it may not take it."""

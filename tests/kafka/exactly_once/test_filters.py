@@ -42,8 +42,8 @@ class Zoo:
             of_partition = self.sent[partition]
             animal = (self.rng.choice([b"goat", b"monkey", b"ape"]), len(of_partition))
             of_partition.append(animal)
-            body, headers = b"%s %d" % animal, [("animal", animal[0])]
-            producer.produce(self.topic, body, partition=partition, headers=headers)
+            body = b"%s %d" % animal
+            producer.produce(self.topic, body, partition=partition, headers=[("animal", animal[0])])
         assert producer.flush(30) == 0
 
     def goats(self) -> dict[int, list[bytes]]:
