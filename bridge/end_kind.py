@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from bridge.relay.dead_letters import DeadLetterSink
     from bridge.relay.ownership import AskDivision, Ownership
     from bridge.relay.ports import Lag, Source, Target
+    from bridge.relay.stages import Stage
     from bridge.replay.sending import PlanSource, Presence
     from bridge.runtime.clock import Clock
     from bridge.runtime.tls import FileContext
@@ -71,6 +72,9 @@ class Lane:
     counts: Counts | None = None
     #: The sink for dead letters at the source's node; None: they go to the target.
     dead_letters: DeadLetterSink | None = None
+    #: The bridge's filter, the one of its relay: a source asks it what it has sent, where it reads that again
+    #: for the delivery log (`recovered`). None: it has none.
+    filter: Stage | None = None
 
     @property
     def name(self) -> str:
@@ -251,8 +255,11 @@ class EndKind(EndRules):
         """The maker of its ends in this process; `others` returns the makers of other connectors' ends."""
         raise NotImplementedError(f"{type(self).__name__} makes no ends")
 
-    def audited(self, settings: Settings, connector: str) -> object:
-        """The end as `audit_reader` reads it, in a process of Spark's. Raises: BridgeError."""
+    def audited(self, settings: Settings, connector: str, bridge: Bridge | None = None) -> object:
+        """The end as `audit_reader` reads it, in a process of Spark's. Raises: BridgeError.
+
+        `bridge`: it is read as this bridge's source, without what its filter rejects.
+        """
         raise NotImplementedError(f"{type(self).__name__} is not audited: {connector}")
 
     def audit_source(self, settings: Settings, connector: str) -> AuditSource | None:

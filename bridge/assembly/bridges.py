@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 
-from bridge.assembly.relay_options import loop_guard, relay_options
+from bridge.assembly.relay_options import relay_options, stages
 from bridge.assembly.summary import BridgeSummary
 from bridge.end_kind import EndKind, Lane, NodeContext, NodeEnds, Side, kind_of
 from bridge.relay.counts import Counts
@@ -18,6 +18,7 @@ from bridge.relay.operated import Operated
 from bridge.relay.ownership import AllLanes, AskDivision, Ownership
 from bridge.relay.ports import Source, Target
 from bridge.relay.relay import LaneEnds, Relay
+from bridge.relay.stages import filter_stage
 from bridge.settings.bridges import Bridge
 
 _TARGET_FIRST: tuple[Side, Side] = ("target", "source")
@@ -54,6 +55,7 @@ class Assembly:
             id_cache_size=min(sizes, default=settings.duplicate_detection.id_cache_size),
             readers=kind_of(settings, bridge.static_connectors[0]).readers,
             division=self._division(bridge),
+            filter=bridge.filter,
             from_journal=kind_of(settings, bridge.source_connector).is_own,
         )
 
@@ -107,7 +109,10 @@ class Assembly:
         sources, targets = self._at(bridge, "source"), self._at(bridge, "target")
         from_own = kind_of(self._settings, bridge.source_connector).is_own
         letters_here = self._dead_letters(bridge, sources) if from_own else None
-        part = Lane(bridge, lane, confirmed=confirmed, counts=Counts(), dead_letters=letters_here)
+        passes = filter_stage(bridge.filter)
+        part = Lane(
+            bridge, lane, confirmed=confirmed, counts=Counts(), dead_letters=letters_here, filter=passes
+        )
         source, target = sources.source(part), targets.target(part)
         dead_letters = letters_here
         if not from_own:
@@ -117,7 +122,7 @@ class Assembly:
             LaneEnds(source.source, target.target, dead_letters, source.lag, source.parked, source.waits),
             clock=self._node.clock,
             counts=part.counts,
-            stages=(loop_guard(bridge, source.store),),
+            stages=stages(bridge, passes, source.store),
         )
 
     def _dead_letters(self, bridge: Bridge, where: NodeEnds) -> DeadLetterSink | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from bridge.relay.backoff import Backoff
 from bridge.relay.relay import RelayOptions
-from bridge.relay.stages import LoopGuard
+from bridge.relay.stages import LoopGuard, Stage
 from bridge.settings.bridges import Bridge
 
 
@@ -25,3 +25,15 @@ def relay_options(bridge: Bridge) -> RelayOptions:
 def loop_guard(bridge: Bridge, store: Callable[[], str]) -> LoopGuard:
     """The bridge's loop guard; `store` returns the store identity of its source."""
     return LoopGuard(bridge.name, bridge.max_hops, store)
+
+
+def stages(bridge: Bridge, passes: Stage | None, store: Callable[[], str]) -> tuple[Stage, ...]:
+    """What happens to each batch of the bridge between read and send.
+
+    Args:
+        bridge: of the settings.
+        passes: its filter (`bridge.relay.stages.filter_stage`); None: it has none.
+        store: returns the store identity of its source.
+    """
+    guard = loop_guard(bridge, store)
+    return (guard,) if passes is None else (passes, guard)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from bridge.assembly.bridges import Assembly
-from bridge.assembly.relay_options import loop_guard
+from bridge.assembly.relay_options import stages
 from bridge.errors import Conflict
+from bridge.relay.stages import filter_stage
 from bridge.replay.plans import Ends, ReplayService
 from bridge.settings.bridges import Bridge
 from bridge.settings.model import Settings
@@ -26,7 +27,7 @@ def _ends(assembly: Assembly, bridge: Bridge, *, force: bool) -> Ends:
     found = assembly.ends_of(target_name).plan_target(bridge, source, force=force)
     if found is None:
         raise _no_replay(bridge, f"{target_name} cannot take what is sent again", target_name)
-    return Ends(source, *found, (loop_guard(bridge, lambda: source.store),))
+    return Ends(source, *found, stages(bridge, filter_stage(bridge.filter), lambda: source.store))
 
 
 def _no_replay(bridge: Bridge, why: str, connector: str) -> Conflict:

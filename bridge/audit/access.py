@@ -20,8 +20,10 @@ from dedup.reconcile.audit.plan import Access
 END: Final = "bridge.audit.access:end"
 
 
-def access(settings: Settings, path: Path, connector: str) -> Access:
+def access(settings: Settings, path: Path, connector: str, bridge: str = "") -> Access:
     """The access of a task to the end of a connector of the settings at `path`.
+
+    `bridge`: only records that the filter of this bridge takes count; empty: all of them do.
 
     Raises: Malformed: an audit cannot read it.
     """
@@ -30,17 +32,20 @@ def access(settings: Settings, path: Path, connector: str) -> Access:
         raise Malformed(
             f"an audit cannot read what connector {connector} leads to", key="connector", found=connector
         )
-    return Access(END, str(path.absolute()), connector, reader)
+    return Access(END, str(path.absolute()), connector, reader, bridge)
 
 
-def end(settings: str, connector: str) -> Any:
-    """The end of a connector, or of ``journal``, for the audit's reader.
+def end(settings: str, connector: str, bridge: str = "") -> Any:
+    """The end of a connector, or of ``journal``, for the audit's reader; `bridge` as in `access`.
 
     Raises: ReadFailed: the settings, or a certificate, are of no use here.
     """
     try:
         found = _settings(settings, connector)
-        return kind_of(found, connector).audited(found, connector)
+        filtering = next((one for one in found.bridges if one.name == bridge), None)
+        if bridge and filtering is None:
+            raise NotFound(f"{settings}: no bridge {bridge}", key="bridges", found=bridge)
+        return kind_of(found, connector).audited(found, connector, filtering)
     except BridgeError as error:  # as a task reports it: in one line
         raise ReadFailed(f"connector {connector}: {'; '.join(str(error).splitlines())}") from error
 

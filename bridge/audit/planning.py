@@ -105,7 +105,12 @@ class Planner:
         preserves_partitions = bridge is not None and bridge.preserve_partitions
         return Plan(
             bridge=bridge.name if bridge else "",
-            source=access(self._settings, self._path, pair.source),
+            source=access(
+                self._settings,
+                self._path,
+                pair.source,
+                bridge.name if bridge is not None and bridge.filter else "",
+            ),
             target=access(self._settings, self._path, pair.target),
             streams=tuple(streams),
             places=tuple(place for place in places if place.topic in topics),

@@ -36,8 +36,9 @@ keeps them with retain-time, Kafka with retention), and messages that the target
   sent 24 known 0 earlier 0 gone 0 refused 0 unknown 0
 
 known: the target had them; earlier: covered by an earlier run of the same plan; unknown: others have the same
-ID, and whether the target has these cannot be told: they are not sent. With --dry-run nothing is sent, and
-`sent` is what would be.
+ID, and whether the target has these cannot be told: they are not sent. `filtered` is
+added where the bridge's filter does not take what a plan names: it is not sent. With --dry-run nothing is
+sent, and `sent` is what would be.
 
 examples:
   {PROGRAM} replay --plan report/replay-plan.json --dry-run
@@ -78,6 +79,7 @@ class Mended:
     known: int = 0
     earlier: int = 0
     unknown: list[list[int]] = field(default_factory=list)
+    filtered: list[list[int]] = field(default_factory=list)
     gone: list[list[int]] = field(default_factory=list)
     refused: list[dict[str, Any]] = field(default_factory=list)
     #: The reason why it stopped before its end; empty: it did not.
@@ -96,7 +98,7 @@ class Mended:
     @property
     def is_whole(self) -> bool:
         """Whether nothing of the entry is left."""
-        return not (self.unknown or self.gone or self.refused or self.failed)
+        return not (self.unknown or self.filtered or self.gone or self.refused or self.failed)
 
     def add(self, answer: dict[str, Any]) -> None:
         """Add the result of one call."""
@@ -104,6 +106,7 @@ class Mended:
         self.known += answer["known"]
         self.earlier += answer["earlier"]
         self.unknown += answer["unknown"]
+        self.filtered += answer["filtered"]
         self.gone += answer["gone"]
         self.refused += answer["refused"]
 
@@ -202,12 +205,15 @@ def _show(arguments: argparse.Namespace, plan: Plan, mended: Sequence[Mended]) -
         print(
             f"{one.bridge} {one.stream}: sent {one.sent} known {one.known} earlier {one.earlier}"
             f" gone {one.gone_count} refused {len(one.refused)} unknown {one.unknown_count}"
+            f"{_filtered([one])}"
         )
         if one.unknown:
             warn(
                 f"{one.bridge} {one.stream}: whether the target has {_runs(one.unknown)} cannot be told:"
                 " others have the same ID; --force sends without asking"
             )
+        if one.filtered:
+            warn(f"{one.bridge} {one.stream}: the bridge's filter does not take {_runs(one.filtered)}")
         if one.gone:
             warn(f"{one.bridge} {one.stream}: the source no longer has {_runs(one.gone)}")
         for refused in one.refused[:SHOWN_MOST]:
@@ -218,8 +224,14 @@ def _show(arguments: argparse.Namespace, plan: Plan, mended: Sequence[Mended]) -
         f"sent {sum(one.sent for one in mended)} known {sum(one.known for one in mended)}"
         f" earlier {sum(one.earlier for one in mended)} gone {sum(one.gone_count for one in mended)}"
         f" refused {sum(len(one.refused) for one in mended)}"
-        f" unknown {sum(one.unknown_count for one in mended)}"
+        f" unknown {sum(one.unknown_count for one in mended)}{_filtered(mended)}"
     )
+
+
+def _filtered(mended: Sequence[Mended]) -> str:
+    """The number of positions that filters do not take, where there are any."""
+    found = sum(_count(one.filtered) for one in mended)
+    return f" filtered {found}" if found else ""
 
 
 def _count(runs: Sequence[Sequence[int]]) -> int:

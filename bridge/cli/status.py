@@ -30,7 +30,8 @@ one (link), an address and a queue; of a bridge whose lanes are shared, who has 
   queue orders/billing next 800 lag 12 leased 0
 
 Duplicates are messages that came again since the node started and were not stored again. Where a bridge has
-sent messages in vain, resent says how many.
+sent messages in vain, resent says how many. A bridge with a filter says how many messages it has passed over
+(filtered), and for how many of them its condition could not be evaluated (not-evaluated).
 
 examples:
   {PROGRAM} status
@@ -94,8 +95,11 @@ def describe(status: Mapping[str, Any]) -> Iterator[str]:
         reason = f" ({bridge['reason']})" if bridge.get("reason") else ""
         route = f"{bridge.get('source')} -> {bridge.get('target')}"
         counts = _pairs(bridge, "sent", "acknowledged", "in-flight", "lag")
+        filtered = f" {_pairs(bridge, 'filtered')}" if bridge.get("filter") else ""
+        if bridge.get("not-evaluated"):
+            filtered += f" {_pairs(bridge, 'not-evaluated')}"
         resent = f" resent {bridge['resent']}" if bridge.get("resent") else ""
-        yield f"bridge {bridge['name']} {bridge['state']} {route} {counts}{resent}{reason}"
+        yield f"bridge {bridge['name']} {bridge['state']} {route} {counts}{filtered}{resent}{reason}"
         if bridge.get("lanes"):
             yield from _lanes(bridge["name"], bridge["lanes"])
     for link in status.get("links", ()):

@@ -85,4 +85,5 @@ def _shown(bridge: Bridge) -> dict[str, str]:
         "source": bridge.source,
         "target": bridge.target,
         "guarantee": bridge.guarantee,
+        **({"filter": bridge.filter} if bridge.filter else {}),
     }

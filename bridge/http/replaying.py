@@ -84,6 +84,7 @@ def _shown(outcome: Resent) -> dict[str, Any]:
         "known": outcome.known,
         "earlier": outcome.earlier,
         "unknown": outcome.unknown,
+        "filtered": outcome.filtered,
         "gone": outcome.gone,
         "refused": [{"position": position, "reason": reason} for position, reason in outcome.refused],
         "rest": outcome.rest,

@@ -37,7 +37,7 @@ class JournalKind(EndKind):
 
         return JournalEnds(node)
 
-    def audited(self, settings: Settings, connector: str) -> object:  # noqa: ARG002 - there is but one
+    def audited(self, settings: Settings, connector: str, bridge: Bridge | None = None) -> object:  # noqa: ARG002 - it is no source
         """The node. Raises: BridgeError: it does not listen."""
         from bridge.journal.audited import own_node
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import sqlite3
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from bridge.errors import AddressFull, AddressNotFound, QueueNotFound, SourceRefused
-from bridge.filters.filter import Filter
 from bridge.journal.journal import Journal
 from bridge.journal.rules.commands import MoveCommand
 from bridge.journal.rules.moves import Choice, Movable, read_movable
@@ -22,6 +21,9 @@ from bridge.journal.values.options import BridgeSelection, bridge_queue_name
 from bridge.journal.values.routing import Destination
 from bridge.messages.addresses import QueueName
 from bridge.messages.stream_names import own_log
+
+if TYPE_CHECKING:
+    from bridge.filters.filter import Filter
 
 #: Most intervals of settled messages behind others that a bridge's filter leaves in a queue. Beyond it the
 #: bridge waits until readers have taken some of those.

@@ -23,6 +23,7 @@ from bridge.messages.stream_names import source_address
 from bridge.relay.divergence import ADVICE, check_past
 from bridge.relay.gaps import Gaps
 from bridge.relay.ports import Bounds, Receipt, Remembered, Stream, StreamState
+from bridge.relay.stages import Stage
 from bridge.runtime.fault_injection import crash_point
 from dedup.verdict import Verdict
 
@@ -75,11 +76,14 @@ class JournalSource:
         target_name: str,
         gap_policy: Literal["stop", "continue"] = "stop",
         shared: SharedQueues | None = None,
+        filter: Stage | None = None,  # noqa: A002 - the setting's name
     ) -> None:
         """Takes this node's journal, what the bridge reads of it, and how its batches are cut.
 
         `target_name` is the connector's, for the delivery log. `gap_policy`: what to do about messages that
         are gone: raise SourceGap, or cover and count them. `shared`: the queues that it shares with others.
+        `filter`: the bridge's, for lines about what was sent before (`recovered`); what is read has not
+        passed it.
         """
         self._journal = journal
         self._bridge = selection.bridge
@@ -87,6 +91,7 @@ class JournalSource:
         self._cutter = cutter
         self._target_name = target_name
         self._passes_gaps = gap_policy == "continue"
+        self._filter = filter
         #: Positions that were passed over because their messages are gone.
         self.gaps = Gaps(selection.bridge)
         self._shared = shared
@@ -211,7 +216,8 @@ class JournalSource:
             blocks = await self._read(reader.read_blocks, row.address_id, at, upto, self._cutter.batch_bytes)
             batches = self._cutter.cut(stream.identity, blocks, at, upto)
             for batch in batches or [Batch(stream.identity, at, upto, checksum=checksum)]:
-                await self._settle(batch, row.address, _NO_RECEIPT, recovered=True)
+                sent = batch if self._filter is None else self._filter(batch, stream.address)
+                await self._settle(sent, row.address, _NO_RECEIPT, recovered=True)
                 at = batch.upto
         while self._settling:
             await _answer(self._settling.popleft())

@@ -13,11 +13,16 @@ from bridge.kafka.client.errors import explained
 from bridge.kafka.client.metadata import Topic
 from bridge.kafka.client.options import kafka_connection
 from bridge.kafka.records import identity
+from bridge.kafka.records.decoding import BatchOptions, make_batches
 from bridge.kafka.replay.survey import Survey
+from bridge.messages import positions as run_arithmetic
 from bridge.messages.stream_names import planned_stream
+from bridge.relay.stages import Stage, filter_stage
 from bridge.settings import kafka_names
 from bridge.settings.bridges import Bridge
 from bridge.settings.connectors import Connector
+from bridge.settings.listeners import Acceptor
+from bridge.settings.model import Settings
 from dedup.reconcile.audit.plan import Place, Stream
 
 #: Kafka's error code for a topic that the client has no right to describe.
@@ -39,11 +44,48 @@ class KafkaEnd:
         """As `KafkaConnection.consumer`."""
         return self.connection.consumer(**own)
 
+    def counting(self, _topic: str, records: Sequence[Any]) -> Sequence[Any]:
+        """All of them."""
+        return records
+
     def told(self, error: Exception, topic: str) -> str:
         """Explains an error at reading a topic, with the right or setting that mends it."""
         resource = f"topic {topic}"
         text = explained(error, side="source", connector=self.name, operation="Read", resource=resource)
         return str(text).removeprefix(f"connector {self.name}: Read {resource}: ")
+
+
+@dataclass(frozen=True, slots=True)
+class FilteredEnd(KafkaEnd):
+    """A cluster as the source of a bridge with a filter: records that the filter rejects do not count."""
+
+    batches: BatchOptions
+    stage: Stage
+
+    @classmethod
+    def of(cls, connection: KafkaConnection, bridge: Bridge, settings: Settings) -> KafkaEnd:
+        """The source of this bridge of the settings."""
+        stage = filter_stage(bridge.filter)
+        if stage is None:
+            return KafkaEnd(connection)
+        batches = BatchOptions(
+            stamp=True,
+            batch_bytes=bridge.producer_window_size_bytes,
+            large_bytes=bridge.min_large_message_size_bytes,
+            max_id_bytes=(settings.acceptor or Acceptor()).max_duplicate_id_size_bytes,
+        )
+        return cls(connection, batches, stage)
+
+    def counting(self, topic: str, records: Sequence[Any]) -> Sequence[Any]:
+        """Those that the filter takes, read as the bridge reads them."""
+        if not records:
+            return records
+        first, end = records[0].offset, records[-1].offset + 1
+        batches = make_batches(self.batches, "", records, first, end)
+        taken = {
+            place for batch in batches for place in run_arithmetic.positions(self.stage(batch, topic).runs)
+        }
+        return [record for record in records if record.offset in taken]
 
 
 class _Cluster:

@@ -100,12 +100,13 @@ class KafkaKind(EndKind):
 
         return KafkaEnds(node, others)
 
-    def audited(self, settings: Settings, connector: str) -> object:
+    def audited(self, settings: Settings, connector: str, bridge: Bridge | None = None) -> object:
         """The cluster. Raises: SecurityUnusable: a certificate or key cannot be used."""
-        from bridge.kafka.audited import KafkaEnd
+        from bridge.kafka.audited import FilteredEnd, KafkaEnd
         from bridge.kafka.client.options import kafka_connection
 
-        return KafkaEnd(kafka_connection(connector, settings.connectors[connector]))
+        connection = kafka_connection(connector, settings.connectors[connector])
+        return KafkaEnd(connection) if bridge is None else FilteredEnd.of(connection, bridge, settings)
 
     def audit_source(self, settings: Settings, connector: str) -> AuditSource:
         """The cluster's topics as an audit's source. Raises: SecurityUnusable."""

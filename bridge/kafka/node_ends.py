@@ -88,7 +88,7 @@ class KafkaEnds(NodeEnds):
 
     def source(self, lane: Lane) -> SourceEnd:
         """The source of a lane: its partitions of the topics that the bridge reads."""
-        source = self._source(lane.bridge, lane.number)
+        source = self._source(lane)
         return SourceEnd(
             source,
             store=lambda: source.store,
@@ -97,7 +97,8 @@ class KafkaEnds(NodeEnds):
             waits=lambda: source.waits,
         )
 
-    def _source(self, bridge: Bridge, lane: int) -> KafkaSource:
+    def _source(self, lane: Lane) -> KafkaSource:
+        bridge = lane.bridge
         target = kind_of(self._node.settings, bridge.static_connectors[0])
         options = SourceOptions(
             bridge=bridge.name,
@@ -107,15 +108,16 @@ class KafkaEnds(NodeEnds):
             start_position=bridge.start_position,
             gap_policy=bridge.gap_policy,
             lingers=target.has_transactions,
-            records_start=lane == RECORDING_LANE,
+            records_start=lane.number == RECORDING_LANE,
             open_transaction_warn_after_ms=bridge.open_transaction_warn_after_ms,
         )
         return KafkaSource(
             self._parts.connection(bridge.source_connector),
-            identity.LaneIndex(lane, bridge.concurrency),
+            identity.LaneIndex(lane.number, bridge.concurrency),
             options,
             clock=self._node.clock,
-            sent_log=self._sent_log(bridge, lane),
+            sent_log=self._sent_log(bridge, lane.number),
+            filter=lane.filter,
         )
 
     def _sent_log(self, bridge: Bridge, lane: int) -> SentLog | None:

@@ -9,6 +9,7 @@ from bridge.end_kind import AuditTarget, EndKind, EndsOf, NodeContext, NodeEnds
 from bridge.ends import JOURNAL
 from bridge.runtime.tls import Role, TlsFiles
 from bridge.settings import urls
+from bridge.settings.bridges import Bridge
 from bridge.settings.connectors import Connector
 from bridge.settings.end_rules import TlsTable, UsedKeys
 from bridge.settings.model import Settings
@@ -45,7 +46,7 @@ class LinkKind(EndKind):
 
         return LinkEnds(node)
 
-    def audited(self, settings: Settings, connector: str) -> object:
+    def audited(self, settings: Settings, connector: str, bridge: Bridge | None = None) -> object:  # noqa: ARG002 - it is no source
         """The node."""
         from bridge.link.audited import node_at
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from bridge.messages import positions as run_arithmetic
@@ -40,6 +40,10 @@ class Batch:
     #: Of a replay plan: positions whose message equals others, each with the number of copies that the target
     #: should have (`bridge.replay.copies`); of every other message it should have one.
     copies: tuple[tuple[int, int], ...] = ()
+    #: The number of messages that the bridge's filter left out; and that of those of them for which its
+    #: condition could not be evaluated. They count with the end of the batch: a part without it has none.
+    filtered: int = 0
+    not_evaluated: int = 0
 
     @property
     def count(self) -> int:
@@ -66,6 +70,8 @@ class Batch:
             checksum=0,
             refused=tuple(position for position in self.refused if position < end),
             refusals=tuple(refusal for refusal in self.refusals if refusal[0] < end),
+            filtered=0,
+            not_evaluated=0,
         )
 
     def after(self, next_position: int) -> Batch:
@@ -101,4 +107,23 @@ class Batch:
             block=self.block.without(dropped),
             refused=tuple(sorted({*self.refused, *(places[index] for index in dropped)})),
             refusals=tuple(refusal for refusal in self.refusals if refusal[0] not in positions),
+        )
+
+    def only(self, indices: Sequence[int], not_evaluated: int = 0) -> Batch:
+        """The batch with the messages at these indices, which ascend: the bridge's filter takes no others.
+
+        Their positions are covered and empty, without a refusal. `not_evaluated`: for so many of them the
+        condition could not be evaluated.
+        """
+        if len(indices) == self.count:
+            return self
+        assert self.block is not None
+        kept = set(run_arithmetic.at(self.runs, indices))
+        return replace(
+            self,
+            runs=run_arithmetic.join((place, place) for place in sorted(kept)),
+            block=self.block.chosen(indices) if indices else None,
+            refusals=tuple(refusal for refusal in self.refusals if refusal[0] in kept),
+            filtered=self.filtered + self.count - len(indices),
+            not_evaluated=self.not_evaluated + not_evaluated,
         )

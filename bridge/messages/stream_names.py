@@ -65,6 +65,13 @@ def kind_of_stream(identity: str) -> StreamKind:
     return StreamKind.RESENT_LETTERS if f":{PREFIX}" in identity else StreamKind.MESSAGES
 
 
+def is_set_aside(identity: str) -> bool:
+    """Whether the stream's messages wait at an address that only their bridge reads: they have passed its
+    filter.
+    """
+    return f":{PREFIX}" in identity or f":{OWN_LOG_PREFIX}" in identity
+
+
 def source_of(identity: str) -> str:
     """The source of a stream, from its identity: ``journal:<incarnation>`` or ``kafka:<cluster id>``."""
     return ":".join(identity.split(":", 2)[:2])

@@ -53,6 +53,7 @@ class BridgeSet(Mapping[str, NodeBridge]):
             guarantee=summary.guarantee,
             check_producer_ids=summary.check_producer_ids,
             id_cache_size=summary.id_cache_size,
+            **({"filter": summary.filter} if summary.filter else {}),
             **({"readers": summary.readers} if summary.readers else {}),
         )
         await relay.command(Command.START)

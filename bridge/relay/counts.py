@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bridge.messages.batch import Batch
+
 
 @dataclass(slots=True)
 class Counts:
@@ -19,6 +21,11 @@ class Counts:
     #: Messages that were sent in vain: their batch was not taken, or an opening after the connection that
     #: sent them found that the target does not have them; or the target itself had to write them again.
     resent: int = 0
+    #: Messages that the bridge's filter left out, where the target covers their positions: what is read again
+    #: after the loss of a connection counts once.
+    filtered: int = 0
+    #: Those of them for which the condition could not be evaluated (Artemis logs AMQ224006 for each).
+    not_evaluated: int = 0
     #: Time for which the target's brokers have asked to wait (quotas), ms.
     throttled_ms: int = 0
     reconnects: int = 0
@@ -39,6 +46,13 @@ class Counts:
         self.replayed += part.replayed
         self.repeated += part.repeated
         self.resent += part.resent
+        self.filtered += part.filtered
+        self.not_evaluated += part.not_evaluated
         self.throttled_ms += part.throttled_ms
         self.reconnects += part.reconnects
         self.last_progress_ms = max(self.last_progress_ms, part.last_progress_ms)
+
+    def passed_over(self, batch: Batch) -> None:
+        """Add what the filter left out of a batch that the target covers."""
+        self.filtered += batch.filtered
+        self.not_evaluated += batch.not_evaluated

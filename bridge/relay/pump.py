@@ -20,12 +20,14 @@ from bridge.relay.dead_letters import DeadLetterFailed
 from bridge.relay.dead_letters_ahead import LETTERS_AHEAD, ahead, divided
 from bridge.relay.ports import Receipt, Target
 from bridge.relay.session import Session
-from bridge.relay.stages import staged
 from bridge.relay.stream_retries import BackedOff
 from dedup.verdict import Verdict
 
 #: Coverage without messages waits for the stream's next batch, but not longer than this (design rule 1).
 COVERAGE_INTERVAL_MS: Final = 10_000
+#: Nor longer than until the filter has left out messages of so many bytes: they fill their address until they
+#: are covered.
+COVERAGE_BYTES: Final = 1024 * 1024
 
 
 @dataclass(slots=True, eq=False)
@@ -44,6 +46,8 @@ class Pump:
     #: Coverage without messages that waits, by stream.
     _pending_coverage: dict[str, Batch] = field(default_factory=dict)
     _covering: asyncio.Task[None] | None = None
+    #: Bytes of messages that the filter left out since coverage without messages was last sent.
+    _passed_over_bytes: int = 0
     #: Set when a batch came into flight or left it, or the connection ended.
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _backed_off: BackedOff = field(init=False)
@@ -133,7 +137,7 @@ class Pump:
 
     async def _pass_on(self, read: Batch) -> None:
         """Send the batch, or keep coverage alone; batches of streams that back off are read again later."""
-        read = staged(read, self.session.stages)
+        read = self._staged(read)
         if not read.refusals and not self.session.refused.get(read.stream):
             await self._pass_on_part(read)
             return
@@ -142,6 +146,12 @@ class Pump:
             while self._is_in_flight(read.stream) and ahead(part, refused) > LETTERS_AHEAD:
                 await self._change()
             await self._pass_on_part(part)
+
+    def _staged(self, read: Batch) -> Batch:
+        made = self.session.staged(read)
+        if made.filtered:
+            self._passed_over_bytes += read.size - made.size
+        return made
 
     async def _pass_on_part(self, read: Batch) -> None:
         if read.stream not in self._backed_off and read.refusals:
@@ -206,6 +216,8 @@ class Pump:
     def _keep_coverage(self, batch: Batch) -> None:
         """Keep coverage for the stream's next batch; from the first on, it is sent in time."""
         self._pending_coverage[batch.stream] = batch
+        if self._passed_over_bytes >= COVERAGE_BYTES:
+            self._send_pending_coverage()
         if self._covering is None or self._covering.done():
             self._covering = asyncio.create_task(self._cover_in_time())
 
@@ -216,7 +228,12 @@ class Pump:
         assert pending.upto == batch.from_, (
             f"{batch.stream}: read up to {pending.upto}, then from {batch.from_}"
         )
-        return replace(batch, from_=pending.from_)
+        return replace(
+            batch,
+            from_=pending.from_,
+            filtered=pending.filtered + batch.filtered,
+            not_evaluated=pending.not_evaluated + batch.not_evaluated,
+        )
 
     async def _cover_in_time(self) -> None:
         while self._pending_coverage:
@@ -224,6 +241,7 @@ class Pump:
             self._send_pending_coverage()
 
     def _send_pending_coverage(self) -> None:
+        self._passed_over_bytes = 0
         for batch in list(self._pending_coverage.values()):
             if self._may_send(batch):
                 del self._pending_coverage[batch.stream]
@@ -256,6 +274,7 @@ class Pump:
                     counts.refused += len(receipt.dead_lettered)
                 assert receipt.next >= batch.upto, f"{receipt} does not cover what it confirms"
                 counts.acknowledged += batch.count
+                counts.passed_over(batch)
                 counts.replayed += receipt.duplicates - receipt.repeated
                 counts.repeated += receipt.repeated
                 counts.last_progress_ms = session.clock.wall_ms()

@@ -7,7 +7,7 @@ that were in flight.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import structlog
@@ -15,13 +15,12 @@ import structlog
 from bridge.errors import TargetRefused
 from bridge.messages import positions as run_arithmetic
 from bridge.messages.batch import Batch
-from bridge.messages.positions import Runs
 from bridge.relay import divergence
 from bridge.relay.backoff import Backoff
 from bridge.relay.counts import Counts
 from bridge.relay.dead_letters import DeadLetterFailed, DeadLetterSink
 from bridge.relay.ports import Receipt, Source, Stream, Target
-from bridge.relay.stages import Stage
+from bridge.relay.stages import Stage, staged
 from bridge.relay.window import Window
 from bridge.runtime.clock import Clock
 
@@ -54,15 +53,17 @@ class Session:
     refused: dict[str, set[int]] = field(default_factory=dict)
     #: Streams that wait for the target now.
     waiting: frozenset[str] = frozenset()
-    #: By stream, the positions of messages that were in flight when a connection ended: the next opening says
-    #: whether they were stored. At most a window of them.
-    _unconfirmed: dict[str, list[Runs]] = field(default_factory=dict)
+    #: By stream, the batches without their messages that were in flight when a connection ended: the next
+    #: opening says whether they were stored. At most a window of them.
+    _unconfirmed: dict[str, list[Batch]] = field(default_factory=dict)
     #: By identity, every stream that was opened.
     _streams: dict[str, Stream] = field(default_factory=dict)
     #: Identities of the streams that the source had when it was last asked.
     _there: frozenset[str] = frozenset()
     #: Rules by which the target took no more of a stream and that were logged on this connection.
     _rules_logged: set[str] = field(default_factory=set)
+    #: Whether it was logged that the filter could not be evaluated for messages.
+    _not_evaluated_logged: bool = False
     _log: FilteringBoundLogger = field(init=False)
 
     def __post_init__(self) -> None:
@@ -119,19 +120,37 @@ class Session:
             else:
                 self.unseen.discard(identity)
 
+    # -- messages that were read -------------------------------------------------------------------------
+
+    def staged(self, batch: Batch) -> Batch:
+        """A batch that the source has read, after all stages."""
+        if not self.stages:
+            return batch
+        address = self._streams[batch.stream].address
+        made = staged(batch, self.stages, address)
+        if made.not_evaluated and not self._not_evaluated_logged:
+            self._not_evaluated_logged = True  # the rest is counted: a condition may fail for every message
+            self._log.warning(
+                "filter-not-evaluated", stream=batch.stream, address=address, count=made.not_evaluated,
+                positions=[made.from_, made.upto], reason="taken for no match; more are counted, not logged",
+            )  # fmt: skip
+        return made
+
     # -- messages that were sent -------------------------------------------------------------------------
 
     def left(self, batch: Batch) -> None:
         """The connection ended while this batch was in flight."""
         self.window.confirmed(batch.size, batch.count)
-        self._unconfirmed.setdefault(batch.stream, []).append(batch.runs)
+        self._unconfirmed.setdefault(batch.stream, []).append(replace(batch, block=None))
 
     def _count_unconfirmed(self, stream: str, next_: int | None) -> None:
         """Count the messages that were in flight: the target has those below `next_`; None: it has none."""
         for sent in self._unconfirmed.pop(stream, ()):
-            confirmed = run_arithmetic.count(run_arithmetic.below(sent, next_ or 0))
+            confirmed = run_arithmetic.count(run_arithmetic.below(sent.runs, next_ or 0))
             self.counts.acknowledged += confirmed
-            self.counts.resent += run_arithmetic.count(sent) - confirmed
+            self.counts.resent += run_arithmetic.count(sent.runs) - confirmed
+            if sent.upto <= (next_ or 0):
+                self.counts.passed_over(sent)
 
     async def store_letter(self, batch: Batch, receipt: Receipt) -> None:
         """Store a refused message's dead letter; returns when it is durable.

@@ -1,8 +1,10 @@
 """Stages: what happens to each batch between read and send, in their order. Pure.
 
 A stage takes a batch as the source has read it, or as the stage before has made it, and returns the batch as
-it goes on. A message that it refuses is named in `Batch.refusals`, and becomes a dead letter. A batch that is
-read again goes through all stages again, so a stage decides by the batch alone.
+it goes on. A message that it refuses is named in `Batch.refusals`, and becomes a dead letter; one that it
+passes over leaves a position that is covered and empty. A batch that is read again goes through all stages
+again, so a stage decides by the batch and its address alone. The filter is a stage of its own module
+(`bridge.relay.filtering`): a bridge without one does not load it.
 """
 
 from __future__ import annotations
@@ -19,15 +21,32 @@ from bridge.messages.batch import Batch
 class Stage(Protocol):
     """One stage of a bridge."""
 
-    def __call__(self, batch: Batch, /) -> Batch:
-        """The batch as it goes on. It covers the same positions."""
+    def __call__(self, batch: Batch, address: str, /) -> Batch:
+        """The batch as it goes on. It covers the same positions.
+
+        `address`: the name at the source of the batch's stream.
+        """
 
 
-def staged(batch: Batch, stages: Sequence[Stage]) -> Batch:
-    """The batch after all stages."""
+def staged(batch: Batch, stages: Sequence[Stage], address: str) -> Batch:
+    """The batch after all stages; `address` as in `Stage`."""
     for stage in stages:
-        batch = stage(batch)
+        batch = stage(batch, address)
     return batch
+
+
+def filter_stage(condition: str) -> Stage | None:
+    """A bridge's filter, for one relay or one call: a filter is not shared. None: the condition is empty.
+
+    Raises: FilterRefused: the text is no condition.
+    """
+    if not condition:
+        return None
+    from bridge.filters import parse  # with the language: only where there is a condition
+    from bridge.relay.filtering import FilterStage
+
+    found = parse(condition)
+    return None if found is None else FilterStage(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +59,7 @@ class LoopGuard:
     #: Store identity of the source, which is open.
     store: Callable[[], str]
 
-    def __call__(self, batch: Batch) -> Batch:
+    def __call__(self, batch: Batch, _address: str) -> Batch:
         """The batch with its messages' hops; a message with an earlier refusal gets the guard's reason."""
         block = batch.block
         if block is None:

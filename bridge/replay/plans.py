@@ -80,7 +80,8 @@ class ReplayService:
         self._log.info(
             "replayed", bridge=wanted.bridge, stream=wanted.stream, plan=wanted.plan, count=outcome.sent,
             known=outcome.known, unknown=run_arithmetic.count(outcome.unknown),
-            gone=run_arithmetic.count(outcome.gone), refused=len(outcome.refused),
+            filtered=run_arithmetic.count(outcome.filtered), gone=run_arithmetic.count(outcome.gone),
+            refused=len(outcome.refused),
         )  # fmt: skip
         return outcome
 
@@ -104,14 +105,15 @@ class ReplayService:
         left = run_arithmetic.from_position(wanted.positions, next_position)
         looked.earlier = run_arithmetic.count(wanted.positions) - run_arithmetic.count(left)
         while left:
-            part = (await ends.source.read(stream, left)).staged(ends.stages)
+            part = (await ends.source.read(stream, left)).staged(ends.stages, stream.address)
             if not (wanted.force or await ends.presence.prepare(stream, part, deadline_s)):
                 looked.rest = left[0][0]
                 break
-            found = tuple(run for batch in part.batches for run in batch.runs)
             for batch in part.batches:
                 _look_at(batch, None if wanted.force else ends.presence, looked)
-            looked.gone += without(run_arithmetic.below(left, part.upto), found)
+            looked.filtered += part.filtered
+            rest = without(run_arithmetic.below(left, part.upto), part.runs)
+            looked.gone += without(rest, part.filtered)
             left = run_arithmetic.from_position(left, part.upto)
             if left and asyncio.get_running_loop().time() >= deadline_s:
                 looked.rest = left[0][0]

@@ -37,10 +37,19 @@ class Part:
     batches: Sequence[Batch]
     #: Wanted positions below are in `batches`, or the source no longer has them.
     upto: int
+    #: Positions of messages that the source has and the bridge's filter leaves out.
+    filtered: Runs = ()
 
-    def staged(self, stages: Sequence[Stage]) -> Part:
-        """The part after the bridge's stages."""
-        return Part([staged(batch, stages) for batch in self.batches], self.upto)
+    def staged(self, stages: Sequence[Stage], address: str) -> Part:
+        """The part after the bridge's stages; `address` is the stream's at the source."""
+        made = [staged(batch, stages, address) for batch in self.batches]
+        filtered = without(self.runs, [run for batch in made for run in batch.runs])
+        return Part([batch for batch in made if batch.count], self.upto, filtered)
+
+    @property
+    def runs(self) -> Runs:
+        """The positions of its messages."""
+        return tuple(run for batch in self.batches for run in batch.runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +175,8 @@ class Resent:
     unknown: list[Run] = field(default_factory=list)
     #: Covered by an earlier run of the same plan.
     earlier: int = 0
+    #: The bridge's filter does not take them: not sent.
+    filtered: list[Run] = field(default_factory=list)
     #: The source no longer has them.
     gone: list[Run] = field(default_factory=list)
     #: Position and rule of those that the target will not store.
@@ -221,7 +232,7 @@ class Resending:
         left = self._still_wanted(self._wanted.positions)
         self._outcome.earlier = run_arithmetic.count(self._wanted.positions) - run_arithmetic.count(left)
         while left:
-            part = (await self._source.read(stream, left)).staged(self._stages)
+            part = (await self._source.read(stream, left)).staged(self._stages, stream.address)
             if self._presence and not await self._presence.prepare(stream, part, self._deadline_s):
                 self._outcome.rest = left[0][0]
                 break
@@ -245,14 +256,15 @@ class Resending:
         return asyncio.get_running_loop().time() >= self._deadline_s
 
     async def _send_part(self, part: Part, looked_at: Runs) -> None:
-        found: list[Run] = []
+        found = part.runs
         for batch in part.batches:
-            found += batch.runs
             await self._send(self._without_refusals(batch))
-        missing = tuple(without(looked_at, found))
-        self._outcome.gone += missing
-        if missing and (self._next is None or self._next < part.upto):
-            # Positions that are gone at the end are covered, too: the next run does not look for them again.
+        self._outcome.filtered += part.filtered
+        rest = without(looked_at, found)
+        self._outcome.gone += without(rest, part.filtered)
+        if rest and (self._next is None or self._next < part.upto):
+            # Positions at the end that are not sent are covered, too: the next run does not look for them
+            # again.
             await self._send(Batch(self._planned.identity, part.upto, part.upto))
 
     def _without_refusals(self, batch: Batch) -> Batch:

@@ -56,6 +56,11 @@ MESSAGES_RESENT: Final = _counter(
 MESSAGES_FILTERED: Final = _counter(
     "messages_filtered_total", "Messages that the bridge's filter passed over.", _BRIDGE
 )
+MESSAGES_NOT_EVALUATED: Final = _counter(
+    "messages_not_evaluated_total",
+    "Those of the filtered messages for which the bridge's condition could not be evaluated.",
+    _BRIDGE,
+)
 DUPLICATES_REJECTED: Final = _counter(
     "duplicates_rejected_total",
     "Messages not stored again: a producer's known ID, or a bridge's replay after a reconnect.",

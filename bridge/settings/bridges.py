@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, ValidationInfo
@@ -13,6 +14,7 @@ from bridge.settings.fields import (
     Attempts,
     AutoOrFlag,
     BlockSizeBytes,
+    Condition,
     Count,
     Flag,
     ForwardingAddress,
@@ -74,7 +76,7 @@ class Bridge(Table):
         "producer may reach the address through several nodes.",
         "auto",
     )
-    filter: str = setting("SQL-92 condition; the bridge passes what it rejects.", "")
+    filter: Condition = setting("SQL-92 condition; the bridge passes over what it rejects.", "")
     transformer: str = setting("dotted.path:callable that sees each message.", "")
     transformer_properties: dict[str, Scalar] = setting("Handed to the transformer.", {})
     routing_type: Literal["PASS", "STRIP", "ANYCAST", "MULTICAST"] = setting(
@@ -227,5 +229,6 @@ class Bridge(Table):
         return ",".join(self.static_connectors)
 
     def __str__(self) -> str:
-        """The bridge in words: ``orders-to-hub: journal:orders -> hub: exactly-once``."""
-        return f"{self.name}: {self.source} -> {self.target}: {self.guarantee}"
+        """The bridge in words: ``orders-to-hub: journal:orders -> hub: exactly-once``; with its filter."""
+        condition = f", filter {json.dumps(self.filter, ensure_ascii=False)}" if self.filter else ""
+        return f"{self.name}: {self.source} -> {self.target}: {self.guarantee}{condition}"

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationInfo
 
+from bridge.errors import FilterRefused
 from bridge.messages.hops import HOPS_MOST
 from bridge.settings import names, selectors, units
 
@@ -99,6 +100,18 @@ def _readable(path: Path | None) -> Path | None:
         raise ValueError(f"must name a file that can be read ({error.strerror})") from None
 
 
+def _condition(value: str) -> str:
+    """A filter's condition as it is written; a blank one is none."""
+    if not value:
+        return value
+    from bridge.filters import parse  # with its parser: only where there is a condition
+
+    try:
+        return value if parse(value) is not None else ""
+    except FilterRefused as error:
+        raise ValueError(f"must be a condition ({error})") from None
+
+
 def _text(value: object) -> object:
     if not isinstance(value, str | Path):
         raise ValueError("must be text in quotes")
@@ -142,6 +155,8 @@ OptionalName = Annotated[str, AfterValidator(lambda value: names.check_name(valu
 AddressName = Annotated[str, AfterValidator(names.check_address)]
 OptionalAddress = Annotated[str, AfterValidator(lambda value: names.check_address(value) if value else value)]
 #: A Kafka topic, the bridge's own included; empty: its default.
+#: A filter's condition; empty: none.
+Condition = Annotated[str, AfterValidator(_condition)]
 OptionalTopic = Annotated[str, AfterValidator(lambda value: names.check_topic(value) if value else value)]
 TopicName = Annotated[str, AfterValidator(names.check_topic)]
 AddressPattern = Annotated[str, AfterValidator(names.check_pattern)]

@@ -121,7 +121,10 @@ WRONG = {
     "unquoted #": ("[address-settings.#]\n", "line 1", '"#"'),
     "backslash in double quotes": (HUB + BRIDGE.replace('"orders"', r'"/orders\..*/"'),
         "line 5", "single quotes"),
-    "later key": (HUB + BRIDGE + 'filter = "a = 1"\n', "bridges[0].filter (orders-to-hub)", "not built yet"),
+    "later key": (HUB + BRIDGE + 'transformer = "a:b"\n',
+        "bridges[0].transformer (orders-to-hub)", "not built yet"),
+    "no condition": (HUB + BRIDGE + 'filter = "amount => 10"\n',
+        "bridges[0].filter (orders-to-hub)", "line 1, column 9"),
     "Kafka option": ('[connectors.us]\nurl = "kafka://b:9092"\n[connectors.us.kafka]\nlinger-m = 5\n',
         "connectors.us.kafka.linger-m", "did you mean linger-ms?"),
     "later cluster": (HUB + '[[cluster-connections]]\nname = "c"\nconnector-ref = "hub"\n'

@@ -234,3 +234,25 @@ def test_an_address_made_at_the_target_has_the_bridges_routing_type(
     send(edge, "one")
     assert arrive(hub, 1) == ["one"]
     assert hub.api.get("/v1/addresses/in").json["routing-type"] == becomes
+
+
+def test_what_a_bridges_filter_rejects_stays_for_the_readers(make_node: MakeNode) -> None:
+    edge, hub = pair(make_node, filter="\"colour = 'red'\"")
+    edge.rest += '\n[addresses.orders]\nqueues = ["billing"]\n'
+    edge.start()
+    messages = [
+        {
+            "address": "orders",
+            "body": number,
+            "headers": {"colour": "red" if int(number) % 3 == 0 else "blue"},
+        }
+        for number in NUMBERS
+    ]
+    assert edge.api.commit(*messages).status == 200
+    red, blue = NUMBERS[::3], [number for number in NUMBERS if int(number) % 3]
+    assert arrive(hub, len(red)) == red
+    edge.kill()
+    edge.start()
+    assert edge.api.commit(*messages).status == 200
+    assert arrive(hub, 2 * len(red)) == red + red, "behind what it has left before"
+    assert taken(edge) == blue + blue

@@ -206,8 +206,8 @@ class _Lossy(EndKind):
     def in_process(self, node: NodeContext, others: EndsOf) -> NodeEnds:
         return _LossyEnds(super().in_process(replace(node, settings=_real(node.settings)), others))
 
-    def audited(self, settings: Settings, connector: str) -> object:
-        return super().audited(_real(settings), connector)
+    def audited(self, settings: Settings, connector: str, bridge: Bridge | None = None) -> object:
+        return super().audited(_real(settings), connector, bridge)
 
     def audit_source(self, settings: Settings, connector: str) -> AuditSource | None:
         return super().audit_source(_real(settings), connector)

@@ -174,6 +174,35 @@ def test_a_loss_a_double_and_a_foreign_record_are_found_by_their_positions(
     clusters.b.delete_topic(faulty)
 
 
+def test_a_bridge_with_a_filter_is_compared_with_what_its_filter_takes(
+    clusters: Clusters, topic: str, unique: Unique, make_node: MakeNode, audit: Audit, tmp_path: Path
+) -> None:
+    """What it rejects is not lost; nor is what it takes now, and another filter has rejected before."""
+    bridge = unique("a-to-b")
+    settings = kafka_bridge(clusters._asdict(), bridge, queue_name=topic, filter="animal = 'goat'")
+    node = make_node("node-1", settings)
+    animals = [b"goat", b"monkey", b"goat", b"ape", b"goat", b"monkey"]
+    write(clusters.a, topic, [headed(("animal", animal)) for animal in animals])
+    node.start()
+    await_progress(clusters.a, bridge, topic)
+    assert node.stop() == 0
+    output = tmp_path / "audit"
+
+    def audited(condition: str) -> tuple[int, dict[str, Any]]:
+        node.rest = settings.replace("animal = 'goat'", condition)
+        return audit(node.write(), bridge, "--output", str(output))
+
+    code, summary = audited("animal = 'goat'")
+    assert (code, summary["verdict"], summary["findings"]) == (0, "clean", [])
+    assert sum(stream["source"] for stream in summary["streams"]) == 3
+    code, summary = audited("animal <> 'ape'")
+    assert (code, summary["verdict"]) == (4, "unknown")
+    assert found(summary, "unknown") == {(0, 1, 1), (0, 5, 5)}
+    code, summary = audited("animal = 'goat' AND AMQAddress <> 'orders' AND FALSE")
+    assert (code, summary["verdict"]) == (4, "unknown")
+    assert found(summary, "foreign") == {(0, 0, 0), (0, 2, 2), (0, 4, 4)}
+
+
 def test_copies_of_an_id_that_records_share_are_counted(
     clusters: Clusters, topic: str, unique: Unique, make_node: MakeNode, audit: Audit, tmp_path: Path
 ) -> None:

@@ -19,6 +19,7 @@ from bridge.kafka.replay import topic_ids
 from bridge.kafka.source import sent_log
 from bridge.kafka.target import dead_letters, delivery_queue
 from bridge.link import limits as link_limits
+from bridge.relay import pump
 from bridge.relay.relay import RelayOptions
 from bridge.runtime import logs
 from bridge.settings.addresses import AddressSettingsTable
@@ -177,6 +178,10 @@ LIMITS: Final = {
     "what a bridge has sent without a receipt": Limit(
         size(RelayOptions("orders-to-hub").confirmation_window_size),
         "unit/relay/test_window.py::test_never_above_the_limit_except_for_a_single_batch",
+    ),
+    "messages that a filter has passed over without coverage": Limit(
+        size(pump.COVERAGE_BYTES),
+        "unit/relay/test_filtering.py::test_much_that_is_rejected_is_covered_at_once",
     ),
     "delivery-log lines that wait": Limit(
         "the disk", "integration/node/test_outbox.py::test_lines_wait_while_their_files_cannot_be_written"

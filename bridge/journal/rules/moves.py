@@ -6,10 +6,8 @@ import sqlite3
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from bridge.filters.blocks import taken
-from bridge.filters.filter import Filter
 from bridge.journal.rules import routing
 from bridge.journal.rules.arrivals import Came
 from bridge.journal.rules.commands import MoveCommand, Moved
@@ -21,6 +19,9 @@ from bridge.journal.values.queue_cursor import Cursor, Interval, common, interva
 from bridge.journal.values.routing import Destination
 from bridge.journal.values.stored_block import END
 from bridge.messages.block import Block
+
+if TYPE_CHECKING:
+    from bridge.filters.filter import Filter
 
 #: Messages and bytes of one command, so that it delays others for some milliseconds only.
 MOVE_MESSAGES: Final = 1_000
@@ -59,6 +60,8 @@ class Choice:
 
     def take(self, free: Free, address: str) -> list[int]:
         """Indices of the messages that the condition takes; the others are left from now on."""
+        from bridge.filters.blocks import taken  # with the language: only where there is a condition
+
         indices = taken(self.condition, free.block, address)
         there = set(indices)
         left = [index for index in range(free.block.count) if index not in there]

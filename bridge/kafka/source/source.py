@@ -24,10 +24,11 @@ from bridge.kafka.source.options import SourceOptions
 from bridge.kafka.source.partitions import Found, Partitions
 from bridge.kafka.source.progress import Kind, Mark, Progress
 from bridge.kafka.source.sent_log import SentLog
-from bridge.kafka.source.stream_cursor import StreamCursor
+from bridge.kafka.source.stream_cursor import StreamCursor, without_refusals
 from bridge.messages.batch import Batch
 from bridge.relay.gaps import Gaps
 from bridge.relay.ports import Bounds, Receipt, Remembered, Stream, StreamState
+from bridge.relay.stages import Stage
 from bridge.runtime.clock import Clock
 from dedup.verdict import Verdict
 
@@ -43,6 +44,7 @@ class KafkaSource:
         *,
         clock: Clock,
         sent_log: SentLog | None = None,
+        filter: Stage | None = None,  # noqa: A002 - the setting's name
     ) -> None:
         """Create the source; `streams` is the first call that connects.
 
@@ -52,8 +54,11 @@ class KafkaSource:
             options: the bridge's settings.
             clock: times refreshes and commits.
             sent_log: takes what the target confirms, before the group's commit says so; None: there is none.
+            filter: the bridge's, for lines about what was sent before (`recovered`); None: it has none. What
+                is read has not passed it.
         """
         self._options = options
+        self._filter = filter
         self._partitions = Partitions(connection, options.topics, lane)
         self._progress = Progress(connection, options.group, clock)
         self._reading = Reading(connection, options.batches.batch_bytes)
@@ -204,7 +209,9 @@ class KafkaSource:
     async def _recovered(self, batch: Batch) -> None:
         """Record a batch that the target had covered before this opening. Raises: as `settled`."""
         receipt = Receipt(batch.stream, Verdict.STORED, batch.upto)
-        await self._record(batch, receipt, batch.upto, recovered=True)
+        if self._filter is not None:
+            batch = self._filter(batch, self._opened[batch.stream].address)
+        await self._record(without_refusals(batch), receipt, batch.upto, recovered=True)
 
     async def _record(self, batch: Batch, receipt: Receipt, upto: int, *, recovered: bool = False) -> None:
         """Write to the delivery log, and then to the group."""

@@ -61,7 +61,7 @@ class StreamCursor:
         stream, upto = self.found.stream.identity, min(fetched.upto, self.recover_upto)
         before = [record for record in fetched.records if record.offset < upto]
         made = make_batches(options, stream, before, fetched.from_, upto)
-        self._recovered.extend(map(_without_refusals, made))
+        self._recovered.extend(made)
         self.at = upto
         return Fetched(upto, fetched.upto, fetched.records[len(before) :])
 
@@ -101,8 +101,11 @@ class StreamCursor:
         return next((batch.events[0] for batch in self._ready if batch.count), None)
 
 
-def _without_refusals(batch: Batch) -> Batch:
-    """The batch as it was sent: positions refused here are covered and empty. Only its IDs are used."""
+def without_refusals(batch: Batch) -> Batch:
+    """A batch that was read again, as it was sent: positions refused here are covered and empty.
+
+    Only its IDs are used.
+    """
     if not batch.refusals:
         return batch
     assert batch.block is not None

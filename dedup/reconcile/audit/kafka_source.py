@@ -35,6 +35,9 @@ class Connection(Protocol):
     def consumer(self, **own: Any) -> Any:
         """An aiokafka consumer, not started, that reads what is committed and resets no offset by itself."""
 
+    def counting(self, topic: str, records: Sequence[Any]) -> Sequence[Any]:
+        """Those of a fetch's records that count: all, or what a bridge's filter takes."""
+
     def told(self, error: Exception, topic: str) -> str:
         """The explanation of an error at reading a topic, in one line, without a secret."""
         ...
@@ -70,7 +73,7 @@ async def read(
     at = piece.start
     try:
         await consumer.start()
-        async with aclosing(_fetches(consumer, tp, piece, stalled_after_ms)) as fetches:
+        async with aclosing(_fetches(connection, consumer, tp, piece, stalled_after_ms)) as fetches:
             async for position, records in fetches:
                 at = position
                 yield records
@@ -89,7 +92,7 @@ class _Stalled(Exception):
 
 
 async def _fetches(
-    consumer: Any, tp: TopicPartition, piece: Range, stalled_after_ms: int
+    connection: Connection, consumer: Any, tp: TopicPartition, piece: Range, stalled_after_ms: int
 ) -> AsyncGenerator[tuple[int, Sequence[Record]]]:
     """The position after each fetch, and its records."""
     clock = asyncio.get_running_loop().time
@@ -99,6 +102,7 @@ async def _fetches(
     while at < piece.end:
         try:
             found = (await consumer.getmany(tp, timeout_ms=POLL_MS)).get(tp, ())
+            found = connection.counting(tp.topic, found)
         except OffsetOutOfRangeError:
             start = (await consumer.beginning_offsets([tp]))[tp]
             if start <= at:

@@ -23,8 +23,8 @@ Role = Literal["source", "target", "letters"]
 class Access(msgspec.Struct, frozen=True):
     """The access of an executor to one end. It reads the settings itself: no secret is in a Spark plan."""
 
-    #: ``module:function``; called with `settings` and `connector`, it returns what `kind` says, or raises
-    #: ReadFailed where the settings are of no use there.
+    #: ``module:function``; called with `settings`, `connector` and `bridge`, it returns what `kind` says, or
+    #: raises ReadFailed where the settings are of no use there.
     factory: str
     #: Path of the settings file, the same on every executor.
     settings: str
@@ -32,6 +32,8 @@ class Access(msgspec.Struct, frozen=True):
     connector: str
     #: ``kafka``: `kafka_source.Connection`; ``node``: `node_source.Node`.
     kind: Literal["kafka", "node"] = "kafka"
+    #: The bridge of the settings whose filter says which records of this end count; empty: all of them do.
+    bridge: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ class Plan:
     places: tuple[Place, ...]
     #: Where the bridge's dead letters are, at the target.
     letters: tuple[Place, ...] = ()
-    #: The bridge passes over what its filter rejects.
+    #: The bridge passes over what its filter rejects: it may have had another one before.
     is_filtered: bool = False
     #: The bridge began at the end of its source, wherever that was.
     from_latest: bool = False

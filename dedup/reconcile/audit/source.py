@@ -102,7 +102,9 @@ class _Reader(DataSourceReader):
 def _made(access: Access) -> Any:
     """The factory's result for the settings, in this process. Raises: ReadFailed."""
     module, _, function = access.factory.partition(":")
-    return getattr(importlib.import_module(module), function)(access.settings, access.connector)
+    return getattr(importlib.import_module(module), function)(
+        access.settings, access.connector, access.bridge
+    )
 
 
 def _driven(reading: AsyncGenerator[Sequence[Record]]) -> Iterator[Sequence[Record]]:

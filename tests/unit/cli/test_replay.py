@@ -17,7 +17,16 @@ from dedup.replay_plan import Entry, encode, make
 
 FIRST = Entry("a", "journal:i:orders:0", "orders", "hub", "store-1", ((1, 3), (7, 7)))
 SECOND = Entry("b", "kafka:c:t:0", "orders", "us", "kafka:u", ((0, 24_999),))
-DONE = {"sent": 0, "known": 0, "earlier": 0, "unknown": [], "gone": [], "refused": [], "rest": None}
+DONE = {
+    "sent": 0,
+    "known": 0,
+    "earlier": 0,
+    "unknown": [],
+    "filtered": [],
+    "gone": [],
+    "refused": [],
+    "rest": None,
+}
 
 
 class FakeNode:

@@ -30,6 +30,18 @@ def test_what_was_sent_in_vain_is_told_where_there_is_any() -> None:
     assert shown == [plain, f"{plain} resent 60"]
 
 
+def test_a_bridge_with_a_filter_says_from_the_start_how_many_messages_it_has_passed_over() -> None:
+    counted = {"filtered": 0, "not-evaluated": 0}
+    bridges = [
+        {**BRIDGE, **counted, "filter": None},
+        {**BRIDGE, **counted, "filter": "a = 1"},
+        {**BRIDGE, "filtered": 7, "not-evaluated": 2, "filter": "a = 1"},
+    ]
+    _, *shown = describe({"bridges": bridges})
+    plain = "bridge eu-to-us FAILED eu:orders -> us "
+    assert shown == [plain, f"{plain} filtered 0", f"{plain} filtered 7 not-evaluated 2"]
+
+
 def test_each_member_is_shown_with_its_lanes_and_what_failed_on_it() -> None:
     members = [member("node-1", 0, failed=(2, 3)), member("node-2", 1, 4), member("node-3")]
     assert lines(here=[0], members=members, nobody=[2, 3]) == [

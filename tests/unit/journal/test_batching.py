@@ -16,6 +16,12 @@ from bridge.relay.stages import LoopGuard
 STREAM = "journal:i:orders:0"
 OWN = hops.hop("to-hub", "edge")
 GUARD = LoopGuard("to-hub", 2, lambda: "edge")
+
+
+def guarded(batch: Batch) -> Batch:
+    return GUARD(batch, "orders")
+
+
 OTHER = hops.hop("to-edge", "hub")
 
 
@@ -168,7 +174,7 @@ def test_every_message_takes_the_bridges_hop_without_being_opened(monkeypatch: p
 
     monkeypatch.setattr(Block, "messages", opened)
     monkeypatch.setattr(Block, "encoded", opened)
-    (batch,) = map(GUARD, cutter_of(2000, 2000).cut(STREAM, blocks, 0))
+    (batch,) = map(guarded, cutter_of(2000, 2000).cut(STREAM, blocks, 0))
     assert batch.block is not None
     assert batch.block.hops == ((2, OWN), (1, OTHER + OWN), (1, OWN))
     assert batch.refusals == ()
@@ -181,11 +187,11 @@ def test_what_has_come_this_way_before_is_refused_with_its_positions_and_the_res
         passed(stored(20, [100, 100, 100]), OWN, OTHER),
         passed(stored(30, [100]), OTHER, third),
     ]
-    (batch,) = map(GUARD, cutter_of(2000, 2000).cut(STREAM, blocks, 5))
+    (batch,) = map(guarded, cutter_of(2000, 2000).cut(STREAM, blocks, 5))
     assert [(position, rule.split(":")[0]) for position, rule in batch.refusals] == [
         (20, "LOOP"), (21, "LOOP"), (22, "LOOP"), (30, "TOO_MANY_HOPS"),
     ]  # fmt: skip
-    taken_up = GUARD(cutter_of(2000, 2000).cut(STREAM, blocks, 22)[0])
+    taken_up = guarded(cutter_of(2000, 2000).cut(STREAM, blocks, 22)[0])
     assert [position for position, _ in taken_up.refusals] == [22, 30]
 
 

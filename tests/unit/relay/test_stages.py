@@ -34,14 +34,16 @@ def hops_of(one: Batch) -> list[bytes]:
 
 
 def test_each_message_takes_the_hop_of_the_bridge_from_its_store() -> None:
-    guarded = GUARD(batch(b"", OTHER))
+    guarded = GUARD(batch(b"", OTHER), "orders")
     assert hops_of(guarded) == [OWN, OTHER + OWN]
     assert guarded.refusals == ()
-    assert hops_of(LoopGuard("first", 2, lambda: "another")(batch(b""))) == [hops.hop("first", "another")]
+    assert hops_of(LoopGuard("first", 2, lambda: "another")(batch(b""), "orders")) == [
+        hops.hop("first", "another")
+    ]
 
 
 def test_a_message_that_may_not_take_it_is_refused_by_position() -> None:
-    refusals = GUARD(batch(b"", OWN, OTHER, OTHER + OTHER)).refusals
+    refusals = GUARD(batch(b"", OWN, OTHER, OTHER + OTHER), "orders").refusals
     assert [(place, reason.partition(":")[0]) for place, reason in refusals] == [
         (20, "LOOP"),
         (40, "TOO_MANY_HOPS"),
@@ -52,7 +54,7 @@ def test_earlier_refusals_stay_and_a_loop_says_more_than_they_do() -> None:
     earlier = replace(
         batch(b"", OWN, b""), refusals=((20, "INVALID_DUPLICATE_ID: x"), (30, "INVALID_DUPLICATE_ID: x"))
     )
-    refusals = GUARD(earlier).refusals
+    refusals = GUARD(earlier, "orders").refusals
     assert [(place, reason.partition(":")[0]) for place, reason in refusals] == [
         (20, "LOOP"),
         (30, "INVALID_DUPLICATE_ID"),
@@ -61,14 +63,14 @@ def test_earlier_refusals_stay_and_a_loop_says_more_than_they_do() -> None:
 
 def test_coverage_alone_goes_through_as_it_is() -> None:
     alone = Batch("s", 10, 20)
-    assert GUARD(alone) is alone
+    assert GUARD(alone, "orders") is alone
 
 
 def test_stages_follow_each_other() -> None:
     def named(name: str) -> Stage:
-        return lambda one: replace(one, refusals=(*one.refusals, (10, name)))
+        return lambda one, _address: replace(one, refusals=(*one.refusals, (10, name)))
 
-    assert staged(batch(b""), [named("a"), named("b")]).refusals == ((10, "a"), (10, "b"))
+    assert staged(batch(b""), [named("a"), named("b")], "orders").refusals == ((10, "a"), (10, "b"))
 
 
 @in_virtual_time
@@ -76,11 +78,11 @@ async def test_what_a_stage_takes_out_is_covered_and_what_it_refuses_is_a_dead_l
     journal, store, home = FakeJournal(), FakeStore(), FakeStore("home")
     journal.put("orders", *(Message(b"m%d" % number) for number in range(9)))
 
-    def without_the_first(one: Batch) -> Batch:
+    def without_the_first(one: Batch, _address: str) -> Batch:
         first = {place for place, _ in one.runs if place == 0}
         return replace(one.without(first), refused=()) if first else one
 
-    def refusing_the_fifth(one: Batch) -> Batch:
+    def refusing_the_fifth(one: Batch, _address: str) -> Batch:
         fifth = [place for place, last in one.runs if place <= 4 <= last]
         return replace(one, refusals=((4, "NO_ROUTE: to nowhere"),)) if fifth else one
 

@@ -165,3 +165,12 @@ def test_kafka_options_of_the_client_are_handed_on(settings_file: Path) -> None:
     kafka = load(settings_file, {}, later=()).connectors["us"].kafka
     assert kafka is not None
     assert (kafka.security_protocol, kafka.model_extra) == ("SSL", {"fetch-max-wait-ms": 100})
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"), [("", ""), ("  ", ""), ("a = 'x'", ", filter \"a = 'x'\""), (" a", ', filter " a"')]
+)
+def test_a_blank_filter_is_none(settings_file: Path, text: str, shown: str) -> None:
+    (bridge,) = settings(settings_file, f'{BRIDGE}filter = "{text}"\n').bridges
+    assert bool(bridge.filter) is bool(shown)
+    assert str(bridge) == f"orders-to-hub: journal:orders -> hub: exactly-once{shown}"

@@ -111,7 +111,7 @@ def test_of_several_headers_with_hops_the_last_counts_and_none_is_carried() -> N
 
 def test_what_is_no_hop_is_refused_by_the_guard() -> None:
     (batch,) = made(Record(0, headers=[(hops.HEADER, b"no hop")]))
-    ((position, reason),) = LoopGuard("orders", 2, lambda: "kafka:c")(batch).refusals
+    ((position, reason),) = LoopGuard("orders", 2, lambda: "kafka:c")(batch, "orders").refusals
     assert position == 0
     assert reason.startswith("INVALID_HOPS:")
 
