@@ -228,11 +228,18 @@ def test_two_bridges_share_a_queue(make_node: MakeNode) -> None:
 def test_an_address_made_at_the_target_has_the_bridges_routing_type(
     make_node: MakeNode, setting: str, declared: str, becomes: str
 ) -> None:
+    """B27. One that is there keeps its type, and gets the messages all the same."""
     edge, hub = pair(make_node, queue_name="orders", routing_type=f'"{setting}"')
     edge.rest += f'\n[addresses.orders]\nrouting-type = "{declared}"\n'
     edge.start()
     send(edge, "one")
     assert arrive(hub, 1) == ["one"]
+    assert hub.api.get("/v1/addresses/in").json["routing-type"] == becomes
+    edge.stop()
+    edge.rest = edge.rest.replace(f'routing-type = "{setting}"', 'routing-type = "ANYCAST"')
+    edge.start()
+    send(edge, "two")
+    assert arrive(hub, 2) == ["one", "two"]
     assert hub.api.get("/v1/addresses/in").json["routing-type"] == becomes
 
 

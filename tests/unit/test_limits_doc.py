@@ -11,6 +11,7 @@ import pytest
 
 from bridge.http import authentication, bodies
 from bridge.http import limits as http_limits
+from bridge.journal import shared_queues
 from bridge.journal.rules import owners
 from bridge.journal.values import options
 from bridge.kafka.client import fetch_limits
@@ -178,6 +179,14 @@ LIMITS: Final = {
     "what a bridge has sent without a receipt": Limit(
         size(RelayOptions("orders-to-hub").confirmation_window_size),
         "unit/relay/test_window.py::test_never_above_the_limit_except_for_a_single_batch",
+    ),
+    "intervals of settled messages that a bridge's filter leaves in a shared queue": Limit(
+        count(shared_queues.INTERVALS_MOST),
+        "integration/journal/test_shared_queues.py::test_what_a_filter_leaves_is_limited",
+    ),
+    "what a bridge has taken from shared queues of an address": Limit(
+        size(RelayOptions("orders-to-hub").confirmation_window_size),
+        "integration/journal/test_shared_queues.py::test_no_more_than_a_window_is_taken_ahead_of_the_target",
     ),
     "messages that a filter has passed over without coverage": Limit(
         size(pump.COVERAGE_BYTES),
