@@ -87,6 +87,21 @@ def test_each_bridge_has_its_own_filter_and_sees_where_messages_came_from(make_n
     assert far.api.bodies("orders") == ["orders 5"]
 
 
+def test_what_the_filter_rejects_becomes_no_dead_letter_of_the_loop_guard(make_node: MakeNode) -> None:
+    """The filter stands before it: what is not passed on takes no hop."""
+    end, middle = make_node("end"), make_node("middle")
+    middle.rest = bridge_to(end, "on", connector="end", filter=GOATS, max_hops="1")
+    edge = make_node("edge", rest=bridge_to(middle, connector="middle"))
+    start_together(end, middle, edge)
+    send(edge, "monkey", "m0", "m1")
+    send(edge, "goat", "g0")
+    send(edge, "monkey", "m2")
+    covered(edge)
+    eventually(lambda: middle.lag("orders") == 0, "everything is covered", 30)
+    assert middle.api.bodies("dead-letters") == ["g0"]
+    assert middle.status("on")["filtered"] == 3
+
+
 @pytest.mark.parametrize("crash", ["link.after-batch:3", "source.before-settle:2", "source.after-settle:3"])
 def test_killed_while_it_filters_the_goats_arrive_once_and_the_logs_chain(
     make_node: MakeNode, crash: str
