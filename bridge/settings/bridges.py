@@ -72,9 +72,9 @@ class Bridge(Table):
         "false turns off stamping, the ID check and atomicity: at least once, nothing more.", True
     )
     check_producer_ids: AutoOrFlag = setting(
-        "Whether the target checks IDs that producers set. auto: for Kafka sources only. true: one "
-        "producer may reach the address through several nodes.",
-        "auto",
+        "Whether the target checks IDs that producers set: one producer may reach the address through "
+        "several nodes. auto: for Kafka sources only.",
+        True,
     )
     filter: Condition = setting("SQL-92 condition; the bridge passes over what it rejects.", "")
     transformer: str = setting("dotted.path:callable that sees each message.", "")

@@ -55,9 +55,9 @@ def test_port_0_takes_a_free_one_and_the_log_names_it(make_node: MakeNode) -> No
 @pytest.mark.parametrize(
     ("keys", "guarantee", "checks"),
     [
-        ({}, "exactly-once", False),
+        ({}, "exactly-once", True),
         ({"use_duplicate_detection": "false"}, "at-least-once", False),
-        ({"check_producer_ids": "true"}, "exactly-once", True),
+        ({"check_producer_ids": '"auto"'}, "exactly-once", False),
     ],
 )
 def test_bridge_started_says_what_the_bridge_is(

@@ -147,9 +147,9 @@ def test_a_bridge_says_what_it_promises(settings_file: Path, keys: str, line: st
 
 
 @pytest.mark.parametrize(
-    ("written", "checks"), [("", False), ('"auto"', False), ("true", True), ("false", False)]
+    ("written", "checks"), [("", True), ('"auto"', False), ("true", True), ("false", False)]
 )
-def test_a_journal_source_has_checked_producers_ids_already(
+def test_a_target_checks_producers_ids_unless_told_otherwise(
     settings_file: Path, written: str, checks: bool
 ) -> None:
     keys = f"check-producer-ids = {written}" if written else ""
