@@ -21,6 +21,7 @@ from bridge.errors import (
     TooBusy,
     described,
 )
+from bridge.filters import parse
 from bridge.journal import measures
 from bridge.journal.counts import Counts
 from bridge.journal.notices import Notices
@@ -187,6 +188,7 @@ class Journal:
                 command.future.set_exception(command.error)
             else:
                 command.future.set_result(command.result)
+        self.counts.count_unrouted(events.unrouted)
         self.notices.notify(events)
 
     def _take_back(self, command: WriteCommand) -> None:
@@ -222,12 +224,16 @@ class Journal:
         return committed
 
     async def create_queue(
-        self, address: str, queue: str, start: Literal["earliest", "latest"] | int
+        self,
+        address: str,
+        queue: str,
+        start: Literal["earliest", "latest"] | int,
+        condition: str | None = None,
     ) -> bool:
-        """True if it is new."""
-        made: bool = await self.submit(
-            QueueCommand, action="create", address=address, queue=queue, start=start
-        )
+        """True if it is new (see `bridge.journal.values.store.Store.create_queue`)."""
+        filter_ = await asyncio.to_thread(parse, condition) if condition else None
+        how: dict[str, Any] = {"start": start, "filter": filter_, "keeps_filter": condition is None}
+        made: bool = await self.submit(QueueCommand, action="create", address=address, queue=queue, **how)
         return made
 
     async def delete_queue(self, address: str, queue: str) -> None:
@@ -255,6 +261,8 @@ class Journal:
             self._last_used_ms[address, queue] = self.clock.monotonic_ms()
             if grant is not None:
                 return await self._page(address, queue, grant, PageSize(most, END))
+            if command.retry_ms == 0:
+                continue
             left_ms = until_ms - self.clock.monotonic_ms()
             if left_ms <= 0:
                 return Page(None)
@@ -315,23 +323,18 @@ class Journal:
         return self._described(*described[0])
 
     def _described(self, status: AddressStatus, queues: list[tuple[Any, str | None]]) -> AddressStatus:
-        now_ms = self.clock.monotonic_ms()
         known = self._writer.state.addresses.get(status.address)
-        of_readers, of_bridges = [], []
-        for queue, bridge in queues:
-            if bridge is None:
-                used_ms = self._last_used_ms.get((status.address, queue.name))
-                of_readers.append(replace(queue, idle_ms=-1 if used_ms is None else now_ms - used_ms))
-            else:
-                of_bridges.append(replace(queue, name=bridge))
         policy = known.policy if known is not None else self.options.policy(status.address)
+        cache = (len(known.cache), known.cache.capacity) if known is not None else (0, policy.id_cache_size)
+        now_ms = self.clock.monotonic_ms()
         return replace(
             status,
             max_bytes=policy.max_size_bytes,
-            queues=of_readers,
-            bridges=of_bridges,
-            id_cache_entries=len(known.cache) if known is not None else 0,
-            id_cache_capacity=known.cache.capacity if known is not None else policy.id_cache_size,
+            queues=measures.idle_queues(status.address, queues, self._last_used_ms, now_ms),
+            bridges=[replace(queue, name=bridge) for queue, bridge in queues if bridge is not None],
+            id_cache_entries=cache[0],
+            id_cache_capacity=cache[1],
+            unrouted=self.counts.unrouted(status.address),
         )
 
     async def delete_address(self, address: str) -> None:

@@ -114,6 +114,7 @@ class Metering:
             yield Sample(metrics.MESSAGES_STORED, counts.stored, labels)
             yield Sample(metrics.DUPLICATES_REJECTED, counts.repeated, {"kind": "producer", **labels})
             yield Sample(metrics.DUPLICATES_REJECTED, counts.replayed, {"kind": "replay", **labels})
+            yield Sample(metrics.MESSAGES_UNROUTED, counts.unrouted, labels)
             yield Sample(metrics.ADDRESS_BYTES, status.bytes, labels)
             yield Sample(metrics.ADDRESS_MAX_BYTES, status.max_bytes, labels)
             for queue in status.queues:

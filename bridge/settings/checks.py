@@ -129,7 +129,7 @@ def _addresses(settings: Settings) -> Iterator[Finding]:
             yield Finding(
                 queues, "must be empty with routing-type ANYCAST, whose one queue has the address's name"
             )
-        yield from _unique(queues, None, address.queues)
+        yield from _unique(queues, None, [queue.name for queue in address.queues])
 
 
 def _connector(path: KeyPath, name: str, connector: Connector) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from bridge.journal.rules.commands import MoveCommand, Moved
 from bridge.journal.rules.commit_group import Group
 from bridge.journal.rules.state import AddressState, QueueState
 from bridge.journal.sqlite.reader import AddressRow, find_address, find_blocks, read_block
+from bridge.journal.sqlite.stretches import addressed_ranges
 from bridge.journal.values.options import REPLAYED_QUEUE
 from bridge.journal.values.queue_cursor import Cursor, Interval
 from bridge.journal.values.routing import Destination
@@ -55,7 +56,7 @@ def read_movable(
     stream = f"journal:{incarnation}:{address}:{start}"
     found: list[Moved] = []
     count = size = 0
-    for first, from_, block, _ in read_free(connection, row, cursor):
+    for first, from_, block, _ in read_free(connection, row, cursor, queue=queue):
         fitting = max((MOVE_BYTES - size) // block.largest, 0 if found else 1)
         number = min(block.count, MOVE_MESSAGES - count, fitting)
         if number == 0:
@@ -78,18 +79,25 @@ def read_cursor(connection: sqlite3.Connection, address_id: int, queue: str) -> 
 
 
 def read_free(
-    connection: sqlite3.Connection, row: AddressRow, cursor: Cursor, start: int = 0
+    connection: sqlite3.Connection,
+    row: AddressRow,
+    cursor: Cursor,
+    start: int = 0,
+    *,
+    queue: str = REPLAYED_QUEUE,
 ) -> Iterator[Free]:
-    """The messages of an address at positions from `start` on that are free by `cursor`, in order."""
+    """The messages of an address at positions from `start` on that are addressed to `queue` and free by its
+    `cursor`, in order.
+    """
     for gap, end in cursor.free(row.next):
         low = max(gap, start)
         while low < end and (firsts := find_blocks(connection, row.address_id, low, end, _STEP_BYTES)):
             for first in firsts:
                 block = read_block(connection, first).block
-                begin, stop = max(first, low), min(first + block.count, end)
                 before, came = _beside(connection, row.address_id, first)
-                part = block.part(begin - first, stop - first)
-                yield Free(begin, before if begin == first else begin, part, came)
+                for begin, stop in addressed_ranges(connection, queue, first, block.count, low, end):
+                    part = block.part(begin - first, stop - first)
+                    yield Free(begin, before if begin == first else begin, part, came)
                 low = first + block.count
 
 
@@ -127,6 +135,8 @@ def move(group: Group, command: MoveCommand) -> None:
         _store(group, one)
         # With the positions of other addresses before it, so that the list beyond `next` stays short.
         queue.cursor.settle((one.from_, one.end))
+        if queue.messages is not None:
+            queue.messages -= one.block.count
     group.change_queue(address, queue)
     command.result = [one.first for one in free]
 

@@ -216,6 +216,15 @@ def ordinal(connection: sqlite3.Connection, address_id: int, position: int, tota
     return int(row[0]) if row is not None else total
 
 
+def count_unsettled(connection: sqlite3.Connection, address_id: int, cursor: Cursor, total: int) -> int:
+    """The number of messages that a cursor has not settled; `total` is the address's."""
+    settled = sum(
+        ordinal(connection, address_id, end, total) - ordinal(connection, address_id, from_, total)
+        for from_, end in cursor.settled
+    )
+    return total - ordinal(connection, address_id, cursor.next, total) - settled
+
+
 def describe_addresses(
     connection: sqlite3.Connection, name: str | None, now_ms: int
 ) -> list[tuple[AddressStatus, list[tuple[QueueStatus, str | None]]]]:
@@ -235,18 +244,15 @@ def describe_addresses(
             "SELECT min(first) FROM blocks WHERE address_id = ?", (address_id,)
         ).fetchone()
         queues = []
-        for queue, bridge, queue_next, packed in connection.execute(
-            "SELECT name, bridge, next, cursor FROM queues WHERE address_id = ? AND name <> ? ORDER BY name",
+        for queue, bridge, queue_next, packed, condition, counted in connection.execute(
+            "SELECT name, bridge, next, cursor, filter, messages FROM queues"
+            " WHERE address_id = ? AND name <> ? ORDER BY name",
             (address_id, REPLAYED_QUEUE),
         ):
             cursor = Cursor.unpack(queue_next, packed)
-            settled = sum(
-                ordinal(connection, address_id, end, total) - ordinal(connection, address_id, from_, total)
-                for from_, end in cursor.settled
-            )
-            lag = total - ordinal(connection, address_id, queue_next, total) - settled
+            lag = count_unsettled(connection, address_id, cursor, total) if counted is None else counted
             cursor.expire(now_ms)
-            queues.append((QueueStatus(queue, queue_next, lag, cursor.leased, -1), bridge))
+            queues.append((QueueStatus(queue, queue_next, lag, cursor.leased, -1, condition), bridge))
         status = AddressStatus(
             address_name, routing_type, messages, size, 0, next_position if first is None else first,
             next_position, 0, 0,

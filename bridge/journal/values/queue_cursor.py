@@ -6,7 +6,6 @@ journal's one sequence: an interval may hold fewer messages than positions, or n
 
 from __future__ import annotations
 
-from bisect import insort
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -94,8 +93,7 @@ class Cursor:
         lease = self.leases.pop(lease_id, None)
         if lease is None:
             return False
-        for interval in cut(lease.intervals, upto):
-            self.settle(interval)
+        self.settle(*cut(lease.intervals, upto))
         return True
 
     def release(self, lease_id: str) -> bool:
@@ -109,13 +107,13 @@ class Cursor:
             del self.leases[lease_id]
         return bool(ended)
 
-    def settle(self, interval: Interval) -> None:
-        """Settle an interval that is not leased; `next` moves over every interval that is then contiguous."""
-        if interval[1] <= self.next:
+    def settle(self, *intervals: Interval) -> None:
+        """Settle intervals that are not leased; `next` moves over every interval that is then contiguous."""
+        fresh = [interval for interval in intervals if interval[1] > self.next]
+        if not fresh:
             return
-        insort(self.settled, interval)
         joined: list[Interval] = []
-        for from_, end in self.settled:
+        for from_, end in sorted([*self.settled, *fresh]):
             if from_ <= self.next:
                 self.next = max(self.next, end)
             elif joined and from_ <= joined[-1][1]:

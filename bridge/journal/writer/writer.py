@@ -229,7 +229,9 @@ class Writer:
             if (refusal := self._blocked.add(command, reason)) is not None:
                 refuse(self.state, command, refusal)
                 group.decided.append(command)
-        self._publish(CommittedEvents(group.decided, group.touched, group.made, bool(group.log.lines)))
+        self._publish(
+            CommittedEvents(group.decided, group.touched, group.made, group.unrouted, bool(group.log.lines))
+        )
 
     def _group(self, commands: Sequence[WriteCommand]) -> Group:
         now_ms = self._clock.wall_ms()
@@ -292,7 +294,7 @@ class Writer:
         try:
             if self.connection.in_transaction:
                 self.connection.execute("ROLLBACK")
-            self.state = self._carried(load_state(self.connection, self._options))
+            self.state = self._carried(load_state(self.connection, self._options, self.state))
         except Exception:  # noqa: BLE001 - then the file is opened again
             return False
         return True
@@ -304,7 +306,7 @@ class Writer:
             return False
         self._reconnect_ms = now_ms + RETRY_MS
         try:
-            prepared = reconnect(self._path, self._options, self._identity, self._sequence)
+            prepared = reconnect(self._path, self._options, self._identity, self._sequence, self.state)
             if prepared.state.sequence > self._sequence:  # the COMMIT in doubt was one
                 while self._doubtful:
                     self._doubtful.pop().commit()

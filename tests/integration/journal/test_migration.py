@@ -34,6 +34,9 @@ from tests.integration.journal.helpers import (
 PASSED: Hops = ((2, b"1" * HOP_BYTES), (1, b"2" * HOP_BYTES * 2))
 #: What takes each version back to the one before it.
 STEPS_BACK = {
+    5: "DROP INDEX blocks_with_routes; ALTER TABLE blocks DROP COLUMN routes;"
+    "ALTER TABLE queues DROP COLUMN filter; ALTER TABLE queues DROP COLUMN messages;"
+    "ALTER TABLE queues DROP COLUMN auto_created; ALTER TABLE addresses DROP COLUMN auto_created",
     4: "ALTER TABLE blocks DROP COLUMN buried; ALTER TABLE positions DROP COLUMN principal;"
     "ALTER TABLE positions DROP COLUMN node",
     3: "ALTER TABLE blocks DROP COLUMN hops",
