@@ -71,7 +71,7 @@ def problem(error: BridgeError) -> Answer:
         value = getattr(error, name)
         if value is not None:
             fields[name] = value
-    if isinstance(error, FilterRefused) and error.limit is None:
+    if isinstance(error, FilterRefused) and error.line:
         fields |= {"line": error.line, "column": error.column}
     if isinstance(error, DuplicateIdRejected):
         fields["duplicates"] = [

@@ -21,7 +21,6 @@ from bridge.errors import (
     TooBusy,
     described,
 )
-from bridge.filters import parse
 from bridge.journal import measures
 from bridge.journal.counts import Counts
 from bridge.journal.notices import Notices
@@ -37,6 +36,7 @@ from bridge.journal.rules.commands import (
     QueueCommand,
     WriteCommand,
 )
+from bridge.journal.rules.queue_filters import parse_clients
 from bridge.journal.sqlite import reader
 from bridge.journal.sqlite.database import FILE_NAME, CannotGrow, DirectoryLock
 from bridge.journal.sqlite.outbox_lines import read_lines
@@ -231,7 +231,7 @@ class Journal:
         condition: str | None = None,
     ) -> bool:
         """True if it is new (see `bridge.journal.values.store.Store.create_queue`)."""
-        filter_ = await asyncio.to_thread(parse, condition) if condition else None
+        filter_ = await asyncio.to_thread(parse_clients, condition) if condition else None
         how: dict[str, Any] = {"start": start, "filter": filter_, "keeps_filter": condition is None}
         made: bool = await self.submit(QueueCommand, action="create", address=address, queue=queue, **how)
         return made

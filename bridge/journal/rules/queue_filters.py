@@ -9,8 +9,8 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
-from bridge.errors import Conflict
-from bridge.filters import Filter
+from bridge.errors import Conflict, FilterRefused
+from bridge.filters import Filter, parse
 from bridge.filters.blocks import taken
 from bridge.journal.rules.commit_group import Group
 from bridge.journal.rules.state import AddressState, QueueState
@@ -20,6 +20,15 @@ from bridge.journal.values.options import FILTERED_QUEUES, PASSED_BLOCKS, REPLAY
 from bridge.journal.values.queue_cursor import Cursor, Interval
 from bridge.journal.values.routes import pack_routes
 from bridge.messages.block import Block
+
+
+def parse_clients(condition: str) -> Filter | None:
+    """The filter of a condition that a client has sent. Raises: FilterRefused."""
+    filter_ = parse(condition)
+    if filter_ is not None and filter_.has_xpath:
+        detail = "XPATH is for filters of the settings: to look into a body may take seconds"
+        raise FilterRefused(detail, key="filter")
+    return filter_
 
 
 def make_queue(
@@ -73,34 +82,22 @@ def change_filter(
     group.change_queue(address, queue)
 
 
-def route(
-    group: Group, address: AddressState, counting: Sequence[QueueState], block: Block, position: int
-) -> bytes | None:
-    """Address the messages of a block that is stored at `position`: answers `blocks.routes`."""
+def route(group: Group, address: AddressState, counting: Sequence[QueueState], block: Block) -> bytes | None:
+    """Address the messages of a block to the address's queues: answers `blocks.routes`."""
     filtered: dict[str, Sequence[int]] = {}
     for queue in counting:
-        if queue.filter is None:
-            _arrive(queue, position, block.count)
-            continue
-        indices = filtered[queue.name] = taken(queue.filter, block, address.name)
-        if indices:
-            _arrive(queue, position + indices[0], len(indices))
+        if queue.filter is not None:
+            filtered[queue.name] = taken(queue.filter, block, address.name)
+        elif queue.messages == 0:  # all from here on are addressed to it
+            queue.messages = None
+        if queue.messages is not None:
+            queue.messages += len(filtered.get(queue.name, range(block.count)))
     if not filtered:
         return None
     routes, unrouted = pack_routes(block.count, filtered)
     if unrouted and len(filtered) == sum(name != REPLAYED_QUEUE for name in address.queues):
         group.unrouted[address.name] = group.unrouted.get(address.name, 0) + unrouted
     return routes
-
-
-def _arrive(queue: QueueState, first: int, count: int) -> None:
-    """Count messages that are addressed to a queue, the first of them at `first`."""
-    if queue.messages == 0:
-        queue.cursor = Cursor(first)
-        if queue.filter is None:  # all from here on are addressed to it
-            queue.messages = None
-    if queue.messages is not None:
-        queue.messages += count
 
 
 def pass_left_out(group: Group, connection: sqlite3.Connection, address: AddressState) -> bool:

@@ -106,7 +106,7 @@ def _write_arrivals(group: Group, connection: sqlite3.Connection, arrivals: Arri
         ids = _encode(block.ids) if block.ids else None
         origins = _encode(block.origins) if block.origins else None
         hops = _encode(block.hops) if block.hops else None
-        routes = route(group, address, counting, block, position) if counting else None
+        routes = route(group, address, counting, block) if counting else None
         if routes:
             arrivals.size += len(routes)
         size = stored_bytes(block.body, ids, origins, hops, routes)
