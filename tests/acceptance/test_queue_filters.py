@@ -56,7 +56,7 @@ def test_a_declared_queue_gets_what_its_filter_takes_and_another_filter_after_a_
 
 
 def test_a_killed_node_keeps_each_queue_to_its_filter(make_node: MakeNode) -> None:
-    """Everything that was answered is in the queues that take it, once and in order; readers see no gap."""
+    """P10: everything that was answered is in the queues that take it, once and in order."""
     node = make_node(rest=DECLARED.format(region="eu")).start()
     answered: list[str] = []
     read: list[str] = []
@@ -107,6 +107,7 @@ def test_a_caller_makes_a_queue_with_a_filter_and_changes_it(make_node: MakeNode
 
 
 def test_what_no_queue_takes_is_said(make_node: MakeNode) -> None:
+    """D45: it is stored, with its ID, and trimmed at once."""
     node = make_node(
         rest='[addresses.orders]\nqueues = [{ name = "eu", filter = "region = \'eu\'" }]\n'
     ).start()
