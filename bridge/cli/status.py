@@ -30,7 +30,8 @@ one (link), an address and a queue; of a bridge whose lanes are shared, who has 
   queue orders/billing next 800 lag 12 leased 0
 
 Duplicates are messages that came again since the node started and were not stored again. Where a bridge has
-sent messages in vain, resent says how many.
+sent messages in vain, resent says how many; where an address got messages that the filters of all its queues
+left out, unrouted does.
 
 examples:
   {PROGRAM} status
@@ -103,11 +104,12 @@ def describe(status: Mapping[str, Any]) -> Iterator[str]:
     duplicates = status.get("duplicates", {})
     for address in status.get("addresses", ()):
         counted = {**address, "duplicates": duplicates.get(address["address"], 0)}
-        counts = _pairs(counted, "messages", "bytes", "max-bytes", "next", "duplicates")
+        counts = _pairs(counted, "messages", "bytes", "max-bytes", "next", "duplicates", "unrouted")
         full = " (full)" if address["bytes"] >= address["max-bytes"] else ""
         yield f"address {address['address']} {counts}{full}"
         for queue in address["queues"]:
-            yield f"queue {address['address']}/{queue['name']} {_pairs(queue, 'next', 'lag', 'leased')}"
+            counts = _pairs(queue, "next", "lag", "leased", "filter")
+            yield f"queue {address['address']}/{queue['name']} {counts}"
 
 
 def _lanes(bridge: str, lanes: Mapping[str, Any]) -> Iterator[str]:
