@@ -36,9 +36,9 @@ class Malformed(BridgeError):
 class FilterRefused(BridgeError):
     """A filter's condition that is none, or is above a limit."""
 
-    #: Where in the condition, both from 1.
-    line: int = 1
-    column: int = 1
+    #: Where in the condition, both from 1; 0: it is about the whole.
+    line: int = 0
+    column: int = 0
 
     code, status = "FILTER_REFUSED", 400
 

@@ -99,6 +99,9 @@ class QueueReader:
     printer: Printer
     deadline: Deadline
     progress: Progress = field(default_factory=Progress)
+    #: The filter with which the queue is made where it is missing: from now on, for a filter is not asked
+    #: about what is stored. Empty: none, and from the earliest message on.
+    filter: str = ""
     #: Printed, and not known to be acknowledged: if they come back, they are not printed again.
     _unsettled: set[int] = field(default_factory=set)
     _reached: bool = False
@@ -163,10 +166,12 @@ class QueueReader:
 
     async def _make_queue(self) -> None:
         path = address_path(self.address, "queues", self.queue)
-        answer = await self.client.call("PUT", path, packed={"from": "earliest"})
+        wanted = {"from": "latest", "filter": self.filter} if self.filter else {"from": "earliest"}
+        answer = await self.client.call("PUT", path, packed=wanted)
         if answer.status == HTTPStatus.CREATED:
             self.progress.clear()
-            warn(f"{PROGRAM}: made queue {self.queue} of {self.address}, from its earliest message on")
+            how = "with its filter, from now on" if self.filter else "from its earliest message on"
+            warn(f"{PROGRAM}: made queue {self.queue} of {self.address}, {how}")
         self._made = True
 
     async def _wait_out(self, error: BridgeError) -> None:

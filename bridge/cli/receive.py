@@ -47,6 +47,12 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
         "--queue", default="", metavar="Q", help="queue to read and acknowledge (default: browse)"
     )
     parser.add_argument(
+        "--filter",
+        default="",
+        metavar="CONDITION",
+        help="make a missing queue with this filter, from now on; one that is there keeps its own",
+    )
+    parser.add_argument(
         "--count", type=at_least(1), metavar="N", help="stop after N messages (default: no end)"
     )
     parser.add_argument(
@@ -85,13 +91,18 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 async def _receive(arguments: argparse.Namespace) -> int:
+    if arguments.filter and not arguments.queue:
+        warn(f"{PROGRAM} receive: --filter needs --queue")
+        return Exit.USAGE
     printer = Printer(sys.stdout.buffer, arguments.format, arguments.count)
     timeout_s = arguments.timeout if arguments.timeout is not None or arguments.queue else 0.0
     deadline = Deadline(timeout_s)
     async with _WatchedClient(node_connection(arguments), deadline) as client:
         silent = Progress(io.StringIO())  # the client reports it already
         reader = (
-            QueueReader(client, arguments.address, arguments.queue, printer, deadline, silent)
+            QueueReader(
+                client, arguments.address, arguments.queue, printer, deadline, silent, arguments.filter
+            )
             if arguments.queue
             else Browser(client, arguments.address, printer, deadline)
         )

@@ -31,7 +31,8 @@ one (link), an address and a queue; of a bridge whose lanes are shared, who has 
 
 Duplicates are messages that came again since the node started and were not stored again. Where a bridge has
 sent messages in vain, resent says how many. A bridge with a filter says how many messages it has passed over
-(filtered), and for how many of them its condition could not be evaluated (not-evaluated).
+(filtered), and for how many of them its condition could not be evaluated (not-evaluated). Where an address
+got messages that the filters of all its queues left out, unrouted says how many.
 
 examples:
   {PROGRAM} status
@@ -107,11 +108,12 @@ def describe(status: Mapping[str, Any]) -> Iterator[str]:
     duplicates = status.get("duplicates", {})
     for address in status.get("addresses", ()):
         counted = {**address, "duplicates": duplicates.get(address["address"], 0)}
-        counts = _pairs(counted, "messages", "bytes", "max-bytes", "next", "duplicates")
+        counts = _pairs(counted, "messages", "bytes", "max-bytes", "next", "duplicates", "unrouted")
         full = " (full)" if address["bytes"] >= address["max-bytes"] else ""
         yield f"address {address['address']} {counts}{full}"
         for queue in address["queues"]:
-            yield f"queue {address['address']}/{queue['name']} {_pairs(queue, 'next', 'lag', 'leased')}"
+            counts = _pairs(queue, "next", "lag", "leased", "filter")
+            yield f"queue {address['address']}/{queue['name']} {counts}"
 
 
 def _lanes(bridge: str, lanes: Mapping[str, Any]) -> Iterator[str]:

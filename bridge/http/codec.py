@@ -109,7 +109,8 @@ class QueueRequest(Struct, forbid_unknown_fields=True, rename={"start": "from"})
     """The body of ``PUT .../queues/{q}``."""
 
     start: Literal["earliest", "latest"] | Position = "earliest"
-    filter: str = ""
+    #: Not given: a queue that is there keeps its own.
+    filter: str | None = None
 
 
 class LeaseRequest(Struct, forbid_unknown_fields=True):

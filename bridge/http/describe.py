@@ -53,7 +53,7 @@ def _may_see(principal: Principal, address: str) -> bool:
 
 def describe(status: AddressStatus, bridge_state: BridgeState) -> dict[str, Any]:
     """An address with its queues and the bridges that read it."""
-    return {
+    shown: dict[str, Any] = {
         "address": status.address,
         "routing-type": status.routing_type,
         "messages": status.messages,
@@ -62,18 +62,21 @@ def describe(status: AddressStatus, bridge_state: BridgeState) -> dict[str, Any]
         "first": status.first,
         "next": status.next,
         "id-cache": {"entries": status.id_cache_entries, "capacity": status.id_cache_capacity},
-        "queues": [
-            {
-                "name": queue.name,
-                "next": queue.next,
-                "lag": queue.lag,
-                "leased": queue.leased,
-                "idle-ms": queue.idle_ms,
-            }
-            for queue in status.queues
-        ],
+        "queues": [_describe_queue(queue) for queue in status.queues],
         "bridges": [_describe_bridge(queue, *bridge_state(queue.name)) for queue in status.bridges],
     }
+    return shown | {"unrouted": status.unrouted} if status.unrouted else shown
+
+
+def _describe_queue(queue: QueueStatus) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "name": queue.name,
+        "next": queue.next,
+        "lag": queue.lag,
+        "leased": queue.leased,
+        "idle-ms": queue.idle_ms,
+    }
+    return shown | {"filter": queue.filter} if queue.filter else shown
 
 
 def _describe_bridge(queue: QueueStatus, state: str, in_flight: int) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Final
 
-from bridge.errors import BridgeError, DuplicateIdRejected, Malformed
+from bridge.errors import BridgeError, DuplicateIdRejected, FilterRefused, Malformed
 from bridge.http.answers import PROBLEM, Answer, encode_json
 from bridge.http.codec import text_or_base64
 
@@ -71,6 +71,8 @@ def problem(error: BridgeError) -> Answer:
         value = getattr(error, name)
         if value is not None:
             fields[name] = value
+    if isinstance(error, FilterRefused) and error.line:
+        fields |= {"line": error.line, "column": error.column}
     if isinstance(error, DuplicateIdRejected):
         fields["duplicates"] = [
             {"index": index, "address": address, "duplicate-id": text_or_base64(duplicate_id)}

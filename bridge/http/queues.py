@@ -10,13 +10,14 @@ from typing import Any, Final
 import structlog
 from aiohttp import web
 
-from bridge.errors import Malformed, StaleLease, TooBusy
+from bridge.errors import FilterRefused, StaleLease, TooBusy
 from bridge.http import codec
 from bridge.http.answers import Answer, answer, no_content
 from bridge.http.authentication import Principal
 from bridge.http.bodies import SMALL_BODY_BYTES_MAX, Query, messages_page, read_value, wants_msgpack
 from bridge.http.connection import connection_of, take
 from bridge.http.limits import (
+    FILTER_CHARS_MAX,
     LEASE_MS_DEFAULT,
     LEASE_MS_MAX,
     MESSAGES_A_PAGE_DEFAULT,
@@ -41,12 +42,16 @@ class Queues:
         self._body_timeout_s = body_timeout_s
 
     async def create(self, request: web.Request, principal: Principal, address: str, queue: str) -> Answer:
-        """Handles ``PUT``: 201 new, 200 there already. Without a body: from the earliest message on."""
+        """Handles ``PUT``: 201 new, 200 there already. Without a body: from the earliest message on.
+
+        With a filter, that of a queue that is there is changed.
+        """
         _check(principal, address, queue)
         wanted: codec.QueueRequest = await self._read(request, _QUEUE, default=b"{}")
-        if wanted.filter:
-            raise Malformed("filters are not built yet", "filter", found=wanted.filter)
-        created = await self._store.create_queue(address, queue, wanted.start)
+        if wanted.filter and len(wanted.filter) > FILTER_CHARS_MAX:
+            detail = f"a filter has at most {FILTER_CHARS_MAX} characters here; found {len(wanted.filter)}"
+            raise FilterRefused(detail, "filter", FILTER_CHARS_MAX, len(wanted.filter))
+        created = await self._store.create_queue(address, queue, wanted.start, wanted.filter)
         if created:
             _log.info("queue-made", address=address, queue=queue, user=principal.name)
         value = {"address": address, "queue": queue, "created": created}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bridge.errors import DuplicateIdRejected
@@ -22,6 +22,8 @@ class AddressCounts:
     repeated: int = 0
     #: Delivered again by a bridge.
     replayed: int = 0
+    #: Stored although no queue took them.
+    unrouted: int = 0
 
 
 @dataclass(slots=True)
@@ -40,6 +42,16 @@ class Counts:
     def duplicates(self) -> dict[str, int]:
         """By address, messages that were not stored again, whichever way they came."""
         return {name: of.repeated + of.replayed for name, of in list(self.of_address.items())}
+
+    def unrouted(self, address: str) -> int:
+        """Messages of an address that no queue took."""
+        counts = self.of_address.get(address)
+        return 0 if counts is None else counts.unrouted
+
+    def count_unrouted(self, unrouted: Mapping[str, int]) -> None:
+        """Count messages that no queue took, by address."""
+        for address, count in unrouted.items():
+            self.of_address[address].unrouted += count
 
     def count(self, command: WriteCommand) -> None:
         """Count a command that is about to be answered."""

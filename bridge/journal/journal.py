@@ -36,6 +36,7 @@ from bridge.journal.rules.commands import (
     QueueCommand,
     WriteCommand,
 )
+from bridge.journal.rules.queue_filters import parse_clients
 from bridge.journal.sqlite import reader
 from bridge.journal.sqlite.database import FILE_NAME, CannotGrow, DirectoryLock
 from bridge.journal.sqlite.outbox_lines import read_lines
@@ -191,6 +192,7 @@ class Journal:
                 command.future.set_exception(command.error)
             else:
                 command.future.set_result(command.result)
+        self.counts.count_unrouted(events.unrouted)
         self.notices.notify(events)
 
     def _take_back(self, command: WriteCommand) -> None:
@@ -226,12 +228,16 @@ class Journal:
         return committed
 
     async def create_queue(
-        self, address: str, queue: str, start: Literal["earliest", "latest"] | int
+        self,
+        address: str,
+        queue: str,
+        start: Literal["earliest", "latest"] | int,
+        condition: str | None = None,
     ) -> bool:
-        """True if it is new."""
-        made: bool = await self.submit(
-            QueueCommand, action="create", address=address, queue=queue, start=start
-        )
+        """True if it is new (see `bridge.journal.values.store.Store.create_queue`)."""
+        filter_ = await asyncio.to_thread(parse_clients, condition) if condition else None
+        how: dict[str, Any] = {"start": start, "filter": filter_, "keeps_filter": condition is None}
+        made: bool = await self.submit(QueueCommand, action="create", address=address, queue=queue, **how)
         return made
 
     async def delete_queue(self, address: str, queue: str) -> None:
@@ -259,6 +265,8 @@ class Journal:
             self._last_used_ms[address, queue] = self.clock.monotonic_ms()
             if grant is not None:
                 return await self._page(address, queue, grant, PageSize(most, END))
+            if command.retry_ms == 0:
+                continue
             left_ms = until_ms - self.clock.monotonic_ms()
             if left_ms <= 0:
                 return Page(None)
@@ -319,23 +327,18 @@ class Journal:
         return self._described(*described[0])
 
     def _described(self, status: AddressStatus, queues: list[tuple[Any, str | None]]) -> AddressStatus:
-        now_ms = self.clock.monotonic_ms()
         known = self._writer.state.addresses.get(status.address)
-        of_readers, of_bridges = [], []
-        for queue, bridge in queues:
-            if bridge is None:
-                used_ms = self._last_used_ms.get((status.address, queue.name))
-                of_readers.append(replace(queue, idle_ms=-1 if used_ms is None else now_ms - used_ms))
-            else:
-                of_bridges.append(replace(queue, name=bridge))
         policy = known.policy if known is not None else self.options.policy(status.address)
+        cache = (len(known.cache), known.cache.capacity) if known is not None else (0, policy.id_cache_size)
+        now_ms = self.clock.monotonic_ms()
         return replace(
             status,
             max_bytes=policy.max_size_bytes,
-            queues=of_readers,
-            bridges=of_bridges,
-            id_cache_entries=len(known.cache) if known is not None else 0,
-            id_cache_capacity=known.cache.capacity if known is not None else policy.id_cache_size,
+            queues=measures.idle_queues(status.address, queues, self._last_used_ms, now_ms),
+            bridges=[replace(queue, name=bridge) for queue, bridge in queues if bridge is not None],
+            id_cache_entries=cache[0],
+            id_cache_capacity=cache[1],
+            unrouted=self.counts.unrouted(status.address),
         )
 
     async def delete_address(self, address: str) -> None:
@@ -390,10 +393,6 @@ class Journal:
     def full_addresses(self) -> Mapping[str, measures.FullAddress]:
         """Addresses that take no messages now because they are at their limit, by name."""
         return measures.full_addresses(self._writer.state)
-
-    def sizes(self) -> measures.Sizes:
-        """The sizes of the journal's files and of their disk."""
-        return measures.sizes(self.options.directory)
 
     async def orphans(self) -> Sequence[reader.Orphan]:
         """Bridges' queues that no configured bridge reads any more."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from bridge.journal.rules.state import State
 from bridge.journal.sqlite.database import FILE_NAME
 from bridge.journal.sqlite.reserve import disk_bytes, free_bytes
+from bridge.journal.values.store import QueueStatus
 
 
 class IdCacheStatus(NamedTuple):
@@ -55,6 +57,21 @@ def id_caches(state: State, oldest_ms: Mapping[str, int | None], now_ms: int) ->
         for address in list(state.addresses.values())
         if not address.deleted
     ]
+
+
+def idle_queues(
+    address: str,
+    queues: Iterable[tuple[QueueStatus, str | None]],
+    used_ms: Mapping[tuple[str, str], int],
+    now_ms: int,
+) -> list[QueueStatus]:
+    """The readers' queues of an address, each with the time since it was last used (monotonic, ms)."""
+    found = []
+    for queue, bridge in queues:
+        if bridge is None:
+            at = used_ms.get((address, queue.name))
+            found.append(replace(queue, idle_ms=-1 if at is None else now_ms - at))
+    return found
 
 
 def full_addresses(state: State) -> dict[str, FullAddress]:

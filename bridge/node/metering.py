@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from bridge.errors import BridgeError
 from bridge.http.links import LinkService
 from bridge.http.meter import HttpMeter
+from bridge.journal import measures
 from bridge.journal.counts import AddressCounts
 from bridge.journal.journal import Journal
 from bridge.journal.measures import IdCacheStatus
@@ -115,6 +116,7 @@ class Metering:
             yield Sample(metrics.MESSAGES_STORED, counts.stored, labels)
             yield Sample(metrics.DUPLICATES_REJECTED, counts.repeated, {"kind": "producer", **labels})
             yield Sample(metrics.DUPLICATES_REJECTED, counts.replayed, {"kind": "replay", **labels})
+            yield Sample(metrics.MESSAGES_UNROUTED, counts.unrouted, labels)
             yield Sample(metrics.ADDRESS_BYTES, status.bytes, labels)
             yield Sample(metrics.ADDRESS_MAX_BYTES, status.max_bytes, labels)
             for queue in status.queues:
@@ -143,7 +145,7 @@ class Metering:
             return
         yield Sample(metrics.JOURNAL_COMMITS, self._journal.commits, {})
         try:
-            sizes = self._journal.sizes()
+            sizes = measures.sizes(self._journal.options.directory)
         except OSError:  # the directory or its disk is gone: no number would be correct
             return
         yield Sample(metrics.DISK_FREE_BYTES, sizes.disk_free, {})

@@ -204,7 +204,7 @@ async def forget_queue(path: Path, address: str, queue: str, approve: Approve) -
             raise NotFound(f"{address} has no queue {queue}", key="queue", found=queue)
         lines = [f"{address}: drops the queue {queue}, which holds {lags[queue]} messages"]
         declared = settings.addresses.get(address)
-        if declared is not None and queue in declared.queues:
+        if declared is not None and any(one.name == queue for one in declared.queues):
             lines.append(
                 "the settings declare it: the next start makes it anew, from the earliest message on"
             )

@@ -93,7 +93,13 @@ def journal_options(settings: Settings) -> JournalOptions:
         node=settings.node.name,
         policy=policy,
         persist_id_cache=settings.duplicate_detection.persist_id_cache,
-        addresses={name: address.queues for name, address in settings.addresses.items()},
+        addresses={
+            name: [queue.name for queue in address.queues] for name, address in settings.addresses.items()
+        },
+        queue_filters={
+            name: {queue.name: queue.filter for queue in address.queues}
+            for name, address in settings.addresses.items()
+        },
         bridges=[
             bridge_queue(bridge, settings)
             for bridge in settings.bridges

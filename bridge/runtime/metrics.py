@@ -84,6 +84,9 @@ THROTTLED_SECONDS: Final = _counter(
     "throttled_seconds_total", "How long the target's brokers have asked to wait (quotas).", _BRIDGE
 )
 RECONNECTS: Final = _counter("reconnects_total", "Times that the bridge connected again.", _BRIDGE)
+MESSAGES_UNROUTED: Final = _counter(
+    "messages_unrouted_total", "Messages that no queue of the address took: each has a filter.", _ADDRESS
+)
 QUEUE_LAG_MESSAGES: Final = _gauge(
     "queue_lag_messages", "Messages that the queue's readers have still to settle.", ("address", "queue")
 )

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from pydantic import AfterValidator, BeforeValidator
+
+from bridge.errors import FilterRefused
+from bridge.filters import parse
 from bridge.messages.addresses import matches
 from bridge.settings.fields import (
     AddressName,
@@ -21,6 +25,29 @@ from bridge.settings.names import specificity
 FullPolicy = Literal["BLOCK", "FAIL"]
 
 
+def _condition(value: str) -> str:
+    try:
+        parse(value)
+    except FilterRefused as refused:
+        raise ValueError(f"is refused: {refused}") from None
+    return value
+
+
+class Queue(Table):
+    """A queue made at start."""
+
+    name: AddressName = setting("The queue's name.")
+    filter: Annotated[str, AfterValidator(_condition)] = setting(
+        "Condition on the messages that arrive for the queue; empty: all.", ""
+    )
+
+
+def _named(value: object) -> object:
+    if not isinstance(value, str | dict | Queue):
+        raise ValueError("must be a name in quotes, or a table with name and filter")
+    return {"name": value} if isinstance(value, str) else value
+
+
 class Address(Table):
     """An address made at start."""
 
@@ -29,7 +56,12 @@ class Address(Table):
         "whose readers take turns.",
         "MULTICAST",
     )
-    queues: tuple[AddressName, ...] = setting("Queues of a MULTICAST address, made at start.", ())
+    queues: tuple[Annotated[Queue, BeforeValidator(_named)], ...] = setting(
+        "Queues of a MULTICAST address, made at start: names, or tables with name and filter, as in "
+        '`{ name = "eu", filter = "region = \'eu\'" }` ([filters](filters.md)). Another filter acts on the '
+        "messages that arrive after the next start.",
+        (),
+    )
 
 
 class AddressSettingsTable(Table):

@@ -130,7 +130,7 @@ def _addresses(settings: Settings) -> Iterator[Finding]:
             yield Finding(
                 queues, "must be empty with routing-type ANYCAST, whose one queue has the address's name"
             )
-        yield from _unique(queues, None, address.queues)
+        yield from _unique(queues, None, [queue.name for queue in address.queues])
 
 
 def _connector(path: KeyPath, name: str, connector: Connector) -> Iterator[Finding]:
@@ -197,7 +197,7 @@ def _bridge(path: KeyPath, bridge: Bridge, settings: Settings) -> Iterator[Findi
 
 def _shared_queues(path: KeyPath, bridge: Bridge, settings: Settings) -> Iterator[Finding]:
     """Check the queues that `queue-name` names with their addresses."""
-    holders = {queue: name for name, address in settings.addresses.items() for queue in address.queues}
+    holders = {queue.name: name for name, address in settings.addresses.items() for queue in address.queues}
     for name in bridge.shared_queues:
         if not bridge.reads_journal:
             rule = "must name a topic; an address::queue needs the source-connector journal"

@@ -47,7 +47,10 @@ class Reply:
         value = self.value
         assert (value["type"], value["status"]) == ("about:blank", self.status)
         assert value["detail"]
-        assert value.keys() <= {"type", "title", "status", "detail", "key", "limit", "found", "duplicates"}
+        assert value.keys() <= {
+            *("type", "title", "status", "detail", "key", "limit", "found"),
+            *("duplicates", "line", "column"),
+        }
         assert (int(self.headers.get("Retry-After", 0)) > 0) == (self.status == 503)
         return self.status, value["title"]
 

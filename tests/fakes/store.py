@@ -17,6 +17,7 @@ from bridge.errors import (
     QueueNotFound,
     StaleLease,
 )
+from bridge.filters import Filter, parse
 from bridge.journal.values.store import (
     Acknowledgement,
     AddressStatus,
@@ -42,6 +43,8 @@ class _Lease:
 @dataclass
 class _Queue:
     start: int
+    filter: Filter | None = None
+    #: What its filter did not take is among them.
     settled: set[int] = field(default_factory=set)
     leases: dict[str, _Lease] = field(default_factory=dict)
     #: When a reader last asked or settled.
@@ -156,6 +159,11 @@ class MemoryStore:
                 submission = transaction.submissions[index]
                 delivered = Delivered(self._next, submission.message, submission.duplicate_id)
                 address.messages[self._next] = delivered
+                for queue in address.queues.values():
+                    if queue.filter and not queue.filter.takes(
+                        submission.message, name, delivered.duplicate_id
+                    ):
+                        queue.settled.add(self._next)
                 self._next += 1
                 if submission.duplicate_id is not None:
                     self._remember(address, submission.duplicate_id)
@@ -186,15 +194,24 @@ class MemoryStore:
     # -- queues
 
     async def create_queue(
-        self, address: str, queue: str, start: Literal["earliest", "latest"] | int
+        self,
+        address: str,
+        queue: str,
+        start: Literal["earliest", "latest"] | int,
+        condition: str | None = None,
     ) -> bool:
+        filter_ = parse(condition or "")
         place = self._to_send(address)
         if queue in place.queues:
+            if condition is not None:
+                place.queues[queue].filter = filter_
             return False
         if address in self.anycast:
             raise Conflict(f"{address} is ANYCAST: it has the queue of its name", "queue", address, queue)
         earliest = min(place.messages, default=self._next)
-        place.queues[queue] = _Queue({"earliest": earliest, "latest": self._next}.get(str(start), -1))
+        place.queues[queue] = _Queue(
+            {"earliest": earliest, "latest": self._next}.get(str(start), -1), filter_
+        )
         if isinstance(start, int):
             place.queues[queue].start = start
         return True
@@ -300,7 +317,8 @@ class MemoryStore:
         unsettled = [p for p in address.messages if p >= queue.start and p not in queue.settled]
         idle_ms = -1 if queue.used_ms is None else now_ms - queue.used_ms
         first = min(unsettled, default=self._next)
-        return QueueStatus(name, first, len(unsettled), len(queue.leased()), idle_ms)
+        condition = queue.filter.text if queue.filter else ""
+        return QueueStatus(name, first, len(unsettled), len(queue.leased()), idle_ms, condition)
 
     # -- managing
 

@@ -41,7 +41,10 @@ class Reply:
             problem
         )
         assert problem["detail"]
-        assert set(problem) <= {"type", "title", "status", "detail", "key", "limit", "found", "duplicates"}
+        assert set(problem) <= {
+            *("type", "title", "status", "detail", "key", "limit", "found"),
+            *("duplicates", "line", "column"),
+        }
         assert ("retry-after" in self.headers) == (status == 503)
         return problem
 

@@ -81,6 +81,22 @@ LIMITS: Final = {
         count(options.LEASES),
         "integration/journal/test_queues.py::test_a_queue_has_at_most_so_many_leases",
     ),
+    "a client's filter of a queue": Limit(
+        f"{count(http_limits.FILTER_CHARS_MAX)} characters",
+        "unit/http/test_refusals.py::test_a_filter_that_is_refused",
+    ),
+    "queues of an address with a filter": Limit(
+        count(options.FILTERED_QUEUES),
+        "integration/journal/test_queue_filters.py::test_an_address_has_at_most_so_many_queues_with_a_filter",
+    ),
+    "leased stretches of a queue with a filter": Limit(
+        count(options.LEASED_INTERVALS),
+        "integration/journal/test_queue_filters.py::test_a_queue_has_at_most_so_many_leased_stretches",
+    ),
+    "blocks that a lease passes over at once": Limit(
+        count(options.PASSED_BLOCKS),
+        "integration/journal/test_queue_filters.py::test_a_lease_that_passes_over_many_blocks_goes_on_in_another_command",
+    ),
     "duplicate IDs of an address": Limit(
         count(options.AddressPolicy().id_cache_size),
         "unit/dedup/test_cache.py::test_the_next_id_overwrites_the_oldest",

@@ -62,7 +62,7 @@ def commit(group: Group, command: CommitCommand) -> None:
     queues = _leased(group, transaction.acknowledgements)
 
     for queue, acknowledgement in zip(queues, transaction.acknowledgements, strict=True):
-        queue.cursor.acknowledge(acknowledgement.lease, acknowledgement.upto)
+        queue.acknowledge(acknowledgement.lease, acknowledgement.upto)
         group.change_queue(group.state.addresses[acknowledgement.address], queue)
         group.touched.add(acknowledgement.address)
     for name, indices in by_address.items():

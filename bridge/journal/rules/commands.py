@@ -7,6 +7,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from bridge.filters import Filter
 from bridge.journal.rules.arrivals import Came
 from bridge.journal.rules.owners import Owner
 from bridge.journal.values.options import BridgeQueue
@@ -190,12 +191,16 @@ class MoveCommand(WriteCommand):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class QueueCommand(WriteCommand):
-    """Make or delete a queue. Answer: whether it was made."""
+    """Make or delete a queue, or change its filter. Answer: whether it was made."""
 
     action: Literal["create", "delete"]
     address: str
     queue: str
     start: Literal["earliest", "latest"] | int = "earliest"
+    #: The queue's filter from this command on; None: it takes every message.
+    filter: Filter | None = None
+    #: Whether a queue that is there already keeps the filter that it has.
+    keeps_filter: bool = True
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -250,7 +255,9 @@ class Grant:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class LeaseCommand(WriteCommand):
-    """Lease messages. Answer: `Grant`; or None, and then `retry_ms` is the next lease's end, if any."""
+    """Lease messages. Answer: `Grant`; or None, and then `retry_ms` is the next lease's end, if any; or 0:
+    the command has passed over as many blocks as one may.
+    """
 
     address: str
     queue: str
@@ -308,5 +315,7 @@ class CommittedEvents:
     made: list[str] = field(default_factory=list)
     #: Readers' queues were made or deleted.
     queues: bool = False
+    #: Messages that no queue of their address took, by address.
+    unrouted: dict[str, int] = field(default_factory=dict)
     #: Outbox rows were written.
     logged: bool = False

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bridge.errors import AddressFull, AddressNotFound, BridgeError, MessageTooLarge, QueueNotFound
+from bridge.filters import Filter
 from bridge.journal.rules.arrivals import Arrivals
 from bridge.journal.rules.commands import CommitCommand, WriteCommand
 from bridge.journal.rules.log_lines import Logbook
@@ -85,6 +86,8 @@ class Group:
     made: list[str] = field(default_factory=list)
     #: Whether readers' queues were made or deleted.
     queues: bool = False
+    #: Messages that no queue of their address took, by address.
+    unrouted: dict[str, int] = field(default_factory=dict)
     #: Commands that are decided, and those that are blocked for want of room, with the error that they get in
     #: the end.
     decided: list[WriteCommand] = field(default_factory=list)
@@ -187,9 +190,17 @@ class Group:
 
     # -- queues --------------------------------------------------------------------------------------
 
-    def make_queue(self, address: AddressState, name: str, bridge: str | None, start: int) -> QueueState:
-        """A new queue that begins at position `start`."""
-        queue = QueueState(self.state.last_queue_id + 1, name, bridge, Cursor(start))
+    def make_queue(
+        self,
+        address: AddressState,
+        name: str,
+        bridge: str | None,
+        start: int,
+        filter_: Filter | None = None,
+        messages: int | None = None,
+    ) -> QueueState:
+        """A new queue that begins at position `start`; the last two as in `QueueState`."""
+        queue = QueueState(self.state.last_queue_id + 1, name, bridge, Cursor(start), filter_, messages)
         self.state.add_queue(address, queue)
         self.change_queue(address, queue)
         self.queues = self.queues or bridge is None
@@ -205,7 +216,11 @@ class Group:
     def change_queue(self, address: AddressState, queue: QueueState) -> None:
         """Mark the queue's row to be written, and its address to be trimmed of blocks that no queue needs any
         more.
+
+        A queue that counts its messages and has none left is at the end of its address: nothing waits for it.
         """
+        if queue.messages == 0:
+            queue.cursor = Cursor(max(queue.cursor.next, address.next))
         self.changed_queues[queue.queue_id] = (address, queue)
         self.state.to_trim.add(address.address_id)
 

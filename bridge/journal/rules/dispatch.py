@@ -106,7 +106,7 @@ def _apply(group: Group, connection: sqlite3.Connection, command: WriteCommand) 
         case OpenCommand():
             bridge_batches.open_stream(group, command)
         case QueueCommand():
-            queues.change_queue_set(group, command)
+            queues.change_queue_set(group, connection, command)
         case BridgeCommand():
             bridge_queues.change_bridge_set(group, command)
         case BranchCommand():

@@ -14,6 +14,7 @@ from bridge.journal.rules.commands import MoveCommand, Moved
 from bridge.journal.rules.commit_group import Group
 from bridge.journal.rules.state import AddressState, QueueState
 from bridge.journal.sqlite.reader import find_address, find_blocks, read_block
+from bridge.journal.sqlite.stretches import addressed_ranges
 from bridge.journal.values.options import REPLAYED_QUEUE
 from bridge.journal.values.queue_cursor import Cursor, Interval, common, intervals
 from bridge.journal.values.routing import Destination
@@ -116,7 +117,7 @@ def read_movable(
     count = size = looked = 0
     most_bytes = min(room, MOVE_BYTES)
     has_more = False
-    for free in read_free(connection, row.address_id, gaps):
+    for free in read_free(connection, row.address_id, gaps, queue=queue):
         block = free.block
         indices = range(block.count) if choice is None else choice.take(free, address)
         fitting = max((most_bytes - size) // block.largest, 0 if found else 1)
@@ -144,18 +145,25 @@ def read_cursor(connection: sqlite3.Connection, address_id: int, queue: str) -> 
 
 
 def read_free(
-    connection: sqlite3.Connection, address_id: int, gaps: Iterable[Interval], start: int = 0
+    connection: sqlite3.Connection,
+    address_id: int,
+    gaps: Iterable[Interval],
+    start: int = 0,
+    *,
+    queue: str = REPLAYED_QUEUE,
 ) -> Iterator[Free]:
-    """The messages of an address in these intervals, at positions from `start` on, in order."""
+    """The messages of an address that are addressed to `queue`, in these intervals, at positions from `start`
+    on, in order.
+    """
     for gap, end in gaps:
         low = max(gap, start)
         while low < end and (firsts := find_blocks(connection, address_id, low, end, _STEP_BYTES)):
             for first in firsts:
                 block = read_block(connection, first).block
-                begin, stop = max(first, low), min(first + block.count, end)
                 before, came = _beside(connection, address_id, first)
-                part = block.part(begin - first, stop - first)
-                yield Free(begin, before if begin == first else begin, part, came)
+                for begin, stop in addressed_ranges(connection, queue, first, block.count, low, end):
+                    part = block.part(begin - first, stop - first)
+                    yield Free(begin, before if begin == first else begin, part, came)
                 low = first + block.count
 
 
@@ -195,6 +203,8 @@ def move(group: Group, command: MoveCommand) -> None:
     queue.cursor.settle(
         *((one.from_, one.first) for one in free), *(place for one in free for place in one.places)
     )
+    if queue.messages is not None:
+        queue.messages -= sum(one.block.count for one in free)
     group.change_queue(address, queue)
     command.result = [one.first for one in free]
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from bridge.errors import Conflict, NotFound, TooBusy
+from bridge.journal.rules import queue_filters
 from bridge.journal.rules.client_transactions import stale_lease
 from bridge.journal.rules.commands import (
     CacheCommand,
@@ -20,36 +20,50 @@ from bridge.journal.rules.commands import (
     QueueCommand,
 )
 from bridge.journal.rules.commit_group import Group
-from bridge.journal.rules.state import DELETED_PREFIX, AddressState
-from bridge.journal.values.options import LEASES, BridgeQueue
+from bridge.journal.rules.state import DELETED_PREFIX, AddressState, QueueState
+from bridge.journal.sqlite.stretches import Stretch, addressed_stretches, stretches
+from bridge.journal.values.options import LEASED_INTERVALS, LEASES, PASSED_BLOCKS, BridgeQueue
 from bridge.journal.values.queue_cursor import Interval, Lease
 from bridge.messages.addresses import QueueName
 
-#: Blocks looked at in one step of a lease.
-_BLOCKS_A_STEP = 64
 
-
-def change_queue_set(group: Group, command: QueueCommand) -> None:
-    """Make a queue (True: it is new) or delete one."""
+def change_queue_set(group: Group, connection: sqlite3.Connection, command: QueueCommand) -> None:
+    """Make a queue (True: it is new), change the filter of one that is there, or delete one."""
     if command.action == "delete":
-        queue = group.require_queue(command.address, command.queue)
-        address = group.state.addresses[command.address]
-        if not address.gives_copies:
-            detail = f"{address.name} is ANYCAST: its one queue goes with the address"
-            raise Conflict(detail, key="queue", limit=address.name, found=command.queue)
-        _check_not_shared(group, address, command.queue)
-        del address.queues[command.queue]
-        group.changed_queues.pop(queue.queue_id, None)
-        group.state.to_trim.add(address.address_id)
-        group.statements.append(("DELETE FROM queues WHERE queue_id = ?", (queue.queue_id,)))
-        group.touched.add(address.name)  # readers that wait for its messages learn that it is gone
-        group.queues = True
-        return
+        _delete_queue(group, command)
+    else:
+        _make_queue(group, connection, command)
+
+
+def _delete_queue(group: Group, command: QueueCommand) -> None:
+    queue = group.require_queue(command.address, command.queue)
+    address = group.state.addresses[command.address]
+    if not address.gives_copies:
+        detail = f"{address.name} is ANYCAST: its one queue goes with the address"
+        raise Conflict(detail, key="queue", limit=address.name, found=command.queue)
+    _check_not_shared(group, address, command.queue)
+    del address.queues[command.queue]
+    group.changed_queues.pop(queue.queue_id, None)
+    group.state.to_trim.add(address.address_id)
+    group.statements.append(("DELETE FROM queues WHERE queue_id = ?", (queue.queue_id,)))
+    group.touched.add(address.name)  # readers that wait for its messages learn that it is gone
+    group.queues = True
+
+
+def _make_queue(group: Group, connection: sqlite3.Connection, command: QueueCommand) -> None:
     there = group.state.addresses.get(command.address)
     if there is None or command.queue not in there.queues:
         _check_room_for_queue(group)
     address = group.require_address(command.address)
+    if command.filter is not None:
+        if not address.gives_copies:
+            detail = f"{address.name} is ANYCAST: a message that its one queue leaves out would be for nobody"
+            raise Conflict(detail, key="filter", limit=address.name, found=command.queue)
+        queue_filters.check_room(address, command.queue)
     if command.queue in address.queues:
+        if not command.keeps_filter:
+            queue = group.require_queue(command.address, command.queue)
+            queue_filters.change_filter(group, connection, address, queue, command.filter)
         command.result = False
         return
     if not address.gives_copies:
@@ -61,7 +75,7 @@ def change_queue_set(group: Group, command: QueueCommand) -> None:
         start = address.next  # this group's messages get their positions last, all of them behind
     else:
         start = min(max(command.start, address.trimmed), address.next)
-    group.make_queue(address, command.queue, None, start)
+    queue_filters.make_queue(group, connection, address, command.queue, start, command.filter)
     command.result = True
 
 
@@ -113,10 +127,13 @@ def lease(group: Group, connection: sqlite3.Connection, command: LeaseCommand) -
             limit=LEASES,
             found=len(cursor.leases),
         )
+    if queue.messages is not None:
+        _lease_addressed(group, connection, command, address, queue)
+        return
     intervals: list[Interval] = []
     room = _Room(command.most, command.most_bytes)
     for gap in cursor.free(address.next):
-        start, end = gap[0], room.fill(_stretches(connection, address.address_id, gap))
+        start, end = gap[0], room.fill(stretches(connection, address.address_id, gap))
         if end is not None:
             intervals.append((start, end))
         elif not room.count and gap[1] < address.next:
@@ -124,22 +141,90 @@ def lease(group: Group, connection: sqlite3.Connection, command: LeaseCommand) -
             group.change_queue(address, queue)
         if room.is_full:
             break
+    _grant(group, command, address, queue, intervals, room.count)
+
+
+def _grant(
+    group: Group,
+    command: LeaseCommand,
+    address: AddressState,
+    queue: QueueState,
+    intervals: list[Interval],
+    count: int,
+) -> None:
+    cursor = queue.cursor
     if intervals:
-        cursor.take(command.lease, Lease(intervals, room.count, group.lease_now_ms + command.lease_ms))
+        cursor.take(command.lease, Lease(intervals, count, group.lease_now_ms + command.lease_ms))
         group.change_queue(address, queue)
-        command.result = Grant(command.lease, intervals, room.count)
+        command.result = Grant(command.lease, intervals, count)
     elif (expiry := cursor.next_expiry_ms) is not None:
         command.retry_ms = expiry - group.lease_now_ms
 
 
-class _Stretch(NamedTuple):
-    """Messages of one block that are free."""
+def _lease_addressed(
+    group: Group,
+    connection: sqlite3.Connection,
+    command: LeaseCommand,
+    address: AddressState,
+    queue: QueueState,
+) -> None:
+    """Lease messages of a queue to which not all are addressed. What lies before and between them is settled.
 
-    first: int
-    end: int
-    #: Bytes of the whole block, and of its largest message.
-    size: int
-    largest: int
+    Each interval of the lease holds a message at every position.
+    """
+    cursor = queue.cursor
+    held = sum(len(lease.intervals) for lease in cursor.leases.values())
+    if held >= LEASED_INTERVALS:
+        raise TooBusy(
+            f"{command.address}/{command.queue} has leases of {held} stretches of messages",
+            key="leases",
+            limit=LEASED_INTERVALS,
+            found=held,
+        )
+    taken: list[Interval] = []
+    passed: list[Interval] = []
+    room = _Room(command.most, command.most_bytes)
+    looked_at = 0
+    for before, stretch in _walk(connection, address, queue) if queue.messages else ():
+        passed.append(before)
+        if stretch is None:
+            looked_at += 1
+            if looked_at >= PASSED_BLOCKS:
+                break
+            continue
+        upto = room.fill((stretch,))
+        if upto is not None and taken and taken[-1][1] == stretch.first:
+            taken[-1] = (taken[-1][0], upto)
+        elif upto is not None:
+            taken.append((stretch.first, upto))
+        if room.is_full or held + len(taken) >= LEASED_INTERVALS:
+            break
+    if passed := [(from_, end) for from_, end in passed if from_ < end]:
+        cursor.settle(*passed)
+        group.change_queue(address, queue)
+    if looked_at >= PASSED_BLOCKS and not taken:
+        command.retry_ms = 0
+        return
+    _grant(group, command, address, queue, taken, room.count)
+
+
+def _walk(
+    connection: sqlite3.Connection, address: AddressState, queue: QueueState
+) -> Iterator[tuple[Interval, Stretch | None]]:
+    """The free messages that are addressed to a queue, in order: each stretch with the free positions before
+    it, and None behind the last stretch of a block.
+    """
+    for gap_start, gap_end in queue.cursor.free(address.next):
+        at = gap_start
+        for end, found in addressed_stretches(
+            connection, address.address_id, queue.name, (gap_start, gap_end)
+        ):
+            for stretch in found:
+                yield (at, stretch.first), stretch
+                at = stretch.end
+            yield (at, end), None
+            at = end
+        yield (at, gap_end), None
 
 
 class _Room:
@@ -153,10 +238,10 @@ class _Room:
         self.count = 0
         self.is_full = False
 
-    def fill(self, stretches: Iterator[_Stretch]) -> int | None:
+    def fill(self, found: Iterable[Stretch]) -> int | None:
         """Take messages in order; answers one beyond the last taken, None where none was."""
         end = None
-        for stretch in stretches:
+        for stretch in found:
             number = min(stretch.end - stretch.first, self._messages - self.count)
             if min(number * stretch.largest, stretch.size) > self._bytes:
                 number = min(number, self._bytes // stretch.largest)
@@ -172,28 +257,6 @@ class _Room:
         return end
 
 
-def _stretches(connection: sqlite3.Connection, address_id: int, gap: Interval) -> Iterator[_Stretch]:
-    """The messages of a gap, block by block."""
-    from_, end = gap
-    (holding,) = connection.execute(
-        "SELECT max(first) FROM blocks WHERE address_id = ? AND first <= ?", (address_id, from_)
-    ).fetchone()
-    at = from_ if holding is None else holding
-    while at < end:
-        rows = connection.execute(
-            "SELECT first, count, size, largest FROM blocks WHERE address_id = ? AND first >= ? AND first < ?"
-            " ORDER BY first LIMIT ?",
-            (address_id, at, end, _BLOCKS_A_STEP),
-        ).fetchall()
-        if not rows:
-            return
-        for first, count, size, largest in rows:
-            low, high = max(first, from_), min(first + count, end)
-            if low < high:
-                yield _Stretch(low, high, size, largest)
-        at = rows[-1][0] + rows[-1][1]
-
-
 def end_lease(group: Group, command: EndLeaseCommand) -> None:
     """Settle a lease or release it. Raises: StaleLease, QueueNotFound, AddressNotFound."""
     wanted = command.acknowledgement
@@ -201,7 +264,7 @@ def end_lease(group: Group, command: EndLeaseCommand) -> None:
     address = group.state.addresses[wanted.address]
     group.expire_leases(address, queue)
     if command.settle:
-        found = queue.cursor.acknowledge(wanted.lease, wanted.upto)
+        found = queue.acknowledge(wanted.lease, wanted.upto)
     else:
         found = queue.cursor.release(wanted.lease)
     if not found:

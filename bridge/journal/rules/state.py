@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from bridge.filters import Filter
 from bridge.journal.rules.owners import NOT_RECORDED, Owner
 from bridge.journal.values.options import REPLAYED_QUEUE, AddressPolicy
-from bridge.journal.values.queue_cursor import Cursor
+from bridge.journal.values.queue_cursor import Cursor, cut
 from bridge.messages.addresses import RoutingType
 from dedup.cache import IdCache
 
@@ -26,6 +28,24 @@ class QueueState:
     #: The bridge it belongs to; None: readers'.
     bridge: str | None
     cursor: Cursor
+    #: Asked for each message that arrives; None: the queue takes all.
+    filter: Filter | None = None
+    #: Messages that are addressed to it and not settled. Others may be stored beyond `cursor.next`, and each
+    #: interval of a lease holds an addressed message at every position. None: all that are stored beyond
+    #: `cursor.next` are addressed to it, and the number follows from positions.
+    messages: int | None = None
+
+    @property
+    def condition(self) -> str:
+        """The filter's text; empty: there is none."""
+        return "" if self.filter is None else self.filter.text
+
+    def acknowledge(self, lease_id: str, upto: int | None) -> bool:
+        """As `Cursor.acknowledge`, counted."""
+        lease = self.cursor.leases.get(lease_id)
+        if lease is not None and self.messages is not None:
+            self.messages -= sum(end - from_ for from_, end in cut(lease.intervals, upto))
+        return self.cursor.acknowledge(lease_id, upto)
 
 
 @dataclass(slots=True)
@@ -50,6 +70,16 @@ class AddressState:
     queues: dict[str, QueueState] = field(default_factory=dict)
     #: One beyond its oldest block; None: not looked up yet.
     oldest_end: int | None = None
+    #: Whether there may be a queue that counts its messages.
+    has_counts: bool = False
+
+    def counting_queues(self) -> Sequence[QueueState]:
+        """The queues to which some messages may not be addressed: those that count their messages."""
+        if not self.has_counts:
+            return ()
+        found = [queue for queue in self.queues.values() if queue.messages is not None]
+        self.has_counts = bool(found)
+        return found
 
     def stream(self, incarnation: str) -> str:
         """The identity of this address's stream."""
@@ -179,7 +209,13 @@ class State:
     def add_queue(self, address: AddressState, queue: QueueState) -> None:
         """Add a queue that is new, or was read."""
         address.queues[queue.name] = queue
+        address.has_counts = address.has_counts or queue.messages is not None
         self.last_queue_id = max(self.last_queue_id, queue.queue_id)
+
+    def filters(self) -> dict[str, Filter]:
+        """The filters of all queues, by their conditions."""
+        queues = [queue for address in self.by_id.values() for queue in address.queues.values()]
+        return {queue.filter.text: queue.filter for queue in queues if queue.filter is not None}
 
     def carrying(self, before: State, *, ids: bool) -> State:
         """This state, loaded again, with the parts that no row has: the epochs that take nothing more, and

@@ -16,13 +16,19 @@ from bridge.runtime.file_lock import FileLock, LockHeld
 from bridge.runtime.private_files import make_directory, opener
 
 #: Increased by one with every change of schema.sql; `_MIGRATIONS` leads from each version to the next.
-SCHEMA_VERSION: Final = 4
+SCHEMA_VERSION: Final = 5
 _MIGRATIONS: Final[dict[int, str]] = {
     1: "ALTER TABLE positions ADD COLUMN moved_to TEXT NOT NULL DEFAULT ''",
     2: "ALTER TABLE blocks ADD COLUMN hops BLOB",
     3: "ALTER TABLE blocks ADD COLUMN buried INTEGER NOT NULL DEFAULT 1;"
     "ALTER TABLE positions ADD COLUMN principal TEXT NOT NULL DEFAULT '';"
     "ALTER TABLE positions ADD COLUMN node TEXT NOT NULL DEFAULT ''",
+    4: "ALTER TABLE addresses ADD COLUMN auto_created INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE blocks ADD COLUMN routes BLOB;"
+    "CREATE INDEX blocks_with_routes ON blocks (address_id, first) WHERE routes IS NOT NULL;"
+    "ALTER TABLE queues ADD COLUMN filter TEXT NOT NULL DEFAULT '';"
+    "ALTER TABLE queues ADD COLUMN messages INTEGER;"
+    "ALTER TABLE queues ADD COLUMN auto_created INTEGER NOT NULL DEFAULT 0",
 }
 
 #: Memory a connection may use for pages.

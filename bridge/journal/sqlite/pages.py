@@ -6,6 +6,8 @@ import sqlite3
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from bridge.journal.sqlite.reader import find_blocks, read_block, stamped_ids
@@ -86,6 +88,11 @@ def read_page(
     pieces: list[Piece] = []
     left = most.messages
     for start, end in intervals:
+        if left and pieces and end <= pieces[-1].stored.end:  # of the same block: it is read once
+            high = min(end, start + left)
+            pieces.append(Piece(pieces[-1].stored, start, high))
+            left -= high - start
+            continue
         for first in find_blocks(connection, address_id, start, end, most.bytes, left) if left else ():
             stored = decoded.get(first) or read_block(connection, first)
             low = max(start, first)
@@ -98,10 +105,12 @@ def read_page(
 def deliver_page(pieces: Sequence[Piece], decoded: DecodedBlocks, most: PageSize) -> list[Delivered]:
     """Their messages; decoded when the read transaction has ended, for the log waits for its end."""
     found: list[Delivered] = []
-    for stored, low, high in pieces:
-        found += _deliver(stored, decoded.messages(stored), low, high)
-    # An ID that a header carries is counted with the headers, too.
-    at_most = sum(2 * stored.block.size + _IMPLIED_ID_BYTES * (high - low) for stored, low, high in pieces)
+    at_most = 0
+    for stored, group in groupby(pieces, attrgetter("stored")):
+        ranges = [(low, high) for _, low, high in group]
+        found += _deliver(stored, decoded.messages(stored), ranges)
+        # An ID that a header carries is counted with the headers, too.
+        at_most += 2 * stored.block.size + _IMPLIED_ID_BYTES * stored.block.count
     return found if at_most <= most.bytes else found[: _fitting(found, most.bytes)]
 
 
@@ -122,12 +131,15 @@ def _size(delivered: Delivered) -> int:
     return size + headers_size(message.key, message.headers)
 
 
-def _deliver(stored: StoredBlock, messages: Sequence[Message], low: int, high: int) -> list[Delivered]:
-    """The block's messages at positions ``[low, high)`` with their IDs."""
+def _deliver(stored: StoredBlock, messages: Sequence[Message], ranges: Sequence[Interval]) -> list[Delivered]:
+    """The block's messages at positions in these ranges ``[low, high)``, ascending, with their IDs."""
     first, block = stored.first, stored.block
     ids = dict(block.ids)
     if block.origins:
-        for index, implied in stamped_ids(block, low - first, high - first).items():
+        for index, implied in stamped_ids(block, ranges[0][0] - first, ranges[-1][1] - first).items():
             ids.setdefault(index, carried_id(messages[index]) or implied)
-    part = messages[low - first : high - first]
-    return [Delivered(place, message, ids.get(place - first)) for place, message in enumerate(part, low)]
+    return [
+        Delivered(place, messages[place - first], ids.get(place - first))
+        for low, high in ranges
+        for place in range(low, high)
+    ]

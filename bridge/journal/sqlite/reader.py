@@ -184,23 +184,16 @@ def bridge_lags(connection: sqlite3.Connection) -> list[BridgeLag]:
 
 def queue_lag(connection: sqlite3.Connection, bridge: str, name: QueueName) -> BridgeLag:
     """The messages of a queue that is there, for a bridge that shares it."""
-    address_id, total, queue_next, packed = connection.execute(
-        "SELECT a.address_id, a.total, q.next, q.cursor FROM queues q JOIN addresses a USING (address_id)"
-        " WHERE a.name = ? AND q.name = ?",
+    address_id, total, queue_next, packed, messages = connection.execute(
+        "SELECT a.address_id, a.total, q.next, q.cursor, q.messages FROM queues q"
+        " JOIN addresses a USING (address_id) WHERE a.name = ? AND q.name = ?",
         name,
     ).fetchone()
-    messages = _unsettled(connection, address_id, total, Cursor.unpack(queue_next, packed))
+    if messages is None:
+        cursor = Cursor.unpack(queue_next, packed)
+        messages = count_unsettled(connection, address_id, cursor, total)
     oldest_ms = _stored_ms(connection, address_id, queue_next) if messages else None
     return BridgeLag(bridge, str(name), messages, oldest_ms)
-
-
-def _unsettled(connection: sqlite3.Connection, address_id: int, total: int, cursor: Cursor) -> int:
-    """Messages that a queue has not settled."""
-    settled = sum(
-        ordinal(connection, address_id, end, total) - ordinal(connection, address_id, from_, total)
-        for from_, end in cursor.settled
-    )
-    return total - ordinal(connection, address_id, cursor.next, total) - settled
 
 
 def _stored_ms(connection: sqlite3.Connection, address_id: int, start: int) -> int:
@@ -253,6 +246,15 @@ def ordinal(connection: sqlite3.Connection, address_id: int, position: int, tota
     return int(row[0]) if row is not None else total
 
 
+def count_unsettled(connection: sqlite3.Connection, address_id: int, cursor: Cursor, total: int) -> int:
+    """The number of messages that a cursor has not settled; `total` is the address's."""
+    settled = sum(
+        ordinal(connection, address_id, end, total) - ordinal(connection, address_id, from_, total)
+        for from_, end in cursor.settled
+    )
+    return total - ordinal(connection, address_id, cursor.next, total) - settled
+
+
 def describe_addresses(
     connection: sqlite3.Connection, name: str | None, now_ms: int
 ) -> list[tuple[AddressStatus, list[tuple[QueueStatus, str | None]]]]:
@@ -272,14 +274,15 @@ def describe_addresses(
             "SELECT min(first) FROM blocks WHERE address_id = ?", (address_id,)
         ).fetchone()
         queues = []
-        for queue, bridge, queue_next, packed in connection.execute(
-            "SELECT name, bridge, next, cursor FROM queues WHERE address_id = ? AND name <> ? ORDER BY name",
+        for queue, bridge, queue_next, packed, condition, counted in connection.execute(
+            "SELECT name, bridge, next, cursor, filter, messages FROM queues"
+            " WHERE address_id = ? AND name <> ? ORDER BY name",
             (address_id, REPLAYED_QUEUE),
         ):
             cursor = Cursor.unpack(queue_next, packed)
-            lag = _unsettled(connection, address_id, total, cursor)
+            lag = count_unsettled(connection, address_id, cursor, total) if counted is None else counted
             cursor.expire(now_ms)
-            queues.append((QueueStatus(queue, queue_next, lag, cursor.leased, -1), bridge))
+            queues.append((QueueStatus(queue, queue_next, lag, cursor.leased, -1, condition), bridge))
         status = AddressStatus(
             address_name, routing_type, messages, size, 0, next_position if first is None else first,
             next_position, 0, 0,

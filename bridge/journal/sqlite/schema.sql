@@ -1,4 +1,4 @@
--- The journal's tables, version 4. `bridge.journal.sqlite.database` says how earlier ones become it.
+-- The journal's tables, version 5. `bridge.journal.sqlite.database` says how earlier ones become it.
 
 -- schema, node-id, incarnation, log-session
 CREATE TABLE meta (
@@ -33,7 +33,8 @@ CREATE TABLE addresses (
     ids_accepted        INTEGER NOT NULL,   -- running number of the next duplicate ID
     id_cache_capacity   INTEGER NOT NULL,   -- of the cache when this row was written
     id_cache_size       INTEGER,            -- set by an operator; NULL: the settings'
-    id_cache_configured INTEGER             -- the settings' value when the operator set it
+    id_cache_configured INTEGER,            -- the settings' value when the operator set it
+    auto_created        INTEGER NOT NULL DEFAULT 0
 );
 
 -- Messages that arrived in one commit for one address; `first` is a sequence number.
@@ -50,10 +51,13 @@ CREATE TABLE blocks (
     ids        BLOB,                -- msgpack [[index, id]] of producers' IDs; NULL: none
     origins    BLOB,                -- msgpack [[stream, first, last]]; NULL: first stored here
     hops       BLOB,                -- msgpack [[count, hops]] of all messages; NULL: none came over a bridge
+    routes     BLOB,                -- the queues that each message is addressed to (`values.routes`); NULL: every one
     body       BLOB NOT NULL        -- msgpack array of messages
 );
 -- Everything that is asked about blocks without their messages, so that no body's page is read for it.
 CREATE INDEX blocks_by_address ON blocks (address_id, first, count, size, ordinal, largest);
+-- Empty where no address has a queue with a filter.
+CREATE INDEX blocks_with_routes ON blocks (address_id, first) WHERE routes IS NOT NULL;
 
 CREATE TABLE queues (
     queue_id   INTEGER PRIMARY KEY,
@@ -62,6 +66,9 @@ CREATE TABLE queues (
     bridge     TEXT,                -- the bridge it belongs to; NULL: readers'
     next       INTEGER NOT NULL,    -- everything below is settled
     cursor     BLOB,                -- msgpack of leases and of what is settled beyond next; NULL: neither
+    filter     TEXT NOT NULL DEFAULT '',    -- the condition on the messages that arrive; '': all
+    messages   INTEGER,             -- addressed to it and not settled; NULL: all stored beyond next and cursor
+    auto_created INTEGER NOT NULL DEFAULT 0,
     UNIQUE (address_id, name)
 );
 

@@ -41,6 +41,12 @@ RESERVE_SHARE: Final = 32
 RESERVE_LEAST_BYTES: Final = 4 * 1024 * 1024
 #: Leases that one queue may have at a time.
 LEASES: Final = 1000
+#: Stretches of messages under the leases of a queue with a filter: what it does not take lies between them.
+LEASED_INTERVALS: Final = 10_000
+#: Blocks that one command passes over because nothing in them is addressed to its queue.
+PASSED_BLOCKS: Final = 1024
+#: Queues with a filter of one address, beyond which callers can make no more: each is asked for each message.
+FILTERED_QUEUES: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +137,8 @@ class JournalOptions:
     persist_id_cache: bool = True
     #: Declared addresses and the queues made for them at opening.
     addresses: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    #: The conditions of declared queues, by address and queue; the others take every message.
+    queue_filters: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     bridges: Sequence[BridgeQueue] = ()
     max_message_bytes: int = 16 * 1024 * 1024
     #: Longest duplicate ID of a producer (`max-duplicate-id-size`).

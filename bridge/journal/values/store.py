@@ -91,6 +91,8 @@ class QueueStatus:
     leased: int
     #: Milliseconds since a reader last asked or settled; -1: never since the node started.
     idle_ms: int
+    #: The condition on what arrives for it; empty: everything does.
+    filter: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,8 @@ class AddressStatus:
     queues: Sequence[QueueStatus] = ()
     #: The queues that bridges read, each by its bridge's name.
     bridges: Sequence[QueueStatus] = ()
+    #: Messages stored since the node started that no queue took.
+    unrouted: int = 0
 
 
 class Store(Protocol):
@@ -126,9 +130,18 @@ class Store(Protocol):
         """
 
     async def create_queue(
-        self, address: str, queue: str, start: Literal["earliest", "latest"] | int
+        self,
+        address: str,
+        queue: str,
+        start: Literal["earliest", "latest"] | int,
+        condition: str | None = None,
     ) -> bool:
-        """Make a queue from a position on; True if it is new, False if it was there already."""
+        """Make a queue from a position on; True if it is new, False if it was there already.
+
+        `condition` is the filter of what arrives from now on, also of a queue that was there; empty: none.
+        None: a queue that was there keeps its own.
+        Raises: FilterRefused, Conflict.
+        """
 
     async def delete_queue(self, address: str, queue: str) -> None:
         """Raises: AddressNotFound, QueueNotFound."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 
+from bridge.errors import FilterRefused, JournalFailed
+from bridge.filters import Filter, parse
 from bridge.journal.rules.owners import Owner
 from bridge.journal.rules.state import AddressState, PositionState, QueueState, SettledState, State
 from bridge.journal.values.options import JournalOptions
@@ -13,21 +15,27 @@ from bridge.messages.stream_names import source_of
 from dedup.cache import IdCache
 
 
-def load_state(connection: sqlite3.Connection, options: JournalOptions) -> State:
+def load_state(connection: sqlite3.Connection, options: JournalOptions, before: State | None = None) -> State:
     """Read the small tables and the ID blocks; never the message blocks, so 10 GB load as fast as 10 MB.
+
+    Args:
+        before: the state that is loaded again: the conditions of its queues are not parsed anew.
 
     Raises:
         sqlite3.Error, msgspec.DecodeError: the file is damaged.
+        JournalFailed: a queue has a condition that this version refuses.
     """
     (sequence,) = connection.execute("SELECT next FROM sequence").fetchone()
     written = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'outbox'").fetchone()
     state = State(sequence, lines=0 if written is None else written[0])
     _load_addresses(connection, options, state)
-    for queue_id, address_id, name, bridge, next_position, packed in connection.execute(
-        "SELECT queue_id, address_id, name, bridge, next, cursor FROM queues"
+    filters = {} if before is None else before.filters()
+    for queue_id, address_id, name, bridge, next_position, packed, condition, messages in connection.execute(
+        "SELECT queue_id, address_id, name, bridge, next, cursor, filter, messages FROM queues"
     ):
-        cursor = Cursor.unpack(next_position, packed)
-        state.add_queue(state.by_id[address_id], QueueState(queue_id, name, bridge, cursor))
+        address, cursor = state.by_id[address_id], Cursor.unpack(next_position, packed)
+        filter_ = filters.get(condition) or _filter(address.name, name, condition)
+        state.add_queue(address, QueueState(queue_id, name, bridge, cursor, filter_, messages))
     for bridge, stream, principal, node, *rest in connection.execute(
         "SELECT bridge, stream, principal, node, next, run, checksum, epoch, moved_to FROM positions"
     ):
@@ -41,6 +49,18 @@ def load_state(connection: sqlite3.Connection, options: JournalOptions) -> State
         state.settled[bridge, stream] = SettledState(*rest)
     state.to_trim = {address.address_id for address in state.by_id.values() if address.to_trim}
     return state
+
+
+def _filter(address: str, queue: str, condition: str) -> Filter | None:
+    try:
+        return parse(condition)
+    except FilterRefused as refused:
+        raise JournalFailed(
+            f"the queue {queue} of {address} has a filter that this version refuses ({refused}): {condition};"
+            " change it with the version that made it",
+            key="filter",
+            found=condition,
+        ) from refused
 
 
 def _load_addresses(connection: sqlite3.Connection, options: JournalOptions, state: State) -> None:

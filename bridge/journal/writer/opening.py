@@ -13,9 +13,11 @@ import msgspec
 
 from bridge.delivery_log import LineWriter, Session
 from bridge.errors import JournalFailed
+from bridge.filters import parse
 from bridge.journal.rules.bridge_queues import fit_routing_type, make_bridge_queues
 from bridge.journal.rules.commit_group import Group
 from bridge.journal.rules.log_lines import Logbook
+from bridge.journal.rules.queue_filters import change_filter, make_queue
 from bridge.journal.rules.state import State
 from bridge.journal.sqlite.database import connect_writer, damage, open_failure
 from bridge.journal.values.options import JournalOptions
@@ -86,7 +88,7 @@ def prepare(path: Path, options: JournalOptions, clock: Clock) -> Prepared:
         try:
             state = load_state(connection, options)  # before the first write: a damaged file stays as it is
             identity = _identify(connection, state, clock)
-            group = _make_configured(state, options, identity, clock)
+            group = _make_configured(connection, state, options, identity, clock)
             _fit_ids(group)
             if group.changes_anything:
                 write_group(group, connection)
@@ -104,11 +106,14 @@ def prepare(path: Path, options: JournalOptions, clock: Clock) -> Prepared:
     return Prepared(path, identity, connection, state)
 
 
-def reconnect(path: Path, options: JournalOptions, identity: Identity, sequence: int) -> Prepared:
+def reconnect(
+    path: Path, options: JournalOptions, identity: Identity, sequence: int, before: State
+) -> Prepared:
     """Open again the file that this process had open, after a failure.
 
     Args:
         sequence: the position that the file must have reached, by the commits that succeeded.
+        before: the state until the failure.
 
     Raises:
         sqlite3.Error, msgspec.DecodeError: it cannot be read.
@@ -117,7 +122,7 @@ def reconnect(path: Path, options: JournalOptions, identity: Identity, sequence:
     connection = connect_writer(path, create=False)
     try:
         meta = dict(connection.execute("SELECT key, value FROM meta").fetchall())
-        state = load_state(connection, options)
+        state = load_state(connection, options, before)
         found = f"{meta.get('node-id')}:{meta.get('incarnation')}"
         if found != identity.store or state.sequence < sequence:
             raise JournalFailed(
@@ -165,17 +170,25 @@ def _last_line(opened: str | None, lines: int) -> tuple[str, int] | None:
     return None if after is None else (after[0], after[1])
 
 
-def _make_configured(state: State, options: JournalOptions, identity: Identity, clock: Clock) -> Group:
-    """Declared addresses and queues, and the queues of configured bridges, as far as they are missing."""
+def _make_configured(
+    connection: sqlite3.Connection, state: State, options: JournalOptions, identity: Identity, clock: Clock
+) -> Group:
+    """Declared addresses and queues, with their filters, and the queues of configured bridges, as far as they
+    are missing.
+    """
     now_ms = clock.wall_ms()
     log = Logbook(False, identity.line_writer(options.node), now_ms, state.lines)
     group = Group(state, options, identity.incarnation, now_ms, log)
     for name, queues in options.addresses.items():
         address = state.addresses.get(name) or group.make_address(name)
         fit_routing_type(group, address)
+        conditions = options.queue_filters.get(name, {})
         for queue in queues:
+            filter_ = parse(conditions.get(queue, ""))
             if queue not in address.queues:
-                group.make_queue(address, queue, None, address.trimmed)
+                make_queue(group, connection, address, queue, address.trimmed, filter_)
+            else:
+                change_filter(group, connection, address, address.queues[queue], filter_)
     for bridge in options.bridges:
         make_bridge_queues(group, bridge)
     return group

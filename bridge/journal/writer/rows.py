@@ -9,6 +9,7 @@ import msgspec
 
 from bridge.journal.rules.arrivals import Arrivals, Came
 from bridge.journal.rules.commit_group import Group
+from bridge.journal.rules.queue_filters import route
 from bridge.journal.values.stored_block import PAGE_BYTES, stored_bytes
 from bridge.journal.writer.id_rows import add_ids, fit_ids
 from bridge.journal.writer.trimming import trim
@@ -24,8 +25,8 @@ _ROW_BYTES: Final = 2 * PAGE_BYTES
 _INSERT_BLOCK = (
     "INSERT INTO blocks"
     " (first, address_id, count, ordinal, size, largest, checksum, stored_ms, ids, origins, hops, body,"
-    " buried)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    " buried, routes)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _UPSERT_ADDRESS = (
     "INSERT INTO addresses"
@@ -40,8 +41,10 @@ _UPSERT_ADDRESS = (
     " id_cache_size = excluded.id_cache_size, id_cache_configured = excluded.id_cache_configured"
 )
 _UPSERT_QUEUE = (
-    "INSERT INTO queues (queue_id, address_id, name, bridge, next, cursor) VALUES (?, ?, ?, ?, ?, ?)"
-    " ON CONFLICT (queue_id) DO UPDATE SET next = excluded.next, cursor = excluded.cursor"
+    "INSERT INTO queues (queue_id, address_id, name, bridge, next, cursor, filter, messages)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+    " ON CONFLICT (queue_id) DO UPDATE SET next = excluded.next, cursor = excluded.cursor,"
+    " filter = excluded.filter, messages = excluded.messages"
 )
 _UPSERT_POSITION = (
     "INSERT INTO positions (bridge, stream, next, run, checksum, epoch, moved_to, principal, node)"
@@ -96,6 +99,7 @@ def write_group(group: Group, connection: sqlite3.Connection) -> int:
 
 def _write_arrivals(group: Group, connection: sqlite3.Connection, arrivals: Arrivals) -> int:
     state, address = group.state, arrivals.address
+    counting = address.counting_queues()
     from_clients = []
     rows = []
     position = state.sequence
@@ -103,10 +107,13 @@ def _write_arrivals(group: Group, connection: sqlite3.Connection, arrivals: Arri
         ids = _encode(block.ids) if block.ids else None
         origins = _encode(block.origins) if block.origins else None
         hops = _encode(block.hops) if block.hops else None
-        size = stored_bytes(block.body, ids, origins, hops)
+        routes = route(group, address, counting, block) if counting else None
+        if routes:
+            arrivals.size += len(routes)
+        size = stored_bytes(block.body, ids, origins, hops, routes)
         rows.append(
             (position, address.address_id, block.count, address.total, size, block.largest,
-             block.checksum, group.now_ms, ids, origins, hops, block.body, came)
+             block.checksum, group.now_ms, ids, origins, hops, block.body, came, routes)
         )  # fmt: skip
         if came is Came.SENT:
             from_clients.append((position, block))
@@ -118,6 +125,8 @@ def _write_arrivals(group: Group, connection: sqlite3.Connection, arrivals: Arri
         state.to_trim.add(address.address_id)  # retained messages give way
     connection.executemany(_INSERT_BLOCK, rows)
     state.sequence = address.next = position
+    for queue in counting:
+        group.change_queue(address, queue)
     if from_clients:
         stream = address.stream(group.incarnation)
         group.log.client_sends(address.name, stream, address.logged, position, from_clients)
@@ -158,6 +167,8 @@ def _write_changes(group: Group, connection: sqlite3.Connection) -> int:
             queue.bridge,
             queue.cursor.next,
             queue.cursor.pack(),
+            queue.condition,
+            queue.messages,
         )
         for address, queue in group.changed_queues.values()
     ]
@@ -180,7 +191,7 @@ def _write_changes(group: Group, connection: sqlite3.Connection) -> int:
     if group.arrivals:
         connection.execute("UPDATE sequence SET next = ?", (state.sequence,))
     rows = len(group.changed_addresses) + len(group.changed_positions) + len(group.changed_settled)
-    return _ROW_BYTES * (rows + len(queues)) + sum(len(queue[-1] or b"") for queue in queues)
+    return _ROW_BYTES * (rows + len(queues)) + sum(len(row[5] or b"") + len(row[6]) for row in queues)
 
 
 def _write_lines(group: Group, connection: sqlite3.Connection) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 
 from bridge.journal.rules.commit_group import Group
+from bridge.journal.rules.queue_filters import pass_left_out
 from bridge.journal.rules.state import AddressState
 from bridge.journal.values.options import TRIM_BLOCKS, TRIM_BYTES
 
@@ -33,6 +34,7 @@ def trim(group: Group, connection: sqlite3.Connection) -> int:
         if address.retains and state.retained.get(address_id, 0) > group.now_ms:
             state.to_trim.discard(address_id)
             continue
+        passed = address.has_counts and pass_left_out(group, connection, address)
         if address.to_trim:
             if blocks <= 0 or size <= 0:
                 break
@@ -51,7 +53,7 @@ def trim(group: Group, connection: sqlite3.Connection) -> int:
                 state.to_trim.discard(address_id)
                 state.retained[address_id] = due_ms
                 continue
-        if not address.to_trim:
+        if not address.to_trim and not passed:
             state.to_trim.discard(address_id)
     return TRIM_BLOCKS - blocks
 

@@ -235,7 +235,12 @@ class Writer:
                 refuse(self.state, command, refusal)
                 group.decided.append(command)
         events = CommittedEvents(
-            group.decided, group.touched, group.made, group.queues, bool(group.log.lines)
+            group.decided,
+            group.touched,
+            group.made,
+            group.queues,
+            group.unrouted,
+            bool(group.log.lines),
         )
         self._publish(events)
 
@@ -300,7 +305,7 @@ class Writer:
         try:
             if self.connection.in_transaction:
                 self.connection.execute("ROLLBACK")
-            self.state = self._carried(load_state(self.connection, self._options))
+            self.state = self._carried(load_state(self.connection, self._options, self.state))
         except Exception:  # noqa: BLE001 - then the file is opened again
             return False
         return True
@@ -312,7 +317,7 @@ class Writer:
             return False
         self._reconnect_ms = now_ms + RETRY_MS
         try:
-            prepared = reconnect(self._path, self._options, self._identity, self._sequence)
+            prepared = reconnect(self._path, self._options, self._identity, self._sequence, self.state)
             if prepared.state.sequence > self._sequence:  # the COMMIT in doubt was one
                 while self._doubtful:
                     self._doubtful.pop().commit()

@@ -25,6 +25,36 @@ async def test_a_queue_is_made_once_and_starts_where_it_is_told(client: Client, 
     assert found == {"all": list("0123"), "early": list("0123"), "late": ["3"], "third": ["2", "3"]}
 
 
+async def test_a_queue_gets_what_its_filter_takes(client: Client, address: str) -> None:
+    assert await client.make_queue(address, "eu", filter="region = 'eu'") == 201
+    assert await client.make_queue(address, "all") == 201
+    await send_to_regions(client, address, "0 eu", "1 us", "2 eu")
+    assert await client.make_queue(address, "eu", filter="region = 'us'") == 200
+    assert await client.make_queue(address, "eu") == 200, "it keeps its filter"
+    await send_to_regions(client, address, "3 eu", "4 us")
+    described = (await client.get(f"/v1/addresses/{address}")).value
+    shown = {queue["name"]: (queue.get("filter"), queue["lag"]) for queue in described["queues"]}
+    assert shown == {"eu": ("region = 'us'", 3), "all": (None, 5)}
+    lease, messages = await client.lease(address, "eu")
+    assert titles(messages) == ["0", "2", "4"]
+    assert (await client.settle("acknowledge", address, "eu", lease=lease)).status == 204
+    assert await client.lease(address, "eu") == (None, [])
+
+
+async def send_to_regions(client: Client, address: str, *messages: str) -> None:
+    """Messages "body region" in one transaction."""
+    split = [message.split() for message in messages]
+    await client.commit(
+        *({"address": address, "body": body, "headers": {"region": region}} for body, region in split)
+    )
+
+
+async def test_a_refused_filter_makes_no_queue(client: Client, address: str) -> None:
+    reply = await client.call("PUT", f"/v1/addresses/{address}/queues/q", json={"filter": "region ="})
+    assert reply.is_problem(400, "FILTER_REFUSED")["column"] == 9
+    (await client.get(f"/v1/addresses/{address}")).is_problem(404, "ADDRESS_NOT_FOUND")
+
+
 @pytest.mark.parametrize(
     "content_type", ["", "application/x-www-form-urlencoded", "text/plain", "application/msgpack"]
 )

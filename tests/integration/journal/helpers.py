@@ -14,6 +14,8 @@ from bridge.journal.journal import Journal
 from bridge.journal.sqlite.database import FILE_NAME
 from bridge.journal.target import JournalTarget
 from bridge.journal.values.options import AddressPolicy, JournalOptions
+from bridge.journal.values.queue_cursor import Cursor, Interval
+from bridge.journal.values.routes import addressed
 from bridge.journal.values.store import Acknowledgement, Committed, Delivered, Page, Submission, Transaction
 from bridge.messages.batch import Batch
 from bridge.messages.block import IndexedId, encode_message, pack
@@ -193,8 +195,38 @@ def number(directory: Path, sql: str) -> int:
 
 
 def check_file(directory: Path) -> None:
-    """SQLite's own check, and that each address's counters are those of its blocks."""
+    """SQLite's own check, and that the counters of addresses and queues are those of the blocks."""
     assert rows(directory, "PRAGMA integrity_check") == [("ok",)]
     for address_id, messages, size in rows(directory, "SELECT address_id, messages, bytes FROM addresses"):
         counted = "SELECT coalesce(sum(count), 0), coalesce(sum(size), 0) FROM blocks"
         assert rows(directory, f"{counted} WHERE address_id = {address_id}") == [(messages, size)]
+    for name, *queue in rows(directory, "SELECT name, address_id, next, cursor, messages FROM queues"):
+        address_id, next_position, packed, counted = queue
+        if counted is not None:
+            cursor = Cursor.unpack(next_position, packed)
+            waiting = addressed_positions(directory, address_id, name) - settled_positions(cursor)
+            assert len(waiting) == counted, name
+            leased = [place for lease in cursor.leases.values() for place in spread(lease.intervals)]
+            assert len(set(leased)) == sum(lease.count for lease in cursor.leases.values()), name
+            assert waiting.issuperset(leased), name
+
+
+def addressed_positions(directory: Path, address_id: int, queue: str) -> set[int]:
+    """The positions of stored messages that are addressed to a queue."""
+    blocks = rows(directory, f"SELECT first, count, routes FROM blocks WHERE address_id = {address_id}")
+    return {
+        first + index
+        for first, count, routes in blocks
+        for low, high in addressed(routes, queue, count)
+        for index in range(low, high)
+    }
+
+
+def settled_positions(cursor: Cursor) -> set[int]:
+    """The positions that a cursor has settled."""
+    return {*range(cursor.next), *spread(cursor.settled)}
+
+
+def spread(intervals: Iterable[Interval]) -> list[int]:
+    """The positions in intervals."""
+    return [place for from_, end in intervals for place in range(from_, end)]

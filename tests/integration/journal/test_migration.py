@@ -22,6 +22,7 @@ from tests.integration.journal.helpers import (
     batch,
     browsed,
     check_file,
+    consume,
     deliver,
     number,
     open_stream,
@@ -34,6 +35,9 @@ from tests.integration.journal.helpers import (
 PASSED: Hops = ((2, b"1" * HOP_BYTES), (1, b"2" * HOP_BYTES * 2))
 #: What takes each version back to the one before it.
 STEPS_BACK = {
+    5: "DROP INDEX blocks_with_routes; ALTER TABLE blocks DROP COLUMN routes;"
+    "ALTER TABLE queues DROP COLUMN filter; ALTER TABLE queues DROP COLUMN messages;"
+    "ALTER TABLE queues DROP COLUMN auto_created; ALTER TABLE addresses DROP COLUMN auto_created",
     4: "ALTER TABLE blocks DROP COLUMN buried; ALTER TABLE positions DROP COLUMN principal;"
     "ALTER TABLE positions DROP COLUMN node",
     3: "ALTER TABLE blocks DROP COLUMN hops",
@@ -107,6 +111,23 @@ async def test_an_older_journal_opens_keeps_its_messages_and_takes_hops(tmp_path
     assert rows(directory, "SELECT value FROM meta WHERE key = 'schema'") == [(str(SCHEMA_VERSION),)]
     assert columns(directory) == columns(tmp_path / "new")
     check_file(directory)
+
+
+async def test_a_queue_of_an_older_journal_gets_a_filter(tmp_path: Path) -> None:
+    """Its blocks have their routes behind their bodies there."""
+    async with opened(tmp_path) as journal:
+        await journal.create_queue("orders", "q", "earliest")
+        for body in "ab":
+            await send(journal, body, body)
+    take_back(tmp_path, 4)
+    async with opened(tmp_path) as journal:
+        await journal.create_queue("orders", "q", "earliest", "AMQDuplicateId <> 'c'")
+        await journal.create_queue("orders", "all", "earliest")
+        for body in "cd":
+            await send(journal, body, body)
+        assert await consume(journal) == ["a", "b", "d"]
+        assert await consume(journal, queue="all") == list("abcd")
+    check_file(tmp_path)
 
 
 async def test_positions_of_an_older_journal_belong_to_the_first_that_opens_them(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from bridge.errors import (
     TooBusy,
 )
 from bridge.http.bodies import SMALL_BODY_BYTES_MAX
-from bridge.http.limits import Limits
+from bridge.http.limits import FILTER_CHARS_MAX, Limits
 from bridge.http.problems import MethodNotAllowed, problem
 from tests.fakes.http_client import Client
 from tests.fakes.store import MemoryStore
@@ -255,7 +255,7 @@ async def test_a_parameter_out_of_its_limits_is_named(client: Client, path: str,
     [
         ({"from": "middle"}, "from"),
         ({"from": -1}, "from"),
-        ({"filter": "colour = 'red'"}, "filter"),
+        ({"filter": 5}, "filter"),
         ({"start": 1}, None),
     ],
 )
@@ -263,6 +263,21 @@ async def test_a_queue_that_cannot_be_made(client: Client, value: Any, key: str 
     reply = await client.call("PUT", QUEUE, json=value)
     assert reply.problem == (400, "MALFORMED")
     assert reply.value.get("key") == key
+
+
+@pytest.mark.parametrize(
+    ("condition", "found"),
+    [
+        ("colour = 'red' AND", {"line": 1, "column": 19}),
+        ("colour = 'red'\nAND >", {"line": 2, "column": 5}),
+        (f"a = '{'x' * FILTER_CHARS_MAX}'", {"limit": FILTER_CHARS_MAX, "found": FILTER_CHARS_MAX + 6}),
+    ],
+)
+async def test_a_filter_that_is_refused(client: Client, condition: str, found: dict[str, int]) -> None:
+    reply = await client.call("PUT", QUEUE, json={"filter": condition})
+    assert reply.problem == (400, "FILTER_REFUSED")
+    assert reply.value | {"key": "filter", **found} == reply.value
+    assert (await client.call("GET", f"{QUEUE}/messages")).status == 404
 
 
 async def test_an_id_above_its_limit_is_refused_with_both_numbers(start: Start) -> None:

@@ -38,6 +38,7 @@ CONTRACT = {
     "core_bridge_links_opened_total",
     "core_bridge_requests_refused_total",
     "core_bridge_build_info",
+    "core_bridge_messages_unrouted_total",
     "core_bridge_queue_lag_messages",
     "core_bridge_address_bytes",
     "core_bridge_address_max_bytes",

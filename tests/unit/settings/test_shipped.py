@@ -50,7 +50,7 @@ def test_it_works_as_shipped_without_any_variable() -> None:
     assert settings.acceptor.url == "ws://127.0.0.1:61616"
     assert settings.operations is not None
     assert settings.operations.url == "http://127.0.0.1:8161"
-    assert settings.addresses["orders"].queues == ("billing",)
+    assert [queue.name for queue in settings.addresses["orders"].queues] == ["billing"]
 
 
 def test_it_explains_every_key(uncommented: dict[str, Any]) -> None:
