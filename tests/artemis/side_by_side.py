@@ -51,10 +51,6 @@ DIFFERENCES: Final[Mapping[tuple[str, str], str]] = {
         "Artemis's updateQueue does not store the new filter, and a restart brings the old one back; here it "
         "is stored"
     ),
-    ("filtered-queue", "its ID again, when a filter takes it"): (
-        "Artemis remembers the ID of a message that no queue took; here an ID is remembered with its message "
-        "only"
-    ),
     ("ids-as-properties", "_HQ_DUPL_ID"): _HQ,
     ("ids-as-properties", "both, different"): f"{_HQ}, and a message with two IDs is refused",
     ("ids-as-properties", "UTF-8 bytes of the known text"): (

@@ -25,7 +25,7 @@ PATIENCE_S = 60.0
 #: Segments roll often, so that every crash point is reached.
 _NODE = 'shutdown-timeout = "10s"'
 _ROLLING = '[delivery-log]\nroll-interval = "300ms"\nroll-size = "4KiB"\n'
-_HUB = f'{_ROLLING}[addresses.orders]\nqueues = ["q"]\n'
+_ORDERS = '[addresses.orders]\nqueues = ["q"]\n'
 _EDGE = (
     f'{_ROLLING}[connectors.hub]\nurl = "ws://127.0.0.1:{{link_port}}"\n'
     '[[bridges]]\nname = "to-hub"\nqueue-name = "orders"\nstatic-connectors = ["hub"]\n'
@@ -192,17 +192,20 @@ class Rig:
 
 
 @contextlib.asynccontextmanager
-async def rig(directory: Path, seed: int) -> AsyncIterator[Rig]:
-    """Both nodes described, none started; everything is gone at the end."""
-    hub = FaultyNode("hub", directory, _HUB, _NODE)
-    proxy = await LinkProxy(hub.port).start()
-    edge = FaultyNode("edge", directory, _EDGE.format(link_port=proxy.port), _NODE)
+async def rig(directory: Path, seed: int, *, edge: str = "", hub: str = _ORDERS) -> AsyncIterator[Rig]:
+    """Both nodes described, none started; everything is gone at the end.
+
+    `edge` and `hub`: TOML at the end of the bridge's table, and of the hub's file.
+    """
+    hub_node = FaultyNode("hub", directory, _ROLLING + hub, _NODE)
+    proxy = await LinkProxy(hub_node.port).start()
+    edge_node = FaultyNode("edge", directory, _EDGE.format(link_port=proxy.port) + edge, _NODE)
     connector = aiohttp.TCPConnector(force_close=False, limit=0)
     timeout = aiohttp.ClientTimeout(total=PATIENCE_S)
     try:
         async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
-            yield Rig(edge, hub, proxy, session, random.Random(seed))
+            yield Rig(edge_node, hub_node, proxy, session, random.Random(seed))
     finally:
         await proxy.stop()
-        for node in (edge, hub):
+        for node in (edge_node, hub_node):
             node.destroy()

@@ -57,7 +57,7 @@ async def run_round(directory: Path, seed: int, *, crash_edge: str = "", crash_h
             it.hub.spawn(CORE_BRIDGE_CRASH_AT=crash_hub)
             async with asyncio.TaskGroup() as group:
                 keepers = [group.create_task(node.keep_alive()) for node in (it.edge, it.hub)]
-                chaos = group.create_task(_fail_at_random(it))
+                chaos = group.create_task(fail_at_random(it))
                 sent, received = Sent(), Received()
                 wanted: asyncio.Future[int] = asyncio.get_running_loop().create_future()
                 reading = group.create_task(read_until(it.client(it.hub), received, wanted))
@@ -81,7 +81,7 @@ async def run_round(directory: Path, seed: int, *, crash_edge: str = "", crash_h
         return it
 
 
-async def _fail_at_random(it: Rig) -> None:
+async def fail_at_random(it: Rig) -> None:
     """The link is cut, slow or deaf, and one of the nodes is killed, at random instants."""
     for _ in range(6):
         await asyncio.sleep(it.random.uniform(0.02, 0.4))
