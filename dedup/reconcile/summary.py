@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -22,6 +23,10 @@ NOT_IN_LOGS: Final = (
     "no log tells what came later than its newest line, or what waits at a Kafka source or came over another "
     "bridge: core-bridge status does"
 )
+
+#: Stands in a stream's identity before the address of messages that a bridge has moved to its own log
+#: (`bridge.messages.stream_names.own_log`).
+_OWN_LOG: Final = re.compile(r":\$bridge\.[^/:]+/")
 
 #: Keys of a bridge's counts in `summary.json`, and the columns they come from.
 COUNTS: Final = (
@@ -183,6 +188,13 @@ def unread(flows: Sequence[Flow]) -> list[Flow]:
     return [flow for flow in flows if flow.bridge is None and flow.received and flow.stream not in read]
 
 
+def _place(stream: str) -> str:
+    """The journal and the address whose messages a stream has: what a bridge has taken out of a shared queue
+    is a stream of the bridge's own log.
+    """
+    return _OWN_LOG.sub(":", stream.rpartition(":")[0], count=1)
+
+
 def not_sent_yet(flows: Sequence[Flow]) -> Iterable[str]:
     """The messages that wait at their source, since when, and what no log shows of them; each a sentence."""
     bridges = sorted(by_bridge(flow for flow in flows if flow.bridge is not None).items(), key=_most_waiting)
@@ -197,13 +209,20 @@ def not_sent_yet(flows: Sequence[Flow]) -> Iterable[str]:
                 f"{_messages(count)} waiting at the source of bridge {visible(name or '')}{first}; "
                 f"its newest sent line {newest}"
             )
-    if others := unread(flows):
-        addresses = sorted({f"{visible(flow.address)} at {visible(flow.target)}" for flow in others})
-        named = ", ".join(addresses[:MAX_TOLD]) + (" and others" if len(addresses) > MAX_TOLD else "")
-        sends = plural(sum(flow.received for flow in others), "message")
-        yield f"of {sends} that clients sent to {named} no log says that a bridge has sent any"
+    shared = {_place(flow.stream) for flow in flows if flow.bridge is not None}
+    others = unread(flows)
+    if of_nobody := [flow for flow in others if _place(flow.stream) not in shared]:
+        yield f"of {_sends(of_nobody)} no log says that a bridge has sent any"
+    if of_many := [flow for flow in others if _place(flow.stream) in shared]:
+        yield f"of {_sends(of_many)} bridges share a queue with readers: no log says which are left there"
     if bridges or others:
         yield NOT_IN_LOGS
+
+
+def _sends(flows: Sequence[Flow]) -> str:
+    addresses = sorted({f"{visible(flow.address)} at {visible(flow.target)}" for flow in flows})
+    named = ", ".join(addresses[:MAX_TOLD]) + (" and others" if len(addresses) > MAX_TOLD else "")
+    return f"{plural(sum(flow.received for flow in flows), 'message')} that clients sent to {named}"
 
 
 def _most_waiting(item: tuple[str | None, list[Flow]]) -> tuple[int, str]:

@@ -150,6 +150,18 @@ def test_what_waits_is_said_with_its_age_and_what_no_log_can_tell() -> None:
     assert "1,000 messages are waiting at the source of bridge orders-to-hub, the first since" in text
 
 
+def test_what_a_bridge_shares_with_readers_is_not_said_to_be_sent_by_nobody() -> None:
+    flows = [
+        flow(stream="journal:1:$bridge.orders-to-hub/orders:5", received=4, sent=4),
+        flow(None, "journal:1:orders:0", address="orders", target="edge", received=9),
+        flow(None, "journal:2:orders:0", address="orders", target="other", received=3),
+    ]
+    told = summary(replace(samples.clean(), flows=flows)).lines
+    assert "of 3 messages that clients sent to orders at other no log says that a bridge has sent any" in told
+    shared = "of 9 messages that clients sent to orders at edge bridges share a queue with readers"
+    assert f"{shared}: no log says which are left there" in told
+
+
 def test_a_log_cannot_move_the_cursor_of_a_terminal() -> None:
     told = "\n".join(summary(samples.hostile()).lines)
     assert "\x1b" not in told
