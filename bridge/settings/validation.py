@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from bridge.settings import toml_traps
+from bridge.settings.artemis_keys import ANSWERS
 from bridge.settings.fields import DIRECTORY
 from bridge.settings.model import Settings
 from bridge.settings.paths import KeyPath, covers, look_up, written_path
@@ -31,6 +32,9 @@ _STAND_INS: Final[dict[str, Callable[[str], Any]]] = {
     "url": lambda _name: "ws://127.0.0.1:1",
     "static-connectors": lambda name: [name],
 }
+
+#: Tables in which keys of Artemis's queues may be written.
+_QUEUE_TABLES: Final = ("addresses", "address-settings")
 
 _RULES: Final = {
     "missing": "required",
@@ -134,6 +138,8 @@ class Validation:
 
 def _unknown_key(path: KeyPath) -> Finding:
     key = str(path[-1])
+    if path[0] in _QUEUE_TABLES and key in ANSWERS:
+        return Finding(path, f"unknown key: {ANSWERS[key]}")
     for length in range(len(path) - 2, 0, -1):
         if key in known_keys(path[:length]):
             return Finding(path, toml_traps.misplaced(path[:length], path[:-1]))
