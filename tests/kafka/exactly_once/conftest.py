@@ -11,6 +11,9 @@ import pytest
 from tests.kafka.conftest import Clusters
 from tests.kafka.exactly_once.rig import LONG, SHORT, Form, Way
 
+#: What brokers have changed at a source, by test.
+_NOTES = pytest.StashKey[list[str]]()
+
 
 @pytest.fixture(
     params=[
@@ -26,7 +29,11 @@ def form(request: pytest.FixtureRequest) -> Form:
 
 @pytest.fixture
 def make_way(
-    clusters: Clusters, unique: Callable[[str], str], rng: random.Random, form: Form
+    request: pytest.FixtureRequest,
+    clusters: Clusters,
+    unique: Callable[[str], str],
+    rng: random.Random,
+    form: Form,
 ) -> Iterator[Callable[..., Way]]:
     """A way through the two clusters, or others: ``make_way(partitions=4, source=own_cluster)``."""
     made: list[Way] = []
@@ -38,5 +45,17 @@ def make_way(
         return made[-1]
 
     yield make
+    notes = request.config.stash.setdefault(_NOTES, [])
     for way in made:
         way.arrivals.close()
+        if way.note:
+            notes.append(f"{request.node.nodeid}: {way.note}")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Name the tests in which a source's broker has changed the fate of records, passed ones too."""
+    notes = config.stash.get(_NOTES, [])
+    if notes:
+        terminalreporter.section("changed by a broker of the source")
+        for note in notes:
+            terminalreporter.line(note)

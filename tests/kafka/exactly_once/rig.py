@@ -24,11 +24,11 @@ from typing import Any, Final
 
 import confluent_kafka
 
-from dedup.ids import Stamp
 from tests.harness.eventually import eventually
 from tests.harness.node import Node
 from tests.kafka.bridges import bridge_table, connector_tables
 from tests.kafka.cluster.reachable import CALL_TIMEOUT_S, SILENT, Reachable
+from tests.kafka.exactly_once.at_source import Changes, changes_at, offsets_at, reader, stamps_at
 from tests.kafka.traffic.checker import Arrived, Checker, Report, Stamps, read
 from tests.kafka.traffic.traffic import Fate, Record, Traffic, produce
 
@@ -151,7 +151,7 @@ class Arrivals:
     def __init__(self, cluster: Reachable, topic: str, partitions: int) -> None:
         self.count = 0
         self._cluster, self._topic, self._partitions = cluster, topic, partitions
-        self._consumer = _reader(cluster, {})
+        self._consumer = reader(cluster, {})
         self._consumer.assign(
             [confluent_kafka.TopicPartition(topic, number, 0) for number in range(partitions)]
         )
@@ -230,12 +230,14 @@ class Way:
         self.feed = Feed(self.source, self.topic, self.traffic)
         self.arrivals = Arrivals(self.target, self.target_topic, partitions)
         #: Traffics of topics that were deleted since, with the IDs they must have been stamped with.
-        self.past: list[tuple[Feed, Stamps]] = []
+        self.past: list[tuple[Feed, Stamps, Changes]] = []
+        #: What the source's brokers have changed last, for the summary of the run; "": nothing.
+        self.note = ""
 
     @property
     def expected(self) -> int:
         """How many records must have arrived in the end, of all that was sent so far."""
-        return self.feed.expected + sum(feed.expected for feed, _ in self.past)
+        return self.feed.expected + sum(feed.expected + changes.more for feed, _, changes in self.past)
 
     def settings(self, rest: str = "", **options: Any) -> str:
         """TOML of the bridge and its connectors; `rest` goes behind."""
@@ -256,16 +258,15 @@ class Way:
     def await_all(self, stalled_s: float = STALLED_S) -> None:
         """Return when as many have arrived as must. Fails with what is missing."""
         try:
-            self.arrivals.await_count(self.expected, stalled_s)
+            self.arrivals.await_count(self.expected + self._changes().more, stalled_s)
         except TimeoutError as error:
             raise AssertionError(f"{error}\n{self.report()}") from error
 
     def report(self) -> Report:
         """All that is at the target against all that was sent."""
-        known = [*self.past, (self.feed, stamps_at(self.source, self.topic, self.feed.sent))]
         return check_all(
             read(self.target, self.target_topic),
-            [(feed.sent, stamps) for feed, stamps in known],
+            [(feed.sent, stamps, changes) for feed, stamps, changes in [*self.past, self._present()]],
             preserve_partitions=self.preserve_partitions,
             hops=self.hops,
         )
@@ -287,27 +288,44 @@ class Way:
         """The records of the source by Kafka's own consumer: it shows whether the traffic's producer did what
         it was told.
         """
-        committed = _offsets_at(self.source, self.topic, self.traffic).keys()
-        aborted = {(one.partition, one.number) for one in self.traffic.records() if one.fate is Fate.ABORTED}
-        return f"committed at the source: {len(committed)}, {len(committed & aborted)} of which were aborted"
+        sent = self.feed.sent
+        committed = offsets_at(self.source, self.topic, sent).keys()
+        aborted = {(one.partition, one.number) for one in sent.records() if one.fate is Fate.ABORTED}
+        found = f"committed at the source: {len(committed)}, {len(committed & aborted)} of which were aborted"
+        return f"{found}\n{self.note}"
 
     def renew(self, traffic: Traffic) -> None:
         """Delete the source topic, make it again under its name, and have another traffic for it."""
-        self.past.append((self.feed, stamps_at(self.source, self.topic, self.feed.sent)))
+        self.past.append(self._present())
         self.source.delete_topic(self.topic)
         self.source.create_topic(self.topic, traffic.partitions)
         self.traffic = traffic
         self.feed = Feed(self.source, self.topic, traffic)
 
+    def _present(self) -> tuple[Feed, Stamps, Changes]:
+        """The traffic of the topic that is there now."""
+        changes = self._changes()
+        return self.feed, stamps_at(self.source, self.topic, self.feed.sent), changes
+
+    def _changes(self) -> Changes:
+        """What the source's brokers have made of it."""
+        changes = changes_at(self.source, self.topic, self.feed.sent)
+        if changes.fates:
+            self.note = f"{self.topic}: {changes}"
+        return changes
+
 
 def check_all(
-    arrived: Iterable[Arrived], sent: Sequence[tuple[Traffic, Stamps | None]], **options: Any
+    arrived: Iterable[Arrived], sent: Sequence[tuple[Traffic, Stamps | None, Changes]], **options: Any
 ) -> Report:
     """As `tests.kafka.traffic.checker.check`, of several traffics that went into one topic.
 
     Their timestamps are `APART_MS` apart. What belongs to none is the first one's fault.
     """
-    checkers = [(traffic, Checker(traffic, stamps=stamps, **options)) for traffic, stamps in sent]
+    checkers = [
+        (traffic, Checker(traffic, stamps=stamps, fates=changes.fates, **options))
+        for traffic, stamps, changes in sent
+    ]
     for one in arrived:
         theirs = [checker for traffic, checker in checkers if is_of(traffic, one)]
         (theirs[0] if theirs else checkers[0][1]).take(one)
@@ -325,48 +343,6 @@ def is_of(traffic: Traffic, arrived: Arrived) -> bool:
     """Whether a record belongs to this traffic."""
     partition, number = traffic.place(arrived.timestamp)
     return 0 <= number <= traffic.count and 0 <= partition < traffic.partitions
-
-
-def stamps_at(cluster: Reachable, topic: str, traffic: Traffic) -> Stamps:
-    """The IDs to be stamped on records of a source topic, from their offsets; strangers there are skipped."""
-    admin = cluster.admin()
-    cluster_id = admin.list_topics(timeout=CALL_TIMEOUT_S).cluster_id
-    described = admin.describe_topics(confluent_kafka.TopicCollection([topic]))[topic].result(CALL_TIMEOUT_S)
-    digits = f"{described.topic_id.get_most_significant_bits() % 2**64:016x}"
-    digits += f"{described.topic_id.get_least_significant_bits() % 2**64:016x}"
-    topic_id = "-".join([digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]])
-    stamps = [Stamp(f"kafka:{cluster_id}:{topic_id}:{number}") for number in range(traffic.partitions)]
-    offsets = _offsets_at(cluster, topic, traffic)
-    return lambda partition, number: stamps[partition].text(offsets[partition, number])
-
-
-def _offsets_at(cluster: Reachable, topic: str, traffic: Traffic) -> dict[tuple[int, int], int]:
-    """By (partition, number), the committed records' offsets. Headers, which may be poison, are not read."""
-    consumer = _reader(cluster, {"enable.partition.eof": True})
-    left = set(range(traffic.partitions))
-    consumer.assign([confluent_kafka.TopicPartition(topic, number, 0) for number in left])
-    offsets: dict[tuple[int, int], int] = {}
-    with contextlib.closing(consumer):
-        while left:
-            for one in consumer.consume(5_000, timeout=0.2):
-                if one.error() is None:
-                    offsets[traffic.place(one.timestamp()[1])] = one.offset()
-                else:
-                    assert one.error().code() == confluent_kafka.KafkaError._PARTITION_EOF, one.error()
-                    left.discard(one.partition())
-    return offsets
-
-
-def _reader(cluster: Reachable, config: Mapping[str, Any]) -> Any:
-    """A consumer of what is committed, which commits nothing."""
-    own = {
-        "bootstrap.servers": cluster.bootstrap,
-        "group.id": "rig, which commits nothing",
-        "enable.auto.commit": False,
-        "isolation.level": "read_committed",
-        "reconnect.backoff.max.ms": 500,
-    }
-    return confluent_kafka.Consumer({**own, **config}, logger=SILENT)
 
 
 def _dotted(config: Mapping[str, Any]) -> dict[str, Any]:

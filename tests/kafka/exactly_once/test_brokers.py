@@ -11,7 +11,8 @@ import pytest
 from tests.harness.node import MakeNode
 from tests.kafka.cluster.brokers import Cluster
 from tests.kafka.conftest import QUICK_SESSIONS
-from tests.kafka.exactly_once.rig import APART_MS, Feed, Form, Way, failed, stamps_at, started
+from tests.kafka.exactly_once.at_source import stamps_at
+from tests.kafka.exactly_once.rig import APART_MS, Feed, Form, Way, failed, started
 from tests.kafka.traffic.checker import check
 
 MakeCluster = Callable[..., Cluster]

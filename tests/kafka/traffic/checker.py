@@ -12,9 +12,10 @@ import hashlib
 import time
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any, Final
 
 import confluent_kafka
@@ -125,6 +126,7 @@ class Checker:
         preserve_partitions: bool = True,
         stamps: Stamps | None = None,
         hops: int | None = None,
+        fates: Mapping[tuple[int, int], Fate] = MappingProxyType({}),
     ) -> None:
         """Read the traffic once.
 
@@ -133,8 +135,10 @@ class Checker:
                 records of one source partition must be in order in each.
             stamps: IDs of records without a producer's; None: none may have one.
             hops: how many bridges every record must have come through; None: not asked.
+            fates: by (source partition, number), in place of the traffic's.
         """
         self._traffic = traffic
+        self._own_fates = fates
         self._preserve_partitions = preserve_partitions
         self._stamps = stamps
         self._hops = hops
@@ -187,10 +191,11 @@ class Checker:
         partition = record.partition
         assert record.number == len(self._digests[partition])
         self._digests[partition].append(_digest(record.value, record.key, record.headers))
-        self._fates[partition].append(record.fate)
+        fate = self._own_fates.get((partition, record.number), record.fate)
+        self._fates[partition].append(fate)
         self._has_id[partition].append(record.producer_id is not None)
         self._seen[partition].append(0)
-        self._report.expected += record.fate is Fate.ARRIVES
+        self._report.expected += fate is Fate.ARRIVES
 
     def _follow(self, target: int, partition: int, number: int, wrong: Callable[..., None]) -> None:
         before = self._last.get((target, partition), -1)
