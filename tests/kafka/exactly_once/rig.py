@@ -357,7 +357,12 @@ def started(node: Node) -> Node:
 
 def failed(node: Node, bridge: str) -> str:
     """Why the bridge is FAILED, once it is; the node may still be starting."""
-    eventually(
-        lambda: node.ops.get("/ready").json["bridges"].get(bridge) == "FAILED", f"{bridge} fails", STALLED_S
-    )
+    try:
+        eventually(
+            lambda: node.ops.get("/ready").json["bridges"].get(bridge) == "FAILED",
+            f"{bridge} fails",
+            STALLED_S,
+        )
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{node.status(bridge)}") from error
     return str(node.status(bridge)["reason"])
