@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 #: Most intervals of settled messages behind others that a bridge's filter leaves in a queue. Beyond it the
 #: bridge waits until readers have taken some of those.
 INTERVALS_MOST: Final = 10_000
+#: The window while the disk is full: what is moved takes of the room that is kept aside, until it has left.
+FULL_DISK_BYTES: Final = 256 * 1024
 
 
 @dataclass(slots=True)
@@ -97,7 +99,7 @@ class SharedQueues:
             name,
             self.selection.bridge,
             self.journal.identity.incarnation,
-            self.window_bytes,
+            min(self.window_bytes, FULL_DISK_BYTES) if self.journal.disk_full else self.window_bytes,
             self.journal.lease_now_ms,
             choice,
         )

@@ -30,7 +30,7 @@ async def run_round(directory: Path, mib: int, drain: Drain, chance: random.Rand
             await it.restart()
             assert await it.is_full()
             await it.fill(largest, _passed(chance.uniform(0.1, 1.5)))
-        if drain == "bridge":
+        if drain != "reader":
             it.hub.spawn()
             await it.answers(it.hub)
         while not await drained_within(it, chance.uniform(0.2, 3.0)):
@@ -39,7 +39,7 @@ async def run_round(directory: Path, mib: int, drain: Drain, chance: random.Rand
         await it.until("there is room again", it.has_room)
         await it.until("messages are taken again", it.is_taken_again)
         await it.until("and drained", it.drain)
-        if drain == "bridge":
+        if drain != "reader":
             await it.browse_hub()
         it.check()
         print(f"{len(it.drained)} messages, {it.node.kills} kills, log {it.longest_log / MIB:.1f} MiB")
@@ -69,7 +69,7 @@ def _passed(seconds: float) -> Callable[[], Awaitable[bool]]:
     return look
 
 
-@pytest.mark.parametrize(("mib", "drain"), [(24, "reader"), (64, "bridge")])
+@pytest.mark.parametrize(("mib", "drain"), [(24, "reader"), (64, "bridge"), (40, "shared")])
 async def test_a_filled_volume_can_be_emptied(
     tmp_path: Path, rng: random.Random, mib: int, drain: Drain
 ) -> None:
@@ -79,5 +79,6 @@ async def test_a_filled_volume_can_be_emptied(
 @pytest.mark.crash
 @pytest.mark.parametrize("number", range(LONG_ROUNDS))
 async def test_many_filled_volumes_can_be_emptied(tmp_path: Path, rng: random.Random, number: int) -> None:
-    drain: Drain = "bridge" if number % 2 else "reader"
+    drains: list[Drain] = ["reader", "bridge", "shared"]
+    drain = drains[number % 3]
     await run_round(tmp_path, rng.choice([24, 40, 64, 160, 320, 640]), drain, rng)

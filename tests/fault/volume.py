@@ -25,9 +25,11 @@ SENDERS = 8
 #: Messages are kept for the one that drains.
 _SETTINGS = '[address-settings."#"]\nmax-size-bytes = "64GiB"\n'
 _READER = f'{_SETTINGS}[addresses.orders]\nqueues = ["q"]\n'
+_ANYCAST = '[addresses.orders]\nrouting-type = "ANYCAST"\n'
 
 _QUEUE = "/v1/addresses/orders/queues/q"
-Drain = Literal["reader", "bridge"]
+#: Who empties the volume; "shared" is a bridge that shares the queue of an ANYCAST address.
+Drain = Literal["reader", "bridge", "shared"]
 
 
 @contextlib.contextmanager
@@ -190,8 +192,8 @@ class Round:
 
     async def _is_relayed(self) -> bool:
         """Whether the bridge has brought everything to the hub."""
-        _, found = await self.ask(self.node, "GET", "/v1/addresses/orders")
-        return found is not None and found["bridges"][0]["lag"] == 0
+        _, found = await self.ask(self.node, "GET", "/v1/status")
+        return found is not None and found["bridges"][0]["lag"] == 0 and bool(found["addresses"])
 
     async def browse_hub(self) -> None:
         """What the bridge has brought."""
@@ -234,7 +236,8 @@ async def volume(directory: Path, mib: int, drain: Drain, chance: random.Random)
     how = 'shutdown-timeout = "10s"'
     hub = FaultyNode("hub", directory, _READER, how)
     bridge = bridge_to(hub, "to-hub", retry_interval="30", max_retry_interval="30")
-    node = SmallNode("edge", directory, _READER if drain == "reader" else _SETTINGS + bridge, how)
+    settings = {"reader": _READER, "bridge": _SETTINGS + bridge, "shared": _SETTINGS + bridge + _ANYCAST}
+    node = SmallNode("edge", directory, settings[drain], how)
     connector = aiohttp.TCPConnector(limit=0)
     timeout = aiohttp.ClientTimeout(total=PATIENCE_S)
     with mounted(node.data, mib):
