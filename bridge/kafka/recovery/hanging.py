@@ -1,10 +1,10 @@
 """Ends a transaction of this lane's id that the brokers have left open after its end.
 
 Kafka's coordinator can call a transaction complete although no partition has the marker: where it does not
-know a leader it assumes that the topic was deleted, and just after a broker's start it may know none (seen
-with Kafka 4.3: 2 of 27 clean restarts under traffic). Such a transaction *hangs*: neither a client nor a
-broker ends it, its records stay invisible, and the journal partition cannot be read beyond it, so the lane
-cannot be taken.
+know a leader it assumes that the topic was deleted, and just after a broker's start there may be none
+(KAFKA-20734, in 4.3.0 and 4.3.1; seen with 4.3: 2 of 27 clean restarts under traffic). Such a transaction
+*hangs*: neither a client nor a broker ends it, its records stay invisible, and the journal partition cannot
+be read beyond it, so the lane cannot be taken.
 
 After a lane's producer has started, no transaction of the ones before it is open, so an open one hangs. Its
 journal records name its participants (`bridge.kafka.journal_topic.participants`). It is ended in all

@@ -135,7 +135,7 @@ def test_transactions_outlive_a_broker_that_is_killed(make_cluster: Callable[...
         for index, record in enumerate(records):
             if index == 1_050:
                 # Kafka itself can forget a commit marker that is not written when the broker is killed, and
-                # then the next abort covers what was committed: see bridge.kafka.recovery.left_open.
+                # then the next abort covers what was committed: KAFKA-20734, trap 18 in docs/kafka-traps.md.
                 eventually(lambda: sum(cluster.offsets("orders", committed=True).values()) == before, "ends")
                 cluster.broker(1).kill()
                 cluster.broker(1).restart()
