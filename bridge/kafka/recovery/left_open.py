@@ -7,8 +7,9 @@ abort would remove records that have been confirmed.
 
 A session is one started producer: none of its id's transactions is open then, so an open one hangs. It is
 committed where the mark of the last committed transaction names it, else aborted. Only the last one can hang:
-the coordinator begins no other before it considers the last complete, and forgets markers only where it was
-restarted, which ends the session (`bridge.kafka.client.producers`).
+the coordinator begins no other before it considers the last complete, and forgets markers where it was
+restarted, which ends the session (`bridge.kafka.client.producers`). Kafka 4.3 also forgets those of a
+partition without any leader, and the session goes on: that is not handled (trap 18 in docs/kafka-traps.md).
 """
 
 from __future__ import annotations
