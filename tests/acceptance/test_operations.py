@@ -28,6 +28,7 @@ METRICS = {
     "core_bridge_messages_resent_total{bridge}",
     "core_bridge_messages_filtered_total{bridge}",
     "core_bridge_messages_not_evaluated_total{bridge}",
+    "core_bridge_messages_unrouted_total{address}",
     "core_bridge_messages_stored_total{address}",
     "core_bridge_duplicates_rejected_total{address,kind}",
     "core_bridge_duplicates_rejected_total{bridge,kind}",

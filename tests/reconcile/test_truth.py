@@ -17,7 +17,7 @@ from pyspark.sql import Row, SparkSession
 
 from dedup.reconcile.job import reconcile
 from tests.reconcile import id_traffic, log_files, simulation, specs, wild
-from tests.reconcile.faults import Entry
+from tests.reconcile.faults import Entry, FlowSpec
 from tests.reconcile.log_files import Layout
 from tests.reconcile.model import Flow, FlowTruth, Truth, truth
 
@@ -26,6 +26,8 @@ LATE_AFTER_MS = 60_000
 RUNS = 75
 #: And flows with thousands of messages.
 LARGE = 12
+#: How often more flows are drawn where a fault is missing.
+DRAWS = 5
 #: Findings that are positions of a flow, and where the truth has them.
 KINDS = {
     "lost": "lost", "doubled": "doubled", "unsent": "unsent", "out-of-order": "out_of_order", "open": "open",
@@ -151,14 +153,25 @@ def judged(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Jud
 def small_runs() -> list[Entry]:
     """Bridges with every fault, lines by chance, and IDs that come again: each in flows of its own."""
     entries: list[Entry] = []
-    for number, run in enumerate(specs.drawn(specs.flows, RUNS)):
-        entries += simulation.simulate(replace(run, flow=specs.flow(number), lane=number % 3))[0]
+    for number, run in enumerate(_with_open_messages()):
+        place = number if number < RUNS else 2 * RUNS + LARGE + number
+        entries += simulation.simulate(replace(run, flow=specs.flow(place), lane=number % 3))[0]
     for number, lines in enumerate(specs.drawn(wild.lines, RUNS)):
         entries += wild.entries(specs.flow(RUNS + number), lines)
     for number, traffic in enumerate(specs.drawn(specs.id_runs, RUNS // 2)):
         store, address = f"store-{number % 2}", f"address-{number // 2}"
         entries += id_traffic.simulate(replace(traffic, store=store, address=address))[0]
     return entries
+
+
+def _with_open_messages() -> list[FlowSpec]:
+    """`RUNS` flows by chance, and more where none of these has an open message: the rarest fault."""
+    runs = specs.drawn(specs.flows, RUNS)
+    for _ in range(DRAWS):
+        if any(simulation.simulate(run)[1].open for run in runs):
+            break
+        runs += specs.drawn(specs.flows, RUNS)
+    return runs
 
 
 def large_runs(rng: random.Random) -> tuple[list[Entry], dict[Flow, FlowTruth]]:
