@@ -27,9 +27,6 @@ ROUNDS: Final = 30
 #: Longest wait of a reader for its next message, in ms.
 WAIT_MS: Final = 200
 
-#: Cases whose feature is not built yet, and which: a case that holds must leave this list.
-NOT_BUILT: Final[Mapping[str, str]] = {}
-
 
 @dataclass
 class Result:
@@ -410,9 +407,6 @@ def there(is_there: bool) -> str:
 
 def main(names: Sequence[str]) -> None:
     for case in names or CASES:
-        if case in NOT_BUILT and not names:
-            print(f"{case}: {NOT_BUILT[case]} are not built yet", file=sys.stderr)
-            continue
         with tempfile.TemporaryDirectory() as directory, contextlib.redirect_stdout(sys.stderr):
             result = run(case, Path(directory))
         print(json.dumps(asdict(result)), flush=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.artemis import ours
-from tests.artemis.ours import CASES, NOT_BUILT, Result
+from tests.artemis.ours import CASES, Result
 from tests.artemis.side_by_side import DIFFERENCES, artemis, table, unexplained
 
 pytestmark = [pytest.mark.artemis_long, pytest.mark.processes]
@@ -24,15 +24,8 @@ def test_both_sides_have_the_same_cases(there: Mapping[str, Result]) -> None:
     assert [fact for fact in DIFFERENCES if fact[1] not in there[fact[0]].seen] == []
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case not in NOT_BUILT])
+@pytest.mark.parametrize("case", CASES)
 def test_case(case: str, there: Mapping[str, Result], tmp_path: Path) -> None:
     here = ours.run(case, tmp_path)
     print(*table({case: there[case]}, {case: here}), sep="\n")
     assert unexplained(there[case], here) == []
-
-
-@pytest.mark.parametrize("case", NOT_BUILT)
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="built: take it out of NOT_BUILT")
-def test_case_that_is_not_built(case: str, there: Mapping[str, Result], tmp_path: Path) -> None:
-    """Fails as soon as the case holds."""
-    assert unexplained(there[case], ours.run(case, tmp_path)) == []
