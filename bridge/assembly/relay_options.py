@@ -28,7 +28,7 @@ def loop_guard(bridge: Bridge, store: Callable[[], str]) -> LoopGuard:
 
 
 def stages(bridge: Bridge, passes: Stage | None, store: Callable[[], str]) -> tuple[Stage, ...]:
-    """What happens to each batch of the bridge between read and send.
+    """The stages of a bridge, in the order in which each batch passes them.
 
     Args:
         bridge: of the settings.

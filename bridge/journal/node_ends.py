@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from bridge.end_kind import Lane, NodeContext, NodeEnds, SourceEnd, TargetEnd
+from bridge.filters import parse
 from bridge.journal.batching import Cutter
 from bridge.journal.journal import Journal
 from bridge.journal.plan_source import JournalPlanSource
@@ -18,9 +17,6 @@ from bridge.replay.node_presence import Asked, NodePresence, Present, Question
 from bridge.replay.sending import PlanSource, Presence
 from bridge.settings.bridges import Bridge
 from bridge.settings.model import Settings
-
-if TYPE_CHECKING:
-    from bridge.filters.filter import Filter
 
 
 def bridge_queue(bridge: Bridge, settings: Settings) -> BridgeQueue:
@@ -50,15 +46,6 @@ def _cutter(bridge: Bridge) -> Cutter:
     )
 
 
-def _condition(bridge: Bridge) -> Filter | None:
-    """The bridge's filter; None: it has none."""
-    if not bridge.filter:
-        return None
-    from bridge.filters import parse  # with the language: only where there is a condition
-
-    return parse(bridge.filter)
-
-
 class JournalEnds(NodeEnds):
     """Makes ends of this node's journal."""
 
@@ -78,7 +65,7 @@ class JournalEnds(NodeEnds):
             target_name=bridge.static_connectors[0],
             gap_policy=bridge.gap_policy,
             shared=SharedQueues(
-                self._journal, selection, bridge.confirmation_window_size_bytes, _condition(bridge)
+                self._journal, selection, bridge.confirmation_window_size_bytes, parse(bridge.filter)
             ),
             filter=lane.filter,
         )

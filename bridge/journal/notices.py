@@ -45,8 +45,8 @@ class Notices:
         for address in events.touched:
             _wake(self._changed.pop(address, None))
         self.made += len(events.made)
-        self.named += bool(events.made or events.queues)
-        if events.touched or events.made or events.queues:
+        self.named += bool(events.made or events.queues_changed)
+        if events.touched or events.made or events.queues_changed:
             _wake(self._anything)
         if events.logged:
             _wake(self._lines)

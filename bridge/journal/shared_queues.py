@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import sqlite3
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from bridge.errors import AddressFull, AddressNotFound, QueueNotFound, SourceRefused
+from bridge.filters import Filter
 from bridge.journal.journal import Journal
 from bridge.journal.rules.commands import MoveCommand
 from bridge.journal.rules.moves import Choice, Movable, read_movable
@@ -21,9 +22,6 @@ from bridge.journal.values.options import BridgeSelection, bridge_queue_name
 from bridge.journal.values.routing import Destination
 from bridge.messages.addresses import QueueName
 from bridge.messages.stream_names import own_log
-
-if TYPE_CHECKING:
-    from bridge.filters.filter import Filter
 
 #: Most intervals of settled messages behind others that a bridge's filter leaves in a queue. Beyond it the
 #: bridge waits until readers have taken some of those.
@@ -42,7 +40,7 @@ class SharedQueues:
     window_bytes: int
     #: Which messages it takes; the others stay. None: all.
     condition: Filter | None = None
-    #: What it waits for, one text each.
+    #: Names that mean no queue yet, and queues that it has left too much in, one text each.
     waits: tuple[str, ...] = ()
     _found: Found = field(default_factory=Found)
     #: `Notices.named` when it was found; -1: not looked for yet.
@@ -69,8 +67,7 @@ class SharedQueues:
             if movable.intervals >= INTERVALS_MOST:
                 waits.append(f"{name} holds {movable.intervals} intervals of messages that its filter leaves")
                 continue
-            moved = movable.messages and await self._move(name, movable)
-            has_more |= bool(moved) or movable.has_more
+            has_more |= await self._move(name, movable) if movable.messages else movable.has_more
         self.waits = tuple(waits)
         return has_more
 
@@ -105,8 +102,9 @@ class SharedQueues:
         )
 
     async def _move(self, name: QueueName, movable: Movable) -> bool:
+        """Whether to look at the queue again: others have taken meanwhile what was not moved."""
         try:
-            moved = await self.journal.submit(
+            await self.journal.submit(
                 MoveCommand,
                 address=name.address,
                 queue=name.queue,
@@ -115,8 +113,8 @@ class SharedQueues:
                 leaves=True,
             )
         except (AddressNotFound, QueueNotFound, AddressFull):
-            return False  # it is gone, or its own log has a smaller limit than the window: looked at again
-        return bool(moved)
+            return False  # it is gone, or the bridge's log has a smaller limit than the window
+        return True
 
 
 def _look(

@@ -122,7 +122,7 @@ class JournalSource:
 
     @property
     def waits(self) -> Sequence[str]:
-        """What it waits for at shared queues, one text each."""
+        """As `SharedQueues.waits`."""
         return () if self._shared is None else self._shared.waits
 
     async def remembered(self) -> Mapping[str, Remembered]:

@@ -15,13 +15,13 @@ from bridge.kafka.client.options import kafka_connection
 from bridge.kafka.records import identity
 from bridge.kafka.records.decoding import BatchOptions, make_batches
 from bridge.kafka.replay.survey import Survey
+from bridge.kafka.source.options import batch_options
 from bridge.messages import positions as run_arithmetic
 from bridge.messages.stream_names import planned_stream
 from bridge.relay.stages import Stage, filter_stage
 from bridge.settings import kafka_names
 from bridge.settings.bridges import Bridge
 from bridge.settings.connectors import Connector
-from bridge.settings.listeners import Acceptor
 from bridge.settings.model import Settings
 from dedup.reconcile.audit.plan import Place, Stream
 
@@ -68,13 +68,7 @@ class FilteredEnd(KafkaEnd):
         stage = filter_stage(bridge.filter)
         if stage is None:
             return KafkaEnd(connection)
-        batches = BatchOptions(
-            stamp=True,
-            batch_bytes=bridge.producer_window_size_bytes,
-            large_bytes=bridge.min_large_message_size_bytes,
-            max_id_bytes=(settings.acceptor or Acceptor()).max_duplicate_id_size_bytes,
-        )
-        return cls(connection, batches, stage)
+        return cls(connection, batch_options(bridge, settings), stage)
 
     def counting(self, topic: str, records: Sequence[Any]) -> Sequence[Any]:
         """Those that the filter takes, read as the bridge reads them."""

@@ -26,7 +26,7 @@ from bridge.kafka.lanes.lane_holders import LaneHolders
 from bridge.kafka.parts import KafkaParts
 from bridge.kafka.records import identity
 from bridge.kafka.source.first_start import RECORDING_LANE
-from bridge.kafka.source.options import SourceOptions
+from bridge.kafka.source.options import SourceOptions, batch_options
 from bridge.kafka.source.sent_log import SentLog
 from bridge.kafka.source.source import KafkaSource
 from bridge.kafka.target.options import RelayHooks
@@ -104,7 +104,7 @@ class KafkaEnds(NodeEnds):
             bridge=bridge.name,
             group=identity.progress_group(bridge.own_group, self._node.node_id if target.is_own else ""),
             topics=self._parts.topics(bridge),
-            batches=self._parts.batches(bridge),
+            batches=batch_options(bridge, self._node.settings),
             start_position=bridge.start_position,
             gap_policy=bridge.gap_policy,
             lingers=target.has_transactions,

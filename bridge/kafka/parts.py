@@ -10,12 +10,10 @@ from bridge.kafka.client.options import kafka_connection
 from bridge.kafka.journal_topic.journal_topic import JournalTopic
 from bridge.kafka.journal_topic.options import JournalOptions, StateOptions
 from bridge.kafka.journal_topic.origin import Origin, journal_origin
-from bridge.kafka.records.decoding import BatchOptions
 from bridge.kafka.source.options import TopicSelection
 from bridge.kafka.target.target import KafkaTargetOptions
 from bridge.settings import kafka_names
 from bridge.settings.bridges import Bridge
-from bridge.settings.listeners import Acceptor
 
 
 class KafkaParts:
@@ -39,16 +37,6 @@ class KafkaParts:
             names=bridge.plain_addresses,
             names_only=bridge.names_only,
             routing_type=bridge.target_routing_type(""),
-        )
-
-    def batches(self, bridge: Bridge) -> BatchOptions:
-        """The bridge's settings for the batches that it reads."""
-        acceptor = self.node.settings.acceptor or Acceptor()
-        return BatchOptions(
-            stamp=bridge.use_duplicate_detection,
-            batch_bytes=bridge.producer_window_size_bytes,
-            large_bytes=bridge.min_large_message_size_bytes,
-            max_id_bytes=acceptor.max_duplicate_id_size_bytes,
         )
 
     def target_options(self, bridge: Bridge) -> KafkaTargetOptions:

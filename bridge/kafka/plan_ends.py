@@ -15,6 +15,7 @@ from bridge.kafka.replay.copy_count import CopyCount
 from bridge.kafka.replay.plan_source import KafkaPlanSource
 from bridge.kafka.replay.presence import KafkaPresence
 from bridge.kafka.replay.topic_ids import TopicCopies, TopicIds
+from bridge.kafka.source.options import batch_options
 from bridge.kafka.source.partitions import Partitions
 from bridge.kafka.target.target import KafkaTarget
 from bridge.relay.ports import Stream
@@ -39,7 +40,7 @@ class KafkaPlanEnds:
         """The source of a plan: the topics that the bridge reads, in all lanes."""
         connection = self._parts.connection(bridge.source_connector)
         partitions = Partitions(connection, self._parts.topics(bridge), identity.LaneIndex(0, 1))
-        return KafkaPlanSource(connection, partitions, self._parts.batches(bridge))
+        return KafkaPlanSource(connection, partitions, batch_options(bridge, self._parts.node.settings))
 
     def target(self, bridge: Bridge, source: PlanSource, *, force: bool) -> tuple[KafkaTarget, KafkaPresence]:
         """The target, with a journal topic and a producer of the replays' own; and its presence check."""

@@ -11,7 +11,7 @@ from bridge.errors import InvalidAddress
 
 #: MULTICAST: every queue gets every message. ANYCAST: one queue, named like the address, which all share.
 RoutingType = Literal["MULTICAST", "ANYCAST"]
-#: What an address becomes that is made for somebody; empty: as the settings of its node say.
+#: A routing type that a bridge asks for; empty: none, and the settings of the address's node decide.
 WantedType = Literal["", "MULTICAST", "ANYCAST"]
 
 #: Longest name of an address or a queue, in characters (Kafka's limit for topics).

@@ -14,7 +14,7 @@ from bridge.messages.stream_names import is_set_aside
 class FilterStage:
     """The stage by which a bridge sends only what its filter takes; made for one relay or one call.
 
-    It stands before the loop guard: what it leaves out takes no hop, and is refused by nobody.
+    It comes before the loop guard, so that the messages which it leaves out take no hop and are not refused.
     """
 
     condition: Filter

@@ -3,8 +3,7 @@
 A stage takes a batch as the source has read it, or as the stage before has made it, and returns the batch as
 it goes on. A message that it refuses is named in `Batch.refusals`, and becomes a dead letter; one that it
 passes over leaves a position that is covered and empty. A batch that is read again goes through all stages
-again, so a stage decides by the batch and its address alone. The filter is a stage of its own module
-(`bridge.relay.filtering`): a bridge without one does not load it.
+again, so a stage decides by the batch and its address alone.
 """
 
 from __future__ import annotations
@@ -13,9 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from bridge.filters import parse
 from bridge.messages import hops
 from bridge.messages import positions as run_arithmetic
 from bridge.messages.batch import Batch
+from bridge.relay.filtering import FilterStage
 
 
 class Stage(Protocol):
@@ -40,11 +41,6 @@ def filter_stage(condition: str) -> Stage | None:
 
     Raises: FilterRefused: the text is no condition.
     """
-    if not condition:
-        return None
-    from bridge.filters import parse  # with the language: only where there is a condition
-    from bridge.relay.filtering import FilterStage
-
     found = parse(condition)
     return None if found is None else FilterStage(found)
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationInfo
 
 from bridge.errors import FilterRefused
+from bridge.filters import parse
 from bridge.messages.hops import HOPS_MOST
 from bridge.settings import names, selectors, units
 
@@ -102,10 +103,6 @@ def _readable(path: Path | None) -> Path | None:
 
 def _condition(value: str) -> str:
     """A filter's condition as it is written; a blank one is none."""
-    if not value:
-        return value
-    from bridge.filters import parse  # with its parser: only where there is a condition
-
     try:
         return value if parse(value) is not None else ""
     except FilterRefused as error:
@@ -154,9 +151,9 @@ Name = Annotated[str, AfterValidator(names.check_name)]
 OptionalName = Annotated[str, AfterValidator(lambda value: names.check_name(value) if value else value)]
 AddressName = Annotated[str, AfterValidator(names.check_address)]
 OptionalAddress = Annotated[str, AfterValidator(lambda value: names.check_address(value) if value else value)]
-#: A Kafka topic, the bridge's own included; empty: its default.
 #: A filter's condition; empty: none.
 Condition = Annotated[str, AfterValidator(_condition)]
+#: A Kafka topic, the bridge's own included; empty: its default.
 OptionalTopic = Annotated[str, AfterValidator(lambda value: names.check_topic(value) if value else value)]
 TopicName = Annotated[str, AfterValidator(names.check_topic)]
 AddressPattern = Annotated[str, AfterValidator(names.check_pattern)]

@@ -190,6 +190,24 @@ class Rig:
         """A client of one node."""
         return Client(node, self.session)
 
+    async def fail_at_random(self) -> None:
+        """The link is cut, slow or deaf, and one of the nodes is killed, at random instants."""
+        for _ in range(6):
+            await asyncio.sleep(self.random.uniform(0.02, 0.4))
+            match self.random.randrange(5):
+                case 0 | 1:
+                    self.proxy.cut()
+                case 2:
+                    self.proxy.delay_s = self.random.choice([0.0, 0.01])
+                case 3:
+                    self.proxy.swallowing = True
+                    await asyncio.sleep(0.2)
+                    self.proxy.heal()
+                case 4:
+                    node = self.random.choice([self.edge, self.hub])
+                    if node.process is not None:
+                        node.process.kill()
+
 
 @contextlib.asynccontextmanager
 async def rig(directory: Path, seed: int, *, edge: str = "", hub: str = _ORDERS) -> AsyncIterator[Rig]:

@@ -57,7 +57,7 @@ async def run_round(directory: Path, seed: int, *, crash_edge: str = "", crash_h
             it.hub.spawn(CORE_BRIDGE_CRASH_AT=crash_hub)
             async with asyncio.TaskGroup() as group:
                 keepers = [group.create_task(node.keep_alive()) for node in (it.edge, it.hub)]
-                chaos = group.create_task(fail_at_random(it))
+                chaos = group.create_task(it.fail_at_random())
                 sent, received = Sent(), Received()
                 wanted: asyncio.Future[int] = asyncio.get_running_loop().create_future()
                 reading = group.create_task(read_until(it.client(it.hub), received, wanted))
@@ -79,25 +79,6 @@ async def run_round(directory: Path, seed: int, *, crash_edge: str = "", crash_h
         check_order(sent, received)
         await asyncio.to_thread(check_delivery_logs, it.edge, it.hub, wanted.result())
         return it
-
-
-async def fail_at_random(it: Rig) -> None:
-    """The link is cut, slow or deaf, and one of the nodes is killed, at random instants."""
-    for _ in range(6):
-        await asyncio.sleep(it.random.uniform(0.02, 0.4))
-        match it.random.randrange(5):
-            case 0 | 1:
-                it.proxy.cut()
-            case 2:
-                it.proxy.delay_s = it.random.choice([0.0, 0.01])
-            case 3:
-                it.proxy.swallowing = True
-                await asyncio.sleep(0.2)
-                it.proxy.heal()
-            case 4:
-                node = it.random.choice([it.edge, it.hub])
-                if node.process is not None:
-                    node.process.kill()
 
 
 def _sides(point: str) -> list[str]:

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from tests.fault.rig import PATIENCE_S, Client, rig
-from tests.fault.test_crash import fail_at_random
 from tests.harness.eventually import LOOK_AGAIN_S, until
 
 TRANSACTIONS = 60
@@ -87,7 +86,7 @@ async def run_round(directory: Path, seed: int, condition: str) -> None:
         seen, ending = Seen(), asyncio.Event()
         async with asyncio.TaskGroup() as group:
             keepers = [group.create_task(node.keep_alive()) for node in (it.edge, it.hub)]
-            chaos = group.create_task(fail_at_random(it))
+            chaos = group.create_task(it.fail_at_random())
             reading = group.create_task(read(edge, seen, "orders", ending))
             await send(edge, seen)
             chaos.cancel()

@@ -280,7 +280,7 @@ def _take(group: Group, command: DeliverCommand, fresh: Batch) -> Set[int]:
     if kept is None:
         return rejected
     group.require_room(command.address, kept.largest)
-    address = group.require_address(command.address, command.routing_type or None)
+    address = group.require_address(command.address, command.routing_type)
     if command.check_ids and kept.ids and address.cache.capacity:
         asked = [(index, value) for index, value in block.ids if index not in rejected]
         known = [asked[place] for place in group.accept(address.name, [value for _, value in asked])]

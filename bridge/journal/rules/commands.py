@@ -314,7 +314,7 @@ class CommittedEvents:
     #: New addresses.
     made: list[str] = field(default_factory=list)
     #: Readers' queues were made or deleted.
-    queues: bool = False
+    queues_changed: bool = False
     #: Messages that no queue of their address took, by address.
     unrouted: dict[str, int] = field(default_factory=dict)
     #: Outbox rows were written.

@@ -27,7 +27,7 @@ from bridge.journal.values.options import (
 )
 from bridge.journal.values.queue_cursor import Cursor
 from bridge.journal.values.store import Committed
-from bridge.messages.addresses import RoutingType
+from bridge.messages.addresses import WantedType
 from dedup.cache import IdCache, Overlay
 
 #: (bridge, stream identity).
@@ -85,7 +85,7 @@ class Group:
     touched: set[str] = field(default_factory=set)
     made: list[str] = field(default_factory=list)
     #: Whether readers' queues were made or deleted.
-    queues: bool = False
+    queues_changed: bool = False
     #: Messages that no queue of their address took, by address.
     unrouted: dict[str, int] = field(default_factory=dict)
     #: Commands that are decided, and those that are blocked for want of room, with the error that they get in
@@ -143,7 +143,7 @@ class Group:
                 found=len(there) + len(new),
             )
 
-    def require_address(self, name: str, routing_type: RoutingType | None = None) -> AddressState:
+    def require_address(self, name: str, routing_type: WantedType = "") -> AddressState:
         """The address that gets messages; it is made now if it may be, of this type or as the settings say.
 
         Raises: AddressNotFound.
@@ -161,7 +161,7 @@ class Group:
             raise AddressNotFound(f"no address {name}", key="address", found=name)
         return address
 
-    def make_address(self, name: str, routing_type: RoutingType | None = None) -> AddressState:
+    def make_address(self, name: str, routing_type: WantedType = "") -> AddressState:
         """A new address, with the queues that it has from its beginning."""
         state, policy = self.state, self.options.policy(name)
         start = state.sequence
@@ -203,7 +203,7 @@ class Group:
         queue = QueueState(self.state.last_queue_id + 1, name, bridge, Cursor(start), filter_, messages)
         self.state.add_queue(address, queue)
         self.change_queue(address, queue)
-        self.queues = self.queues or bridge is None
+        self.queues_changed = self.queues_changed or bridge is None
         return queue
 
     def require_queue(self, address_name: str, queue_name: str) -> QueueState:

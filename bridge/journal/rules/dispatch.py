@@ -120,7 +120,7 @@ def _apply(group: Group, connection: sqlite3.Connection, command: WriteCommand) 
         case CacheCommand():
             queues.change_cache(group, command)
         case DeleteAddressCommand():
-            queues.delete_address(group, command)
+            queues.delete_address(group, connection, command)
 
 
 def refuse(state: State, command: WriteCommand, error: BridgeError) -> None:

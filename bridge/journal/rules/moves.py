@@ -6,8 +6,10 @@ import sqlite3
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from bridge.filters import Filter
+from bridge.filters.blocks import taken
 from bridge.journal.rules import routing
 from bridge.journal.rules.arrivals import Came
 from bridge.journal.rules.commands import MoveCommand, Moved
@@ -20,9 +22,6 @@ from bridge.journal.values.queue_cursor import Cursor, Interval, common, interva
 from bridge.journal.values.routing import Destination
 from bridge.journal.values.stored_block import END
 from bridge.messages.block import Block
-
-if TYPE_CHECKING:
-    from bridge.filters.filter import Filter
 
 #: Messages and bytes of one command, so that it delays others for some milliseconds only.
 MOVE_MESSAGES: Final = 1_000
@@ -61,8 +60,6 @@ class Choice:
 
     def take(self, free: Free, address: str) -> list[int]:
         """Indices of the messages that the condition takes; the others are left from now on."""
-        from bridge.filters.blocks import taken  # with the language: only where there is a condition
-
         indices = taken(self.condition, free.block, address)
         there = set(indices)
         left = [index for index in range(free.block.count) if index not in there]
@@ -76,8 +73,6 @@ class Movable(NamedTuple):
     """Messages of a queue that can be moved now."""
 
     messages: list[Moved]
-    #: Whether the queue is there.
-    is_there: bool = True
     #: Whether it may hold more that can be moved at once.
     has_more: bool = False
     #: The time at which the first lease of the queue ends, by the clock of leases; None: nothing is leased.
@@ -106,7 +101,7 @@ def read_movable(
     row = find_address(connection, address)
     cursor = None if row is None else read_cursor(connection, row.address_id, queue)
     if row is None or cursor is None:
-        return Movable([], is_there=False)
+        return Movable([])
     cursor.expire(lease_now_ms)
     gaps = cursor.free(row.next) if choice is None else choice.unseen(cursor, row.next)
     (start,) = connection.execute(
@@ -133,7 +128,7 @@ def read_movable(
         has_more = number < len(indices) or looked >= _LOOK_BYTES
         if has_more:
             break
-    return Movable(found, True, has_more, cursor.next_expiry_ms, len(cursor.settled))
+    return Movable(found, has_more, cursor.next_expiry_ms, len(cursor.settled))
 
 
 def read_cursor(connection: sqlite3.Connection, address_id: int, queue: str) -> Cursor | None:

@@ -21,8 +21,9 @@ from bridge.journal.rules.commands import (
 )
 from bridge.journal.rules.commit_group import Group
 from bridge.journal.rules.state import DELETED_PREFIX, AddressState, QueueState
+from bridge.journal.sqlite.shared_names import find_shared
 from bridge.journal.sqlite.stretches import Stretch, addressed_stretches, stretches
-from bridge.journal.values.options import LEASED_INTERVALS, LEASES, PASSED_BLOCKS, BridgeQueue
+from bridge.journal.values.options import LEASED_INTERVALS, LEASES, PASSED_BLOCKS
 from bridge.journal.values.queue_cursor import Interval, Lease
 from bridge.messages.addresses import QueueName
 
@@ -30,24 +31,24 @@ from bridge.messages.addresses import QueueName
 def change_queue_set(group: Group, connection: sqlite3.Connection, command: QueueCommand) -> None:
     """Make a queue (True: it is new), change the filter of one that is there, or delete one."""
     if command.action == "delete":
-        _delete_queue(group, command)
+        _delete_queue(group, connection, command)
     else:
         _make_queue(group, connection, command)
 
 
-def _delete_queue(group: Group, command: QueueCommand) -> None:
+def _delete_queue(group: Group, connection: sqlite3.Connection, command: QueueCommand) -> None:
     queue = group.require_queue(command.address, command.queue)
     address = group.state.addresses[command.address]
     if not address.gives_copies:
         detail = f"{address.name} is ANYCAST: its one queue goes with the address"
         raise Conflict(detail, key="queue", limit=address.name, found=command.queue)
-    _check_not_shared(group, address, command.queue)
+    _check_not_shared(group, connection, address, command.queue)
     del address.queues[command.queue]
     group.changed_queues.pop(queue.queue_id, None)
     group.state.to_trim.add(address.address_id)
     group.statements.append(("DELETE FROM queues WHERE queue_id = ?", (queue.queue_id,)))
     group.touched.add(address.name)  # readers that wait for its messages learn that it is gone
-    group.queues = True
+    group.queues_changed = True
 
 
 def _make_queue(group: Group, connection: sqlite3.Connection, command: QueueCommand) -> None:
@@ -57,7 +58,7 @@ def _make_queue(group: Group, connection: sqlite3.Connection, command: QueueComm
     address = group.require_address(command.address)
     if command.filter is not None:
         if not address.gives_copies:
-            detail = f"{address.name} is ANYCAST: a message that its one queue leaves out would be for nobody"
+            detail = f"{address.name} is ANYCAST: nobody would get what a filter of its one queue rejects"
             raise Conflict(detail, key="filter", limit=address.name, found=command.queue)
         queue_filters.check_room(address, command.queue)
     if command.queue in address.queues:
@@ -79,23 +80,20 @@ def _make_queue(group: Group, connection: sqlite3.Connection, command: QueueComm
     command.result = True
 
 
-def _check_not_shared(group: Group, address: AddressState, queue: str | None) -> None:
+def _check_not_shared(
+    group: Group, connection: sqlite3.Connection, address: AddressState, queue: str | None
+) -> None:
     """Check that no bridge shares the queue, or with None any queue, with its readers. Raises: Conflict."""
-    bridges = [bridge.bridge for bridge in group.options.bridges if _shares(group, bridge, address, queue)]
+    bridges = [
+        bridge.bridge
+        for bridge in group.options.bridges
+        for name in find_shared(connection, bridge.selects, bridge.shared).queues
+        if name.address == address.name and queue in (None, name.queue)
+    ]
     if bridges:
         what = address.name if queue is None else str(QueueName(address.name, queue))
         detail = f"{what} is read by the bridges {', '.join(sorted(bridges))}"
         raise Conflict(detail, key="address" if queue is None else "queue", found=what)
-
-
-def _shares(group: Group, bridge: BridgeQueue, address: AddressState, queue: str | None) -> bool:
-    if not address.gives_copies:
-        return bridge.selects(address.name)
-    queues = [queue] if queue is not None else list(address.queues)
-    named = any(QueueName(address.name, name) in bridge.shared.queues for name in queues)
-    return named or any(
-        name in bridge.shared.candidates and name not in group.state.addresses for name in queues
-    )
 
 
 def _check_room_for_queue(group: Group) -> None:
@@ -289,7 +287,7 @@ def change_cache(group: Group, command: CacheCommand) -> None:
     group.changed_caches.append(address)
 
 
-def delete_address(group: Group, command: DeleteAddressCommand) -> None:
+def delete_address(group: Group, connection: sqlite3.Connection, command: DeleteAddressCommand) -> None:
     """Delete an address: its queues and IDs at once, its blocks in bounded steps; the name is free at once.
 
     In a group of its own (`writer`). Raises: AddressNotFound, Conflict.
@@ -302,7 +300,7 @@ def delete_address(group: Group, command: DeleteAddressCommand) -> None:
             key="address",
             found=command.address,
         )
-    _check_not_shared(group, address, None)
+    _check_not_shared(group, connection, address, None)
     state = group.state
     group.touched.add(address.name)
     del state.addresses[address.name]

@@ -60,7 +60,7 @@ class AddressPolicy:
     #: Messages that every queue has passed stay so long, in milliseconds; -1: for ever. Only while the
     #: address holds no more than half of `max_size_bytes`: new messages have precedence.
     retain_time_ms: int = 0
-    #: What it becomes, unless whoever makes it says otherwise.
+    #: The routing type of an address that is made without one.
     routing_type: RoutingType = "MULTICAST"
 
     @property
@@ -71,7 +71,7 @@ class AddressPolicy:
 
 @dataclass(frozen=True, slots=True)
 class SharedNames:
-    """What a bridge's `queue-name` says of queues that readers and other bridges share with it."""
+    """The names in a bridge's `queue-name` that may be names of queues, which others read, too."""
 
     #: Named with their addresses.
     queues: Sequence[QueueName] = ()
@@ -121,7 +121,7 @@ class BridgeSelection:
 
 
 def _reads(address: str, selects: Callable[[str], bool], shared: SharedNames) -> bool:
-    if is_own_log(address):  # its messages were taken out of a queue: nobody else has them
+    if is_own_log(address):  # the bridge has moved its messages there, so no queue has them any more
         return True
     source = source_address(address)
     return selects(source) or (source != address and any(name.address == source for name in shared.queues))

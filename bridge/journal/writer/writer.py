@@ -238,7 +238,7 @@ class Writer:
             group.decided,
             group.touched,
             group.made,
-            group.queues,
+            group.queues_changed,
             group.unrouted,
             bool(group.log.lines),
         )

@@ -9,6 +9,9 @@ from typing import Literal
 from bridge.kafka.records.decoding import BatchOptions
 from bridge.kafka.source.start_positions import GapPolicy
 from bridge.messages.addresses import WantedType
+from bridge.settings.bridges import Bridge
+from bridge.settings.listeners import Acceptor
+from bridge.settings.model import Settings
 
 StartPosition = Literal["earliest", "latest"]
 
@@ -27,6 +30,17 @@ class TopicSelection:
     names_only: bool = False
     #: What an address becomes that is made at the target; empty: as the target says.
     routing_type: WantedType = ""
+
+
+def batch_options(bridge: Bridge, settings: Settings) -> BatchOptions:
+    """The settings of a bridge for the batches that it reads."""
+    acceptor = settings.acceptor or Acceptor()
+    return BatchOptions(
+        stamp=bridge.use_duplicate_detection,
+        batch_bytes=bridge.producer_window_size_bytes,
+        large_bytes=bridge.min_large_message_size_bytes,
+        max_id_bytes=acceptor.max_duplicate_id_size_bytes,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

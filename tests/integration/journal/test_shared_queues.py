@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +15,13 @@ from bridge.journal import shared_queues
 from bridge.journal.journal import Journal
 from bridge.journal.rules import moves
 from bridge.journal.shared_queues import SharedQueues
-from bridge.journal.values.options import BridgeQueue, BridgeSelection, JournalOptions, SharedNames
+from bridge.journal.values.options import (
+    AddressPolicy,
+    BridgeQueue,
+    BridgeSelection,
+    JournalOptions,
+    SharedNames,
+)
 from bridge.journal.values.store import Page, Submission
 from bridge.messages.addresses import QueueName
 from bridge.messages.message import Message
@@ -30,6 +37,7 @@ from tests.integration.journal.helpers import (
     consume,
     lease,
     opened,
+    policies,
     send,
     transact,
 )
@@ -71,6 +79,21 @@ async def test_no_more_than_a_window_is_taken_ahead_of_the_target(tmp_path: Path
         await take_all(shared(journal, window=2_000))
         assert len(await browsed(journal, own_log("to-hub", "orders"))) == 2
         assert len(await consume(journal)) == 4, "the others are the readers'"
+
+
+async def test_a_log_that_is_full_below_the_window_is_not_asked_again_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(moves, "MOVE_MESSAGES", 1)
+    log = own_log("to-hub", "orders")
+    small = policies(AddressPolicy(), **{log: AddressPolicy(max_size_bytes=1_500, full_policy="FAIL")})
+    async with opened(replace(options(tmp_path), policy=small)) as journal:
+        for number in range(6):
+            await send(journal, f"{number}" * 1000)
+        queues = shared(journal)
+        assert [await queues.take() for _ in range(3)] == [True, True, False]
+        assert len(await browsed(journal, log)) == 2
+        assert len(await consume(journal)) == 4
 
 
 async def test_what_a_filter_leaves_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
