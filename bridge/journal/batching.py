@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final
 
 from bridge.journal.values.stored_block import END, StoredBlock
@@ -18,6 +19,9 @@ from bridge.messages.block import Block, Origin, merge
 
 #: Most messages of a batch, and so entries of each of its lists: what a link takes (`bridge.link.limits`).
 MESSAGES_MOST: Final = 2**17
+#: Most runs of messages for the same queues in a batch's blocks, so that a link takes them (1,000), whatever
+#: lies between them.
+QUEUE_RUNS_MOST: Final = 499
 #: Bytes that an entry of a list takes in a frame beside its text: its head, and two numbers of nine bytes.
 ENTRY_BYTES: Final = 24
 #: The same of an entry of hops: its head, a number, and the hop that the message is going to take.
@@ -39,12 +43,18 @@ class Cutter:
         """The messages of `stream` in ``[at, upto)`` as batches; the first covers from `at` on."""
         batches: list[Batch] = []
         together: list[StoredBlock] = []
-        size = 0
+        size = queue_runs = 0
         for piece in self._pieces(stream, blocks, at, upto):
             weight = _weight(piece, together[-1] if together else None)
-            if together and not self._fits(together[-1].block, size + weight, piece.block, piece.end - at):
+            queue_runs += len(piece.block.queues)
+            fits = (
+                self._fits(together[-1].block, size + weight, piece.block, piece.end - at)
+                if together
+                else True
+            )
+            if not fits or (together and queue_runs > QUEUE_RUNS_MOST):
                 batches.append(self._batch(stream, together, at))
-                at, size = together[-1].end, 0
+                at, size, queue_runs = together[-1].end, 0, len(piece.block.queues)
                 together = []
                 weight = _weight(piece, None)
             together.append(piece)
@@ -71,7 +81,8 @@ class Cutter:
             if self.stamp:
                 block = block.stamped(stream, ((low, high - 1),))
             piece = StoredBlock(low, stored.stored_ms, block)
-            small = block.largest < self.large_bytes and block.count <= MESSAGES_MOST
+            few = block.count <= MESSAGES_MOST and len(block.queues) <= QUEUE_RUNS_MOST
+            small = few and block.largest < self.large_bytes
             if block.count == 1 or (small and _weight(piece, None) <= self.batch_bytes):
                 yield piece
             else:
@@ -80,15 +91,17 @@ class Cutter:
 
     def _divisions(self, block: Block) -> Iterator[tuple[int, int]]:
         """The parts into which to divide a block, as index ranges ``[start, stop)``."""
-        start = size = 0
+        start = size = queue_runs = 0
         beside = _beside(block)
+        begins = set(accumulate((count for count, _ in block.queues), initial=0))
         for index, encoded in enumerate(block.encoded()):
             alone = len(encoded) >= self.large_bytes
             weight = len(encoded) + beside.get(index, 0)
+            queue_runs += index in begins
             full = size + weight > self.batch_bytes or index - start >= MESSAGES_MOST
-            if index > start and (alone or full):
+            if index > start and (alone or full or queue_runs > QUEUE_RUNS_MOST):
                 yield start, index
-                start, size = index, 0
+                start, size, queue_runs = index, 0, 1
             size += weight
             if alone:
                 yield start, index + 1
@@ -127,7 +140,8 @@ def _weight(piece: StoredBlock, before: StoredBlock | None) -> int:
             origins = origins[1:]
         size += sum(_origin_bytes(stream) for stream, _, _ in origins)
     passed = block.hops[1:] if before is None else block.hops
-    return size + hops.size(passed) + _HOPS_BYTES * len(passed)
+    named = sum(ENTRY_BYTES + sum(ENTRY_BYTES + len(name) for name in names) for _, names in block.queues)
+    return size + hops.size(passed) + _HOPS_BYTES * len(passed) + named
 
 
 def _beside(block: Block) -> dict[int, int]:
@@ -142,6 +156,10 @@ def _beside(block: Block) -> dict[int, int]:
     index = 0
     for count, passed in block.hops:
         found[index] = found.get(index, 0) + _HOPS_BYTES + len(passed)
+        index += count
+    index = 0
+    for count, names in block.queues:
+        found[index] = found.get(index, 0) + ENTRY_BYTES + sum(ENTRY_BYTES + len(name) for name in names)
         index += count
     found.pop(0, None)
     return found

@@ -7,19 +7,20 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from bridge.errors import InvalidAddress
+from bridge.errors import AddressNotFound, InvalidAddress
 from bridge.journal.journal import Journal
 from bridge.journal.rules import dead_letters
 from bridge.journal.rules.arrivals import Came
 from bridge.journal.rules.commands import MoveCommand, Moved
 from bridge.journal.values.options import REPLAYED_QUEUE
 from bridge.journal.values.routing import Destination
+from bridge.journal.values.store import QueueStatus
 from bridge.messages import hops
 from bridge.messages.addresses import check_name
 from bridge.messages.block import encode_message, pack
 from bridge.messages.message import Message
 from bridge.messages.stream_names import replay_address
-from bridge.relay.dead_letters import LETTER_HEADERS, REDUCED_HEADER, original
+from bridge.relay.dead_letters import LETTER_HEADERS, REDUCED_HEADER, original, queue_of
 
 #: Letters and bytes that are sent again in one transaction.
 LETTERS_AT_ONCE: Final = 500
@@ -113,7 +114,7 @@ class DeadLetterService:
         missing = set(positions or ())
         async for entry in self._wanted(positions):
             missing.discard(entry.position)
-            moved = self._moved(entry)
+            moved = await self._moved(entry)
             if isinstance(moved, str):
                 outcome.skipped.append((entry.position, moved))
                 continue
@@ -156,30 +157,49 @@ class DeadLetterService:
         gone = {one.first for one in waiting} - set(sent)
         outcome.skipped += [(position, "sent again meanwhile") for position in gone]
 
-    def _moved(self, entry: dead_letters.Found) -> Moved | str:
+    async def _queues(self, address: str) -> Sequence[QueueStatus]:
+        try:
+            return (await self._journal.address(address)).queues
+        except AddressNotFound:
+            return ()
+
+    async def _moved(self, entry: dead_letters.Found) -> Moved | str:
         """The letter as it is to be moved to its destination, or why it cannot be."""
         message = entry.message
         if message.header(REDUCED_HEADER) is not None:
             return "its message did not fit here: only its coordinates are known"
         bridge, address = _text(message, "core-bridge-bridge"), _text(message, "core-bridge-address")
-        route = self._routes.get(bridge)
+        queue = queue_of(message)
+        route = None if queue else self._routes.get(bridge)
         if entry.came is not Came.LETTER_HERE:
             return "a bridge of another node has dead-lettered it: it is sent again there"
-        if route is None:
-            return f"the bridge {bridge} is not one of this node's"
-        try:
-            check_name(address, "core-bridge-address")
-        except InvalidAddress as error:
-            return f"{error.code}: {error.detail}"
+        refused = _refused_name(address)
+        if route is None and not queue:
+            refused = f"the bridge {bridge} is not one of this node's"
+        if refused:
+            return refused
         encoded, of = encode_message(original(message)), entry.block
         block = pack([encoded], of.ids, of.origins, of.hops)
         places = ((entry.position, entry.position + 1),)
+        if route is None:
+            there = any(queue == one.name for one in await self._queues(address))
+            gone = f"there is no queue {queue} of {address}"
+            return Moved(places, entry.from_, Destination(address, only=(queue,)), block) if there else gone
         if route.target_address is not None:
             to = Destination(route.target_address(address))
             return Moved(places, entry.from_, to, block, learns_ids=True)
         to = Destination(replay_address(route.bridge, address), route.bridge)
         before = hops.given_back(block.hops, hops.hop(bridge, self._journal.store))
         return Moved(places, entry.from_, to, block.hopped(before))
+
+
+def _refused_name(address: str) -> str:
+    """Why no address can have this name; empty: one can."""
+    try:
+        check_name(address, "core-bridge-address")
+    except InvalidAddress as error:
+        return f"{error.code}: {error.detail}"
+    return ""
 
 
 def is_letter(entry: dead_letters.Found) -> bool:

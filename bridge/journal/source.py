@@ -16,8 +16,9 @@ from bridge.journal.rules.commands import BeginCommand, SettleCommand
 from bridge.journal.shared_queues import SharedQueues
 from bridge.journal.sqlite import reader
 from bridge.journal.sqlite.history import read_past
+from bridge.journal.sqlite.routed import Routed, read_routed
 from bridge.journal.values.options import BridgeSelection
-from bridge.journal.values.stored_block import END, StoredBlock
+from bridge.journal.values.stored_block import END
 from bridge.messages.batch import Batch
 from bridge.messages.stream_names import source_address
 from bridge.relay.divergence import ADVICE, check_past
@@ -213,8 +214,11 @@ class JournalSource:
         """Settle what the target says it covers: the receipts were lost, not the messages."""
         at = row.queue_next
         while at < upto:
-            blocks = await self._read(reader.read_blocks, row.address_id, at, upto, self._cutter.batch_bytes)
-            batches = self._cutter.cut(stream.identity, blocks, at, upto)
+            address, size = (row.address, row.address_id), self._cutter.batch_bytes
+            routed = await self._read(read_routed, self._bridge, address, (at, upto), size)
+            batches = [
+                routed.kept(batch) for batch in self._cutter.cut(stream.identity, routed.blocks, at, upto)
+            ]
             for batch in batches or [Batch(stream.identity, at, upto, checksum=checksum)]:
                 sent = batch if self._filter is None else self._filter(batch, stream.address)
                 await self._settle(sent, row.address, _NO_RECEIPT, recovered=True)
@@ -278,18 +282,18 @@ class JournalSource:
         for cursor in cursors:
             cursor.more = self._journal.notices.changed(cursor.address)
         try:
-            found = await self._read(_read_cursors, cursors, self._cutter.batch_bytes)
+            found = await self._read(_read_cursors, self._bridge, cursors, self._cutter.batch_bytes)
         except BaseException:
             for cursor in cursors:
                 cursor.more = None  # nothing was read: not even that the end is reached
             raise
-        for cursor, (trimmed, blocks) in zip(cursors, found, strict=True):
+        for cursor, (trimmed, routed) in zip(cursors, found, strict=True):
             if cursor.at < trimmed:
                 self._gap(cursor.stream.identity, cursor.at, trimmed)
-            for batch in self._cutter.cut(cursor.stream.identity, blocks, cursor.at):
-                cursor.ready.append(batch)
+            for batch in self._cutter.cut(cursor.stream.identity, routed.blocks, cursor.at):
+                cursor.ready.append(routed.kept(batch))
                 cursor.at = batch.upto
-            if blocks:
+            if routed.blocks:
                 cursor.more = None
             identity = cursor.stream.identity
             self._cursors[identity] = self._cursors.pop(identity)  # the others come first next time
@@ -362,17 +366,18 @@ class JournalSource:
 
 
 def _read_cursors(
-    connection: sqlite3.Connection, cursors: Sequence[_StreamCursor], most_bytes: int
-) -> list[tuple[int, list[StoredBlock]]]:
-    """The next blocks at each cursor, and the position below which its messages are gone (0: kept)."""
-    found: list[tuple[int, list[StoredBlock]]] = []
+    connection: sqlite3.Connection, bridge: str, cursors: Sequence[_StreamCursor], most_bytes: int
+) -> list[tuple[int, Routed]]:
+    """The position below which each cursor's messages are gone (0: kept), and its next blocks."""
+    found: list[tuple[int, Routed]] = []
     for cursor in cursors:
         trimmed = 0
         if cursor.at < cursor.kept_from:
             (trimmed,) = connection.execute(
                 "SELECT trimmed FROM addresses WHERE address_id = ?", (cursor.address_id,)
             ).fetchone()
-        found.append((trimmed, reader.read_blocks(connection, cursor.address_id, cursor.at, END, most_bytes)))
+        address = (cursor.address, cursor.address_id)
+        found.append((trimmed, read_routed(connection, bridge, address, (cursor.at, END), most_bytes)))
     return found
 
 

@@ -8,7 +8,14 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bridge.errors import InvalidAddress, JournalUnavailable, Stopping, TargetRefused, TargetUnavailable
+from bridge.errors import (
+    InvalidAddress,
+    JournalUnavailable,
+    Malformed,
+    Stopping,
+    TargetRefused,
+    TargetUnavailable,
+)
 from bridge.journal.journal import Journal
 from bridge.journal.rules.arrivals import Came
 from bridge.journal.rules.commands import DeliverCommand, OpenCommand, WriteCommand
@@ -47,16 +54,19 @@ class JournalTarget:
         check_producer_ids: bool,
         previous: str = "",
         caller: Caller | None = None,
+        places: bool = False,
     ) -> None:
         """`previous`: the name that the bridge had before (`previous-name`); empty: none.
 
-        `caller`: the caller that delivers; None: this node.
+        `caller`: the caller that delivers; None: this node. `places`: whether it may say which queues its
+        messages are for.
         """
         self._journal = journal
         self._caller = caller or Caller(node=journal.identity.node_id)
         self._bridge = bridge
         self._previous = previous
         self._check_producer_ids = check_producer_ids
+        self._places = places
         self._open: dict[str, _Open] = {}
         self._waiting: set[asyncio.Future[Any]] = set()
         self._closed = asyncio.Event()
@@ -140,6 +150,9 @@ class JournalTarget:
         opened = self._open.get(batch.stream)
         if opened is None:
             raise TargetUnavailable(f"{batch.stream} is not open", key="stream", found=batch.stream)
+        if batch.block is not None and batch.block.queues and not self._places:
+            detail = f"{self._bridge} is no node of a cluster, and names queues for its messages"
+            raise Malformed(detail, key="queues", found=len(batch.block.queues))
         return self._journal.send(
             DeliverCommand,
             bridge=self._bridge,

@@ -10,7 +10,7 @@ from bridge.link import limits
 from bridge.link.frames import BatchFrame, BrokenFrame, ReceiptFrame, clipped
 from bridge.messages import positions as run_arithmetic
 from bridge.messages.batch import Batch
-from bridge.messages.block import Block, Origin, encode_message
+from bridge.messages.block import Block, Origin, Queues, encode_message
 from bridge.messages.hops import HOP_BYTES, HOPS_MOST, Hops
 from bridge.messages.positions import Runs
 from bridge.relay.ports import Receipt
@@ -39,6 +39,7 @@ def to_frame(batch: Batch, number: int, index: int) -> BatchFrame:
         body=block.body if block else b"",
         hops=block.hops if block else (),
         copies=batch.copies,
+        queues=block.queues if block else (),
     )
 
 
@@ -94,8 +95,17 @@ def _block(frame: BatchFrame) -> Block:
         _check_origins(frame.origins, frame.count)
     if frame.hops:
         _check_hops(frame.hops, frame.count)
+    if frame.queues:
+        _check_queues(frame.queues, frame.count)
     return Block(
-        frame.count, frame.body, frame.largest, frame.block_checksum, frame.ids, frame.origins, frame.hops
+        frame.count,
+        frame.body,
+        frame.largest,
+        frame.block_checksum,
+        frame.ids,
+        frame.origins,
+        frame.hops,
+        frame.queues,
     )
 
 
@@ -125,6 +135,19 @@ def _check_hops(runs: Hops, count: int) -> None:
         raise _broken("hops", f"those of {count} messages, the count", passed)
 
 
+def _check_queues(runs: Queues, count: int) -> None:
+    """Check that the runs cover all messages, and name no queue twice for one."""
+    named = 0
+    for messages, names in runs:
+        if messages < 1:
+            raise _broken("queues", "runs of at least one message", messages)
+        if len(set(names)) != len(names):
+            raise _broken("queues", "names that differ", len(names))
+        named += messages
+    if named != count:
+        raise _broken("queues", f"those of {count} messages, the count", named)
+
+
 def _check_runs(runs: Runs, from_: int, upto: int) -> None:
     """Check that runs ascend within ``[from_, upto)``."""
     least = from_
@@ -151,8 +174,9 @@ def buffered_bytes(frame: BatchFrame, size: int) -> int:
     """Bytes that a batch takes in memory until it is answered, about: its frame of `size` bytes, and its
     lists.
     """
-    lists = (frame.runs, frame.refused, frame.ids, frame.origins, frame.hops)
-    return size + limits.ENTRY_BYTES * sum(map(len, lists))
+    lists = (frame.runs, frame.refused, frame.ids, frame.origins, frame.hops, frame.queues)
+    names = sum(len(some) for _, some in frame.queues)
+    return size + limits.ENTRY_BYTES * (sum(map(len, lists)) + names)
 
 
 def first_above(batch: Batch, most: int) -> tuple[int, int]:

@@ -61,6 +61,8 @@ class CloseCode(StrEnum):
 
 # The length limit of a list is part of its type: msgspec checks the length before it makes the first entry.
 _ENTRIES: Final = Meta(max_length=limits.ENTRIES_MOST)
+_Name = Annotated[str, Meta(max_length=limits.NAME_MOST)]
+_Names = Annotated[tuple[_Name, ...], Meta(max_length=limits.QUEUE_NAMES_MOST)]
 
 
 class Frame(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -158,6 +160,8 @@ class BatchFrame(Frame, frozen=True, tag="BATCH"):
     hops: Annotated[tuple[HopsRun, ...], _ENTRIES] = ()
     #: Of a replay plan: positions whose message others equal, and how many of them the target should have.
     copies: Annotated[tuple[tuple[int, int], ...], _ENTRIES] = ()
+    #: Names of the only queues that messages are for, as runs; no name: every queue. Empty: so are all.
+    queues: Annotated[tuple[tuple[int, _Names], ...], Meta(max_length=limits.QUEUE_RUNS_MOST)] = ()
 
 
 class ReceiptFrame(Frame, frozen=True, tag="RECEIPT"):

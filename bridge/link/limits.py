@@ -38,6 +38,9 @@ CODE_MOST: Final = 64
 MESSAGES_MOST: Final = 2**18
 #: Entries of each other list of a batch (runs, refused, origins, hops); checked before the list is made.
 ENTRIES_MOST: Final = 2**17
+#: Runs of messages for the same queues in a batch, and names of one run.
+QUEUE_RUNS_MOST: Final = 1_000
+QUEUE_NAMES_MOST: Final = 1_000
 #: Bytes that one entry of a list takes in memory, with its own parts; some 130 were measured.
 ENTRY_BYTES: Final = 160
 #: The smallest message in bytes: an array of a null body, and nothing else.

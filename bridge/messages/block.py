@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from bridge.messages import hops as hop_runs
+from bridge.messages import value_runs
 from bridge.messages.hops import Hops
 from bridge.messages.message import Message
 from bridge.messages.positions import Run
@@ -22,6 +22,9 @@ from bridge.messages.positions import Run
 Origin = tuple[str, int, int]
 #: (index in the block, the duplicate ID that the producer set).
 IndexedId = tuple[int, bytes]
+#: Names of the only queues that each message is for, in order, as runs (`bridge.messages.value_runs`); no
+#: name: every queue. Empty: so are all.
+Queues = tuple[tuple[int, tuple[str, ...]], ...]
 
 _HEADER_BYTES = 5  # msgpack array32: 0xdd and a big-endian count, always, so that bodies can be joined
 _encoder = msgspec.msgpack.Encoder()
@@ -57,6 +60,9 @@ class Block:
     #: The bridges through which each message has come, in order, as runs; empty: none
     #: (`bridge.messages.hops`).
     hops: Hops = ()
+    #: The queues at the target that each message is for. Only between a cluster's nodes, which place messages
+    #: when they are sent.
+    queues: Queues = ()
 
     @property
     def size(self) -> int:
@@ -91,8 +97,9 @@ class Block:
         if start == 0 and stop == self.count:
             return self
         ids = tuple((index - start, value) for index, value in self.ids if start <= index < stop)
-        hops = hop_runs.cut(self.hops, start, stop)
-        return self._chosen(range(start, stop), ids, _cut_origins(self.origins, start, stop), hops)
+        origins = _cut_origins(self.origins, start, stop)
+        hops, queues = (value_runs.cut(self.hops, start, stop), value_runs.cut(self.queues, start, stop))
+        return self._chosen(range(start, stop), ids, origins, hops, queues)
 
     def without(self, indices: Iterable[int]) -> Block | None:
         """This block less the messages at `indices`; None where nothing is left."""
@@ -111,14 +118,24 @@ class Block:
         origins = tuple((*origin_of[index], origin_of[index][1]) for index in indices) if origin_of else ()
         new_index = {old: new for new, old in enumerate(indices)}
         ids = tuple((new_index[index], value) for index, value in self.ids if index in new_index)
-        return self._chosen(indices, ids, join_origins(origins), hop_runs.chosen(self.hops, indices))
+        hops, queues = value_runs.chosen(self.hops, indices), value_runs.chosen(self.queues, indices)
+        return self._chosen(indices, ids, join_origins(origins), hops, queues)
+
+    def for_queues(self, queues: Queues) -> Block:
+        """The same block, for these queues."""
+        return replace(self, queues=queues)
 
     def _chosen(
-        self, indices: Sequence[int], ids: tuple[IndexedId, ...], origins: tuple[Origin, ...], hops: Hops
+        self,
+        indices: Sequence[int],
+        ids: tuple[IndexedId, ...],
+        origins: tuple[Origin, ...],
+        hops: Hops,
+        queues: Queues,
     ) -> Block:
         """The messages at `indices`, which ascend."""
         encoded = self.encoded()
-        return pack([encoded[index] for index in indices], ids, origins, hops)
+        return pack([encoded[index] for index in indices], ids, origins, hops, queues)
 
 
 class FreshBlock(Block):
@@ -140,6 +157,7 @@ class FreshBlock(Block):
     ) -> None:
         for name, value in (("count", len(messages)), ("ids", ids), ("origins", origins), ("hops", hops)):
             object.__setattr__(self, name, value)
+        object.__setattr__(self, "queues", ())
         object.__setattr__(self, "_messages", messages if isinstance(messages, list) else list(messages))
         object.__setattr__(self, "_encoded", None)
         object.__setattr__(self, "_size", size)
@@ -188,7 +206,12 @@ class FreshBlock(Block):
         return FreshBlock(self._messages, self.ids, self.origins, hops, self._size)
 
     def _chosen(
-        self, indices: Sequence[int], ids: tuple[IndexedId, ...], origins: tuple[Origin, ...], hops: Hops
+        self,
+        indices: Sequence[int],
+        ids: tuple[IndexedId, ...],
+        origins: tuple[Origin, ...],
+        hops: Hops,
+        queues: Queues,  # noqa: ARG002 - it has none
     ) -> Block:
         return FreshBlock([self._messages[index] for index in indices], ids, origins, hops)
 
@@ -212,6 +235,7 @@ def pack(
     ids: tuple[IndexedId, ...] = (),
     origins: tuple[Origin, ...] = (),
     hops: Hops = (),
+    queues: Queues = (),
 ) -> Block:
     """A block of messages that `encode_message` made; at least one."""
     return Block(
@@ -222,6 +246,7 @@ def pack(
         ids=ids,
         origins=origins,
         hops=hops,
+        queues=queues,
     )
 
 
@@ -257,13 +282,20 @@ def merge(blocks: Sequence[Block]) -> Block:
         ids=tuple(ids),
         origins=join_origins(origin for block in blocks for origin in block.origins),
         hops=_join_hops(blocks),
+        queues=_join_queues(blocks),
     )
 
 
 def _join_hops(blocks: Sequence[Block]) -> Hops:
     if not any(block.hops for block in blocks):
         return ()
-    return hop_runs.joined(run for block in blocks for run in block.hops or ((block.count, b""),))
+    return value_runs.joined(run for block in blocks for run in block.hops or ((block.count, b""),))
+
+
+def _join_queues(blocks: Sequence[Block]) -> Queues:
+    if not any(block.queues for block in blocks):
+        return ()
+    return value_runs.joined(run for block in blocks for run in block.queues or ((block.count, ()),))
 
 
 def join_origins(origins: Iterable[Origin]) -> tuple[Origin, ...]:

@@ -8,9 +8,10 @@ source adds its bridge's hop to the messages that it hands out, and refuses a me
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from typing import Final
+
+from bridge.messages.value_runs import joined
 
 #: The header's name; its value is the concatenated hops.
 HEADER: Final = "core-bridge-hops"
@@ -58,39 +59,6 @@ def extended(passed: bytes | None, own: bytes) -> bytes:
 
 
 # -- a block's ---------------------------------------------------------------------------------------------
-
-
-def joined(runs: Iterable[HopsRun]) -> Hops:
-    """The same hops in the fewest runs; empty where no message has a hop."""
-    found: list[HopsRun] = []
-    for count, value in runs:
-        if found and found[-1][1] == value:
-            found[-1] = (found[-1][0] + count, value)
-        else:
-            found.append((count, value))
-    return () if len(found) == 1 and not found[0][1] else tuple(found)
-
-
-def cut(runs: Hops, start: int, stop: int) -> Hops:
-    """The hops of the messages with index in ``[start, stop)``."""
-    return joined(_within(runs, start, stop))
-
-
-def _within(runs: Hops, start: int, stop: int) -> Iterator[HopsRun]:
-    index = 0
-    for count, value in runs:
-        low, high = max(start, index), min(stop, index + count)
-        if low < high:
-            yield high - low, value
-        index += count
-
-
-def chosen(runs: Hops, indices: Sequence[int]) -> Hops:
-    """The hops of the messages at `indices`, which ascend."""
-    if not runs:
-        return ()
-    values = [value for count, value in runs for _ in range(count)]
-    return joined((1, values[index]) for index in indices)
 
 
 def taken(runs: Hops, count: int, own: bytes, max_hops: int) -> tuple[Hops, list[tuple[int, int, str]]]:

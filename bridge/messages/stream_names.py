@@ -8,6 +8,9 @@ Messages that a bridge takes out of a queue that others read, too, are moved to 
 ``$bridge.<bridge>/<address>``, which only that bridge reads: what a lease returns gets a new position there,
 so that positions ascend as on every stream.
 
+Messages that a cluster has placed at another node wait in a forward log, ``$sf.<node UUID>/<address>``, which
+only the bridge to that node reads.
+
 The part of a stream that a replay plan names is the stream ``<stream>:replay:<plan>`` (with ``--force``:
 ``<stream>:replay:<plan>:force``). Its positions are those of the stream, so that the delivery log can be
 compared with it; the target's `next` of it says how far the plan has been sent.
@@ -27,6 +30,8 @@ from dedup.replay_plan import FORCED, NAME_DIGITS
 PREFIX: Final = "$replay/"
 #: Prefix of the names of bridges' own logs.
 OWN_LOG_PREFIX: Final = "$bridge."
+#: Prefix of the names of forward logs.
+FORWARD_PREFIX: Final = "$sf."
 #: Ends the identity of the stream that a stream's dead letters are (`bridge.relay.dead_letters`).
 LETTERS: Final = ":dead-letters"
 
@@ -92,9 +97,20 @@ def is_own_log(address: str) -> bool:
     return address.startswith(OWN_LOG_PREFIX)
 
 
+def forward_log(node: str, address: str) -> str:
+    """The address of messages of `address` that wait for the node with this UUID."""
+    return f"{FORWARD_PREFIX}{node}/{address}"
+
+
+def is_forward_log(address: str) -> bool:
+    """Whether an address holds messages that wait for another node of a cluster."""
+    return address.startswith(FORWARD_PREFIX)
+
+
 def source_address(address: str) -> str:
     """The address that messages at `address` came from: itself, unless they wait there for one bridge."""
-    return address.rpartition("/")[2] if address.startswith((PREFIX, OWN_LOG_PREFIX)) else address
+    waits = address.startswith((PREFIX, OWN_LOG_PREFIX, FORWARD_PREFIX))
+    return address.rpartition("/")[2] if waits else address
 
 
 def plan_stream(stream: str, plan: str, *, force: bool) -> str:

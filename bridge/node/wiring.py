@@ -112,6 +112,7 @@ def journal_options(settings: Settings) -> JournalOptions:
         max_id_bytes=acceptor.max_duplicate_id_size_bytes,
         max_addresses=acceptor.max_addresses,
         max_queues=acceptor.max_queues,
+        dead_letter_address=DEAD_LETTERS,
         delivery_log=settings.delivery_log.enabled,
     )
 

@@ -37,6 +37,8 @@ LETTER_HEADERS: Final = (
 )
 #: Set on a letter whose message did not fit: its body says where the message was, and why it is not here.
 REDUCED_HEADER: Final = "core-bridge-reduced"
+#: Set on a letter of a message that was for a queue that is gone: the queue's name.
+QUEUE_HEADER: Final = "core-bridge-queue"
 #: Begins the reason of a refusal that a smaller letter may pass.
 _TOO_LARGE: Final = "MESSAGE_TOO_LARGE"
 #: Runs of positions whose letters are remembered after the target has covered them.
@@ -56,10 +58,26 @@ def letter(message: Message, bridge: str, address: str, stream: str, position: i
     return Message(message.body, message.key, (*message.headers, *headers), message.timestamp)
 
 
+def place_letter(dead: Message, queue: str) -> Message:
+    """The letter `dead` of a message that was for the queue of this name alone."""
+    return Message(dead.body, dead.key, (*dead.headers, (QUEUE_HEADER, queue.encode())), dead.timestamp)
+
+
+def queue_of(dead: Message) -> str:
+    """The queue that the message of a letter was for; empty: every queue of its address.
+
+    It is the letter's last header, so one that the message brought does not count.
+    """
+    name, value = dead.headers[-1] if dead.headers else ("", None)
+    return (value or b"").decode("utf-8", "replace") if name == QUEUE_HEADER else ""
+
+
 def original(message: Message) -> Message:
     """The message that `letter` was made of: the same without the headers that it added."""
     headers = list(message.headers)
     added = set(LETTER_HEADERS)
+    if queue_of(message):
+        headers.pop()
     for index in range(len(headers) - 1, -1, -1):
         if headers[index][0] in added:
             added.discard(headers[index][0])

@@ -1,5 +1,7 @@
 """Chance against queues with filters: sends, leases, settlements, changes of filters, failures and restarts.
 
+Some messages are placed by a router or by another node: at all queues but some, or at some only.
+
 Each queue is held to a list of the positions that its filter took when they arrived: it gets exactly these,
 in order, once settled never again, and its counts are those of the list. A real journal does the work.
 """
@@ -19,12 +21,15 @@ import pytest
 from hypothesis import settings
 
 from bridge.errors import JournalUnavailable, StaleLease
+from bridge.journal.dead_letters import DeadLetterService
 from bridge.journal.journal import Journal
 from bridge.journal.rules import queue_filters, queues
 from bridge.journal.rules.commands import MoveCommand
 from bridge.journal.rules.moves import read_movable
-from bridge.journal.values.routing import Destination
+from bridge.journal.values.routes import EVERY, QueueSet
+from bridge.journal.values.routing import Destination, Placement, Routing
 from bridge.journal.values.store import Acknowledgement, Page, Submission, Transaction
+from bridge.messages import value_runs
 from bridge.messages.batch import Batch
 from bridge.messages.block import encode_message, pack
 from bridge.messages.message import Message
@@ -39,12 +44,14 @@ from tests.integration.journal.helpers import (
     deliver,
     open_stream,
     opened,
+    options,
     target,
 )
 
 SEEDS: Final = max(20, settings().max_examples // 3)
 ACTS: Final = 120
 ADDRESS: Final = "orders"
+PLACED: Final = "journal:0a:$sf.peer/orders:0"
 COLOURS: Final = ("red", "blue", "green")
 #: Conditions, and what they mean.
 FILTERS: Final[dict[str, Callable[[str, int], bool]]] = {
@@ -85,8 +92,13 @@ class World:
         #: Bodies by position, and the positions that each name has left out, whoever has it now.
         self.bodies: dict[int, bytes] = {}
         self.left_out: dict[str, set[int]] = {}
+        #: By position, the queues that a message is for.
+        self.sets: dict[int, QueueSet] = {}
+        self.placed: list[QueueSet] = []
+        self.letters = 0
         self.numbers = 0
         self.delivered = 0
+        self.brought = 0
         self.seen: Counter[str] = Counter()
         self.journal: Journal
 
@@ -101,11 +113,12 @@ class World:
             made.append((Message(b"%d" % self.numbers, headers=headers), colour, self.numbers))
         return made
 
-    def arrived(self, position: int, made: tuple[Message, str, int]) -> None:
+    def arrived(self, position: int, made: tuple[Message, str, int], queues: QueueSet = EVERY) -> None:
         message, colour, number = made
         self.bodies[position] = message.body or b""
+        self.sets[position] = queues
         for name, queue in self.queues.items():
-            if FILTERS[queue.condition](colour, number):
+            if queues.has(name) and FILTERS[queue.condition](colour, number):
                 queue.waiting.append(position)
             else:
                 self.left_out.setdefault(name, set()).add(position)
@@ -119,8 +132,43 @@ class World:
             Transaction(submissions, acknowledgements=acknowledgements, plain=False)
         )
         first, last = committed.positions[ADDRESS]
-        for position, one in zip(range(first, last + 1), made, strict=True):
-            self.arrived(position, one)
+        for position, one, names in zip(range(first, last + 1), made, self.placed, strict=True):
+            self.arrived(position, one, names)
+
+    def route(self, routing: Routing) -> list[Placement] | None:
+        """Leaves some queues out of some messages, as a cluster does that places them elsewhere."""
+        if routing.address != ADDRESS:
+            return None
+        names = [*self.queues, "third"]
+        pattern = self.rng.choice(([()], [()], [(), tuple(names[:1])], [tuple(names), (), ("elsewhere",)]))
+        self.placed = [
+            QueueSet("except", pattern[place % len(pattern)]) for place in range(len(routing.indices))
+        ]
+        return [
+            Placement(Destination(ADDRESS, besides=besides), routing.indices[offset :: len(pattern)])
+            for offset, besides in enumerate(pattern)
+        ]
+
+    async def place(self) -> None:
+        """Another node places messages at queues of this one; some are gone."""
+        made = self.make()
+        end = target(self.journal, "$cluster.peer", places=True)
+        await open_stream(end, PLACED)
+        block = pack([encode_message(message) for message, _, _ in made])
+        there = [*self.queues, "gone"]
+        sets = [tuple(sorted(self.rng.sample(there, self.rng.randint(1, 2)))) for _ in made]
+        upto = self.brought + len(made)
+        runs = ((self.brought, upto - 1),)
+        block = block.for_queues(value_runs.joined((1, one) for one in sets))
+        before = (await self.journal.address(ADDRESS)).next
+        await deliver(end, Batch(PLACED, self.brought, upto, runs, block, block.checksum))
+        self.brought = upto
+        self.letters += sum("gone" in one for one in sets)
+        kept = [(one, names) for one, names in zip(made, sets, strict=True) if names != ("gone",)]
+        after = (await self.journal.address(ADDRESS)).next
+        assert after - before >= len(kept)
+        for position, (one, names) in zip(range(after - len(kept), after), kept, strict=True):
+            self.arrived(position, one, QueueSet("only", names))
 
     async def bring(self) -> None:
         made = self.make()
@@ -228,7 +276,8 @@ class World:
         if start == "earliest":
             stored = await self.journal.browse(ADDRESS, after=-1, most=100_000, most_bytes=1 << 40)
             left_out = self.left_out.get(name, set())
-            queue.waiting = [one.position for one in stored if one.position not in left_out]
+            positions = [one.position for one in stored if one.position not in left_out]
+            queue.waiting = [place for place in positions if self.sets[place].has(name)]
 
     async def drop_queue(self) -> None:
         if len(self.queues) > 1:
@@ -270,6 +319,7 @@ class World:
 
 ACTIONS: Final = {
     World.send: 8,
+    World.place: 3,
     World.bring: 2,
     World.read: 8,
     World.acknowledge: 6,
@@ -287,11 +337,12 @@ async def simulate(directory: Path, seed: str) -> Counter[str]:
     world = World(directory, seed)
     world.queues = {"first": Queue(""), "second": Queue("colour = 'red'")}
     left = ACTS
-    async with opened(directory, world.clock) as world.journal:
+    given = options(directory, router=world.route)
+    async with opened(given, world.clock) as world.journal:
         for name, queue in world.queues.items():
             await world.journal.create_queue(ADDRESS, name, "earliest", queue.condition)
     while left > 0:
-        async with opened(directory, world.clock) as world.journal:
+        async with opened(given, world.clock) as world.journal:
             for _ in range(world.rng.randrange(1, 40)):
                 (action,) = world.rng.choices(list(ACTIONS), list(ACTIONS.values()))
                 world.seen[action.__name__] += 1
@@ -300,9 +351,11 @@ async def simulate(directory: Path, seed: str) -> Counter[str]:
                 left -= 1
         world.seen["restart"] += 1
         check_file(directory)
-    async with opened(directory, world.clock) as world.journal:
+    async with opened(given, world.clock) as world.journal:
         await world.check()
         await world.drain()
+        letters = await DeadLetterService(world.journal, ["dead-letters"], {}).list(most=100_000)
+        assert len(letters) == world.letters
     check_file(directory)
     return world.seen
 

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from bridge.journal.rules.state import AddressState
 from bridge.journal.values.options import BLOCK_BYTES, LARGE_BYTES
+from bridge.journal.values.routes import EVERY, QueueSet
 from bridge.messages.block import Block, IndexedId, pack
 
 #: Bytes that a block takes besides its messages, at least.
@@ -30,13 +31,25 @@ class Came(IntEnum):
     LETTER = 2
 
 
-class _Bridged(NamedTuple):
+#: The queues that each message of a block is for; None: every queue.
+Sets = Sequence[QueueSet] | None
+
+
+class Arrived(NamedTuple):
+    """A block to store."""
+
     block: Block
     came: Came
+    sets: Sets = None
 
 
-#: Encoded messages of clients, and their producers' IDs by index.
-Sent = tuple[list[bytes], list[IndexedId]]
+@dataclass(slots=True)
+class _Sent:
+    """Clients' messages, encoded, and their producers' IDs by index."""
+
+    encoded: list[bytes]
+    ids: list[IndexedId]
+    sets: list[QueueSet] | None
 
 
 @dataclass(slots=True)
@@ -44,62 +57,86 @@ class Arrivals:
     """Blocks of bridges, and clients' messages between them, in order."""
 
     address: AddressState
-    chunks: list[_Bridged | Sent] = field(default_factory=list)
+    chunks: list[Arrived | _Sent] = field(default_factory=list)
     count: int = 0
     #: Bytes, about: the exact size in the file is known when they are stored.
     size: int = 0
+    #: The sets of queues that some of the messages are for, each once; empty: all are for every queue.
+    sets: set[QueueSet] = field(default_factory=set)
 
-    def add_messages(self, encoded: Sequence[bytes], ids: Sequence[IndexedId]) -> int:
+    def add_messages(
+        self, encoded: Sequence[bytes], ids: Sequence[IndexedId], sets: Sequence[QueueSet] | None = None
+    ) -> int:
         """Add clients' messages; answers how many came before them."""
         before = self.count
+        self.sets.update(sets or ())
         last = self.chunks[-1] if self.chunks else None
-        if last is not None and not isinstance(last, _Bridged):
-            offset = len(last[0])
-            last[0].extend(encoded)
-            last[1].extend((offset + index, value) for index, value in ids)
+        if isinstance(last, _Sent):
+            offset = len(last.encoded)
+            if sets is not None or last.sets is not None:
+                last.sets = [*(last.sets or [EVERY] * offset), *(sets or [EVERY] * len(encoded))]
+            last.encoded.extend(encoded)
+            last.ids.extend((offset + index, value) for index, value in ids)
         else:
-            self.chunks.append((list(encoded), list(ids)))
+            self.chunks.append(_Sent(list(encoded), list(ids), None if sets is None else list(sets)))
             self.size += BLOCK_OVERHEAD_BYTES
         self.count += len(encoded)
         self.size += sum(map(len, encoded)) + sum([len(value) for _, value in ids])
         return before
 
-    def add_block(self, block: Block, came: Came = Came.RELAYED) -> None:
-        """Add a block that came over a bridge."""
-        self.chunks.append(_Bridged(block, came))
+    def add_block(self, block: Block, came: Came = Came.RELAYED, to: QueueSet = EVERY) -> None:
+        """Add a block that came over a bridge, with the queues that its messages name, else for those of
+        `to`.
+        """
+        sets: Sets = None
+        if block.queues:
+            sets = [
+                QueueSet("only", names) if names else to
+                for count, names in block.queues
+                for _ in range(count)
+            ]
+        elif to != EVERY:
+            sets = [to] * block.count
+        self.sets.update(sets or ())
+        self.chunks.append(Arrived(block, came, sets))
         self.count += block.count
         self.size += block.size + BLOCK_OVERHEAD_BYTES
 
-    def blocks(self) -> Iterator[tuple[Block, Came]]:
-        """The blocks to store, and how they came."""
+    def leave_out(self, queue: str) -> bool:
+        """Whether some of the messages are not for this queue."""
+        return not all(one.has(queue) for one in self.sets)
+
+    def blocks(self) -> Iterator[Arrived]:
+        """The blocks to store."""
         for chunk in self.chunks:
-            if isinstance(chunk, _Bridged):
+            if isinstance(chunk, Arrived):
                 yield chunk
             else:
-                for block in cut_blocks(*chunk):
-                    yield block, Came.SENT
+                yield from _cut_blocks(chunk)
 
 
-def cut_blocks(encoded: Sequence[bytes], ids: Sequence[IndexedId]) -> Iterator[Block]:
+def _cut_blocks(sent: _Sent) -> Iterator[Arrived]:
     """Messages as blocks of about `BLOCK_BYTES`, large ones alone."""
-    by_index = dict(ids)
+    by_index = dict(sent.ids)
+    encoded = sent.encoded
     start = size = 0
     for index, element in enumerate(encoded):
         length = len(element)
         alone = length >= LARGE_BYTES
         if index > start and (alone or size + length > BLOCK_BYTES):
-            yield _block(encoded, by_index, start, index)
+            yield _block(sent, by_index, start, index)
             start, size = index, 0
         size += length
         if alone:
-            yield _block(encoded, by_index, start, index + 1)
+            yield _block(sent, by_index, start, index + 1)
             start, size = index + 1, 0
     if start < len(encoded):
-        yield _block(encoded, by_index, start, len(encoded))
+        yield _block(sent, by_index, start, len(encoded))
 
 
-def _block(encoded: Sequence[bytes], by_index: dict[int, bytes], start: int, stop: int) -> Block:
+def _block(sent: _Sent, by_index: dict[int, bytes], start: int, stop: int) -> Arrived:
     ids: tuple[IndexedId, ...] = ()
     if by_index:
         ids = tuple((index - start, by_index[index]) for index in range(start, stop) if index in by_index)
-    return pack(encoded[start:stop], ids)
+    sets = None if sent.sets is None else sent.sets[start:stop]
+    return Arrived(pack(sent.encoded[start:stop], ids), Came.SENT, sets)

@@ -10,6 +10,7 @@ from bridge.journal.rules.commands import CommitCommand
 from bridge.journal.rules.commit_group import Group, Pending
 from bridge.journal.rules.routing import Placements
 from bridge.journal.rules.state import AddressState, QueueState
+from bridge.journal.values.routes import QueueSet
 from bridge.journal.values.routing import Destination, Placement
 from bridge.journal.values.store import Acknowledgement, Committed, Transaction
 from bridge.messages.block import IndexedId
@@ -192,11 +193,16 @@ def _ids(transaction: Transaction, indices: Sequence[int]) -> list[IndexedId]:
 
 
 def _store(
-    group: Group, command: CommitCommand, address: AddressState, indices: Sequence[int], ids: list[IndexedId]
+    group: Group,
+    command: CommitCommand,
+    address: AddressState,
+    indices: Sequence[int],
+    ids: list[IndexedId],
+    sets: Sequence[QueueSet] | None = None,
 ) -> tuple[int, int]:
     """Store messages at an address; answers how many of the group come before them, and how many they are."""
     encoded = [command.encoded[index] for index in indices]
-    return group.arrivals_of(address).add_messages(encoded, ids), len(indices)
+    return group.arrivals_of(address).add_messages(encoded, ids, sets), len(indices)
 
 
 def _store_placed(
@@ -204,12 +210,10 @@ def _store_placed(
 ) -> None:
     """Store the messages for `name` where the router has placed them."""
     pending.elsewhere[name] = count
-    for destination, chosen in placements:
-        if not chosen:
-            continue
+    for destination, chosen, sets in routing.by_address(placements):
         address = routing.open_destination(group, destination)
         ids = _ids(pending.command.transaction, chosen)
-        stored = _store(group, pending.command, address, chosen, ids)
+        stored = _store(group, pending.command, address, chosen, ids, sets)
         if destination.address == name and len(chosen) == count:
             del pending.elsewhere[name]
             pending.offsets[name] = stored

@@ -88,6 +88,8 @@ class DeliverCommand(WriteCommand):
     came: Came = Came.RELAYED
     #: Messages left out because they, or their producers' IDs, were known at the address.
     rejected: int = 0
+    #: Messages that became dead letters because their queue is gone, by address and queue.
+    gone: dict[tuple[str, str], int] = field(default_factory=dict)
 
     @property
     def grows(self) -> bool:

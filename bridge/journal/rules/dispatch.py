@@ -8,7 +8,15 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from bridge.errors import AddressFull, AddressNotFound, BridgeError, DiskFull, Malformed, OutOfSequence
-from bridge.journal.rules import branching, bridge_batches, bridge_queues, client_transactions, moves, queues
+from bridge.journal.rules import (
+    branching,
+    bridge_batches,
+    bridge_queues,
+    client_transactions,
+    moves,
+    queues,
+    streams,
+)
 from bridge.journal.rules.commands import (
     BeginCommand,
     BranchCommand,
@@ -104,7 +112,7 @@ def _apply(group: Group, connection: sqlite3.Connection, command: WriteCommand) 
         case EndLeaseCommand():
             queues.end_lease(group, command)
         case OpenCommand():
-            bridge_batches.open_stream(group, command)
+            streams.open_stream(group, command)
         case QueueCommand():
             queues.change_queue_set(group, connection, command)
         case BridgeCommand():
@@ -114,7 +122,7 @@ def _apply(group: Group, connection: sqlite3.Connection, command: WriteCommand) 
         case ForgetCommand():
             queues.forget_bridge(group, command)
         case DisownCommand():
-            bridge_batches.disown(group, command)
+            streams.disown(group, command)
         case ForgetLinesCommand():
             queues.forget_lines(group, command)
         case CacheCommand():

@@ -184,7 +184,7 @@ def move(group: Group, command: MoveCommand) -> None:
     """
     address = group.existing_address(command.address)
     queue = _queue(group, address, command.queue)
-    free = _free(command, address, queue.cursor if queue is not None else Cursor(address.trimmed))
+    free = _free(group, command, address, queue.cursor if queue is not None else Cursor(address.trimmed))
     largest: dict[Destination, int] = {}
     for one in free:
         largest[one.to] = max(largest.get(one.to, 0), one.block.largest)
@@ -216,12 +216,21 @@ def _queue(group: Group, address: AddressState, name: str) -> QueueState | None:
     return queue
 
 
-def _free(command: MoveCommand, address: AddressState, cursor: Cursor) -> list[Moved]:
+def _lacks_queue(group: Group, to: Destination) -> bool:
+    """Whether no queue would get what is stored there: those that it is for have been deleted."""
+    there = group.state.addresses.get(to.address)
+    names = () if there is None else there.queues
+    return bool(to.only) and to.bridge is None and not any(queue in names for queue in to.only)
+
+
+def _free(group: Group, command: MoveCommand, address: AddressState, cursor: Cursor) -> list[Moved]:
     """The blocks of which every message is free, each once."""
     gaps = cursor.free(address.next)
     free: list[Moved] = []
     upto = address.trimmed
     for one in command.messages:
+        if _lacks_queue(group, one.to):
+            continue
         if one.first >= upto and all(_is_within(gaps, *place) for place in one.places):
             free.append(one)
             upto = one.end
@@ -235,7 +244,7 @@ def _is_within(gaps: list[Interval], first: int, end: int) -> bool:
 
 def _store(group: Group, one: Moved) -> None:
     address = routing.open_destination(group, one.to)
-    group.arrivals_of(address).add_block(one.block)
+    group.arrivals_of(address).add_block(one.block, to=one.to.queues)
     if one.learns_ids:
         values = [value for _, value in one.block.ids]
         known = set(group.known(address.name, values))

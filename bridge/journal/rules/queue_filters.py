@@ -1,4 +1,4 @@
-"""Queues with a filter: which messages are addressed to them, and how many of these are not settled.
+"""Queues that not all messages are addressed to: those with a filter, and those that a cluster passes by.
 
 A filter is asked once for each message, in the transaction that stores it. So another filter acts on the
 messages that arrive from then on, and those that are stored stay as they were addressed.
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from bridge.errors import Conflict, FilterRefused
 from bridge.filters import Filter, parse
 from bridge.filters.blocks import taken
+from bridge.journal.rules.arrivals import Arrivals, Sets
 from bridge.journal.rules.commit_group import Group
 from bridge.journal.rules.state import AddressState, QueueState
 from bridge.journal.sqlite.reader import count_unsettled
@@ -20,6 +21,7 @@ from bridge.journal.values.options import FILTERED_QUEUES, PASSED_BLOCKS, REPLAY
 from bridge.journal.values.queue_cursor import Cursor, Interval
 from bridge.journal.values.routes import pack_routes
 from bridge.messages.block import Block
+from bridge.messages.stream_names import is_forward_log
 
 
 def parse_clients(condition: str) -> Filter | None:
@@ -68,34 +70,61 @@ def change_filter(
     """Let the queue take what arrives from now on by another filter, or everything where that is None."""
     if (filter_.text if filter_ is not None else "") == queue.condition:
         return
-    if queue.messages is None:
-        cursor, address_id = queue.cursor, address.address_id
-        queue.messages = count_unsettled(connection, address_id, cursor, address.total)
-        for lease in cursor.leases.values():
-            lease.intervals = [
-                (stretch.first, stretch.end)
-                for gap in lease.intervals
-                for stretch in stretches(connection, address_id, gap)
-            ]
-        address.has_counts = True
+    _begin_to_count(group, connection, address, queue)
     queue.filter = filter_
     group.change_queue(address, queue)
 
 
-def route(group: Group, address: AddressState, counting: Sequence[QueueState], block: Block) -> bytes | None:
+def _begin_to_count(
+    group: Group, connection: sqlite3.Connection, address: AddressState, queue: QueueState
+) -> None:
+    """Let a queue count its messages, of which all that are stored are addressed to it until now."""
+    if queue.messages is not None:
+        return
+    cursor, address_id = queue.cursor, address.address_id
+    queue.messages = count_unsettled(connection, address_id, cursor, address.total)
+    for lease in cursor.leases.values():
+        lease.intervals = [
+            (stretch.first, stretch.end)
+            for gap in lease.intervals
+            for stretch in stretches(connection, address_id, gap)
+        ]
+    address.has_counts = True
+    group.change_queue(address, queue)
+
+
+def begin_counts(group: Group, connection: sqlite3.Connection, arrivals: Arrivals) -> Sequence[QueueState]:
+    """The queues of an address that count their messages, before the messages of a group are stored there.
+
+    Those to which not all of these are addressed begin to. One without a filter that has none left ends it:
+    all from here on are addressed to it.
+    """
+    address = arrivals.address
+    for queue in address.queues.values():
+        if queue.bridge is None and queue.name != REPLAYED_QUEUE and arrivals.leave_out(queue.name):
+            _begin_to_count(group, connection, address, queue)
+    counting = address.counting_queues()
+    for queue in counting:
+        if queue.filter is None and queue.messages == 0 and not arrivals.leave_out(queue.name):
+            queue.messages = None
+    return counting
+
+
+def route(
+    group: Group, address: AddressState, counting: Sequence[QueueState], block: Block, sets: Sets
+) -> bytes | None:
     """Address the messages of a block to the address's queues: answers `blocks.routes`."""
     filtered: dict[str, Sequence[int]] = {}
     for queue in counting:
         if queue.filter is not None:
             filtered[queue.name] = taken(queue.filter, block, address.name)
-        elif queue.messages == 0:  # all from here on are addressed to it
-            queue.messages = None
         if queue.messages is not None:
-            queue.messages += len(filtered.get(queue.name, range(block.count)))
-    if not filtered:
+            indices = filtered.get(queue.name, range(block.count))
+            queue.messages += len(indices) if sets is None else sum(sets[i].has(queue.name) for i in indices)
+    if not filtered and sets is None:
         return None
-    routes, unrouted = pack_routes(block.count, filtered)
-    if unrouted and len(filtered) == sum(name != REPLAYED_QUEUE for name in address.queues):
+    routes, unrouted = pack_routes(block.count, filtered, address.queues.keys() - {REPLAYED_QUEUE}, sets)
+    if unrouted and not is_forward_log(address.name):
         group.unrouted[address.name] = group.unrouted.get(address.name, 0) + unrouted
     return routes
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from bridge.errors import JournalUnavailable
 from bridge.journal.rules.commit_group import Group
 from bridge.journal.rules.state import AddressState
 from bridge.journal.values.options import bridge_queue_name
+from bridge.journal.values.routes import EVERY, QueueSet
 from bridge.journal.values.routing import Destination, Placement, Router, Routing
 from bridge.journal.values.store import Transaction
 
@@ -28,7 +30,9 @@ def place(
     for name, indices in by_address.items():
         if not indices:
             continue
-        routing = Routing(name, indices, lambda i: transaction.submissions[i].message, group.has_room)
+        there = group.state.addresses.get(name)
+        queues = there.queues.keys() if there is not None else ()
+        routing = Routing(name, indices, lambda i: transaction.submissions[i].message, group.has_room, queues)
         placed = _asked(router, routing)
         if placed is not None:
             placements[name] = placed
@@ -54,6 +58,33 @@ def _asked(router: Router, routing: Routing) -> Sequence[Placement] | None:
             found=len(placed),
         )
     return placements
+
+
+class Placed(NamedTuple):
+    """Messages of one transaction at one address."""
+
+    destination: Destination
+    #: Indices of the messages, ascending.
+    indices: Sequence[int]
+    #: The queues that each of them is for; None: every queue.
+    sets: Sequence[QueueSet] | None
+
+
+def by_address(placements: Sequence[Placement]) -> Iterator[Placed]:
+    """The placements, those at one address as one, so that its messages keep their order."""
+    found: dict[str, list[Placement]] = {}
+    for one in placements:
+        if one.indices:
+            found.setdefault(one.destination.address, []).append(one)
+    for together in found.values():
+        (destination, indices), *more = together
+        if not more:
+            queues = destination.queues
+            yield Placed(destination, indices, None if queues == EVERY else [queues] * len(indices))
+            continue
+        set_of = {index: one.destination.queues for one in together for index in one.indices}
+        merged = sorted(set_of)
+        yield Placed(destination, merged, [set_of[index] for index in merged])
 
 
 def open_destination(group: Group, destination: Destination) -> AddressState:

@@ -152,6 +152,8 @@ class JournalOptions:
     #: Addresses, and readers' queues of all of them, beyond which callers can make no more.
     max_addresses: int = 10_000
     max_queues: int = 10_000
+    #: Where messages become dead letters whose queue is gone.
+    dead_letter_address: str = "dead-letters"
     #: Whether outbox rows are written.
     delivery_log: bool = True
     #: Decides where clients' messages are stored; None: at the address that they name.

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from bridge.journal.values.routes import QueueSet
 from bridge.messages.message import Message
 
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """The address at which messages are stored."""
+    """The address at which messages are stored, and the queues that they are for there."""
 
     address: str
     #: The bridge that alone reads it: its queue is made with the address, which may always be made. None: an
     #: address as clients name it.
     bridge: str | None = None
+    #: Names of the only queues that they are for; empty: every queue, now and later.
+    only: tuple[str, ...] = ()
+    #: Names of queues that they are not for, because they are placed elsewhere; only without `only`.
+    besides: tuple[str, ...] = ()
+
+    @property
+    def queues(self) -> QueueSet:
+        """The queues that they are for."""
+        return QueueSet("only", self.only) if self.only else QueueSet("except", self.besides)
 
 
 class Placement(NamedTuple):
@@ -39,6 +49,8 @@ class Routing:
     message: Callable[[int], Message]
     #: Whether an address takes messages now: it is below its limit.
     has_room: Callable[[str], bool]
+    #: Names of the queues that the address has here, those of bridges included.
+    queues: Collection[str] = ()
 
 
 class Router(Protocol):

@@ -9,7 +9,7 @@ import msgspec
 
 from bridge.journal.rules.arrivals import Arrivals, Came
 from bridge.journal.rules.commit_group import Group
-from bridge.journal.rules.queue_filters import route
+from bridge.journal.rules.queue_filters import begin_counts, route
 from bridge.journal.values.stored_block import PAGE_BYTES, stored_bytes
 from bridge.journal.writer.id_rows import add_ids, fit_ids
 from bridge.journal.writer.trimming import trim
@@ -99,15 +99,15 @@ def write_group(group: Group, connection: sqlite3.Connection) -> int:
 
 def _write_arrivals(group: Group, connection: sqlite3.Connection, arrivals: Arrivals) -> int:
     state, address = group.state, arrivals.address
-    counting = address.counting_queues()
+    counting = begin_counts(group, connection, arrivals) if address.has_counts or arrivals.sets else ()
     from_clients = []
     rows = []
     position = state.sequence
-    for block, came in arrivals.blocks():
+    for block, came, sets in arrivals.blocks():
         ids = _encode(block.ids) if block.ids else None
         origins = _encode(block.origins) if block.origins else None
         hops = _encode(block.hops) if block.hops else None
-        routes = route(group, address, counting, block) if counting else None
+        routes = route(group, address, counting, block, sets) if counting or sets else None
         if routes:
             arrivals.size += len(routes)
         size = stored_bytes(block.body, ids, origins, hops, routes)

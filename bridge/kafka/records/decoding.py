@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from bridge.messages import hops
+from bridge.messages import hops, value_runs
 from bridge.messages import positions as run_arithmetic
 from bridge.messages.batch import Batch
 from bridge.messages.block import IndexedId, encode_message, pack_messages
@@ -89,7 +89,7 @@ def make_batches(
         block = pack_messages(
             messages[start:stop],
             _within(ids, start, stop),
-            hops.cut(passed, start, stop),
+            value_runs.cut(passed, start, stop),
             sum(sizes[start:stop]),
         )
         made.append(
@@ -145,7 +145,7 @@ def _read(
 
 def _hops(passed: Mapping[int, bytes], count: int) -> hops.Hops:
     """The hops of all messages; `passed`: those of messages that have any, by index."""
-    return hops.joined((1, passed.get(index, b"")) for index in range(count)) if passed else ()
+    return value_runs.joined((1, passed.get(index, b"")) for index in range(count)) if passed else ()
 
 
 def _look_through(options: BatchOptions, headers: Sequence[Header]) -> _Headers:

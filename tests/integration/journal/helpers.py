@@ -167,8 +167,10 @@ def batch(
     return Batch(stream, start, upto, runs, block, block.checksum if block else 0)
 
 
-def target(journal: Journal, bridge: str = BRIDGE, *, check_ids: bool = False) -> JournalTarget:
-    return JournalTarget(journal, bridge, check_producer_ids=check_ids)
+def target(
+    journal: Journal, bridge: str = BRIDGE, *, check_ids: bool = False, places: bool = False
+) -> JournalTarget:
+    return JournalTarget(journal, bridge, check_producer_ids=check_ids, places=places)
 
 
 async def open_stream(end: JournalTarget, stream: str = STREAM, address: str = "orders") -> StreamState:

@@ -9,7 +9,7 @@ import pytest
 
 from bridge.errors import AddressNotFound, Conflict, TargetRefused, TooBusy
 from bridge.journal import journal as journal_module
-from bridge.journal.rules import bridge_batches
+from bridge.journal.rules import streams
 from bridge.journal.rules.owners import EVERY_RIGHT, Caller
 from bridge.journal.target import JournalTarget
 from bridge.messages.stream_names import LETTERS
@@ -84,7 +84,7 @@ async def test_no_more_than_max_queues_are_made(tmp_path: Path) -> None:
 async def test_a_user_has_at_most_so_many_streams(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, ending: str
 ) -> None:
-    monkeypatch.setattr(bridge_batches, name, 3)
+    monkeypatch.setattr(streams, name, 3)
 
     async def open_one(end: JournalTarget, number: int) -> None:
         await end.open([Stream(f"{STREAM}{number}{ending}", "orders", "orders", "run")])

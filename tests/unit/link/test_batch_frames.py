@@ -47,7 +47,7 @@ def test_a_batch_arrives_as_it_was_sent(sent: Batch) -> None:
 def test_a_batch_of_a_sender_that_knows_no_hops_is_understood() -> None:
     """Fields are only appended: an older sender's BATCH ends with the body."""
     fields = msgspec.msgpack.decode(encode(batch_frames.to_frame(rich(), 0, 0)))
-    frame = decode(msgspec.msgpack.encode(fields[:-2]))
+    frame = decode(msgspec.msgpack.encode(fields[:-3]))
     assert isinstance(frame, BatchFrame)
     arrived = batch_frames.to_batch(frame, ID)
     assert arrived.block is not None

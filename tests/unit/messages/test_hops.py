@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.messages import hops
+from bridge.messages import hops, value_runs
 
 A, B, C = (hops.hop(name, "store") for name in "abc")
 
@@ -17,7 +17,7 @@ every = st.lists(values, max_size=12)
 
 
 def runs_of(passed: list[bytes]) -> hops.Hops:
-    return hops.joined((1, value) for value in passed)
+    return value_runs.joined((1, value) for value in passed)
 
 
 def each(runs: hops.Hops, count: int) -> list[bytes]:
@@ -73,9 +73,9 @@ def test_parts_and_choices_keep_each_messages_hops(passed: list[bytes], data: st
     runs = runs_of(passed)
     start = data.draw(st.integers(0, len(passed)))
     stop = data.draw(st.integers(start, len(passed)))
-    assert each(hops.cut(runs, start, stop), stop - start) == passed[start:stop]
+    assert each(value_runs.cut(runs, start, stop), stop - start) == passed[start:stop]
     kept = sorted(data.draw(st.sets(st.integers(0, len(passed) - 1)) if passed else st.just(set())))
-    assert each(hops.chosen(runs, kept), len(kept)) == [passed[index] for index in kept]
+    assert each(value_runs.chosen(runs, kept), len(kept)) == [passed[index] for index in kept]
 
 
 @given(every.filter(bool))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from bridge.messages import hops
+from bridge.messages import hops, value_runs
 from bridge.messages.batch import Batch
 from bridge.messages.block import encode_message, pack
 from bridge.messages.message import Message
@@ -24,7 +24,8 @@ GUARD = LoopGuard("first", 2, lambda: "store")
 def batch(*passed: bytes) -> Batch:
     """Messages with these hops, at the positions 10, 20, ..."""
     runs = tuple((10 * number, 10 * number) for number in range(1, len(passed) + 1))
-    block = pack([encode_message(Message(b"m"))] * len(passed), hops=hops.joined((1, one) for one in passed))
+    taken = value_runs.joined((1, one) for one in passed)
+    block = pack([encode_message(Message(b"m"))] * len(passed), hops=taken)
     return Batch("s", 10, 10 * len(passed) + 1, runs, block)
 
 

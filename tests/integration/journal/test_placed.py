@@ -1,0 +1,226 @@
+"""Messages for some queues of their address only: placed by a router, or by another node of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bridge.errors import Malformed
+from bridge.journal.batching import Cutter
+from bridge.journal.dead_letters import DeadLetterService
+from bridge.journal.journal import Journal
+from bridge.journal.rules.commands import MoveCommand
+from bridge.journal.rules.moves import read_movable
+from bridge.journal.source import JournalSource
+from bridge.journal.values.options import BridgeQueue, BridgeSelection
+from bridge.journal.values.routing import Destination, Placement, Routing
+from bridge.messages.batch import Batch
+from bridge.messages.block import Queues
+from bridge.messages.stream_names import forward_log
+from bridge.relay.ports import Receipt, StreamState
+from dedup.verdict import Verdict
+from tests.integration.journal.failing import file, memory
+from tests.integration.journal.helpers import (
+    acknowledgement,
+    batch,
+    bodies,
+    browsed,
+    check_file,
+    consume,
+    deliver,
+    lease,
+    open_stream,
+    opened,
+    options,
+    rows,
+    send,
+    submission,
+    target,
+    transact,
+)
+
+LOG = forward_log("0b", "orders")
+PEER = "$cluster.0b"
+
+
+class Split:
+    """Even messages are for queue `a` here, odd ones for `a` at the peer; all are for the other queues."""
+
+    def __call__(self, routing: Routing) -> Sequence[Placement] | None:
+        if routing.address != "orders":
+            return None
+        even, odd = routing.indices[::2], routing.indices[1::2]
+        return [
+            Placement(Destination("orders"), even),
+            Placement(Destination("orders", besides=("a",)), odd),
+            Placement(Destination(LOG, PEER, only=("a",)), odd),
+        ]
+
+
+async def send_four(journal: Journal, first: int = 0) -> None:
+    await transact(journal, *(submission(str(number)) for number in range(first, first + 4)))
+
+
+def named(some: Batch, *queues: tuple[int, tuple[str, ...]]) -> Batch:
+    """The batch, its messages for these queues only."""
+    assert some.block is not None
+    return replace(some, block=some.block.for_queues(queues))
+
+
+async def bring(journal: Journal, queues: Queues, texts: str, at: int = 0) -> Receipt:
+    """Messages of a peer, one a character."""
+    end = target(journal, PEER, places=True)
+    await open_stream(end)
+    some = batch(dict(enumerate(texts, at)), at + len(texts))
+    return (await deliver(end, named(some, *queues)))[0]
+
+
+async def test_a_queue_gets_what_is_placed_there_in_order_and_one_made_later_what_is_for_every_queue(
+    tmp_path: Path,
+) -> None:
+    async with opened(options(tmp_path, router=Split())) as journal:
+        for queue in ("a", "b"):
+            await journal.create_queue("orders", queue, "earliest")
+        await send_four(journal)
+        first = await lease(journal, queue="a", most=1)
+        assert bodies(first.messages) == ["0"]
+        await send_four(journal, 4)
+        assert memory(journal) == file(journal)
+        await journal.create_queue("orders", "later", "earliest")
+        lags = {one.name: one.lag for one in (await journal.address("orders")).queues}
+        assert lags == {"a": 4, "b": 8, "later": 8}
+        check_file(tmp_path)
+    async with opened(options(tmp_path, router=Split())) as journal:
+        await journal.acknowledge(acknowledgement(first, queue="a"))
+        assert await consume(journal, queue="a") == ["2", "4", "6"]
+        assert await consume(journal, queue="later") == list("01234567")
+        assert await consume(journal, queue="b") == list("01234567")
+        assert await browsed(journal, LOG) == ["1", "3", "5", "7"]
+        check_file(tmp_path)
+        assert (await journal.address("orders")).messages == 0, "nothing is kept that no queue needs"
+
+
+async def test_a_queue_that_has_read_everything_takes_all_again_and_counts_no_more(tmp_path: Path) -> None:
+    async with opened(options(tmp_path, router=Split())) as journal:
+        await journal.create_queue("orders", "a", "earliest")
+        await send_four(journal)
+        assert await consume(journal, queue="a") == ["0", "2"]
+        await send(journal, "x")
+        counted = "SELECT messages FROM queues WHERE name = 'a'"
+        assert rows(tmp_path, counted) == [(None,)], "one message alone is for every queue"
+        assert await consume(journal, queue="a") == ["x"]
+
+
+async def test_a_copy_is_put_at_the_queues_that_it_names_and_at_no_other(tmp_path: Path) -> None:
+    async with opened(tmp_path) as journal:
+        for queue in ("a", "b", "c"):
+            await journal.create_queue("orders", queue, "earliest")
+        receipt = await bring(journal, ((2, ("a",)), (1, ("a", "b")), (1, ())), "0123")
+        assert receipt.verdict is Verdict.STORED
+        await journal.create_queue("orders", "later", "earliest")
+        got = {name: await consume(journal, queue=name) for name in ("a", "b", "c", "later")}
+        assert got == {"a": list("0123"), "b": list("23"), "c": ["3"], "later": ["3"]}
+        check_file(tmp_path)
+
+
+async def test_a_filter_is_asked_for_a_copy_too(tmp_path: Path) -> None:
+    async with opened(tmp_path) as journal:
+        await journal.create_queue("orders", "a", "earliest", "colour = 'red'")
+        await journal.create_queue("orders", "b", "earliest")
+        await bring(journal, ((2, ("a", "b")),), "01")
+        assert [await consume(journal, queue=name) for name in ("a", "b")] == [[], ["0", "1"]]
+        assert (await journal.address("orders")).unrouted == 0
+
+
+async def test_a_copy_for_a_queue_that_is_gone_becomes_a_dead_letter_with_its_place(tmp_path: Path) -> None:
+    """C46: Artemis drops it."""
+    async with opened(tmp_path) as journal:
+        for queue in ("a", "b"):
+            await journal.create_queue("orders", queue, "earliest")
+        await bring(journal, ((1, ("a",)),), "0")
+        await journal.delete_queue("orders", "a")
+        receipt = await bring(journal, ((1, ("a",)), (1, ("a", "b")), (1, ("b",))), "123", at=1)
+        assert (receipt.verdict, receipt.next) == (Verdict.STORED, 4)
+        assert await consume(journal, queue="b") == ["2", "3"]
+        letters = DeadLetterService(journal, ["dead-letters"], {})
+        found = await letters.list()
+        assert [(one.address, one.source_position) for one in found] == [("orders", 1), ("orders", 2)]
+        assert {one.reason for one in found} == {"QUEUE_GONE: orders has no queue a here any more"}
+        again = await bring(journal, ((1, ("a",)), (1, ("a", "b")), (1, ("b",))), "123", at=1)
+        assert again.verdict is Verdict.DUPLICATE
+        assert len(await letters.list()) == 2, "the letters are in the transaction of the position"
+        skipped = (await letters.replay(None)).skipped
+        assert [reason for _, reason in skipped] == ["there is no queue a of orders"] * 2
+        await journal.create_queue("orders", "a", "latest")
+        assert len((await letters.replay(None)).replayed) == 2
+        assert await consume(journal, queue="a") == ["1", "2"]
+        assert await consume(journal, queue="b") == []
+
+
+async def test_a_copy_for_an_address_that_is_gone_becomes_a_dead_letter_and_makes_nothing(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path) as journal:
+        await bring(journal, ((1, ("orders",)),), "0")
+        assert [one.address for one in await journal.addresses()] == ["dead-letters"]
+        assert await browsed(journal, "dead-letters") == ["0"]
+
+
+async def test_only_a_clusters_node_may_name_queues(tmp_path: Path) -> None:
+    async with opened(tmp_path) as journal:
+        end = target(journal)
+        await open_stream(end)
+        with pytest.raises(Malformed, match="edge-to-hub is no node of a cluster"):
+            await deliver(end, named(batch({0: "m"}, 1), (1, ("gone",))))
+        assert [one.address for one in await journal.addresses()] == []
+
+
+async def test_a_bridge_passes_over_what_is_placed_at_other_queues(tmp_path: Path) -> None:
+    reads = BridgeQueue("to-hub", ["orders"], lambda name: name == "orders")
+    async with opened(options(tmp_path, bridges=[reads])) as journal:
+        await journal.create_queue("orders", "a", "earliest")
+        await send(journal, "x")
+        await bring(journal, ((1, ("a",)), (1, ("$bridge.to-hub",)), (1, ("a",))), "012")
+        source = _source(journal, "to-hub")
+        (stream,) = await source.streams()
+        await source.open({stream.identity: _nothing()}, "hub")
+        read = list(await source.read())
+        texts = [(m.body or b"").decode() for one in read if one.block for m in one.block.messages()]
+        assert texts == ["x", "1"]
+        assert read[-1].upto == (await journal.address("orders")).next, "the others' positions are covered"
+        assert all(one.block is None or not one.block.queues for one in read)
+        await source.close()
+
+
+async def test_a_forward_log_hands_on_the_queues_that_its_messages_are_for(tmp_path: Path) -> None:
+    async with opened(options(tmp_path / "here", router=Split())) as here, opened(tmp_path / "peer") as there:
+        for journal in (here, there):
+            await journal.create_queue("orders", "a", "earliest")
+        await there.create_queue("orders", "b", "earliest")
+        await send_four(here)
+        movable = await here.look(read_movable, ("orders", "a"), Destination(LOG, PEER, only=("a", "b")), "i")
+        await here.submit(MoveCommand, address="orders", queue="a", messages=movable.messages)
+        source = _source(here, PEER)
+        (stream,) = await source.streams()
+        assert (stream.address, stream.target_address) == ("orders", "orders")
+        await source.open({stream.identity: _nothing()}, "there")
+        end = target(there, PEER, places=True)
+        await end.open([stream])
+        for one in await source.read():
+            await end.deliver([one])
+        await source.close()
+        assert await consume(there, queue="a") == ["1", "3", "0", "2"]
+        assert await consume(there, queue="b") == ["0", "2"], "moved ones name both"
+
+
+def _source(journal: Journal, bridge: str) -> JournalSource:
+    selection = BridgeSelection(bridge, lambda name: name == "orders", lambda name: name)
+    cutter = Cutter(batch_bytes=1 << 20, large_bytes=100 << 10, stamp=True)
+    return JournalSource(journal, selection, cutter, target_name="peer")
+
+
+def _nothing() -> StreamState:
+    return StreamState(None, "", 0, 1, False)
