@@ -24,6 +24,7 @@ from bridge.errors import (
 from bridge.journal import measures
 from bridge.journal.counts import Counts
 from bridge.journal.notices import Notices
+from bridge.journal.presence import Presence
 from bridge.journal.rules.commands import (
     CacheCommand,
     CommitCommand,
@@ -37,6 +38,7 @@ from bridge.journal.rules.commands import (
     WriteCommand,
 )
 from bridge.journal.rules.queue_filters import parse_clients
+from bridge.journal.rules.state import AddressState
 from bridge.journal.sqlite import reader
 from bridge.journal.sqlite.database import FILE_NAME, CannotGrow, DirectoryLock
 from bridge.journal.sqlite.outbox_lines import read_lines
@@ -79,7 +81,8 @@ class Journal:
         self._loop = asyncio.get_running_loop()
         self._closed = False
         self._waiting_bytes = 0
-        self._last_used_ms: dict[tuple[str, str], int] = {}
+        #: The readers of queues.
+        self.presence = Presence(clock)
         self._readers = Readers(options.directory / FILE_NAME)
         self._writer: Writer
         self.read = self._readers.run
@@ -243,7 +246,7 @@ class Journal:
     async def delete_queue(self, address: str, queue: str) -> None:
         """Raises: AddressNotFound, QueueNotFound."""
         await self.submit(QueueCommand, action="delete", address=address, queue=queue)
-        self._last_used_ms.pop((address, queue), None)
+        self.presence.forget(address, queue)
 
     async def lease(
         self, address: str, queue: str, *, most: int, wait_ms: int, lease_ms: int, most_bytes: int
@@ -262,7 +265,7 @@ class Journal:
                 lease_ms=lease_ms,
             )
             grant: Grant | None = await command.future
-            self._last_used_ms[address, queue] = self.clock.monotonic_ms()
+            self.presence.seen(address, queue)
             if grant is not None:
                 return await self._page(address, queue, grant, PageSize(most, END))
             if command.retry_ms == 0:
@@ -272,7 +275,8 @@ class Journal:
                 return Page(None)
             if command.retry_ms is not None:
                 left_ms = min(left_ms, max(command.retry_ms, 1))
-            await asyncio.wait([changed], timeout=left_ms / 1000)
+            with self.presence.waiting(address, queue):
+                await asyncio.wait([changed], timeout=left_ms / 1000)
 
     async def _page(self, address: str, queue: str, grant: Grant, most: PageSize) -> Page:
         try:
@@ -293,7 +297,7 @@ class Journal:
     async def acknowledge(self, acknowledgement: Acknowledgement) -> None:
         """Raises: StaleLease, QueueNotFound, AddressNotFound."""
         await self.submit(EndLeaseCommand, acknowledgement=acknowledgement, settle=True)
-        self._last_used_ms[acknowledgement.address, acknowledgement.queue] = self.clock.monotonic_ms()
+        self.presence.seen(acknowledgement.address, acknowledgement.queue)
 
     async def release(self, acknowledgement: Acknowledgement) -> None:
         """Raises: StaleLease, QueueNotFound, AddressNotFound."""
@@ -329,24 +333,14 @@ class Journal:
     def _described(self, status: AddressStatus, queues: list[tuple[Any, str | None]]) -> AddressStatus:
         known = self._writer.state.addresses.get(status.address)
         policy = known.policy if known is not None else self.options.policy(status.address)
-        cache = (len(known.cache), known.cache.capacity) if known is not None else (0, policy.id_cache_size)
-        now_ms = self.clock.monotonic_ms()
-        return replace(
-            status,
-            max_bytes=policy.max_size_bytes,
-            queues=measures.idle_queues(status.address, queues, self._last_used_ms, now_ms),
-            bridges=[replace(queue, name=bridge) for queue, bridge in queues if bridge is not None],
-            id_cache_entries=cache[0],
-            id_cache_capacity=cache[1],
-            unrouted=self.counts.unrouted(status.address),
-        )
+        counted = replace(status, unrouted=self.counts.unrouted(status.address))
+        return measures.described(counted, queues, known, policy, self.presence)
 
     async def delete_address(self, address: str) -> None:
         """Raises: AddressNotFound, Conflict."""
         await self.submit(DeleteAddressCommand, address=address)
         self.counts.forget(address)
-        for key in [key for key in self._last_used_ms if key[0] == address]:
-            del self._last_used_ms[key]
+        self.presence.forget(address)
 
     async def clear_id_cache(self, address: str) -> int:
         """Returns the number of IDs that were removed."""
@@ -389,6 +383,10 @@ class Journal:
         """Every address's ID cache as it is now."""
         oldest_ms = await self.look(reader.oldest_ids)
         return measures.id_caches(self._writer.state, oldest_ms, self.clock.wall_ms())
+
+    def address_states(self) -> Sequence[AddressState]:
+        """Every address as the writer has it now; only to be looked at."""
+        return [address for address in list(self._writer.state.addresses.values()) if not address.deleted]
 
     def full_addresses(self) -> Mapping[str, measures.FullAddress]:
         """Addresses that take no messages now because they are at their limit, by name."""

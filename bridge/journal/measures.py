@@ -7,10 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from bridge.journal.rules.state import State
+from bridge.journal.presence import Presence
+from bridge.journal.rules.state import AddressState, State
 from bridge.journal.sqlite.database import FILE_NAME
 from bridge.journal.sqlite.reserve import disk_bytes, free_bytes
-from bridge.journal.values.store import QueueStatus
+from bridge.journal.values.options import AddressPolicy
+from bridge.journal.values.store import AddressStatus, QueueStatus
 
 
 class IdCacheStatus(NamedTuple):
@@ -59,19 +61,29 @@ def id_caches(state: State, oldest_ms: Mapping[str, int | None], now_ms: int) ->
     ]
 
 
-def idle_queues(
-    address: str,
+def described(
+    status: AddressStatus,
     queues: Iterable[tuple[QueueStatus, str | None]],
-    used_ms: Mapping[tuple[str, str], int],
-    now_ms: int,
-) -> list[QueueStatus]:
-    """The readers' queues of an address, each with the time since it was last used (monotonic, ms)."""
-    found = []
-    for queue, bridge in queues:
-        if bridge is None:
-            at = used_ms.get((address, queue.name))
-            found.append(replace(queue, idle_ms=-1 if at is None else now_ms - at))
-    return found
+    known: AddressState | None,
+    policy: AddressPolicy,
+    presence: Presence,
+) -> AddressStatus:
+    """An address's status with its queues, those of bridges under their bridges' names.
+
+    `known`: the address in memory; None: it was deleted meanwhile.
+    """
+    return replace(
+        status,
+        max_bytes=policy.max_size_bytes,
+        queues=[
+            replace(queue, idle_ms=presence.idle_ms(status.address, queue.name))
+            for queue, bridge in queues
+            if bridge is None
+        ],
+        bridges=[replace(queue, name=bridge) for queue, bridge in queues if bridge is not None],
+        id_cache_entries=0 if known is None else len(known.cache),
+        id_cache_capacity=policy.id_cache_size if known is None else known.cache.capacity,
+    )
 
 
 def full_addresses(state: State) -> dict[str, FullAddress]:

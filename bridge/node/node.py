@@ -22,6 +22,7 @@ from bridge.journal.dead_letters import DeadLetterService
 from bridge.journal.journal import Journal
 from bridge.journal.measures import FullAddress
 from bridge.journal.sqlite.reader import Orphan
+from bridge.journal.unused import UnusedRemover
 from bridge.journal.values.options import JournalOptions
 from bridge.node.bridge_set import BridgeSet
 from bridge.node.extension import Extension, NodeServices
@@ -104,6 +105,7 @@ class Node:
         self._links: LinkService | None = None
         self._watching: asyncio.Task[None] | None = None
         self._following: asyncio.Task[None] | None = None
+        self._removing: asyncio.Task[None] | None = None
         self._tallies: dict[str | None, logs.Tally] = {}
 
     # -- life --------------------------------------------------------------------------------------------
@@ -154,6 +156,8 @@ class Node:
         self._log_opening(journal, await journal.orphans())
         journal.counts.on_duplicates = self._on_duplicates
         self._watching = asyncio.create_task(self._watch_journal(journal), name="watch-journal")
+        if journal.options.deletes_unused:
+            self._removing = asyncio.create_task(UnusedRemover(journal).run(), name="delete-unused")
         segments = parts.segments()
         if segments is not None:
             outbox = OutboxCopier(journal, segments)
@@ -271,7 +275,7 @@ class Node:
                     await extension.stop()
         if self.parts.supervisor is not None:
             await self.parts.supervisor.kill()
-        for task in filter(None, (self._watching, self._following)):
+        for task in filter(None, (self._watching, self._following, self._removing)):
             task.cancel()
         for tally in self._tallies.values():
             tally.flush()

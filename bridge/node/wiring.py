@@ -25,7 +25,7 @@ from bridge.journal.journal import Journal
 from bridge.journal.node_ends import bridge_queue, present_here
 from bridge.journal.rules.owners import EVERY_RIGHT, Caller
 from bridge.journal.target import JournalTarget
-from bridge.journal.values.options import AddressPolicy, JournalOptions
+from bridge.journal.values.options import AddressPolicy, JournalOptions, UnusedPolicy
 from bridge.link.frames import Hello
 from bridge.link.receiving import NodeIdentity
 from bridge.node.bridge_set import BridgeSet
@@ -85,6 +85,17 @@ def journal_options(settings: Settings) -> JournalOptions:
             resolved.auto_create_addresses,
             resolved.retain_time_ms,
             "MULTICAST" if declared is None else declared.routing_type,
+            UnusedPolicy(
+                resolved.auto_create_queues,
+                resolved.auto_delete_queues,
+                resolved.auto_delete_queues_delay_ms,
+                resolved.auto_delete_queues_message_count,
+                resolved.auto_delete_queues_skip_usage_check,
+                resolved.auto_delete_created_queues,
+                resolved.auto_delete_addresses,
+                resolved.auto_delete_addresses_delay_ms,
+                resolved.auto_delete_addresses_skip_usage_check,
+            ),
         )
 
     acceptor = settings.acceptor or AcceptorSettings()
@@ -113,6 +124,10 @@ def journal_options(settings: Settings) -> JournalOptions:
         max_addresses=acceptor.max_addresses,
         max_queues=acceptor.max_queues,
         dead_letter_address=DEAD_LETTERS,
+        deletes_unused=any(
+            table.auto_delete_queues or table.auto_delete_addresses
+            for table in settings.address_settings.values()
+        ),
         delivery_log=settings.delivery_log.enabled,
     )
 

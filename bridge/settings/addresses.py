@@ -13,10 +13,12 @@ from bridge.filters import parse
 from bridge.messages.addresses import matches
 from bridge.settings.fields import (
     AddressName,
+    CountOrAny,
     CountOrNone,
     Flag,
     SizeBytes,
     Table,
+    TimeMs,
     TimeOrNeverMs,
     setting,
 )
@@ -85,6 +87,33 @@ class AddressSettingsTable(Table):
         "Keeps messages that every queue has passed, for replay; -1 for ever.", 0
     )
     auto_create_addresses: Flag = setting("Whether a send makes an address that is not there.", True)
+    auto_create_queues: Flag = setting(
+        "Whether a reader makes the queue that it names, from the earliest message on.", False
+    )
+    auto_delete_queues: Flag = setting(
+        "Whether an automatic queue goes once it has had a reader, has none, and few enough messages wait. "
+        "The queue of an ANYCAST address goes with it.",
+        False,
+    )
+    auto_delete_queues_delay_ms: TimeMs = setting("How long it must be without a reader.", "1m")
+    auto_delete_queues_message_count: CountOrAny = setting(
+        "Most messages that go with a queue; -1 any number.", 0
+    )
+    auto_delete_queues_skip_usage_check: Flag = setting(
+        "Whether a queue goes that never had a reader, too.", False
+    )
+    auto_delete_created_queues: Flag = setting(
+        "Whether auto-delete-queues holds for queues made by PUT or the settings, too.", False
+    )
+    auto_delete_addresses: Flag = setting(
+        "Whether an automatic address goes, with its duplicate IDs, once it has had a queue, has none, and "
+        "holds no message.",
+        False,
+    )
+    auto_delete_addresses_delay_ms: TimeMs = setting("How long it must be without a queue.", "10m")
+    auto_delete_addresses_skip_usage_check: Flag = setting(
+        "Whether an address goes that never had a queue, too.", False
+    )
     redistribution_delay_ms: TimeOrNeverMs = setting(
         "How long a queue without readers waits before its messages go to a node that has some; -1 never.", -1
     )
@@ -101,6 +130,16 @@ class AddressSettings:
     #: -1: for ever.
     retain_time_ms: int
     auto_create_addresses: bool
+    auto_create_queues: bool
+    auto_delete_queues: bool
+    auto_delete_queues_delay_ms: int
+    #: -1: any number.
+    auto_delete_queues_message_count: int
+    auto_delete_queues_skip_usage_check: bool
+    auto_delete_created_queues: bool
+    auto_delete_addresses: bool
+    auto_delete_addresses_delay_ms: int
+    auto_delete_addresses_skip_usage_check: bool
     #: -1: never.
     redistribution_delay_ms: int
 

@@ -7,7 +7,6 @@ from typing import Final
 _EXCLUSIVE: Final = "there are no exclusive queues: a bridge, or a single reader, keeps the order"
 _LAST_VALUE: Final = "there are no last-value queues: a compacted Kafka topic keeps the last value of a key"
 _BROWSE: Final = "a browser, GET /v1/addresses/{a}/messages, reads and leaves messages where they are"
-_STAYS: Final = "nothing goes by itself: DELETE deletes a queue (.../queues/{q}) or an address"
 _TYPE: Final = "routing-type of [addresses.NAME] says it; addresses made by a send are MULTICAST"
 
 #: By key.
@@ -20,13 +19,6 @@ ANSWERS: Final = {
     "default-last-value-key": _LAST_VALUE,
     "non-destructive": _BROWSE,
     "default-non-destructive": _BROWSE,
-    "auto-create-queues": "a queue is made by the settings, by PUT, or with its ANYCAST address",
-    "auto-delete-queues": _STAYS,
-    "auto-delete-queues-delay": _STAYS,
-    "auto-delete-queues-message-count": _STAYS,
-    "auto-delete-created-queues": _STAYS,
-    "auto-delete-addresses": _STAYS,
-    "auto-delete-addresses-delay": _STAYS,
     "default-address-routing-type": _TYPE,
     "default-queue-routing-type": _TYPE,
     "durable": "every queue is durable",

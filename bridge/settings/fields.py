@@ -142,6 +142,7 @@ Workers = Annotated[int, _whole(1, MOST_WORKERS)]
 HopCount = Annotated[int, _whole(1, HOPS_MOST)]
 CountOrNone = Annotated[int, _whole(0)]
 Attempts = Annotated[int, _whole(-1)]
+CountOrAny = Annotated[int, _whole(-1)]
 #: Kafka replicas; -1: a default. Kafka's own limit is that of an int16.
 Replicas = Annotated[int, BeforeValidator(_replicas)]
 Multiplier = Annotated[float, BeforeValidator(partial(units.number, least=1.0))]

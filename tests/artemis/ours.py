@@ -28,6 +28,17 @@ ROUNDS: Final = 30
 WAIT_MS: Final = 200
 
 
+#: Queues and addresses come with their first use, and go when they are not used any more.
+_GOES_BY_ITSELF: Final = """
+[address-settings."#"]
+auto-create-queues = true
+auto-delete-queues = true
+auto-delete-queues-delay = 0
+auto-delete-addresses = true
+auto-delete-addresses-delay = 0
+"""
+
+
 @dataclass
 class Result:
     """What a case has shown: `seen` is compared, `notes` are only shown."""
@@ -232,14 +243,17 @@ def deleted_queue_of_bridge(make: MakeNode, result: Result) -> None:
 
 
 def auto_delete(make: MakeNode, result: Result) -> None:
-    """Here a reader makes the queue, not the send."""
-    edge, with_id = make("edge").start(), {"Duplicate-Id": "k"}
+    """With the settings that are Artemis's defaults. Here a reader makes the queue, and not the send."""
+    edge, with_id = make("edge", _GOES_BY_ITSELF).start(), {"Duplicate-Id": "k"}
     result.seen["sent to an unknown address"] = verdict(send_one(edge, "auto", 0, with_id))
-    edge.api.make_queue("auto", "auto")
+    lease, _ = edge.api.lease("auto", "auto")
+    edge.api.settle("release", "auto", "auto", lease=lease)
     restart(edge)
     result.seen["the queue with a message, after a restart"] = there(waiting(edge, "auto", "auto") == 1)
     result.seen["its reader got"] = len(read(edge, "auto", "auto"))
-    result.seen["the queue when its reader has left"] = there("auto" in queues(edge, "auto"))
+    eventually(lambda: "auto" not in queues(edge, "auto"), "the queue goes")
+    result.seen["the queue when its reader has left"] = "gone"
+    eventually(lambda: edge.api.get("/v1/addresses/auto").status == 404, "the address goes")
     restart(edge)
     result.seen["the address then, after a restart"] = there(edge.api.get("/v1/addresses/auto").status == 200)
     result.seen["its ID again"] = verdict(send_one(edge, "auto", 0, with_id))

@@ -36,9 +36,6 @@ _HQ: Final = (
 _ONE_ANYCAST: Final = (
     "Here an ANYCAST address has one queue, named like the address, whose readers take turns"
 )
-_NOTHING_GOES: Final = (
-    "Here nothing goes by itself: a reader that comes back finds its place. DELETE deletes a queue"
-)
 _IDS_STAY: Final = "In Artemis an address's IDs go with its last queue; here they belong to the address"
 
 #: Facts that differ, by case and name, and why.
@@ -68,9 +65,6 @@ DIFFERENCES: Final[Mapping[tuple[str, str], str]] = {
     ("anycast-queue-later", "in the first queue"): _ONE_ANYCAST,
     ("anycast-queue-later", "in the second queue"): _ONE_ANYCAST,
     ("deleted-queue", "ID after the last was deleted"): _IDS_STAY,
-    ("auto-delete", "the queue when its reader has left"): _NOTHING_GOES,
-    ("auto-delete", "the address then, after a restart"): _NOTHING_GOES,
-    ("auto-delete", "its ID again"): _IDS_STAY,
 }
 
 #: Of these, the facts that chance decides on Artemis: they may be equal in a run.

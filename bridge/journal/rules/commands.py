@@ -203,6 +203,8 @@ class QueueCommand(WriteCommand):
     filter: Filter | None = None
     #: Whether a queue that is there already keeps the filter that it has.
     keeps_filter: bool = True
+    #: Whether a reader makes it by asking for its messages.
+    automatic: bool = False
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -291,6 +293,14 @@ class DeleteAddressCommand(WriteCommand):
     """Delete an address. Answer: None."""
 
     address: str
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class DeleteUnusedCommand(WriteCommand):
+    """Delete a queue, or with None an address, if it may go by itself. Answer: whether it went."""
+
+    address: str
+    queue: str | None
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

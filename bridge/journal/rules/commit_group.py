@@ -143,7 +143,9 @@ class Group:
                 found=len(there) + len(new),
             )
 
-    def require_address(self, name: str, routing_type: WantedType = "") -> AddressState:
+    def require_address(
+        self, name: str, routing_type: WantedType = "", *, automatic: bool = True
+    ) -> AddressState:
         """The address that gets messages; it is made now if it may be, of this type or as the settings say.
 
         Raises: AddressNotFound.
@@ -151,7 +153,7 @@ class Group:
         address = self.state.addresses.get(name)
         if address is None:
             self.policy(name)
-            address = self.make_address(name, routing_type)
+            address = self.make_address(name, routing_type, automatic=automatic)
         return address
 
     def existing_address(self, name: str) -> AddressState:
@@ -161,13 +163,15 @@ class Group:
             raise AddressNotFound(f"no address {name}", key="address", found=name)
         return address
 
-    def make_address(self, name: str, routing_type: WantedType = "") -> AddressState:
+    def make_address(
+        self, name: str, routing_type: WantedType = "", *, automatic: bool = False
+    ) -> AddressState:
         """A new address, with the queues that it has from its beginning."""
         state, policy = self.state, self.options.policy(name)
         start = state.sequence
         address = AddressState(
             state.last_address_id + 1, name, policy, routing_type or policy.routing_type,
-            start, start, start, 0, 0, 0, start, IdCache(policy.id_cache_size),
+            start, start, start, 0, 0, 0, start, IdCache(policy.id_cache_size), automatic=automatic,
         )  # fmt: skip
         state.add_address(address)
         self.changed_addresses[address.address_id] = address
@@ -181,7 +185,7 @@ class Group:
         """
         if not address.gives_copies:
             if address.name not in address.queues:
-                self.make_queue(address, address.name, None, start)
+                self.make_queue(address, address.name, None, start).automatic = address.automatic
             return
         for bridge in self.options.bridges:
             name = bridge_queue_name(bridge.bridge)
@@ -203,6 +207,9 @@ class Group:
         queue = QueueState(self.state.last_queue_id + 1, name, bridge, Cursor(start), filter_, messages)
         self.state.add_queue(address, queue)
         self.change_queue(address, queue)
+        if bridge is None and name != REPLAYED_QUEUE and not address.used:
+            address.used = True
+            self.changed_addresses[address.address_id] = address
         self.queues_changed = self.queues_changed or bridge is None
         return queue
 
@@ -212,6 +219,12 @@ class Group:
         if queue is None or queue.bridge is not None or queue_name == REPLAYED_QUEUE:
             raise QueueNotFound(f"no queue {queue_name} on {address_name}", key="queue", found=queue_name)
         return queue
+
+    def use_queue(self, address: AddressState, queue: QueueState) -> None:
+        """Remember that the queue has had a reader, where that decides whether it may go by itself."""
+        if not queue.used and address.policy.unused.delete_queues:
+            queue.used = True
+            self.change_queue(address, queue)
 
     def change_queue(self, address: AddressState, queue: QueueState) -> None:
         """Mark the queue's row to be written, and its address to be trimmed of blocks that no queue needs any

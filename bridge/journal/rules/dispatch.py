@@ -16,6 +16,7 @@ from bridge.journal.rules import (
     moves,
     queues,
     streams,
+    unused,
 )
 from bridge.journal.rules.commands import (
     BeginCommand,
@@ -24,6 +25,7 @@ from bridge.journal.rules.commands import (
     CacheCommand,
     CommitCommand,
     DeleteAddressCommand,
+    DeleteUnusedCommand,
     DeliverCommand,
     DisownCommand,
     EndLeaseCommand,
@@ -47,16 +49,20 @@ _NOT_NOW = (AddressFull, AddressNotFound, DiskFull)
 _UNREADABLE = (msgspec.DecodeError, ValueError, IndexError, RecursionError)
 
 
+#: Commands that are decided in a group of their own.
+_ALONE = (CacheCommand, DeleteAddressCommand, DeleteUnusedCommand, BridgeCommand)
+
+
 def parts(commands: Sequence[WriteCommand], *, probe: bool) -> Iterator[list[WriteCommand]]:
     """Divide commands into groups: one that changes an ID cache goes alone, because no other may rely on that
-    cache, and so does one that changes which bridges read.
+    cache, and so does one that changes which bridges read, or deletes what others of the group may still use.
 
     `probe`: the first command that brings messages goes alone, to find out whether there is room.
     """
     part: list[WriteCommand] = []
     for command in commands:
         is_probe = probe and command.grows
-        if is_probe or isinstance(command, (CacheCommand, DeleteAddressCommand, BridgeCommand)):
+        if is_probe or isinstance(command, _ALONE):
             if part:
                 yield part
             yield [command]
@@ -108,6 +114,7 @@ def _apply(group: Group, connection: sqlite3.Connection, command: WriteCommand) 
         case MoveCommand():
             moves.move(group, command)
         case LeaseCommand():
+            unused.make_for_reader(group, connection, command)
             queues.lease(group, connection, command)
         case EndLeaseCommand():
             queues.end_lease(group, command)
@@ -127,6 +134,8 @@ def _apply(group: Group, connection: sqlite3.Connection, command: WriteCommand) 
             queues.forget_lines(group, command)
         case CacheCommand():
             queues.change_cache(group, command)
+        case DeleteUnusedCommand():
+            unused.delete_unused(group, connection, command)
         case DeleteAddressCommand():
             queues.delete_address(group, connection, command)
 

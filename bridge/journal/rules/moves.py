@@ -191,6 +191,7 @@ def move(group: Group, command: MoveCommand) -> None:
     routing.require_room(group, largest)
     if queue is None:
         queue = group.make_queue(address, command.queue, None, address.trimmed)
+    group.use_queue(address, queue)
     queue.cursor.settle((queue.cursor.next, address.trimmed))
     for one in free:
         _store(group, one)

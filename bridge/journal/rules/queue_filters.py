@@ -40,7 +40,7 @@ def make_queue(
     name: str,
     start: int,
     filter_: Filter | None,
-) -> None:
+) -> QueueState:
     """Make a readers' queue that begins at position `start`: what is stored there is addressed to it, but for
     messages that a queue of its name has not taken.
     """
@@ -49,7 +49,7 @@ def make_queue(
     if filter_ is not None or left_out:
         stored = count_unsettled(connection, address.address_id, Cursor(start), address.total)
         messages = stored - left_out
-    group.make_queue(address, name, None, start, filter_, messages)
+    return group.make_queue(address, name, None, start, filter_, messages)
 
 
 def check_room(address: AddressState, queue: str) -> None:

@@ -55,15 +55,18 @@ def _make_queue(group: Group, connection: sqlite3.Connection, command: QueueComm
     there = group.state.addresses.get(command.address)
     if there is None or command.queue not in there.queues:
         _check_room_for_queue(group)
-    address = group.require_address(command.address)
+    address = group.require_address(command.address, automatic=command.automatic)
     if command.filter is not None:
         if not address.gives_copies:
             detail = f"{address.name} is ANYCAST: nobody would get what a filter of its one queue rejects"
             raise Conflict(detail, key="filter", limit=address.name, found=command.queue)
         queue_filters.check_room(address, command.queue)
     if command.queue in address.queues:
+        queue = group.require_queue(command.address, command.queue)
+        if queue.automatic and not command.automatic:
+            queue.automatic = False
+            group.change_queue(address, queue)
         if not command.keeps_filter:
-            queue = group.require_queue(command.address, command.queue)
             queue_filters.change_filter(group, connection, address, queue, command.filter)
         command.result = False
         return
@@ -76,7 +79,8 @@ def _make_queue(group: Group, connection: sqlite3.Connection, command: QueueComm
         start = address.next  # this group's messages get their positions last, all of them behind
     else:
         start = min(max(command.start, address.trimmed), address.next)
-    queue_filters.make_queue(group, connection, address, command.queue, start, command.filter)
+    made = queue_filters.make_queue(group, connection, address, command.queue, start, command.filter)
+    made.automatic = command.automatic
     command.result = True
 
 
@@ -118,6 +122,7 @@ def lease(group: Group, connection: sqlite3.Connection, command: LeaseCommand) -
     address = group.state.addresses[command.address]
     cursor = queue.cursor
     group.expire_leases(address, queue)
+    group.use_queue(address, queue)
     if len(cursor.leases) >= LEASES:
         raise TooBusy(
             f"{command.address}/{command.queue} has {len(cursor.leases)} leases",

@@ -15,6 +15,10 @@ from dedup.cache import IdCache
 #: Later than every clock's time: kept for ever.
 FOR_EVER_MS = 2**62
 
+#: Bits of `auto_created` in rows of addresses and queues.
+AUTOMATIC = 1
+USED = 2
+
 #: Name of an address that was deleted, followed by its id.
 DELETED_PREFIX = "$deleted."
 
@@ -34,6 +38,10 @@ class QueueState:
     #: interval of a lease holds an addressed message at every position. None: all that are stored beyond
     #: `cursor.next` are addressed to it, and the number follows from positions.
     messages: int | None = None
+    #: Whether a reader made it, or it came with an address that was made by itself.
+    automatic: bool = False
+    #: Whether it ever had a reader, or a bridge has taken messages from it.
+    used: bool = False
 
     @property
     def condition(self) -> str:
@@ -68,6 +76,10 @@ class AddressState:
     id_cache_size: int | None = None
     id_cache_configured: int | None = None
     queues: dict[str, QueueState] = field(default_factory=dict)
+    #: Whether a message or a reader made it.
+    automatic: bool = False
+    #: Whether it ever had a readers' queue.
+    used: bool = False
     #: One beyond its oldest block; None: not looked up yet.
     oldest_end: int | None = None
     #: Whether there may be a queue that counts its messages.

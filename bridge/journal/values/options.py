@@ -50,6 +50,25 @@ FILTERED_QUEUES: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
+class UnusedPolicy:
+    """The settings of one address about queues and addresses that come and go by themselves."""
+
+    #: ``auto-create-queues``: a reader makes the queue that it names.
+    create_queues: bool = False
+    #: ``auto-delete-queues``, and its delay, message count (-1: any) and usage check.
+    delete_queues: bool = False
+    queues_delay_ms: int = 60_000
+    queues_message_count: int = 0
+    queues_skip_usage_check: bool = False
+    #: ``auto-delete-created-queues``: queues that were not made automatically, too.
+    delete_created_queues: bool = False
+    #: ``auto-delete-addresses``, and its delay and usage check.
+    delete_addresses: bool = False
+    addresses_delay_ms: int = 600_000
+    addresses_skip_usage_check: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class AddressPolicy:
     """The settings of one address, resolved."""
 
@@ -62,6 +81,7 @@ class AddressPolicy:
     retain_time_ms: int = 0
     #: The routing type of an address that is made without one.
     routing_type: RoutingType = "MULTICAST"
+    unused: UnusedPolicy = UnusedPolicy()
 
     @property
     def retain_bytes(self) -> int:
@@ -154,6 +174,8 @@ class JournalOptions:
     max_queues: int = 10_000
     #: Where messages become dead letters whose queue is gone.
     dead_letter_address: str = "dead-letters"
+    #: Whether some address deletes queues, or itself, when they are not used any more.
+    deletes_unused: bool = False
     #: Whether outbox rows are written.
     delivery_log: bool = True
     #: Decides where clients' messages are stored; None: at the address that they name.

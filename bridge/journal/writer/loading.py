@@ -7,7 +7,15 @@ import sqlite3
 from bridge.errors import FilterRefused, JournalFailed
 from bridge.filters import Filter, parse
 from bridge.journal.rules.owners import Owner
-from bridge.journal.rules.state import AddressState, PositionState, QueueState, SettledState, State
+from bridge.journal.rules.state import (
+    AUTOMATIC,
+    USED,
+    AddressState,
+    PositionState,
+    QueueState,
+    SettledState,
+    State,
+)
 from bridge.journal.values.options import JournalOptions
 from bridge.journal.values.queue_cursor import Cursor
 from bridge.journal.writer.id_rows import load_ids
@@ -30,12 +38,14 @@ def load_state(connection: sqlite3.Connection, options: JournalOptions, before: 
     state = State(sequence, lines=0 if written is None else written[0])
     _load_addresses(connection, options, state)
     filters = {} if before is None else before.filters()
-    for queue_id, address_id, name, bridge, next_position, packed, condition, messages in connection.execute(
-        "SELECT queue_id, address_id, name, bridge, next, cursor, filter, messages FROM queues"
+    for queue_id, address_id, name, bridge, next_position, packed, condition, *rest in connection.execute(
+        "SELECT queue_id, address_id, name, bridge, next, cursor, filter, messages, auto_created FROM queues"
     ):
         address, cursor = state.by_id[address_id], Cursor.unpack(next_position, packed)
         filter_ = filters.get(condition) or _filter(address.name, name, condition)
-        state.add_queue(address, QueueState(queue_id, name, bridge, cursor, filter_, messages))
+        messages, made = rest
+        came = (bool(made & AUTOMATIC), bool(made & USED))
+        state.add_queue(address, QueueState(queue_id, name, bridge, cursor, filter_, messages, *came))
     for bridge, stream, principal, node, *rest in connection.execute(
         "SELECT bridge, stream, principal, node, next, run, checksum, epoch, moved_to FROM positions"
     ):
@@ -66,9 +76,9 @@ def _filter(address: str, queue: str, condition: str) -> Filter | None:
 def _load_addresses(connection: sqlite3.Connection, options: JournalOptions, state: State) -> None:
     rows = connection.execute(
         "SELECT address_id, name, routing_type, first, next, trimmed, total, messages, bytes, logged,"
-        " ids_accepted, id_cache_capacity, id_cache_size, id_cache_configured FROM addresses"
+        " ids_accepted, id_cache_capacity, id_cache_size, id_cache_configured, auto_created FROM addresses"
     )
-    for *values, accepted, capacity_before, own_size, replaced_size in rows.fetchall():
+    for *values, accepted, capacity_before, own_size, replaced_size, made in rows.fetchall():
         address_id, name, routing_type, first, next_position, trimmed, total, messages, size, logged = values
         policy = options.policy(name)
         # An operator's size holds until the settings' size changes.
@@ -85,5 +95,6 @@ def _load_addresses(connection: sqlite3.Connection, options: JournalOptions, sta
             AddressState(
                 address_id, name, policy, routing_type, first, next_position, trimmed,
                 total, messages, size, logged, cache, resized, configured,
+                automatic=bool(made & AUTOMATIC), used=bool(made & USED),
             )
         )  # fmt: skip

@@ -182,13 +182,20 @@ def _make_configured(
     for name, queues in options.addresses.items():
         address = state.addresses.get(name) or group.make_address(name)
         fit_routing_type(group, address)
+        if address.automatic:
+            address.automatic = False
+            group.changed_addresses[address.address_id] = address
         conditions = options.queue_filters.get(name, {})
         for queue in queues:
             filter_ = parse(conditions.get(queue, ""))
             if queue not in address.queues:
                 make_queue(group, connection, address, queue, address.trimmed, filter_)
             else:
-                change_filter(group, connection, address, address.queues[queue], filter_)
+                there = address.queues[queue]
+                change_filter(group, connection, address, there, filter_)
+                if there.automatic:
+                    there.automatic = False
+                    group.change_queue(address, there)
     for bridge in options.bridges:
         make_bridge_queues(group, bridge)
     return group

@@ -10,6 +10,7 @@ import msgspec
 from bridge.journal.rules.arrivals import Arrivals, Came
 from bridge.journal.rules.commit_group import Group
 from bridge.journal.rules.queue_filters import begin_counts, route
+from bridge.journal.rules.state import AUTOMATIC, USED
 from bridge.journal.values.stored_block import PAGE_BYTES, stored_bytes
 from bridge.journal.writer.id_rows import add_ids, fit_ids
 from bridge.journal.writer.trimming import trim
@@ -31,20 +32,21 @@ _INSERT_BLOCK = (
 _UPSERT_ADDRESS = (
     "INSERT INTO addresses"
     " (address_id, name, routing_type, first, next, trimmed, total, messages, bytes, logged,"
-    " ids_accepted, id_cache_capacity, id_cache_size, id_cache_configured)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    " ids_accepted, id_cache_capacity, id_cache_size, id_cache_configured, auto_created)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
     " ON CONFLICT (address_id) DO UPDATE"
     " SET name = excluded.name, routing_type = excluded.routing_type,"
     " next = excluded.next, trimmed = excluded.trimmed,"
     " total = excluded.total, messages = excluded.messages, bytes = excluded.bytes, logged = excluded.logged,"
     " ids_accepted = excluded.ids_accepted, id_cache_capacity = excluded.id_cache_capacity,"
-    " id_cache_size = excluded.id_cache_size, id_cache_configured = excluded.id_cache_configured"
+    " id_cache_size = excluded.id_cache_size, id_cache_configured = excluded.id_cache_configured,"
+    " auto_created = excluded.auto_created"
 )
 _UPSERT_QUEUE = (
-    "INSERT INTO queues (queue_id, address_id, name, bridge, next, cursor, filter, messages)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+    "INSERT INTO queues (queue_id, address_id, name, bridge, next, cursor, filter, messages, auto_created)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
     " ON CONFLICT (queue_id) DO UPDATE SET next = excluded.next, cursor = excluded.cursor,"
-    " filter = excluded.filter, messages = excluded.messages"
+    " filter = excluded.filter, messages = excluded.messages, auto_created = excluded.auto_created"
 )
 _UPSERT_POSITION = (
     "INSERT INTO positions (bridge, stream, next, run, checksum, epoch, moved_to, principal, node)"
@@ -155,7 +157,7 @@ def _write_changes(group: Group, connection: sqlite3.Connection) -> int:
         [
             (a.address_id, a.name, a.routing_type, a.first, a.next, a.trimmed, a.total, a.messages, a.bytes,
              a.logged, a.cache.accepted + added.get(a.address_id, 0), a.cache.capacity, a.id_cache_size,
-             a.id_cache_configured)
+             a.id_cache_configured, AUTOMATIC * a.automatic + USED * a.used)
             for a in group.changed_addresses.values()
         ],
     )  # fmt: skip
@@ -169,6 +171,7 @@ def _write_changes(group: Group, connection: sqlite3.Connection) -> int:
             queue.cursor.pack(),
             queue.condition,
             queue.messages,
+            AUTOMATIC * queue.automatic + USED * queue.used,
         )
         for address, queue in group.changed_queues.values()
     ]

@@ -172,7 +172,7 @@ async def test_asking_for_queues_that_do_not_exist_leaves_nothing(tmp_path: Path
         for one in range(10):
             with pytest.raises(QueueNotFound):
                 await lease(journal, "orders", f"nobody-{one}")
-        assert not journal._last_used_ms
+        assert not journal.presence._last_ms
 
 
 async def test_deleted_address_leaves_no_counts_and_no_reader(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ async def test_deleted_address_leaves_no_counts_and_no_reader(tmp_path: Path) ->
             await send(journal, "m", address=name)
             assert await consume(journal, name) == ["m"]
             await journal.delete_address(name)
-        assert not journal._last_used_ms
+        assert not journal.presence._last_ms
         assert len(journal.counts.of_address) <= 1
 
 

@@ -21,6 +21,15 @@ def test_an_address_that_nothing_is_said_of_has_the_defaults() -> None:
         address_full_policy="BLOCK",
         retain_time_ms=0,
         auto_create_addresses=True,
+        auto_create_queues=False,
+        auto_delete_queues=False,
+        auto_delete_queues_delay_ms=60_000,
+        auto_delete_queues_message_count=0,
+        auto_delete_queues_skip_usage_check=False,
+        auto_delete_created_queues=False,
+        auto_delete_addresses=False,
+        auto_delete_addresses_delay_ms=600_000,
+        auto_delete_addresses_skip_usage_check=False,
         redistribution_delay_ms=-1,
     )
 

@@ -1,0 +1,55 @@
+"""The readers of queues: those that wait for messages now, and the time at which each was last there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from bridge.runtime.clock import Clock
+
+#: (address, queue).
+Key = tuple[str, str]
+
+
+class Presence:
+    """Lives in the event loop. It has an entry for each queue that was read since the node started."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._last_ms: dict[Key, int] = {}
+        self._waiting: Counter[Key] = Counter()
+
+    @contextmanager
+    def waiting(self, address: str, queue: str) -> Iterator[None]:
+        """A reader waits for messages of the queue."""
+        key = (address, queue)
+        self._waiting[key] += 1
+        try:
+            yield
+        finally:
+            self._waiting[key] -= 1
+            if not self._waiting[key]:
+                del self._waiting[key]
+
+    def waits(self, address: str, queue: str) -> bool:
+        """Whether a reader waits for messages of the queue now."""
+        return (address, queue) in self._waiting
+
+    def seen(self, address: str, queue: str) -> None:
+        """A reader has asked, or has settled messages."""
+        self._last_ms[address, queue] = self._clock.monotonic_ms()
+
+    def idle_ms(self, address: str, queue: str) -> int:
+        """Milliseconds since a reader was there, 0 while one waits; -1: none has been since the node
+        started.
+        """
+        if self.waits(address, queue):
+            return 0
+        at = self._last_ms.get((address, queue))
+        return -1 if at is None else self._clock.monotonic_ms() - at
+
+    def forget(self, address: str, queue: str | None = None) -> None:
+        """Drop the entry of a queue that was deleted; None: of every queue of the address."""
+        for key in [key for key in self._last_ms if key[0] == address and queue in (None, key[1])]:
+            del self._last_ms[key]
