@@ -163,6 +163,22 @@ class Journal:
         """The time now by the clock that ends leases."""
         return self._writer.lease_now_ms
 
+    def read_queues(self, within_ms: int) -> set[tuple[str, str]]:
+        """The queues that have a reader, by address and name: one waits for messages, has a lease, or was
+        there within `within_ms`.
+        """
+        states = self._writer.state.addresses
+        found = set()
+        for address, queue in self.presence.known():
+            there = states.get(address)
+            state = None if there is None else there.queues.get(queue)
+            leases = {} if state is None else dict(state.cursor.leases)
+            if any(lease.expires_ms > self.lease_now_ms for lease in leases.values()):
+                found.add((address, queue))
+            elif 0 <= self.presence.idle_ms(address, queue) < within_ms:
+                found.add((address, queue))
+        return found
+
     # -- commands -------------------------------------------------------------------------------------
 
     async def submit(self, make: Callable[..., U], **fields: Any) -> Any:

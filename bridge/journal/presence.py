@@ -49,6 +49,10 @@ class Presence:
         at = self._last_ms.get((address, queue))
         return -1 if at is None else self._clock.monotonic_ms() - at
 
+    def known(self) -> set[Key]:
+        """The queues that were read since the node started."""
+        return self._last_ms.keys() | self._waiting.keys()
+
     def forget(self, address: str, queue: str | None = None) -> None:
         """Drop the entry of a queue that was deleted; None: of every queue of the address."""
         for key in [key for key in self._last_ms if key[0] == address and queue in (None, key[1])]:

@@ -107,6 +107,18 @@ def is_forward_log(address: str) -> bool:
     return address.startswith(FORWARD_PREFIX)
 
 
+def first_position(identity: str) -> int | None:
+    """The first position of a forward log's stream, which its identity names; None: it is no such stream.
+
+    A target that has never seen one begins there, and not at its first batch: so a first batch that was not
+    taken cannot be overtaken by the second.
+    """
+    if f":{FORWARD_PREFIX}" not in identity or kind_of_stream(identity) is not StreamKind.MESSAGES:
+        return None
+    first = identity.rpartition(":")[2]
+    return int(first) if first.isascii() and first.isdigit() else None
+
+
 def source_address(address: str) -> str:
     """The address that messages at `address` came from: itself, unless they wait there for one bridge."""
     waits = address.startswith((PREFIX, OWN_LOG_PREFIX, FORWARD_PREFIX))

@@ -3,17 +3,21 @@
 Each hook adds nothing by default, and an extension overrides those that it needs. The node calls them in
 this order: the routes when its listeners are made, `start` when the journal is open, the questions
 (`unready`, `status`, `samples`, `link_target`) while it runs, `stop` after the bridges have stopped and
-before the journal closes. `bridge.node.wiring` lists the extensions of a node; a command of one is an entry
-in `bridge.cli.COMMANDS`, whose module may be anywhere.
+before the journal closes. `bridge.node.wiring` lists the extensions of a node, and installed packages add to
+them by an entry point of the group `GROUP`; a command of one is an entry in `bridge.cli.COMMANDS`, whose
+module may be anywhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from importlib.metadata import entry_points
+from operator import attrgetter
+from typing import Any, Final
 
 from bridge.assembly.bridges import Assembly
+from bridge.assembly.summary import BridgeSummary
 from bridge.end_kind import kind_of
 from bridge.errors import Conflict
 from bridge.http.authentication import Principal
@@ -21,13 +25,30 @@ from bridge.http.router import Addition
 from bridge.journal.journal import Journal
 from bridge.journal.node_ends import bridge_queue
 from bridge.journal.rules.commands import BridgeCommand
+from bridge.journal.values.options import BridgeQueue
+from bridge.journal.values.routing import Router
 from bridge.link.frames import Hello
 from bridge.node.bridge_set import BridgeSet
+from bridge.relay.operated import Operated
 from bridge.relay.ports import Target
 from bridge.runtime.clock import Clock
 from bridge.runtime.metrics import Sample
+from bridge.runtime.tls import FileContext
 from bridge.settings.bridges import Bridge
 from bridge.settings.model import Settings
+
+
+#: Entry points of this group make extensions: ``cluster = "cluster.entry:extension"``. Each is called with the
+#: settings and answers an `Extension`, or None where the settings do not ask for one.
+GROUP: Final = "core_bridge.extensions"
+
+
+def installed(settings: Settings) -> Iterator[Extension]:
+    """The extensions that installed packages have for a node with these settings."""
+    for point in sorted(entry_points(group=GROUP), key=attrgetter("name")):
+        extension = point.load()(settings)
+        if extension is not None:
+            yield extension
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,34 +62,47 @@ class NodeServices:
     assembly: Assembly
     #: The node's bridges.
     bridges: BridgeSet
+    #: By a connector's name, the token to show and the TLS context, from their present files.
+    token: Callable[[str], str]
+    tls: Callable[[str], FileContext | None]
 
     async def add_bridge(self, bridge: Bridge) -> None:
+        """Add a bridge of the settings' form to the running node: as `add`."""
+        relay, summary = self.assembly.operated(bridge), self.assembly.summary(bridge)
+        await self.add(bridge.name, relay, summary, self._queue(bridge))
+
+    async def add(
+        self, name: str, relay: Operated, summary: BridgeSummary, queue: BridgeQueue | None = None
+    ) -> None:
         """Add a bridge to the running node, and start it; returns when it has begun.
 
-        One that reads the journal reads everything that is there, or goes on where it was.
-
+        `queue`: the queue that it reads from this journal, from everything that is there, or where it was;
+        None: it does not read the journal.
         Raises: Conflict: there is one of this name.
         """
-        if bridge.name in self.bridges:
-            raise Conflict(f"there is a bridge {bridge.name} already", key="bridge", found=bridge.name)
-        if self._reads_journal(bridge):
-            queue = bridge_queue(bridge, self.settings)
+        if name in self.bridges:
+            raise Conflict(f"there is a bridge {name} already", key="bridge", found=name)
+        if queue is not None:
             await self.journal.submit(BridgeCommand, action="add", bridge=queue)
-        self.bridges.add(bridge.name, self.assembly.operated(bridge), self.assembly.summary(bridge))
-        await self.bridges.start(bridge.name)
+        self.bridges.add(name, relay, summary)
+        await self.bridges.start(name)
 
     async def remove_bridge(self, bridge: Bridge) -> None:
+        """Stop a bridge, and take it out of the node: as `remove`."""
+        await self.remove(bridge.name, self._queue(bridge))
+
+    async def remove(self, name: str, queue: BridgeQueue | None = None) -> None:
         """Stop a bridge, and take it out of the node. What waits for it stays (`core-bridge forget`).
 
         Raises: NotFound: there is none of this name.
         """
-        await self.bridges.remove(bridge.name)
-        if self._reads_journal(bridge):
-            queue = bridge_queue(bridge, self.settings)
+        await self.bridges.remove(name)
+        if queue is not None:
             await self.journal.submit(BridgeCommand, action="remove", bridge=queue)
 
-    def _reads_journal(self, bridge: Bridge) -> bool:
-        return kind_of(self.settings, bridge.source_connector).is_own
+    def _queue(self, bridge: Bridge) -> BridgeQueue | None:
+        is_own = kind_of(self.settings, bridge.source_connector).is_own
+        return bridge_queue(bridge, self.settings) if is_own else None
 
 
 class Extension:
@@ -84,6 +118,10 @@ class Extension:
     def acceptor_routes(self) -> Iterable[Addition]:
         """Calls of the acceptor, which opens after `start`."""
         return ()
+
+    def router(self) -> Router | None:
+        """Decides where messages are stored; asked before the journal opens. None: it does not."""
+        return None
 
     async def start(self, node: NodeServices) -> None:
         """Begin. Raises: BridgeError: the node does not start."""

@@ -153,7 +153,6 @@ class Node:
             )
             bound_operations = await self._operations.start()
         self.journal = journal = await Journal.open(parts.journal_options(), parts.clock)
-        self._log_opening(journal, await journal.orphans())
         journal.counts.on_duplicates = self._on_duplicates
         self._watching = asyncio.create_task(self._watch_journal(journal), name="watch-journal")
         if journal.options.deletes_unused:
@@ -172,6 +171,7 @@ class Node:
         services = parts.services(journal, self.bridges)
         for extension in parts.extensions:
             await extension.start(services)
+        self._log_opening(journal, await journal.orphans())
         self._links = parts.links(journal)
         self.metering.watch(journal, self.bridges, self._links, parts.extensions)
         self._acceptor = parts.acceptor(self, journal, self._links)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -29,7 +30,7 @@ from bridge.journal.values.options import AddressPolicy, JournalOptions, UnusedP
 from bridge.link.frames import Hello
 from bridge.link.receiving import NodeIdentity
 from bridge.node.bridge_set import BridgeSet
-from bridge.node.extension import Extension, NodeServices
+from bridge.node.extension import Extension, NodeServices, installed
 from bridge.node.node import Node, NodeParts
 from bridge.node.operations import Control
 from bridge.node.replays import Replays
@@ -68,7 +69,7 @@ def made_node(
     """The node that the settings of the file at `path` describe, not started; `extensions` are further
     ones.
     """
-    parts = _Parts(settings, path, credentials, extensions)
+    parts = _Parts(settings, path, credentials, [*installed(settings), *extensions])
     return Node(parts, shutdown_timeout_ms=settings.node.shutdown_timeout_ms)
 
 
@@ -159,8 +160,9 @@ class _Parts(NodeParts):
         self.supervisor = _supervisor(settings, path, self.clock, self._write_lines)
 
     def journal_options(self) -> JournalOptions:
-        """The options for opening the journal, by the settings."""
-        return journal_options(self.settings)
+        """The options for opening the journal, by the settings; the first router of an extension counts."""
+        routers = (extension.router() for extension in self.extensions)
+        return replace(journal_options(self.settings), router=next(filter(None, routers), None))
 
     def segments(self) -> SegmentWriter | None:
         """The delivery log's files; None where it is off."""
@@ -203,7 +205,15 @@ class _Parts(NodeParts):
 
     def services(self, journal: Journal, bridges: BridgeSet) -> NodeServices:
         """The parts of the node that its extensions work with."""
-        return NodeServices(self.settings, self.clock, journal, self._assembly(journal), bridges)
+        return NodeServices(
+            self.settings,
+            self.clock,
+            journal,
+            self._assembly(journal),
+            bridges,
+            self.credentials.token,
+            self.credentials.connector_context,
+        )
 
     def _assembly(self, journal: Journal) -> Assembly:
         return Assembly(node_context(self.settings, self.clock, journal, self._write_lines, self.credentials))

@@ -30,7 +30,7 @@ from bridge.messages.batch import Batch
 from bridge.messages.block import Block, FreshBlock, encode_message
 from bridge.messages.message import MESSAGE_SLACK, Header
 from bridge.messages.positions import Runs
-from bridge.messages.stream_names import source_of
+from bridge.messages.stream_names import first_position, source_of
 from bridge.relay.ports import Receipt
 from dedup.coverage import Outcome, judge
 from dedup.verdict import Verdict
@@ -76,11 +76,12 @@ def deliver(group: Group, command: DeliverCommand) -> None:
         return
     if key in group.blocked_streams:
         raise Blocked(group.blocked_streams[key])
-    judgement = judge(position.next, batch.from_, batch.upto)
+    begins = first_position(batch.stream) if position.next is None else position.next
+    judgement = judge(begins, batch.from_, batch.upto)
     if judgement.outcome is Outcome.OUT_OF_SEQUENCE:
         raise OutOfSequence(
-            f"{batch.stream}: the batch begins at {batch.from_}; expected at most {position.next}",
-            limit=position.next,
+            f"{batch.stream}: the batch begins at {batch.from_}; expected at most {begins}",
+            limit=begins,
             found=batch.from_,
         )
     if batch.block is not None:
@@ -169,7 +170,12 @@ def _take(group: Group, command: DeliverCommand, fresh: Batch) -> Set[int]:
     rejected = _present(fresh.runs, command.present)
     kept = block.without(rejected) if rejected else block
     if kept is not None and kept.queues:
-        kept = placing.put(group, command, fresh, kept, rejected)
+        placed = placing.place(group, command, fresh, kept, rejected)
+        placed.require_room(group)
+        if placed.here is not None:
+            group.require_room(command.address, placed.here.largest)
+        placed.store(group)
+        kept = placed.here
     if kept is None:
         return rejected
     group.require_room(command.address, kept.largest)

@@ -169,7 +169,7 @@ def _accept(
 ) -> None:
     """Take the messages for one address: their IDs are remembered there, wherever they are stored."""
     transaction = pending.command.transaction
-    address = group.require_address(name)
+    address = group.require_address(name, bare=placements is not None)
     ids = _ids(transaction, indices)
     values = [value for _, value in ids]
     own = transaction.duplicate_id

@@ -144,16 +144,21 @@ class Group:
             )
 
     def require_address(
-        self, name: str, routing_type: WantedType = "", *, automatic: bool = True
+        self, name: str, routing_type: WantedType = "", *, automatic: bool = True, bare: bool = False
     ) -> AddressState:
         """The address that gets messages; it is made now if it may be, of this type or as the settings say.
 
+        `bare`: its messages are stored elsewhere, so that the one queue of an ANYCAST address is not made.
         Raises: AddressNotFound.
         """
         address = self.state.addresses.get(name)
         if address is None:
             self.policy(name)
-            address = self.make_address(name, routing_type, automatic=automatic)
+            if not routing_type and self.options.router is not None:
+                routing_type = self.options.router.made_as(name)
+            address = self.make_address(name, routing_type, automatic=automatic, bare=bare)
+        elif not (bare or address.gives_copies or address.name in address.queues):
+            self.make_first_queues(address, address.next)
         return address
 
     def existing_address(self, name: str) -> AddressState:
@@ -164,9 +169,9 @@ class Group:
         return address
 
     def make_address(
-        self, name: str, routing_type: WantedType = "", *, automatic: bool = False
+        self, name: str, routing_type: WantedType = "", *, automatic: bool = False, bare: bool = False
     ) -> AddressState:
-        """A new address, with the queues that it has from its beginning."""
+        """A new address, with the queues that it has from its beginning; `bare` as in `require_address`."""
         state, policy = self.state, self.options.policy(name)
         start = state.sequence
         address = AddressState(
@@ -176,7 +181,8 @@ class Group:
         state.add_address(address)
         self.changed_addresses[address.address_id] = address
         self.made.append(name)
-        self.make_first_queues(address, start)
+        if address.gives_copies or not bare:
+            self.make_first_queues(address, start)
         return address
 
     def make_first_queues(self, address: AddressState, start: int) -> None:

@@ -1,19 +1,23 @@
-"""Messages that another node of a cluster has placed at queues of this one.
+"""Messages that another node of a cluster has placed at queues of this one, or of a node behind it.
 
-A copy names its queues, and is put exactly there, in the transaction that moves the position of its stream. A
-queue that is gone by then gets a dead letter for it: a message is never lost, and never kept where no reader
-is.
+A copy names its places, and is put exactly there, in the transaction that moves the position of its stream:
+into the queues that it names here, and into the forward log of the next node for those elsewhere. A queue
+that is gone by then gets the copy at another place of its name, or a dead letter: a message is never lost,
+and never kept where no reader is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Set
-from dataclasses import replace
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from bridge.journal.rules import routing
 from bridge.journal.rules.arrivals import Came
 from bridge.journal.rules.commands import DeliverCommand
 from bridge.journal.rules.commit_group import Group
 from bridge.journal.values.options import REPLAYED_QUEUE
+from bridge.journal.values.routing import Destination
 from bridge.messages import positions as run_arithmetic
 from bridge.messages import value_runs
 from bridge.messages.batch import Batch
@@ -24,53 +28,138 @@ from bridge.relay.dead_letters import letter, place_letter, reduced
 QUEUE_GONE = "QUEUE_GONE"
 
 
-def put(group: Group, command: DeliverCommand, fresh: Batch, kept: Block, rejected: Set[int]) -> Block | None:
-    """The messages of `kept` whose queues are here, each for these alone; the others become dead letters.
+@dataclass(slots=True)
+class Placed:
+    """The copies of one batch: where each goes. Nothing is stored before all of them have room."""
 
-    `kept` is the batch's block without the messages at the indices `rejected`.
+    #: The messages whose queues are here, each for these alone; None: there is none.
+    here: Block | None
+    #: The copies for other nodes, by their forward logs.
+    elsewhere: dict[Destination, Block] = field(default_factory=dict)
+    #: The dead letters of copies whose queue is gone.
+    letters: list[Block] = field(default_factory=list)
 
-    Raises: AddressNotFound, AddressFull, Blocked: at the address of dead letters.
-    """
+    def require_room(self, group: Group) -> None:
+        """Check that forward logs and dead letters have room.
+
+        Raises: AddressNotFound, AddressFull, MessageTooLarge.
+            Blocked: there is no room now.
+        """
+        routing.require_room(group, {to: block.largest for to, block in self.elsewhere.items()})
+        if self.letters:
+            group.require_room(
+                group.options.dead_letter_address, max(block.largest for block in self.letters)
+            )
+
+    def store(self, group: Group) -> None:
+        """Store the copies that do not stay here."""
+        for to, block in self.elsewhere.items():
+            group.arrivals_of(routing.open_destination(group, to)).add_block(block)
+        if self.letters:
+            arrivals = group.arrivals_of(group.require_address(group.options.dead_letter_address))
+            for block in self.letters:
+                arrivals.add_block(block, Came.LETTER_HERE)
+
+
+@dataclass(slots=True)
+class _Ways:
+    """Where the messages of one block go, by their indices."""
+
+    #: The queues here that each is for; no name: every queue.
+    here: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    #: By forward log, the places elsewhere that each is for.
+    elsewhere: dict[Destination, dict[int, tuple[str, ...]]] = field(default_factory=dict)
+    #: The queues that each was for and that are gone, with the reason of its dead letter.
+    gone: dict[int, list[tuple[str, str]]] = field(default_factory=dict)
+
+
+def place(group: Group, command: DeliverCommand, fresh: Batch, kept: Block, rejected: Set[int]) -> Placed:
+    """The places of the messages of `kept`: the batch's block without those at the indices `rejected`."""
     address = group.state.addresses.get(command.address)
     there = address.queues.keys() - {REPLAYED_QUEUE} if address is not None else frozenset[str]()
-    asked = [names for count, names in kept.queues for _ in range(count)]
-    missing = {
-        index: gone
-        for index, names in enumerate(asked)
-        if (gone := [name for name in names if name not in there])
-    }
-    if not missing:
-        return kept
-    _bury(group, command, fresh, kept, rejected, missing)
-    placed = [
-        index for index, names in enumerate(asked) if not names or len(missing.get(index, ())) < len(names)
-    ]
-    if not placed:
-        return None
-    runs = value_runs.joined((1, tuple(name for name in asked[index] if name in there)) for index in placed)
-    return replace(kept.chosen(placed), queues=runs)
+    if all(name in there for _, names in kept.queues for name in names):
+        return Placed(kept)
+    ways = _ways(group, command.address, kept, there)
+    return Placed(
+        _block(kept, ways.here) if ways.here else None,
+        {to: _block(kept, names) for to, names in ways.elsewhere.items()},
+        _letters(group, command, fresh, kept, rejected, ways.gone) if ways.gone else [],
+    )
 
 
-def _bury(
+def _ways(group: Group, address: str, kept: Block, there: Set[str]) -> _Ways:
+    ways = _Ways()
+    #: A name means the same for all messages of the block.
+    known: dict[str, _Way] = {}
+    index = 0
+    for count, names in kept.queues:
+        here: list[str] = []
+        by_log: dict[Destination, list[str]] = {}
+        gone: list[tuple[str, str]] = []
+        for name in names:
+            if name not in known:
+                known[name] = _way(group, address, name, there)
+            queue, to = known[name]
+            if to is None:
+                here.append(queue)
+            elif isinstance(to, Destination):
+                by_log.setdefault(Destination(to.address, to.bridge), []).extend(to.only)
+            else:
+                gone.append((queue, to))
+        for one in range(index, index + count):
+            if here or not names:
+                ways.here[one] = tuple(here)
+            for log, places in by_log.items():
+                ways.elsewhere.setdefault(log, {})[one] = tuple(places)
+            if gone:
+                ways.gone[one] = gone
+        index += count
+    return ways
+
+
+class _Way(NamedTuple):
+    """Where the copy for one name goes."""
+
+    queue: str
+    #: The forward log; a text: the reason of its dead letter. None: to the queue here.
+    to: Destination | str | None
+
+
+def _way(group: Group, address: str, name: str, there: Set[str]) -> _Way:
+    router = group.options.router
+    queue = name if router is None or "/" not in name else router.queue_here(name)
+    if queue is not None and queue in there:
+        return _Way(queue, None)
+    shown = queue or name.rpartition("/")[2]
+    if router is None:
+        return _Way(shown, f"{QUEUE_GONE}: {address} has no queue {name} here any more")
+    return _Way(shown, router.onward(address, name))
+
+
+def _block(kept: Block, names_of: dict[int, tuple[str, ...]]) -> Block:
+    """The messages at these indices, each for these names."""
+    indices = list(names_of)
+    return kept.chosen(indices).for_queues(value_runs.joined((1, names_of[index]) for index in indices))
+
+
+def _letters(
     group: Group,
     command: DeliverCommand,
     fresh: Batch,
     kept: Block,
     rejected: Set[int],
-    missing: dict[int, list[str]],
-) -> None:
-    """Store a dead letter for each queue that a message names and that is gone."""
+    gone_of: dict[int, list[tuple[str, str]]],
+) -> list[Block]:
+    """A dead letter for each queue that a message names and that is gone."""
     positions = [
         place for index, place in enumerate(run_arithmetic.positions(fresh.runs)) if index not in rejected
     ]
-    to = group.options.dead_letter_address
-    limit = group.policy(to).max_size_bytes
+    limit = group.policy(group.options.dead_letter_address).max_size_bytes
     letters: list[Block] = []
-    for index, gone in missing.items():
+    for index, gone in gone_of.items():
         alone = kept.part(index, index + 1)
         (message,) = alone.messages()
-        for queue in gone:
-            reason = f"{QUEUE_GONE}: {command.address} has no queue {queue} here any more"
+        for queue, reason in gone:
             where = (command.bridge, command.address, fresh.stream, positions[index], reason)
             dead = encode_message(place_letter(letter(message, *where), queue))
             if len(dead) > limit:
@@ -79,7 +168,4 @@ def _bury(
             letters.append(pack([dead], alone.ids, alone.origins, alone.hops))
             key = (command.address, queue)
             command.gone[key] = command.gone.get(key, 0) + 1
-    group.require_room(to, max(block.largest for block in letters))
-    arrivals = group.arrivals_of(group.require_address(to))
-    for block in letters:
-        arrivals.add_block(block, Came.LETTER_HERE)
+    return letters

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from bridge.errors import JournalUnavailable
@@ -30,15 +30,23 @@ def place(
     for name, indices in by_address.items():
         if not indices:
             continue
-        there = group.state.addresses.get(name)
-        queues = there.queues.keys() if there is not None else ()
-        routing = Routing(name, indices, lambda i: transaction.submissions[i].message, group.has_room, queues)
+        routing = Routing(
+            name, indices, lambda i: transaction.submissions[i].message, group.has_room, _queues(group, name)
+        )
         placed = _asked(router, routing)
         if placed is not None:
             placements[name] = placed
     destinations = {one.destination.address for placed in placements.values() for one in placed}
     group.check_room_for_addresses(*{*by_address, *destinations})
     return placements
+
+
+def _queues(group: Group, name: str) -> Collection[str]:
+    """The queues of an address; of one that is not there, those of the bridges that will read it."""
+    there = group.state.addresses.get(name)
+    if there is not None:
+        return there.queues.keys()
+    return [bridge_queue_name(bridge.bridge) for bridge in group.options.bridges if bridge.selects(name)]
 
 
 def _asked(router: Router, routing: Routing) -> Sequence[Placement] | None:

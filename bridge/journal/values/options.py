@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from bridge.journal.values.routing import Router
 from bridge.messages.addresses import QueueName, RoutingType, WantedType
-from bridge.messages.stream_names import is_own_log, source_address
+from bridge.messages.stream_names import is_forward_log, is_own_log, source_address
 from bridge.relay.ports import Stream
 
 #: Bytes of client messages that may wait for a commit, blocked ones apart; beyond it callers get TOO_BUSY.
@@ -141,7 +141,7 @@ class BridgeSelection:
 
 
 def _reads(address: str, selects: Callable[[str], bool], shared: SharedNames) -> bool:
-    if is_own_log(address):  # the bridge has moved its messages there, so no queue has them any more
+    if is_own_log(address) or is_forward_log(address):  # only one bridge has a queue there
         return True
     source = source_address(address)
     return selects(source) or (source != address and any(name.address == source for name in shared.queues))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from bridge.journal.values.routes import QueueSet
+from bridge.messages.addresses import WantedType
 from bridge.messages.message import Message
 
 
@@ -49,12 +50,12 @@ class Routing:
     message: Callable[[int], Message]
     #: Whether an address takes messages now: it is below its limit.
     has_room: Callable[[str], bool]
-    #: Names of the queues that the address has here, those of bridges included.
+    #: Names of the queues that the address has here, or gets when it is made, those of bridges included.
     queues: Collection[str] = ()
 
 
 class Router(Protocol):
-    """Decides where clients' messages are stored: once, in the transaction that stores them.
+    """Decides where messages are stored that clients send, or that another node has placed here.
 
     It is called in the writer's thread for every transaction, so it must not wait: it decides by a snapshot
     that it has in memory. A transaction that is blocked for want of room is decided again.
@@ -63,4 +64,16 @@ class Router(Protocol):
     def __call__(self, routing: Routing) -> Sequence[Placement] | None:
         """The placements of all of these messages, each at one destination or at several; None: all of them
         are stored at the address that the client named.
+        """
+
+    def made_as(self, address: str) -> WantedType:
+        """The type that an address gets which is made now; empty: as the settings say."""
+
+    def queue_here(self, name: str) -> str | None:
+        """The queue of this node that a name in another node's placement means; None: a place elsewhere."""
+
+    def onward(self, address: str, name: str) -> Destination | str:
+        """The destination of a copy that came for `name`, which is a place elsewhere or a queue that is gone.
+
+        A text is the reason why there is none: the message becomes a dead letter.
         """

@@ -1,0 +1,54 @@
+"""The cluster connections of a node's settings: which addresses each shares, and how. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from bridge.messages.addresses import is_own
+from bridge.settings.clusters import ClusterConnection
+
+_ADDRESSES_REMEMBERED = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Prefixes:
+    """The addresses of one connection, by their beginnings; an excluded one wins."""
+
+    included: tuple[str, ...]
+    excluded: tuple[str, ...]
+
+    @classmethod
+    def of(cls, text: str) -> Prefixes:
+        """As the settings write them: ``orders,!orders.test``; empty: every address."""
+        entries = [entry.strip() for entry in text.split(",")] if text.strip() else []
+        return cls(
+            tuple(entry for entry in entries if not entry.startswith("!")),
+            tuple(entry[1:] for entry in entries if entry.startswith("!")),
+        )
+
+    def covers(self, address: str) -> bool:
+        """Whether the address is one of them. Only excluded ones mean: all others."""
+        included = not self.included or address.startswith(self.included)
+        return included and not address.startswith(self.excluded)
+
+
+class Connections:
+    """All connections of one node. An address belongs to at most one of them."""
+
+    def __init__(self, connections: Sequence[ClusterConnection]) -> None:
+        self.all = tuple(connections)
+        self._prefixes = [(Prefixes.of(one.address), one) for one in connections]
+        self.of = lru_cache(_ADDRESSES_REMEMBERED)(self._of)
+
+    def _of(self, address: str) -> ClusterConnection | None:
+        """The connection that shares an address; None: none does."""
+        if is_own(address):
+            return None
+        return next((one for prefixes, one in self._prefixes if prefixes.covers(address)), None)
+
+    @property
+    def max_hops(self) -> int:
+        """The most nodes that a message may pass, over all of them."""
+        return max((one.max_hops for one in self.all), default=1)

@@ -1,0 +1,134 @@
+"""First contacts: from an address, of a static connector or of discovery, to the node behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from bridge.errors import BridgeError, described
+from bridge.link.frames import Welcome
+from bridge.link.node_target import NodeTarget
+from bridge.settings.clusters import ClusterConnection
+from cluster.peers import Peer, Peers, contact_name
+from cluster.topology import SameNodeTwice
+
+#: Addresses that one look-up of a name may bring.
+DISCOVERED_MOST: Final = 64
+_log: Final = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a node may be."""
+
+    url: str
+    connector: str
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """This process, for telling it from another one with its journal."""
+
+    node: str
+    run: str
+
+
+class Contacts:
+    """Looks for nodes at the addresses of one cluster connection, again and again."""
+
+    def __init__(
+        self,
+        connection: ClusterConnection,
+        peers: Peers,
+        own: Own,
+        found: Callable[[Peer, ClusterConnection], Awaitable[None]],
+    ) -> None:
+        """`found` is called for each other node that answers."""
+        self._connection = connection
+        self._peers = peers
+        self._own = own
+        self._found = found
+        #: Why this node takes no part; empty: it does.
+        self.failed = ""
+        #: The node that last answered at each address.
+        self._known: dict[Address, str] = {}
+        #: Logged troubles, by address.
+        self._logged: dict[Address, str] = {}
+
+    async def run(self, addresses: list[Address], discovered: Address | None) -> None:
+        """Look until cancelled.
+
+        `discovered`: the connector whose credentials serve for addresses of discovery; its URL gives the scheme.
+        """
+        while True:
+            some = [*addresses, *([] if discovered is None else await self._discover(discovered))]
+            missing = [one for one in some if not self._is_known(one)]
+            await asyncio.gather(*[self._look(one) for one in missing])
+            await asyncio.sleep(self._connection.retry_interval_ms / 1000)
+
+    def _is_known(self, address: Address) -> bool:
+        """Whether the node there is this one, or has a bridge that looks for it itself."""
+        node = self._known.get(address)
+        return node is not None and (node == self._own.node or self._peers.is_connected(node))
+
+    async def _look(self, address: Address) -> None:
+        try:
+            welcome = await self._contact(address)
+        except BridgeError as error:
+            trouble = described(error)
+            if SameNodeTwice.code in trouble and trouble != self.failed:
+                self.failed = trouble
+                _log.error("same-node-twice", cluster=self._connection.name, url=address.url, reason=trouble)
+            if self._logged.get(address) != trouble:
+                self._logged[address] = trouble
+                _log.warning("contact-failed", cluster=self._connection.name, url=address.url, reason=trouble)
+            return
+        self._logged.pop(address, None)
+        self.failed = ""
+        self._known[address] = welcome.node_id
+        if welcome.node_id != self._own.node:
+            peer = Peer(welcome.node_id, welcome.node_name, address.url, address.connector)
+            await self._found(peer, self._connection)
+
+    async def _contact(self, address: Address) -> Welcome:
+        """The WELCOME of the node at an address.
+
+        A node with this node's UUID answers only where it is this process: it knows its own run.
+        Raises: TargetUnavailable, TargetRefused.
+        """
+        target = NodeTarget(
+            self._peers.endpoint(address.connector, address.url),
+            self._peers.hello(contact_name(self._own.run), self._connection),
+            call_timeout_ms=self._connection.call_timeout_ms,
+        )
+        try:
+            await target.open(())
+            welcome = target.welcome
+            assert welcome is not None
+        finally:
+            await target.close()
+        return welcome
+
+    async def _discover(self, like: Address) -> list[Address]:
+        """The addresses that the name of `discovery` has now; none where it cannot be resolved."""
+        host, _, port = self._connection.discovery.removeprefix("dns://").rpartition(":")
+        loop = asyncio.get_running_loop()
+        try:
+            found = await loop.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
+        except OSError as error:
+            if self._logged.get(like) != str(error):
+                self._logged[like] = str(error)
+                _log.warning("discovery-failed", cluster=self._connection.name, name=host, reason=str(error))
+            return []
+        self._logged.pop(like, None)
+        scheme = like.url.partition("://")[0]
+        hosts = sorted({str(sockaddr[0]) for *_, sockaddr in found})[:DISCOVERED_MOST]
+        return [
+            Address(f"{scheme}://[{one}]:{port}" if ":" in one else f"{scheme}://{one}:{port}", like.connector)
+            for one in hosts
+        ]

@@ -1,0 +1,375 @@
+"""The cluster as an extension of a node: what it says of itself, what it knows of the others, and the links
+between.
+
+The event loop has the topology and the links; the journal's writer has the router and its table. Everything
+that must not be lost is in the journal: copies for other nodes wait in forward logs, whose bridges are here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import structlog
+from aiohttp import web
+
+from bridge.errors import Conflict, TargetRefused
+from bridge.http.answers import Answer, answer
+from bridge.http.authentication import Principal
+from bridge.http.problems import Forbidden
+from bridge.http.router import Addition
+from bridge.journal.rules.owners import EVERY_RIGHT, Caller
+from bridge.journal.target import JournalTarget
+from bridge.journal.values.options import REPLAYED_QUEUE
+from bridge.journal.values.routing import Router
+from bridge.link.correspondent import LinkEnd
+from bridge.link.frames import Hello
+from bridge.messages.addresses import is_own
+from bridge.node.extension import Extension, NodeServices
+from bridge.relay.lifecycle import State
+from bridge.runtime.metrics import Sample
+from bridge.settings.clusters import ClusterConnection
+from bridge.settings.model import Settings
+from cluster import metrics
+from cluster.connections import Connections
+from cluster.contacts import Address, Contacts, Own
+from cluster.exchange import Exchange
+from cluster.peers import Peer, Peers, contacting_run
+from cluster.routing import BRIDGE_PREFIX, ClusterRouter, bridge_to
+from cluster.table import TableMaker
+from cluster.topology import GONE, Disagreement, NodeState, Place, Record, Topology, Version
+
+#: Changes are gathered for so long before they are told and the router gets a new table.
+GATHER_S: Final = 0.1
+#: Interval of the looks at this node's queues and readers.
+LOOK_S: Final = 0.1
+
+
+class ClusterExtension(Extension):
+    """The cluster connections of one node."""
+
+    name = "cluster"
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._connections = Connections(settings.cluster_connections)
+        self._router = ClusterRouter()
+        self._tables = TableMaker(self._connections)
+        self._node: NodeServices
+        #: None until the journal is open, and after the stop.
+        self._exchange: Exchange | None = None
+        self._peers: Peers
+        self._contacts: list[Contacts] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._changed = asyncio.Event()
+        self._state = NodeState.UP
+        #: `Notices.named` when the places were last read, and the places without readers.
+        self._named = -1
+        self._queues: list[Place] = []
+        #: What was last logged of each other node, and of routing types.
+        self._logged: dict[str, str] = {}
+        self._disagreements: frozenset[Disagreement] = frozenset()
+        self._log = structlog.get_logger()
+
+    def router(self) -> Router | None:
+        """Decides by the table, which is empty at first."""
+        return self._router
+
+    # -- life --------------------------------------------------------------------------------------------
+
+    async def start(self, node: NodeServices) -> None:
+        """Begin to look for the other nodes."""
+        self._node = node
+        identity = node.journal.identity
+        opening = await node.journal.look(_openings)
+        first = self._connections.all[0]
+        record = Record(
+            identity.node_id,
+            identity.store,
+            identity.session_id,
+            Version(opening, 1),
+            self._settings.node.name,
+            self._settings.connectors[first.connector_ref].url,
+            places=self._places(),
+        )
+        topology = Topology(record, self._connections.max_hops)
+        self._exchange = Exchange(
+            topology, identity.session_id, self._changed.set, first.notification_attempts
+        )
+        self._peers = Peers(node, node.journal.options.dead_letter_address)
+        self._contacts = []
+        for connection in self._connections.all:
+            contacts = Contacts(
+                connection, self._peers, Own(identity.node_id, identity.session_id), self._found
+            )
+            self._contacts.append(contacts)
+            self._begin(contacts.run(*self._addresses(connection)))
+        self._begin(self._watch_own())
+        self._begin(self._apply_changes())
+        self._begin(self._say_known(first.notification_interval_ms / 1000))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.append(asyncio.create_task(work, name="cluster"))
+
+    async def stop(self) -> None:
+        """Say that this node leaves, and end."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+        self._exchange = None
+
+    def leaving(self) -> None:
+        """Say that this node leaves: its places go, and what waits for it stays at the others."""
+        exchange = self._exchange
+        if exchange is not None:
+            self._state = NodeState.LEFT
+            self._say_own()
+            exchange.tell_changes()
+
+    def _addresses(self, connection: ClusterConnection) -> tuple[list[Address], Address | None]:
+        """Where the first contacts of a connection are."""
+        connectors = self._settings.connectors
+        static = [Address(connectors[name].url, name) for name in connection.static_connectors]
+        own = Address(connectors[connection.connector_ref].url, connection.connector_ref)
+        return static, own if connection.discovery else None
+
+    # -- links -------------------------------------------------------------------------------------------
+
+    def link_end(self, hello: Hello, principal: Principal) -> LinkEnd | None:
+        """This node's end of another node's link.
+
+        Raises: Forbidden: the caller has not every right. TargetRefused: it is for another node.
+        """
+        if not hello.bridge.startswith(BRIDGE_PREFIX[:-1]):
+            return None
+        exchange = self._exchange
+        if exchange is None:
+            raise TargetRefused("this node is leaving")
+        if principal.is_user:
+            detail = f"{principal.name} may not join the cluster: that takes a token of the acceptor"
+            raise Forbidden(detail, "link")
+        own = exchange.topology.node
+        run = contacting_run(hello.bridge)
+        if hello.node_id == own and run != exchange.run:
+            record = exchange.topology.records[own]
+            raise TargetRefused(
+                f"SAME_NODE_TWICE: {own} is running already, {record.name} at {record.url}, run {record.run};"
+                f" {hello.node_name} has a copy of its journal, run {run or 'unknown'}"
+            )
+        journal = self._node.journal
+        if run is None and hello.bridge != bridge_to(own):
+            raise TargetRefused(f"this node is {own}; the link is for {hello.bridge}", "bridge")
+        target = JournalTarget(
+            journal,
+            hello.bridge,
+            check_producer_ids=False,
+            caller=Caller(EVERY_RIGHT, hello.node_id, principal.check_deliver),
+            places=True,
+        )
+        return LinkEnd(target, None if run is not None else exchange.conversation(outgoing=False))
+
+    async def _found(self, peer: Peer, connection: ClusterConnection) -> None:
+        exchange = self._exchange
+        if exchange is not None:
+            await self._peers.ensure(peer, connection, lambda: exchange.conversation(outgoing=True))
+
+    # -- this node's record --------------------------------------------------------------------------------
+
+    async def _watch_own(self) -> None:
+        while True:
+            self._say_own()
+            await asyncio.sleep(LOOK_S)
+
+    def _say_own(self) -> None:
+        exchange = self._exchange
+        if exchange is None:
+            return
+        topology = exchange.topology
+        before = topology.records[topology.node]
+        places = () if self._state in GONE else self._places()
+        record = Record(
+            before.node, before.store, before.run, before.version, before.name, before.url,
+            self._state, before.heir, before.inherited, places,
+        )  # fmt: skip
+        if topology.own(record):
+            exchange.changed((topology.node,))
+
+    def _places(self) -> tuple[Place, ...]:
+        """The queues of the shared addresses, with their readers."""
+        journal = self._node.journal
+        if self._named != journal.notices.named:
+            self._named = journal.notices.named
+            self._queues = list(self._read_queues())
+        timeouts = {one.name: one.reader_timeout_ms for one in self._connections.all}
+        read = journal.read_queues(max(timeouts.values()))
+        read |= self._bridges_readers()
+        return tuple(
+            Place(one.address, one.queue, 1, one.filter, one.routing_type)
+            if (one.address, one.queue) in read
+            else one
+            for one in self._queues
+        )
+
+    def _read_queues(self) -> Iterator[Place]:
+        for address in self._node.journal.address_states():
+            if is_own(address.name) or self._connections.of(address.name) is None:
+                continue
+            for queue in list(address.queues.values()):
+                if queue.name != REPLAYED_QUEUE and not queue.name.startswith(f"$bridge.{BRIDGE_PREFIX}"):
+                    yield Place(address.name, queue.name, 0, queue.condition, address.routing_type)
+
+    def _bridges_readers(self) -> set[tuple[str, str]]:
+        """The queues that running bridges of the settings read."""
+        found: set[tuple[str, str]] = set()
+        for bridge in self._settings.bridges:
+            running = self._node.bridges.get(bridge.name)
+            if running is None or running.relay.state in (State.STOPPED, State.FAILED):
+                continue
+            found |= {(name.address, name.queue) for name in bridge.shared_queues}
+            for place in self._queues:
+                own = place.queue == f"$bridge.{bridge.name}"
+                shared = place.queue == place.address and bridge.selects(place.address)
+                if own or (shared and place.routing_type == "ANYCAST"):
+                    found.add((place.address, place.queue))
+        return found
+
+    # -- changes -----------------------------------------------------------------------------------------
+
+    async def _apply_changes(self) -> None:
+        """Tell changes to the others, make links to new nodes, and give the router a new table."""
+        while True:
+            await self._changed.wait()
+            await asyncio.sleep(GATHER_S)
+            self._changed.clear()
+            exchange = self._exchange
+            if exchange is None:
+                return
+            exchange.tell_changes()
+            self._router.table = await self._tables.table(exchange.topology.snapshot())
+            self._log_changes(exchange.topology)
+            await self._make_links(exchange)
+
+    async def _make_links(self, exchange: Exchange) -> None:
+        """Have a link to each node that is known, unless only configured ones are wanted."""
+        for record in list(exchange.topology.records.values()):
+            if record.node == exchange.topology.node:
+                continue
+            for connection in self._connections.all:
+                if record.node in self._peers or not connection.allow_direct_connections_only:
+                    peer = Peer(record.node, record.name, record.url, connection.connector_ref)
+                    known = self._peers.known(record.node)
+                    if known is None or (known.url != record.url and not known.is_static):
+                        await self._found(peer, connection)
+                    break
+
+    async def _say_known(self, interval_s: float) -> None:
+        while True:
+            await asyncio.sleep(interval_s)
+            if self._exchange is not None:
+                self._exchange.tell_known()
+                self._exchange.tell_changes()
+
+    def _log_changes(self, topology: Topology) -> None:
+        for node, record in topology.records.items():
+            if node == topology.node:
+                continue
+            event = _event(record, reachable=topology.reachable(node))
+            if self._logged.get(node) != event:
+                self._logged[node] = event
+                self._log.info(event, peer=record.name, peer_id=node, url=record.url, hops=topology.distance(node))
+        found = frozenset(topology.disagreements)
+        for one in found - self._disagreements:
+            peer = topology.records[one.node].name
+            self._log.warning(
+                "routing-type-differs", peer=peer, address=one.address, here=one.ours, there=one.theirs
+            )
+        self._disagreements = found
+
+    # -- for operators -----------------------------------------------------------------------------------
+
+    def unready(self) -> Iterable[str]:
+        """A connection that has failed."""
+        for contacts in self._contacts:
+            if contacts.failed:
+                yield f"cluster connection {contacts.connection.name}: {contacts.failed}"
+
+    def operations_routes(self) -> Iterable[Addition]:
+        """``GET /v1/cluster``."""
+        yield Addition("GET", "/v1/cluster", self._show)
+
+    async def _show(self, _request: web.Request, _principal: Principal) -> Answer:
+        return answer(self.status())
+
+    def status(self) -> Mapping[str, Any]:
+        """The nodes that this node knows, and its connections."""
+        exchange = self._exchange
+        if exchange is None:
+            return {"node": "", "connections": [], "nodes": []}
+        topology = exchange.topology
+        return {
+            "node": topology.node,
+            "connections": [
+                {
+                    "name": contacts.connection.name,
+                    "address": contacts.connection.address,
+                    "message-load-balancing": contacts.connection.message_load_balancing,
+                    "max-hops": contacts.connection.max_hops,
+                    "state": "FAILED" if contacts.failed else "RUNNING",
+                    "reason": contacts.failed,
+                }
+                for contacts in self._contacts
+            ],
+            "nodes": [self._described(topology, record) for record in topology.records.values()],
+            "disagreements": [
+                {"node": one.node, "address": one.address, "here": one.ours, "there": one.theirs}
+                for one in topology.disagreements
+            ],
+        }
+
+    def _described(self, topology: Topology, record: Record) -> Mapping[str, Any]:
+        here = record.node == topology.node
+        return {
+            "node": record.node,
+            "name": record.name,
+            "url": record.url,
+            "state": record.state.value,
+            "version": [record.version.opening, record.version.counter],
+            "reachable": topology.reachable(record.node),
+            "hops": topology.distance(record.node),
+            "via": None if here else topology.next_hop(record.node),
+            "heir": record.heir or None,
+            "inherited": list(record.inherited),
+            "queues": [
+                {
+                    "address": place.address,
+                    "queue": place.queue,
+                    "readers": place.readers,
+                    "filter": place.filter,
+                    "routing-type": place.routing_type,
+                }
+                for place in record.places
+            ],
+        }
+
+    def samples(self) -> Iterable[Sample]:
+        """The cluster's metrics."""
+        exchange = self._exchange
+        if exchange is None:
+            return ()
+        return metrics.samples(exchange.topology, self._router)
+
+
+def _event(record: Record, *, reachable: bool) -> str:
+    if record.state in GONE:
+        return "node-left"
+    return "node-joined" if reachable else "node-unreachable"
+
+
+def _openings(connection: sqlite3.Connection) -> int:
+    """How often the journal was opened."""
+    (number,) = connection.execute("SELECT count(*) FROM runs").fetchone()
+    return int(number)

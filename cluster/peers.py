@@ -1,0 +1,216 @@
+"""The bridges to the other nodes: one for each, over the node link, fed by its forward logs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from bridge.assembly.summary import BridgeSummary
+from bridge.errors import TargetUnavailable
+from bridge.journal.batching import Cutter
+from bridge.journal.source import JournalSource
+from bridge.journal.target import JournalTarget
+from bridge.journal.values.options import BridgeQueue, BridgeSelection
+from bridge.link.correspondent import Correspondent
+from bridge.link.frames import Hello
+from bridge.link.limits import VERSION
+from bridge.link.node_target import NodeTarget
+from bridge.link.socket import Endpoint
+from bridge.messages.stream_names import forward_log
+from bridge.node.extension import NodeServices
+from bridge.relay.backoff import Backoff
+from bridge.relay.counts import Counts
+from bridge.relay.dead_letters import DeadLetters
+from bridge.relay.lanes import LanedRelay
+from bridge.relay.operated import Operated
+from bridge.relay.ownership import AllLanes
+from bridge.relay.ports import Opened, Stream
+from bridge.relay.relay import LaneEnds, Relay, RelayOptions
+from bridge.settings.clusters import ClusterConnection
+from cluster.routing import BRIDGE_PREFIX, bridge_to
+
+#: Begins the bridge name in the HELLO of a first contact, for which no node is known yet.
+_CONTACT: Final = BRIDGE_PREFIX[:-1] + ":"
+#: Peers that a node has at a time.
+PEERS: Final = 64
+
+
+def contact_name(run: str) -> str:
+    """The bridge name in the HELLO of a first contact by the process of this run."""
+    return _CONTACT + run
+
+
+def contacting_run(bridge: str) -> str | None:
+    """The run of the process that makes a first contact; None: the HELLO is another link's."""
+    return bridge.removeprefix(_CONTACT) if bridge.startswith(_CONTACT) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """One other node: who it is, and how it is reached."""
+
+    node: str
+    name: str
+    url: str
+    #: The connector whose credentials serve for it.
+    connector: str
+
+
+class PeerTarget(NodeTarget):
+    """The node with one UUID. An address may lead to another node by now."""
+
+    def __init__(self, node: str, endpoint: Endpoint, hello: Hello, **how: object) -> None:
+        super().__init__(endpoint, hello, **how)  # type: ignore[arg-type]
+        self._node = node
+
+    async def open(self, streams: Sequence[Stream]) -> Opened:
+        """As `NodeTarget.open`. Raises: TargetUnavailable: another node answers."""
+        opened = await super().open(())
+        found = self.welcome.node_id if self.welcome is not None else ""
+        if found != self._node:
+            await self.close()
+            raise TargetUnavailable(f"the node {found} answers there; expected {self._node}")
+        return await super().open(streams) if streams else opened
+
+
+class Peers:
+    """The bridges to other nodes, by UUID."""
+
+    def __init__(self, services: NodeServices, dead_letter_address: str) -> None:
+        self._services = services
+        self._dead_letter_address = dead_letter_address
+        self._peers: dict[str, Peer] = {}
+        self._changing = asyncio.Lock()
+
+    def __contains__(self, node: object) -> bool:
+        return node in self._peers
+
+    @property
+    def all(self) -> Sequence[Peer]:
+        """Every peer that has a bridge."""
+        return list(self._peers.values())
+
+    def is_connected(self, node: str) -> bool:
+        """Whether the link to the node is up."""
+        bridge = self._services.bridges.get(bridge_to(node))
+        return bridge is not None and bridge.relay.connected
+
+    def endpoint(self, connector: str, url: str) -> Endpoint:
+        """How to reach `url` with the credentials of a connector."""
+        settings = self._services.settings.connectors[connector]
+        return Endpoint(
+            url,
+            partial(self._services.token, connector),
+            self._services.tls(connector),
+            settings.server_name or None,
+            connector if url == settings.url else "",
+        )
+
+    def hello(self, bridge: str, connection: ClusterConnection) -> Hello:
+        """The HELLO of a link of this node."""
+        journal = self._services.journal
+        return Hello(
+            version=VERSION,
+            node_id=journal.identity.node_id,
+            node_name=self._services.settings.node.name,
+            store=journal.store,
+            bridge=bridge,
+            check_producer_ids=False,
+            use_duplicate_detection=connection.use_duplicate_detection,
+            producer_window=connection.producer_window_size_bytes,
+            check_period_ms=connection.check_period_ms,
+            connection_ttl_ms=connection.connection_ttl_ms,
+        )
+
+    async def ensure(
+        self, peer: Peer, connection: ClusterConnection, correspondent: Callable[[], Correspondent]
+    ) -> None:
+        """Have a running bridge to the peer, at its present address."""
+        async with self._changing:
+            known = self._peers.get(peer.node)
+            if known is not None and (known.url, known.connector) == (peer.url, peer.connector):
+                return
+            if known is None and len(self._peers) >= PEERS:
+                return
+            if known is not None:
+                await self._services.remove(bridge_to(peer.node), _queue(peer.node))
+            self._peers[peer.node] = peer
+            await self._services.add(
+                bridge_to(peer.node),
+                self._relay(peer, connection, correspondent()),
+                self._summary(peer, connection),
+                _queue(peer.node),
+            )
+
+    async def drop(self, node: str) -> None:
+        """End the bridge to a node; what waits for it stays."""
+        async with self._changing:
+            if self._peers.pop(node, None) is not None:
+                await self._services.remove(bridge_to(node), _queue(node))
+
+    def _summary(self, peer: Peer, connection: ClusterConnection) -> BridgeSummary:
+        exactly_once = connection.use_duplicate_detection
+        return BridgeSummary(
+            source=f"journal:{forward_log(peer.name, '#')}",
+            target=peer.name,
+            guarantee="exactly-once" if exactly_once else "at-least-once",
+            check_producer_ids=False,
+            id_cache_size=self._services.settings.duplicate_detection.id_cache_size,
+            from_journal=True,
+        )
+
+    def _relay(self, peer: Peer, connection: ClusterConnection, correspondent: Correspondent) -> Operated:
+        name = bridge_to(peer.node)
+        options = RelayOptions(
+            name,
+            Backoff(
+                connection.retry_interval_ms,
+                connection.retry_interval_multiplier,
+                connection.max_retry_interval_ms,
+            ),
+            connection.initial_connect_attempts,
+            connection.reconnect_attempts,
+            connection.confirmation_window_size_bytes,
+        )
+
+        def lane(_number: int) -> Relay:
+            return Relay(
+                options,
+                self._ends(peer, connection, correspondent),
+                clock=self._services.clock,
+                counts=Counts(),
+            )
+
+        return LanedRelay(options, AllLanes(1), lane, numbered=False)
+
+    def _ends(self, peer: Peer, connection: ClusterConnection, correspondent: Correspondent) -> LaneEnds:
+        journal, name = self._services.journal, bridge_to(peer.node)
+        cutter = Cutter(
+            connection.producer_window_size_bytes,
+            connection.min_large_message_size_bytes,
+            connection.use_duplicate_detection,
+        )
+        selection = BridgeSelection(name, lambda _address: False, lambda address: address)
+        source = JournalSource(journal, selection, cutter, target_name=peer.name)
+        target = PeerTarget(
+            peer.node,
+            self.endpoint(peer.connector, peer.url),
+            self.hello(name, connection),
+            call_timeout_ms=connection.call_timeout_ms,
+            clock=self._services.clock,
+            correspondent=correspondent,
+        )
+        letters = DeadLetters(
+            name,
+            self._dead_letter_address,
+            lambda letters: JournalTarget(journal, letters, check_producer_ids=False),
+        )
+        return LaneEnds(source, target, letters)
+
+
+def _queue(node: str) -> BridgeQueue:
+    """The queue that the bridge to a node reads: made with each of its forward logs, and on no other address."""
+    return BridgeQueue(bridge_to(node), (), lambda _address: False)

@@ -1,0 +1,69 @@
+"""The router's table, made from the topology and the settings."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+import structlog
+
+from bridge.errors import FilterRefused
+from bridge.filters import Filter, parse
+from cluster.connections import Connections
+from cluster.routing import Place, RoutingTable, SharedAddress
+from cluster.topology import Located, Snapshot
+
+
+class TableMaker:
+    """Makes tables, and keeps the filters of other nodes' queues parsed."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        #: By condition; None: it is no condition here. Those that the present table uses.
+        self._filters: dict[str, Filter | None] = {}
+        self._log = structlog.get_logger()
+
+    async def table(self, snapshot: Snapshot) -> RoutingTable:
+        """The table of a snapshot. Conditions that are new are parsed in a thread."""
+        conditions = {one.place.filter for _, places in _shared(snapshot) for one in places} - {""}
+        self._filters = {text: known for text, known in self._filters.items() if text in conditions}
+        for text in conditions - self._filters.keys():
+            try:
+                self._filters[text] = await asyncio.to_thread(parse, text)
+            except FilterRefused as error:
+                self._filters[text] = None
+                self._log.warning("filter-refused", filter=text, reason=error.detail)
+        addresses = {}
+        for address, names in snapshot.places.items():
+            connection = self._connections.of(address)
+            located = [one for places in names.values() for one in places]
+            if connection is None or all(one.node == snapshot.node for one in located):
+                continue
+            queues = {
+                queue: [place for one in places if (place := self._place(snapshot, one)) is not None]
+                for queue, places in names.items()
+            }
+            addresses[address] = SharedAddress(
+                connection.message_load_balancing, located[0].place.routing_type, queues
+            )
+        return RoutingTable(addresses, dict(snapshot.next_hops), (snapshot.node,), self._connections.max_hops)
+
+    def _place(self, snapshot: Snapshot, located: Located) -> Place | None:
+        """The place as the router sees it; None: its filter cannot be evaluated here."""
+        node, place = located
+        condition = self._filters[place.filter] if place.filter else None
+        if place.filter and condition is None:
+            return None
+        if node == snapshot.node:
+            return Place("", readers=place.readers > 0, filter=condition)
+        return Place(
+            node, snapshot.next_hops[node], node in snapshot.reachable, place.readers > 0, condition
+        )
+
+
+def _shared(snapshot: Snapshot) -> Iterator[tuple[str, list[Located]]]:
+    for address, names in snapshot.places.items():
+        yield address, [one for places in names.values() for one in places]
+
+
+Publish = Callable[[RoutingTable], None]
