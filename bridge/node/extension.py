@@ -2,7 +2,7 @@
 
 Each hook adds nothing by default, and an extension overrides those that it needs. The node calls them in
 this order: the routes when its listeners are made, `start` when the journal is open, the questions
-(`unready`, `status`, `samples`, `link_target`) while it runs, `stop` after the bridges have stopped and
+(`unready`, `status`, `samples`, `link_end`) while it runs, `stop` after the bridges have stopped and
 before the journal closes. `bridge.node.wiring` lists the extensions of a node; a command of one is an entry
 in `bridge.cli.COMMANDS`, whose module may be anywhere.
 """
@@ -21,9 +21,9 @@ from bridge.http.router import Addition
 from bridge.journal.journal import Journal
 from bridge.journal.node_ends import bridge_queue
 from bridge.journal.rules.commands import BridgeCommand
+from bridge.link.correspondent import LinkEnd
 from bridge.link.frames import Hello
 from bridge.node.bridge_set import BridgeSet
-from bridge.relay.ports import Target
 from bridge.runtime.clock import Clock
 from bridge.runtime.metrics import Sample
 from bridge.settings.bridges import Bridge
@@ -91,10 +91,10 @@ class Extension:
     async def stop(self) -> None:
         """End within a second; also called where `start` was not."""
 
-    def link_target(self, hello: Hello, principal: Principal) -> Target | None:
-        """The target of a link that another node opens, not open; None: the link is not this extension's.
+    def link_end(self, hello: Hello, principal: Principal) -> LinkEnd | None:
+        """This node's end of a link that another node opens; None: the link is not this extension's.
 
-        Raises: Forbidden: the caller may not open it.
+        Raises: Forbidden: the caller may not open it. TargetRefused: it will never be served.
         """
         del hello, principal
         return None
