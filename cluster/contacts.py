@@ -28,6 +28,8 @@ class Address:
 
     url: str
     connector: str
+    #: Whether the settings name it.
+    static: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ class Contacts:
         found: Callable[[Peer, ClusterConnection], Awaitable[None]],
     ) -> None:
         """`found` is called for each other node that answers."""
-        self._connection = connection
+        self.connection = connection
         self._peers = peers
         self._own = own
         self._found = found
@@ -63,13 +65,14 @@ class Contacts:
     async def run(self, addresses: list[Address], discovered: Address | None) -> None:
         """Look until cancelled.
 
-        `discovered`: the connector whose credentials serve for addresses of discovery; its URL gives the scheme.
+        `discovered`: the connector whose credentials serve for addresses of discovery, and whose URL has
+        their scheme; None: there is no discovery.
         """
         while True:
             some = [*addresses, *([] if discovered is None else await self._discover(discovered))]
             missing = [one for one in some if not self._is_known(one)]
             await asyncio.gather(*[self._look(one) for one in missing])
-            await asyncio.sleep(self._connection.retry_interval_ms / 1000)
+            await asyncio.sleep(self.connection.retry_interval_ms / 1000)
 
     def _is_known(self, address: Address) -> bool:
         """Whether the node there is this one, or has a bridge that looks for it itself."""
@@ -83,17 +86,17 @@ class Contacts:
             trouble = described(error)
             if SameNodeTwice.code in trouble and trouble != self.failed:
                 self.failed = trouble
-                _log.error("same-node-twice", cluster=self._connection.name, url=address.url, reason=trouble)
+                _log.error("same-node-twice", cluster=self.connection.name, url=address.url, reason=trouble)
             if self._logged.get(address) != trouble:
                 self._logged[address] = trouble
-                _log.warning("contact-failed", cluster=self._connection.name, url=address.url, reason=trouble)
+                _log.warning("contact-failed", cluster=self.connection.name, url=address.url, reason=trouble)
             return
         self._logged.pop(address, None)
         self.failed = ""
         self._known[address] = welcome.node_id
         if welcome.node_id != self._own.node:
-            peer = Peer(welcome.node_id, welcome.node_name, address.url, address.connector)
-            await self._found(peer, self._connection)
+            peer = Peer(welcome.node_id, welcome.node_name, address.url, address.connector, address.static)
+            await self._found(peer, self.connection)
 
     async def _contact(self, address: Address) -> Welcome:
         """The WELCOME of the node at an address.
@@ -103,8 +106,8 @@ class Contacts:
         """
         target = NodeTarget(
             self._peers.endpoint(address.connector, address.url),
-            self._peers.hello(contact_name(self._own.run), self._connection),
-            call_timeout_ms=self._connection.call_timeout_ms,
+            self._peers.hello(contact_name(self._own.run), self.connection),
+            call_timeout_ms=self.connection.call_timeout_ms,
         )
         try:
             await target.open(())
@@ -116,19 +119,21 @@ class Contacts:
 
     async def _discover(self, like: Address) -> list[Address]:
         """The addresses that the name of `discovery` has now; none where it cannot be resolved."""
-        host, _, port = self._connection.discovery.removeprefix("dns://").rpartition(":")
+        host, _, port = self.connection.discovery.removeprefix("dns://").rpartition(":")
         loop = asyncio.get_running_loop()
         try:
             found = await loop.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
         except OSError as error:
             if self._logged.get(like) != str(error):
                 self._logged[like] = str(error)
-                _log.warning("discovery-failed", cluster=self._connection.name, name=host, reason=str(error))
+                _log.warning("discovery-failed", cluster=self.connection.name, name=host, reason=str(error))
             return []
         self._logged.pop(like, None)
         scheme = like.url.partition("://")[0]
         hosts = sorted({str(sockaddr[0]) for *_, sockaddr in found})[:DISCOVERED_MOST]
         return [
-            Address(f"{scheme}://[{one}]:{port}" if ":" in one else f"{scheme}://{one}:{port}", like.connector)
+            Address(
+                f"{scheme}://[{one}]:{port}" if ":" in one else f"{scheme}://{one}:{port}", like.connector
+            )
             for one in hosts
         ]

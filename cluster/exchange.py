@@ -9,7 +9,8 @@ import structlog
 
 from bridge.link.frames import Hello, Welcome
 from cluster.notices import Assembler, known_notice, pages
-from cluster.topology import Announcement, Heard, Known, KnownNode, Topology
+from cluster.record import Announcement, Known, KnownNode
+from cluster.topology import Heard, Topology
 
 
 class Exchange:
@@ -47,7 +48,9 @@ class Exchange:
 
     def _announced(self, neighbour: str, conversation: Conversation) -> Iterator[Announcement]:
         for node in list(self.topology.records):
-            its = None if self._to_tell[node] > 0 and node == self.topology.node else conversation.its.get(node)
+            its = (
+                None if self._to_tell[node] > 0 and node == self.topology.node else conversation.its.get(node)
+            )
             said = self.topology.announced(node, neighbour, its)
             if said is not None:
                 yield said
@@ -139,7 +142,7 @@ class Conversation:
     def tell(self, announced: Iterable[Announcement]) -> None:
         """Tell these records, until the link takes no more: the next KNOWN asks for the rest."""
         for said in announced:
-            if not all([self.send(body) for body in pages(said)]):
+            if not all(self.send(body) for body in pages(said)):
                 return
             distance = None if said.path is None else len(said.path)
             self.its[said.record.node] = KnownNode(said.record.node, said.record.version, distance)

@@ -8,7 +8,6 @@ that must not be lost is in the journal: copies for other nodes wait in forward 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import sqlite3
 from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from typing import Any, Final
@@ -16,7 +15,7 @@ from typing import Any, Final
 import structlog
 from aiohttp import web
 
-from bridge.errors import Conflict, TargetRefused
+from bridge.errors import TargetRefused, described
 from bridge.http.answers import Answer, answer
 from bridge.http.authentication import Principal
 from bridge.http.problems import Forbidden
@@ -38,9 +37,12 @@ from cluster.connections import Connections
 from cluster.contacts import Address, Contacts, Own
 from cluster.exchange import Exchange
 from cluster.peers import Peer, Peers, contacting_run
+from cluster.places import Disagreement
+from cluster.record import GONE, NodeState, Place, Record, Version
 from cluster.routing import BRIDGE_PREFIX, ClusterRouter, bridge_to
 from cluster.table import TableMaker
-from cluster.topology import GONE, Disagreement, NodeState, Place, Record, Topology, Version
+from cluster.topology import Topology
+from cluster.view import View
 
 #: Changes are gathered for so long before they are told and the router gets a new table.
 GATHER_S: Final = 0.1
@@ -65,10 +67,14 @@ class ClusterExtension(Extension):
         self._contacts: list[Contacts] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._changed = asyncio.Event()
+        #: An unforeseen error that ended a part of the work; empty: none.
+        self._fault = ""
         self._state = NodeState.UP
         #: `Notices.named` when the places were last read, and the places without readers.
         self._named = -1
         self._queues: list[Place] = []
+        #: What the router's table was made of; None: not yet.
+        self._view: View | None = None
         #: What was last logged of each other node, and of routing types.
         self._logged: dict[str, str] = {}
         self._disagreements: frozenset[Disagreement] = frozenset()
@@ -107,12 +113,21 @@ class ClusterExtension(Extension):
             )
             self._contacts.append(contacts)
             self._begin(contacts.run(*self._addresses(connection)))
+        await self._apply(topology)
         self._begin(self._watch_own())
         self._begin(self._apply_changes())
         self._begin(self._say_known(first.notification_interval_ms / 1000))
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        self._tasks.append(asyncio.create_task(work, name="cluster"))
+        self._tasks.append(asyncio.create_task(self._guarded(work), name="cluster"))
+
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do it; should it fail, the cluster connections are FAILED, and say so."""
+        try:
+            await work
+        except Exception as error:  # noqa: BLE001 - a fault must not look like a healthy cluster
+            self._fault = described(error)
+            self._log.error("cluster-failed", reason=self._fault, exc_info=error)
 
     async def stop(self) -> None:
         """Say that this node leaves, and end."""
@@ -133,7 +148,7 @@ class ClusterExtension(Extension):
     def _addresses(self, connection: ClusterConnection) -> tuple[list[Address], Address | None]:
         """Where the first contacts of a connection are."""
         connectors = self._settings.connectors
-        static = [Address(connectors[name].url, name) for name in connection.static_connectors]
+        static = [Address(connectors[name].url, name, static=True) for name in connection.static_connectors]
         own = Address(connectors[connection.connector_ref].url, connection.connector_ref)
         return static, own if connection.discovery else None
 
@@ -249,21 +264,28 @@ class ClusterExtension(Extension):
             if exchange is None:
                 return
             exchange.tell_changes()
-            self._router.table = await self._tables.table(exchange.topology.snapshot())
-            self._log_changes(exchange.topology)
+            await self._apply(exchange.topology)
             await self._make_links(exchange)
+
+    async def _apply(self, topology: Topology) -> None:
+        """Give the router the present table, and show it."""
+        view = View.of(topology)
+        self._router.table = await self._tables.table(topology.snapshot())
+        self._view = view
+        self._log_changes(view)
 
     async def _make_links(self, exchange: Exchange) -> None:
         """Have a link to each node that is known, unless only configured ones are wanted."""
         for record in list(exchange.topology.records.values()):
             if record.node == exchange.topology.node:
                 continue
+            known = self._peers.known(record.node)
+            if known is not None and (known.static or known.url == record.url):
+                continue
             for connection in self._connections.all:
-                if record.node in self._peers or not connection.allow_direct_connections_only:
+                if not connection.allow_direct_connections_only:
                     peer = Peer(record.node, record.name, record.url, connection.connector_ref)
-                    known = self._peers.known(record.node)
-                    if known is None or (known.url != record.url and not known.is_static):
-                        await self._found(peer, connection)
+                    await self._found(peer, connection)
                     break
 
     async def _say_known(self, interval_s: float) -> None:
@@ -273,17 +295,18 @@ class ClusterExtension(Extension):
                 self._exchange.tell_known()
                 self._exchange.tell_changes()
 
-    def _log_changes(self, topology: Topology) -> None:
-        for node, record in topology.records.items():
-            if node == topology.node:
+    def _log_changes(self, view: View) -> None:
+        for node, record in view.records.items():
+            if node == view.node:
                 continue
-            event = _event(record, reachable=topology.reachable(node))
+            event = _event(record, reachable=view.reachable[node])
             if self._logged.get(node) != event:
                 self._logged[node] = event
-                self._log.info(event, peer=record.name, peer_id=node, url=record.url, hops=topology.distance(node))
-        found = frozenset(topology.disagreements)
+                hops = view.distance[node]
+                self._log.info(event, peer=record.name, peer_id=node, url=record.url, hops=hops)
+        found = frozenset(view.disagreements)
         for one in found - self._disagreements:
-            peer = topology.records[one.node].name
+            peer = view.records[one.node].name
             self._log.warning(
                 "routing-type-differs", peer=peer, address=one.address, here=one.ours, there=one.theirs
             )
@@ -293,6 +316,8 @@ class ClusterExtension(Extension):
 
     def unready(self) -> Iterable[str]:
         """A connection that has failed."""
+        if self._fault:
+            yield f"cluster: {self._fault}"
         for contacts in self._contacts:
             if contacts.failed:
                 yield f"cluster connection {contacts.connection.name}: {contacts.failed}"
@@ -306,61 +331,33 @@ class ClusterExtension(Extension):
 
     def status(self) -> Mapping[str, Any]:
         """The nodes that this node knows, and its connections."""
-        exchange = self._exchange
-        if exchange is None:
-            return {"node": "", "connections": [], "nodes": []}
-        topology = exchange.topology
+        view = self._view
+        if view is None:
+            return {"node": "", "connections": [], "nodes": [], "disagreements": []}
         return {
-            "node": topology.node,
+            "node": view.node,
             "connections": [
                 {
                     "name": contacts.connection.name,
                     "address": contacts.connection.address,
                     "message-load-balancing": contacts.connection.message_load_balancing,
                     "max-hops": contacts.connection.max_hops,
-                    "state": "FAILED" if contacts.failed else "RUNNING",
-                    "reason": contacts.failed,
+                    "state": "FAILED" if contacts.failed or self._fault else "RUNNING",
+                    "reason": contacts.failed or self._fault,
                 }
                 for contacts in self._contacts
             ],
-            "nodes": [self._described(topology, record) for record in topology.records.values()],
+            "nodes": [view.described(record) for record in view.records.values()],
             "disagreements": [
                 {"node": one.node, "address": one.address, "here": one.ours, "there": one.theirs}
-                for one in topology.disagreements
-            ],
-        }
-
-    def _described(self, topology: Topology, record: Record) -> Mapping[str, Any]:
-        here = record.node == topology.node
-        return {
-            "node": record.node,
-            "name": record.name,
-            "url": record.url,
-            "state": record.state.value,
-            "version": [record.version.opening, record.version.counter],
-            "reachable": topology.reachable(record.node),
-            "hops": topology.distance(record.node),
-            "via": None if here else topology.next_hop(record.node),
-            "heir": record.heir or None,
-            "inherited": list(record.inherited),
-            "queues": [
-                {
-                    "address": place.address,
-                    "queue": place.queue,
-                    "readers": place.readers,
-                    "filter": place.filter,
-                    "routing-type": place.routing_type,
-                }
-                for place in record.places
+                for one in view.disagreements
             ],
         }
 
     def samples(self) -> Iterable[Sample]:
         """The cluster's metrics."""
-        exchange = self._exchange
-        if exchange is None:
-            return ()
-        return metrics.samples(exchange.topology, self._router)
+        view = self._view
+        return () if view is None else metrics.samples(view, self._router)
 
 
 def _event(record: Record, *, reachable: bool) -> str:

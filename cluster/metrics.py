@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from bridge.runtime.metrics import Metric, Sample
+from cluster.record import GONE
 from cluster.routing import ClusterRouter
-from cluster.topology import GONE, Topology
+from cluster.view import View
 
 _PREFIX: Final = "core_bridge_cluster_"
 #: The states of nodes as metrics have them.
@@ -28,15 +29,15 @@ DISAGREEMENTS: Final = Metric(
 )
 
 
-def samples(topology: Topology, router: ClusterRouter) -> Iterator[Sample]:
+def samples(view: View, router: ClusterRouter) -> Iterator[Sample]:
     """The samples of one scrape."""
     states: Counter[str] = Counter()
     places = 0
-    for node, record in topology.records.items():
-        if node == topology.node:
+    for node, record in view.records.items():
+        if node == view.node:
             continue
         gone = record.state in GONE
-        states["left" if gone else "joined" if topology.reachable(node) else "unreachable"] += 1
+        states["left" if gone else "joined" if view.reachable[node] else "unreachable"] += 1
         places += len(record.places)
     for state in _STATES:
         yield Sample(NODES, states[state], {"state": state})
@@ -44,4 +45,4 @@ def samples(topology: Topology, router: ClusterRouter) -> Iterator[Sample]:
     yield Sample(ROUTED, router.routed, {})
     yield Sample(REROUTED, router.rerouted, {})
     yield Sample(HOPS_EXCEEDED, router.hops_exceeded, {})
-    yield Sample(DISAGREEMENTS, len(topology.disagreements), {})
+    yield Sample(DISAGREEMENTS, len(view.disagreements), {})

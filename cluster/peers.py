@@ -57,6 +57,8 @@ class Peer:
     url: str
     #: The connector whose credentials serve for it.
     connector: str
+    #: Whether the settings name its address: then its own word does not change it.
+    static: bool = False
 
 
 class PeerTarget(NodeTarget):
@@ -87,6 +89,10 @@ class Peers:
 
     def __contains__(self, node: object) -> bool:
         return node in self._peers
+
+    def known(self, node: str) -> Peer | None:
+        """The peer as its bridge reaches it; None: it has no bridge."""
+        return self._peers.get(node)
 
     @property
     def all(self) -> Sequence[Peer]:
@@ -212,5 +218,5 @@ class Peers:
 
 
 def _queue(node: str) -> BridgeQueue:
-    """The queue that the bridge to a node reads: made with each of its forward logs, and on no other address."""
+    """The queue that the bridge to a node reads, which is made with each of its forward logs."""
     return BridgeQueue(bridge_to(node), (), lambda _address: False)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import structlog
 
 from bridge.errors import FilterRefused
 from bridge.filters import Filter, parse
 from cluster.connections import Connections
+from cluster.places import Located
 from cluster.routing import Place, RoutingTable, SharedAddress
-from cluster.topology import Located, Snapshot
+from cluster.topology import Snapshot
 
 
 class TableMaker:
@@ -56,14 +57,9 @@ class TableMaker:
             return None
         if node == snapshot.node:
             return Place("", readers=place.readers > 0, filter=condition)
-        return Place(
-            node, snapshot.next_hops[node], node in snapshot.reachable, place.readers > 0, condition
-        )
+        return Place(node, snapshot.next_hops[node], node in snapshot.reachable, place.readers > 0, condition)
 
 
 def _shared(snapshot: Snapshot) -> Iterator[tuple[str, list[Located]]]:
     for address, names in snapshot.places.items():
         yield address, [one for places in names.values() for one in places]
-
-
-Publish = Callable[[RoutingTable], None]

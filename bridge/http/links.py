@@ -14,13 +14,13 @@ from bridge.http.answers import Answer, answer
 from bridge.http.authentication import Principal
 from bridge.http.bodies import read_value, wants_msgpack
 from bridge.http.codec import Decoder
+from bridge.link.correspondent import LinkEnd
 from bridge.link.duplicate_query import QUESTION_MOST, BoundedQuestion
 from bridge.link.frames import Hello
 from bridge.link.machine import Ending
 from bridge.link.receiving import NodeIdentity
 from bridge.link.room import LinkRoom
 from bridge.link.socket import serve_link
-from bridge.relay.ports import Target
 from bridge.replay.node_presence import Present, Question
 from bridge.runtime.clock import Clock
 
@@ -48,7 +48,7 @@ class LinkService:
 
     def __init__(
         self,
-        make_target: Callable[[Hello, Principal], Target],
+        make_end: Callable[[Hello, Principal], LinkEnd],
         identity: NodeIdentity,
         *,
         call_timeout_ms: int,
@@ -56,12 +56,12 @@ class LinkService:
         answer: Callable[[Question], Awaitable[Present]],
         max_link_bytes: int,
     ) -> None:
-        """`make_target` makes the local target of the bridge that HELLO names, for the caller.
+        """`make_end` makes this node's end of the link of the bridge that HELLO names, for the caller.
 
         `answer` says which messages are here. `max_link_bytes`: memory that batches of all links may take
         (`max-link-size`).
         """
-        self._make_target = make_target
+        self._make_end = make_end
         self._identity = identity
         self._call_timeout_ms = call_timeout_ms
         self._clock = clock
@@ -78,14 +78,14 @@ class LinkService:
         peer = request.remote or ""
         link: OpenLink | None = None
 
-        def make_target(hello: Hello) -> Target:
+        def make_end(hello: Hello) -> LinkEnd:
             nonlocal link
-            target = self._make_target(hello, principal)
+            end = self._make_end(hello, principal)
             link = OpenLink(hello.bridge, hello.node_name, principal.name, peer, self._clock.wall_ms())
             self.open[link] = None
             self.opened += 1
             _log.info("link-opened", bridge=link.bridge, peer_node=link.node, user=link.user, peer=link.peer)
-            return target
+            return end
 
         def ended(ending: Ending) -> None:
             reason = f"{ending.code}: {ending.detail}"
@@ -104,7 +104,7 @@ class LinkService:
 
         return await serve_link(
             request,
-            make_target,
+            make_end,
             identity=self._identity,
             call_timeout_ms=self._call_timeout_ms,
             endings=(

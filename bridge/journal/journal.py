@@ -173,9 +173,8 @@ class Journal:
             there = states.get(address)
             state = None if there is None else there.queues.get(queue)
             leases = {} if state is None else dict(state.cursor.leases)
-            if any(lease.expires_ms > self.lease_now_ms for lease in leases.values()):
-                found.add((address, queue))
-            elif 0 <= self.presence.idle_ms(address, queue) < within_ms:
+            leased = any(lease.expires_ms > self.lease_now_ms for lease in leases.values())
+            if leased or 0 <= self.presence.idle_ms(address, queue) < within_ms:
                 found.add((address, queue))
         return found
 

@@ -16,6 +16,7 @@ from bridge.link.frames import (
     Credit,
     Frame,
     Hello,
+    Notice,
     OpenStream,
     Ping,
     Pong,
@@ -101,6 +102,7 @@ LIMITS: Final[Mapping[type[Frame], Mapping[str, Limit]]] = {
     Credit: {"bytes": Limit(1, limits.NUMBER_MOST)},
     Ping: {"number": _NUMBER, "sent": _NUMBER},
     Pong: {"number": _NUMBER, "sent": _NUMBER, "received": _NUMBER},
+    Notice: {"body": Limit(0, limits.NOTICE_MOST)},
     Close: {"code": Limit(1, limits.CODE_MOST), "detail": _TEXT},
 }
 

@@ -8,6 +8,7 @@ from typing import Any, Final, Protocol
 
 import structlog
 
+from bridge.errors import BridgeError
 from bridge.link.codec import encode
 from bridge.link.frames import AnyFrame, BatchFrame, CloseCode, OpenStream, ReceiptFrame
 from bridge.link.machine import LinkState, Machine, Now
@@ -25,6 +26,22 @@ _LONGEST_SLEEP_S: Final = 3600.0
 def now(clock: Clock) -> Now:
     """The current moment, by both of its clocks."""
     return Now(clock.monotonic_ms(), clock.wall_ms())
+
+
+class _Unforeseen(BridgeError):
+    """An error that no port names. Its text stays at this node, in the log."""
+
+    code = CloseCode.INTERNAL
+
+
+def named(error: Exception, bridge: str, end: str) -> BridgeError:
+    """The error as the other end may see it. `end` is this one: receiving or sending."""
+    if isinstance(error, BridgeError):
+        # It is kept until its batch's turn comes, and must not keep the batch alive by the frames it
+        # passed.
+        return error.with_traceback(None)
+    _log.error("link-failed", bridge=bridge, exc_info=error)
+    return _Unforeseen(f"{type(error).__name__}; see the log of the {end} node")
 
 
 def _nothing() -> None:
@@ -98,6 +115,10 @@ class Driver:
             self._ended.set()
         else:
             self._set_timer()
+
+    def send_soon(self) -> None:
+        """Send what the machine has: nothing else has changed. Unlike `wake` it acts on no event."""
+        self._work.set()
 
     async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
         """Read or write; however it ends, the machine is told, so that no caller is left waiting."""

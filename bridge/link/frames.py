@@ -200,6 +200,12 @@ class Pong(Frame, frozen=True, tag="PONG"):
     received: int
 
 
+class Notice(Frame, frozen=True, tag="NOTICE"):
+    """Bytes for the extension at the other end. They cost no credit, and are not answered."""
+
+    body: bytes
+
+
 class Close(Frame, frozen=True, tag="CLOSE"):
     """The last frame of either end."""
 
@@ -210,7 +216,17 @@ class Close(Frame, frozen=True, tag="CLOSE"):
 
 
 AnyFrame = (
-    Hello | Welcome | OpenStream | StreamOpened | BatchFrame | ReceiptFrame | Credit | Ping | Pong | Close
+    Hello
+    | Welcome
+    | OpenStream
+    | StreamOpened
+    | BatchFrame
+    | ReceiptFrame
+    | Credit
+    | Ping
+    | Pong
+    | Notice
+    | Close
 )
 
 

@@ -61,6 +61,10 @@ BUFFERED_MOST: Final = 16 * MIB
 #: Answers that the other end has not read, beyond those that the connection takes. At the limit nothing is
 #: read from the link, either.
 ANSWERS_MOST: Final = 256
+#: Bytes of a NOTICE's body: with its frame it is below `ANSWER_MOST`.
+NOTICE_MOST: Final = 48 * KIB
+#: NOTICEs of an end that wait to leave. At the limit its extension has to say it again later.
+NOTICES_MOST: Final = 64
 #: A deadline that is never reached, ms: the meaning of -1.
 NEVER_MS: Final = 2**53
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
-
-import structlog
 
 from bridge.errors import BridgeError
-from bridge.link.driver import Driver, Socket
-from bridge.link.frames import CloseCode, Hello
+from bridge.link.correspondent import Correspondence, LinkEnd
+from bridge.link.driver import Driver, Socket, named
+from bridge.link.frames import Hello
+from bridge.link.machine import Noticed
 from bridge.link.receiver import Receiver
 from bridge.link.receiving import Delivering, Event, Greeted, Opening
 from bridge.link.room import LinkRoom
@@ -18,31 +17,24 @@ from bridge.messages.batch import Batch
 from bridge.relay.ports import Receipt, Target
 from bridge.runtime.clock import Clock
 
-_log: Final = structlog.get_logger(__name__)
-
-
-class _Unforeseen(BridgeError):
-    """An error that no port names. Its text stays at this node, in the log."""
-
-    code = CloseCode.INTERNAL
-
 
 class LinkServer:
-    """One link's receiving end and its target, from HELLO to the end."""
+    """One link's receiving end and what serves it, from HELLO to the end."""
 
     def __init__(
         self,
         socket: Socket,
         machine: Receiver,
-        make_target: Callable[[Hello], Target],
+        make_end: Callable[[Hello], LinkEnd],
         clock: Clock,
         room: LinkRoom | None = None,
     ) -> None:
         """`room`: the machine's; None: it is alone."""
         self._room = room
         self._machine = machine
-        self._make_target = make_target
+        self._make_end = make_end
         self._driver = Driver(machine, socket, clock, self._on_change)
+        self._correspondence = Correspondence(machine, self._driver.send_soon, self._named)
         self._target: Target | None = None
         self._bridge = ""
         self._to_open: list[Opening] = []
@@ -71,6 +63,7 @@ class LinkServer:
         self._driver.wake()
 
     async def _let_go(self) -> None:
+        self._correspondence.end()
         if self._target is not None:
             await self._target.close()
         tasks = [*self._deliveries, *([self._opener] if self._opener else [])]
@@ -82,7 +75,7 @@ class LinkServer:
         for event in self._machine.take_events():
             self._act(event)
 
-    def _act(self, event: Event) -> None:
+    def _act(self, event: Event | Noticed) -> None:
         match event:
             case Greeted(hello):
                 self._greet(hello)
@@ -95,15 +88,19 @@ class LinkServer:
                 task = asyncio.create_task(self._deliver(number, batch))
                 self._deliveries.add(task)
                 task.add_done_callback(self._deliveries.discard)
+            case Noticed(body):
+                self._correspondence.noticed(body)
 
     def _greet(self, hello: Hello) -> None:
         self._bridge = hello.bridge
         try:
-            self._target = self._make_target(hello)
+            end = self._make_end(hello)
         except Exception as error:  # noqa: BLE001 - whatever it is, the sender must not wait for it
             self._machine.fail(self._named(error))
         else:
+            self._target = end.target
             self._machine.welcome(hello)
+            self._correspondence.begin(end.correspondent, hello)
 
     async def _open(self) -> None:
         """Open the streams that wait, including all that have come meanwhile, in one call."""
@@ -133,9 +130,4 @@ class LinkServer:
 
     def _named(self, error: Exception) -> BridgeError:
         """The error as the sender may see it."""
-        if isinstance(error, BridgeError):
-            # It is kept until its batch's turn comes, and must not keep the batch alive by the frames it
-            # passed.
-            return error.with_traceback(None)
-        _log.error("link-failed", bridge=self._bridge, exc_info=error)
-        return _Unforeseen(f"{type(error).__name__}; see the log of the receiving node")
+        return named(error, self._bridge, "receiving")

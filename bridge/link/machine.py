@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import ClassVar, Final, Generic, NamedTuple, TypeVar
 
+from bridge.errors import BridgeError, TargetRefused
 from bridge.link import limits
 from bridge.link.clock_offset import ClockOffset
-from bridge.link.codec import decode
+from bridge.link.codec import check, decode
 from bridge.link.frames import (
     AnyFrame,
     BrokenFrame,
@@ -22,6 +23,7 @@ from bridge.link.frames import (
     CloseCode,
     Frame,
     Hello,
+    Notice,
     Ping,
     Pong,
     clipped,
@@ -63,6 +65,12 @@ class StreamGate(Enum):
     HALTED = "HALTED"
 
 
+class Noticed(NamedTuple):
+    """NOTICE came: hand its body to the extension at this end, where there is one."""
+
+    body: bytes
+
+
 class Ending(NamedTuple):
     """The end of a link: the CLOSE that was sent or came, or its equivalent for a lost connection."""
 
@@ -75,6 +83,9 @@ class Ending(NamedTuple):
 TAKEN: Final = (Verdict.STORED, Verdict.DUPLICATE)
 #: The reason why a batch behind one that was not taken is NOT_NOW, at either end.
 HALTED_REASON: Final = "STREAM_HALTED: a batch before this one was not taken; open the stream again"
+
+#: Endings before which the notices leave that wait: the other end is there and reads.
+_IN_PEACE: Final = (CloseCode.GOODBYE, CloseCode.STOPPING)
 
 EventT = TypeVar("EventT")
 #: The handler of a frame in a state; a frame that is not in the table is not allowed.
@@ -99,9 +110,11 @@ class Machine(Generic[EventT]):
         self._controls: deque[AnyFrame] = deque()
         #: PONGs among them.
         self._pongs = 0
+        #: NOTICEs that wait to leave, in order.
+        self._notices: deque[Notice] = deque()
         #: Bytes of the frame that came last.
         self._frame_bytes = 0
-        self._events: list[EventT] = []
+        self._events: list[EventT | Noticed] = []
         self._pings = 0
         self._ping_sent_ms: int | None = None
 
@@ -160,14 +173,37 @@ class Machine(Generic[EventT]):
         return None if self.state is LinkState.CLOSED else self._liveness.deadline_ms()
 
     def next_frame(self) -> AnyFrame | None:
-        """The next frame to send now, in order; None: nothing can be sent now."""
+        """The next frame to send now; None: nothing can be sent now.
+
+        Control frames in order; a notice when there is none.
+        """
+        control = self._next_control()
+        return self._notices.popleft() if control is None and self._notices else control
+
+    def _next_control(self) -> AnyFrame | None:
         if not self._controls:
             return None
         frame = self._controls.popleft()
         self._pongs -= isinstance(frame, Pong)
         return frame
 
-    def take_events(self) -> list[EventT]:
+    def notify(self, body: bytes) -> bool:
+        """Send bytes to the extension at the other end, behind the control frames that wait.
+
+        False: nothing is sent, for the link is not open, or `limits.NOTICES_MOST` wait to leave. The caller
+        says it again later.
+
+        Raises:
+            BrokenFrame: the body is beyond `limits.NOTICE_MOST`.
+        """
+        notice = Notice(body)
+        check(notice)
+        if self.state is not LinkState.OPEN or len(self._notices) >= limits.NOTICES_MOST:
+            return False
+        self._notices.append(notice)
+        return True
+
+    def take_events(self) -> list[EventT | Noticed]:
         """The events since the last call, in order."""
         events, self._events = self._events, []
         return events
@@ -175,8 +211,14 @@ class Machine(Generic[EventT]):
     def close(self, code: str, detail: str, *, permanent: bool = False) -> None:
         """End the link and tell the other end why. Does nothing where the link has ended."""
         if self.state is not LinkState.CLOSED:
+            if code in _IN_PEACE:
+                self._controls.extend(self._notices)
             self._controls.append(Close(code, clipped(detail), permanent))
             self._end(Ending(code, detail, permanent))
+
+    def fail(self, error: BridgeError) -> None:
+        """End the link because this end cannot go on: the other end gets the error's code."""
+        self.close(error.code, error.detail, permanent=isinstance(error, TargetRefused))
 
     def lost(self, detail: str) -> None:
         """End the link after its connection was lost."""
@@ -191,6 +233,7 @@ class Machine(Generic[EventT]):
     def _end(self, ending: Ending) -> None:
         self.state = LinkState.CLOSED
         self.ending = ending
+        self._notices.clear()
         self._let_go()
 
     def _let_go(self) -> None:
@@ -214,6 +257,10 @@ class Machine(Generic[EventT]):
             return
         self._clock_offset.answered(frame.sent, now.ms - self._ping_sent_ms, frame.received)
         self._ping_sent_ms = None
+
+    def on_notice(self, frame: Notice, _now: Now) -> None:
+        """Hand the bytes on at once: none of them are kept here."""
+        self._events.append(Noticed(frame.body))
 
     def on_close(self, frame: Close, _now: Now) -> None:
         """End the link for the reason that the other end gives."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 from bridge.errors import TargetUnavailable
 from bridge.link.codec import check
-from bridge.link.driver import Driver, Socket, now
+from bridge.link.correspondent import Correspondence, Correspondent
+from bridge.link.driver import Driver, Socket, named, now
 from bridge.link.frames import CloseCode, Hello, Welcome
-from bridge.link.machine import LinkState
+from bridge.link.machine import LinkState, Noticed
 from bridge.link.pending_requests import GREETING
 from bridge.link.sender import Sender
 from bridge.link.socket import Endpoint, connect
@@ -23,20 +25,28 @@ class NodeTarget:
 
     `open` makes one attempt to connect where there is no live link, and never tries again by itself: the pump
     decides when to. A link that died fails the calls that wait, and every call until the next `open`; the
-    streams must then be opened again.
+    streams must then be opened again. `correspondent` exchanges notices over each connection with the other
+    node's extension; None: notices that come are ignored.
 
     Raises:
         BrokenFrame: a field of `hello` is beyond its limit.
     """
 
     def __init__(
-        self, endpoint: Endpoint, hello: Hello, *, call_timeout_ms: int, clock: Clock | None = None
+        self,
+        endpoint: Endpoint,
+        hello: Hello,
+        *,
+        call_timeout_ms: int,
+        clock: Clock | None = None,
+        correspondent: Correspondent | None = None,
     ) -> None:
         check(hello)
         self._endpoint = endpoint
         self._hello = hello
         self._call_timeout_ms = call_timeout_ms
         self._clock = clock or SystemClock()
+        self._correspondent = correspondent
         self._link: _Link | None = None
         self._connecting = asyncio.Lock()
         #: Counts calls of `close`: a connection made meanwhile is not kept.
@@ -108,7 +118,7 @@ class NodeTarget:
         closes = self._closes
         socket = await connect(self._endpoint, self._call_timeout_ms)
         sender = Sender(self._hello, call_timeout_ms=self._call_timeout_ms, now=now(self._clock))
-        link = _Link(socket, sender, self._clock)
+        link = _Link(socket, sender, self._clock, self._hello.bridge, self._correspondent)
         try:
             await link.greeted()
         except BaseException:
@@ -123,7 +133,9 @@ class NodeTarget:
 class _Link:
     """One connection of a `NodeTarget`, and the calls that wait for answers on it."""
 
-    def __init__(self, socket: Socket, machine: Sender, clock: Clock) -> None:
+    def __init__(
+        self, socket: Socket, machine: Sender, clock: Clock, bridge: str, correspondent: Correspondent | None
+    ) -> None:
         self.machine = machine
         self.welcome: Welcome | None = None
         self._clock = clock
@@ -131,6 +143,10 @@ class _Link:
         self._waiting[GREETING] = asyncio.get_running_loop().create_future()
         self._gone = asyncio.Event()
         self._driver = Driver(machine, socket, clock, self._on_change)
+        self._correspondent = correspondent
+        self._correspondence = Correspondence(
+            machine, self._driver.send_soon, partial(named, bridge=bridge, end="sending")
+        )
         self._task = asyncio.create_task(self._driver.run())
 
     @property
@@ -180,10 +196,16 @@ class _Link:
 
     def _on_change(self) -> None:
         for event in self.machine.take_events():
+            if isinstance(event, Noticed):
+                self._correspondence.noticed(event.body)
+                continue
             future = self._waiting.pop(event.ticket)
             if not future.done():
                 future.set_result(event.answer)
+            if isinstance(event.answer, Welcome):
+                self._correspondence.begin(self._correspondent, event.answer)
         if self.ended:
+            self._correspondence.end()
             self._gone.set()
             waiting, self._waiting = self._waiting, {}
             for future in waiting.values():

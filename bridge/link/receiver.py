@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from bridge.errors import BridgeError, OutOfSequence, TargetRefused
+from bridge.errors import BridgeError, OutOfSequence
 from bridge.link import batch_frames, limits
 from bridge.link.frames import (
     BatchFrame,
@@ -19,6 +19,7 @@ from bridge.link.frames import (
     Credit,
     Frame,
     Hello,
+    Notice,
     OpenStream,
     Ping,
     Pong,
@@ -116,10 +117,6 @@ class Receiver(Machine[Event]):
     def _close_if_stopped(self) -> None:
         if self.state is LinkState.STOPPING and self._handed == 0:
             self.close(CloseCode.STOPPING, self._stop_reason)
-
-    def fail(self, error: BridgeError) -> None:
-        """The target failed at more than one batch: close, with the error's code."""
-        self.close(error.code, error.detail, permanent=isinstance(error, TargetRefused))
 
     def _let_go(self) -> None:
         self._waiting.clear()
@@ -296,10 +293,12 @@ class Receiver(Machine[Event]):
         (LinkState.OPEN, BatchFrame): _on_batch,
         (LinkState.OPEN, Ping): Machine.on_ping,
         (LinkState.OPEN, Pong): Machine.on_pong,
+        (LinkState.OPEN, Notice): Machine.on_notice,
         (LinkState.OPEN, Close): Machine.on_close,
         (LinkState.STOPPING, OpenStream): _ignore,
         (LinkState.STOPPING, BatchFrame): _ignore,
         (LinkState.STOPPING, Ping): Machine.on_ping,
         (LinkState.STOPPING, Pong): Machine.on_pong,
+        (LinkState.STOPPING, Notice): _ignore,
         (LinkState.STOPPING, Close): Machine.on_close,
     }

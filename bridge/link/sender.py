@@ -20,6 +20,7 @@ from bridge.link.frames import (
     CloseCode,
     Credit,
     Hello,
+    Notice,
     OpenStream,
     Ping,
     Pong,
@@ -54,6 +55,8 @@ class Sender(Machine[Answered]):
         self._waiting: deque[SentBatch] = deque()
         self._in_flight: deque[SentBatch] = deque()
         self._sent_unanswered = 0
+        #: The next frame is a notice, where notices and batches wait.
+        self._notice_turn = True
         #: The time at which the clocks may be compared again.
         self._measure_at_ms = now.ms
         self._controls.append(hello)
@@ -139,13 +142,23 @@ class Sender(Machine[Answered]):
     # ------------------------------------------------------------------ frames out
 
     def next_frame(self) -> AnyFrame | None:
-        """Returns control frames first, so that a PONG never waits behind batches; then batches, in order.
+        """Returns control frames first, so that a PONG never waits behind batches; then batches, in order,
+        and between them the notices.
 
         May bring events: batches that need not be sent are answered here.
         """
-        control = super().next_frame()
+        control = self._next_control()
         if control is not None or self.state is not LinkState.OPEN:
             return control
+        return self._next_in_turn() if self._notices else self._next_batch()
+
+    def _next_in_turn(self) -> Notice | BatchFrame:
+        """A notice and a batch by turns, so that neither waits until there is none of the other."""
+        batch = None if self._notice_turn else self._next_batch()
+        self._notice_turn = batch is not None
+        return self._notices.popleft() if batch is None else batch
+
+    def _next_batch(self) -> BatchFrame | None:
         while self._waiting:
             delivery = self._waiting[0]
             stream = delivery.stream
@@ -280,5 +293,6 @@ class Sender(Machine[Answered]):
         (LinkState.OPEN, Credit): _on_credit,
         (LinkState.OPEN, Ping): Machine.on_ping,
         (LinkState.OPEN, Pong): Machine.on_pong,
+        (LinkState.OPEN, Notice): Machine.on_notice,
         (LinkState.OPEN, Close): Machine.on_close,
     }

@@ -18,6 +18,7 @@ from aiohttp import web
 from bridge.errors import BridgeError, Malformed, TargetRefused, TargetUnavailable
 from bridge.link import limits
 from bridge.link.connect_errors import NO_ANSWER, said
+from bridge.link.correspondent import LinkEnd
 from bridge.link.driver import now
 from bridge.link.frames import CloseCode, Hello
 from bridge.link.link_server import LinkServer
@@ -25,7 +26,6 @@ from bridge.link.machine import Ending
 from bridge.link.receiver import Receiver
 from bridge.link.receiving import NodeIdentity
 from bridge.link.room import LinkRoom
-from bridge.relay.ports import Target
 from bridge.runtime.clock import Clock, SystemClock
 
 #: Longest time of a WebSocket's own closing at either end, seconds.
@@ -264,7 +264,7 @@ def _problem(body: bytes) -> str:
 
 async def serve_link(  # noqa: PLR0913 - one link, from the upgrade to its end
     request: web.Request,
-    make_target: Callable[[Hello], Target],
+    make_end: Callable[[Hello], LinkEnd],
     *,
     identity: NodeIdentity,
     call_timeout_ms: int,
@@ -275,7 +275,7 @@ async def serve_link(  # noqa: PLR0913 - one link, from the upgrade to its end
 ) -> web.WebSocketResponse:
     """The handler of `GET /v1/link`: carries the link's batches to a local target until the link ends.
 
-    Credentials have been checked by then. `make_target` is called once, after HELLO; its errors
+    Credentials have been checked by then. `make_end` is called once, after HELLO; its errors
     (TargetRefused, TargetUnavailable) go to the sender. `call_timeout_ms` bounds the wait for HELLO. The
     first event of `endings` that is set closes the link with STOPPING and its text, after the answers of the
     deliveries under way. `on_end` is called with the link's ending. `room` is the memory that all links may
@@ -299,7 +299,7 @@ async def serve_link(  # noqa: PLR0913 - one link, from the upgrade to its end
         asked = ascii(request.headers.get("Sec-WebSocket-Protocol", "none"))[1:-1]
         detail = f"this node speaks {limits.SUBPROTOCOL}; found {asked}"
         machine.close(CloseCode.VERSION, detail, permanent=True)
-    server = LinkServer(WebSocket(ws), machine, make_target, clock, room)
+    server = LinkServer(WebSocket(ws), machine, make_end, clock, room)
     waiters = [asyncio.create_task(_stop(event, reason, server)) for event, reason in endings]
     try:
         await server.run()

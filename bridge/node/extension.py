@@ -1,11 +1,11 @@
 """An extension: what a node has beside its journal, its listeners and the bridges of its settings.
 
 Each hook adds nothing by default, and an extension overrides those that it needs. The node calls them in
-this order: the routes when its listeners are made, `start` when the journal is open, the questions
-(`unready`, `status`, `samples`, `link_target`) while it runs, `stop` after the bridges have stopped and
-before the journal closes. `bridge.node.wiring` lists the extensions of a node, and installed packages add to
-them by an entry point of the group `GROUP`; a command of one is an entry in `bridge.cli.COMMANDS`, whose
-module may be anywhere.
+this order: the routes when its listeners are made, `router` before the journal opens, `start` when it is
+open, the questions (`unready`, `status`, `samples`, `link_end`) while it runs, `leaving` when it is asked to
+stop, `stop` after the bridges have stopped and before the journal closes. `bridge.node.wiring` lists the
+extensions of a node, and installed packages add to them by an entry point of the group `GROUP`. A command of
+one is an entry in `bridge.cli.COMMANDS`, whose module may be anywhere.
 """
 
 from __future__ import annotations
@@ -27,19 +27,18 @@ from bridge.journal.node_ends import bridge_queue
 from bridge.journal.rules.commands import BridgeCommand
 from bridge.journal.values.options import BridgeQueue
 from bridge.journal.values.routing import Router
+from bridge.link.correspondent import LinkEnd
 from bridge.link.frames import Hello
 from bridge.node.bridge_set import BridgeSet
 from bridge.relay.operated import Operated
-from bridge.relay.ports import Target
 from bridge.runtime.clock import Clock
 from bridge.runtime.metrics import Sample
 from bridge.runtime.tls import FileContext
 from bridge.settings.bridges import Bridge
 from bridge.settings.model import Settings
 
-
-#: Entry points of this group make extensions: ``cluster = "cluster.entry:extension"``. Each is called with the
-#: settings and answers an `Extension`, or None where the settings do not ask for one.
+#: Entry points of this group make extensions: ``cluster = "cluster.entry:extension"``. Each is called with
+#: the settings and answers an `Extension`, or None where the settings do not ask for one.
 GROUP: Final = "core_bridge.extensions"
 
 
@@ -126,13 +125,16 @@ class Extension:
     async def start(self, node: NodeServices) -> None:
         """Begin. Raises: BridgeError: the node does not start."""
 
+    def leaving(self) -> None:
+        """The node is going to stop: its links and bridges are still up."""
+
     async def stop(self) -> None:
         """End within a second; also called where `start` was not."""
 
-    def link_target(self, hello: Hello, principal: Principal) -> Target | None:
-        """The target of a link that another node opens, not open; None: the link is not this extension's.
+    def link_end(self, hello: Hello, principal: Principal) -> LinkEnd | None:
+        """This node's end of a link that another node opens; None: the link is not this extension's.
 
-        Raises: Forbidden: the caller may not open it.
+        Raises: Forbidden: the caller may not open it. TargetRefused: it will never be served.
         """
         del hello, principal
         return None

@@ -266,6 +266,8 @@ class Node:
         `shutdown-timeout`.
         """
         self.stopping = True
+        for extension in self.parts.extensions:
+            extension.leaving()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._shutdown_timeout_ms / 1000):
                 await self._drain()

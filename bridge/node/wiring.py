@@ -27,6 +27,7 @@ from bridge.journal.node_ends import bridge_queue, present_here
 from bridge.journal.rules.owners import EVERY_RIGHT, Caller
 from bridge.journal.target import JournalTarget
 from bridge.journal.values.options import AddressPolicy, JournalOptions, UnusedPolicy
+from bridge.link.correspondent import LinkEnd
 from bridge.link.frames import Hello
 from bridge.link.receiving import NodeIdentity
 from bridge.node.bridge_set import BridgeSet
@@ -35,7 +36,6 @@ from bridge.node.node import Node, NodeParts
 from bridge.node.operations import Control
 from bridge.node.replays import Replays
 from bridge.relay.operated import Operated
-from bridge.relay.ports import Target
 from bridge.runtime import hangup, logs, memory
 from bridge.runtime.clock import Clock, SystemClock
 from bridge.settings import SettingsFile
@@ -228,7 +228,7 @@ class _Parts(NodeParts):
             max_message_size=options.max_message_bytes,
         )
         return LinkService(
-            partial(self._link_target, journal),
+            partial(self._link_end, journal),
             identity,
             call_timeout_ms=options.call_timeout_ms,
             clock=self.clock,
@@ -236,19 +236,24 @@ class _Parts(NodeParts):
             max_link_bytes=(self.settings.acceptor or AcceptorSettings()).max_link_size_bytes,
         )
 
-    def _link_target(self, journal: Journal, hello: Hello, principal: Principal) -> Target:
-        """The target of a link that another node opens: an extension's, or this node's journal."""
-        found = (extension.link_target(hello, principal) for extension in self.extensions)
-        return next(filter(None, found), None) or JournalTarget(
-            journal,
-            hello.bridge,
-            check_producer_ids=hello.check_producer_ids,
-            previous=hello.previous,
-            caller=Caller(
-                f"user:{principal.name}" if principal.is_user else EVERY_RIGHT,
-                hello.node_id,
-                principal.check_deliver,
-            ),
+    def _link_end(self, journal: Journal, hello: Hello, principal: Principal) -> LinkEnd:
+        """This node's end of a link that another node opens: an extension's, or the journal."""
+        for extension in self.extensions:
+            end = extension.link_end(hello, principal)
+            if end is not None:
+                return end
+        return LinkEnd(
+            JournalTarget(
+                journal,
+                hello.bridge,
+                check_producer_ids=hello.check_producer_ids,
+                previous=hello.previous,
+                caller=Caller(
+                    f"user:{principal.name}" if principal.is_user else EVERY_RIGHT,
+                    hello.node_id,
+                    principal.check_deliver,
+                ),
+            )
         )
 
     def acceptor(self, node: Node, journal: Journal, links: LinkService) -> Acceptor | None:

@@ -47,6 +47,9 @@ class ClusterConnection(Table):
     discovery: Annotated[str, AfterValidator(_discovery)] = setting(
         '"dns://name:port", asked again every check-period.', ""
     )
+    allow_direct_connections_only: Flag = setting(
+        "Links to the nodes of static-connectors only, not to those that these know.", False
+    )
     use_duplicate_detection: Flag = setting("As for bridges: false is at least once, nothing more.", True)
     message_load_balancing: Literal["OFF", "STRICT", "ON_DEMAND", "OFF_WITH_REDISTRIBUTION"] = setting(
         "Where messages go that several nodes have the queue for: OFF (they stay), STRICT (to all "

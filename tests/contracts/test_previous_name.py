@@ -16,6 +16,7 @@ from bridge.journal.journal import Journal
 from bridge.journal.target import JournalTarget
 from bridge.journal.values.options import JournalOptions
 from bridge.link import limits
+from bridge.link.correspondent import LinkEnd
 from bridge.link.frames import Hello
 from bridge.link.node_target import NodeTarget
 from bridge.link.receiving import NodeIdentity
@@ -53,12 +54,14 @@ def _hello(bridge: str, previous: str) -> Hello:
 async def _listen(stack: AsyncExitStack, journal: Journal) -> str:
     """The URL of a node's link to `journal`."""
 
-    def target_of(hello: Hello) -> Target:
-        return JournalTarget(journal, hello.bridge, check_producer_ids=False, previous=hello.previous)
+    def end_of(hello: Hello) -> LinkEnd:
+        return LinkEnd(
+            JournalTarget(journal, hello.bridge, check_producer_ids=False, previous=hello.previous)
+        )
 
     async def link(request: web.Request) -> web.StreamResponse:
         who = NodeIdentity(journal.identity.node_id, "hub", journal.store, 1 << 14)
-        return await serve_link(request, target_of, identity=who, call_timeout_ms=5_000)
+        return await serve_link(request, end_of, identity=who, call_timeout_ms=5_000)
 
     app = web.Application()
     app.router.add_get(limits.PATH, link)

@@ -18,6 +18,7 @@ from bridge.journal.target import JournalTarget
 from bridge.journal.values.options import AddressPolicy, JournalOptions
 from bridge.journal.values.store import Submission, Transaction
 from bridge.link import limits
+from bridge.link.correspondent import LinkEnd
 from bridge.link.frames import Hello
 from bridge.link.node_target import NodeTarget
 from bridge.link.receiving import NodeIdentity
@@ -148,14 +149,16 @@ class NodeStore(JournalStore):
         return NodeTarget(Endpoint(self.url), hello, call_timeout_ms=5_000)
 
     async def listen(self, stack: AsyncExitStack) -> None:
-        def target_of(hello: Hello) -> Target:
-            return JournalTarget(self.journal, hello.bridge, check_producer_ids=hello.check_producer_ids)
+        def end_of(hello: Hello) -> LinkEnd:
+            return LinkEnd(
+                JournalTarget(self.journal, hello.bridge, check_producer_ids=hello.check_producer_ids)
+            )
 
         async def link(request: web.Request) -> web.StreamResponse:
             assert isinstance(request.transport, asyncio.Transport)
             self.connections.append(request.transport)
             who = NodeIdentity(self.journal.identity.node_id, "hub", self.journal.store, 1 << 14)
-            return await serve_link(request, target_of, identity=who, call_timeout_ms=5_000)
+            return await serve_link(request, end_of, identity=who, call_timeout_ms=5_000)
 
         app = web.Application()
         app.router.add_get(limits.PATH, link)

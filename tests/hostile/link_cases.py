@@ -10,10 +10,12 @@ from typing import Any, Final
 
 import msgspec
 
-from tests.hostile.peer import Batch, Gone, Hello, Peer, block, frame_head, message
+from tests.hostile.peer import PATIENCE_S, Batch, Gone, Hello, Peer, block, frame_head, message
 
 MIB: Final = 1024 * 1024
 TOKEN: Final = "s3cret-hostile"
+#: The largest body of a NOTICE, by the document.
+NOTICE_MOST: Final = 49_152
 #: Makes every stream a new one, in a process and between processes.
 _numbers = itertools.count()
 
@@ -72,8 +74,8 @@ def _greeted(port: int) -> Peer:
 #: How far a link has come, and the frames that may come then.
 STATES: Final[dict[str, tuple[Callable[[int], Peer], frozenset[str]]]] = {
     "at-first": (_silent, frozenset({"HELLO", "CLOSE"})),
-    "greeted": (_greeted, frozenset({"OPEN", "PING", "PONG", "CLOSE"})),
-    "opened": (opened, frozenset({"OPEN", "BATCH", "PING", "PONG", "CLOSE"})),
+    "greeted": (_greeted, frozenset({"OPEN", "PING", "PONG", "NOTICE", "CLOSE"})),
+    "opened": (opened, frozenset({"OPEN", "BATCH", "PING", "PONG", "NOTICE", "CLOSE"})),
 }
 FRAMES: Final[dict[str, list[Any]]] = {
     "HELLO": ["HELLO", *Hello().fields()],
@@ -85,6 +87,7 @@ FRAMES: Final[dict[str, list[Any]]] = {
     "CREDIT": ["CREDIT", 2**53],
     "PING": ["PING", 1, 1],
     "PONG": ["PONG", 1, 1, 1],
+    "NOTICE": ["NOTICE", b"x"],
     "CLOSE": ["CLOSE", "GOODBYE", "", False],
 }
 
@@ -122,7 +125,10 @@ _BATCH_FIELDS: Final = (
 
 
 def odd_fields() -> Iterator[Case]:
-    """Every field of HELLO, OPEN and BATCH with values of every kind. The node ends the link, or takes it."""
+    """Every field of HELLO, OPEN, NOTICE and BATCH with values of every kind.
+
+    The node ends the link, or takes it.
+    """
     for place, value in itertools.product(range(1, 13), ODD):
         fields = list(FRAMES["HELLO"])
         fields[place] = value
@@ -131,6 +137,8 @@ def odd_fields() -> Iterator[Case]:
         fields = list(FRAMES["OPEN"])
         fields[1], fields[place] = 0, value
         yield Case(f"OPEN[{place}]={value!r:.20}", _maybe(_greeted, fields))
+    for value in ODD:
+        yield Case(f"NOTICE[1]={value!r:.20}", _maybe(_greeted, ["NOTICE", value]))
     for place, value in itertools.product(range(1, 16), ODD):
         fields = Batch().fields()
         fields[place] = value
@@ -276,6 +284,19 @@ def _ids(peer: Peer) -> None:
     peer.binary(b"\xc1")
 
 
+def _notices(size: int, times: int) -> Callable[[Peer], None]:
+    """NOTICEs to a node that has no use for them: they are dropped, and what comes behind is answered."""
+
+    def act(peer: Peer) -> None:
+        assert peer.push(_framed(["NOTICE", bytes(size)]) * 100, times // 100, stuck_s=PATIENCE_S)
+        peer.send("PING", 7, 7)
+        assert peer.until("PONG", "CLOSE")[:2] == ["PONG", 7]
+        assert peer.deliver()[2] == "stored"
+        peer.send("NOTICE", bytes(NOTICE_MOST + 1))
+
+    return act
+
+
 #: Where a BATCH has lists, and the smallest entry of each.
 _ENTRIES: Final = (
     (5, b"\x92\0\0"), (6, b"\0"), (12, b"\x92\0\xc4\0"), (13, b"\x93\xa0\0\0"), (15, b"\x92\0\xc4\0"),
@@ -303,6 +324,9 @@ def too_much() -> Iterator[Case]:
         "PINGs, and nothing is read", _closing(_flood(_framed([*FRAMES["PING"], bytes(48)]), 400_000), opened)
     )
     yield Case("OPENs, and nothing is read", _closing(_opens, _greeted))
+    for size, times in ((0, 10_000), (100, 10_000), (NOTICE_MOST, 2_000)):
+        name = f"{times} NOTICEs of {size} bytes, and one that is too large"
+        yield Case(name, _closing(_notices(size, times), opened), ("PROTOCOL",))
     ping = frame_head(125, 0x9) + bytes(125)
     yield Case("WebSocket pings, and nothing is read", _closing(_flood(ping, 200_000), opened))
 

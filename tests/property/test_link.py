@@ -2,7 +2,8 @@
 
 The two real machines, a target that obeys rule 1, and a sender that resumes at the target's word, as
 the pump does. Whatever the interleaving: receipts come in order, no batch is handed over twice on a
-link, every call is answered once and in call order, and every position is stored once and in order.
+link, notices come in order, every call is answered once and in call order, and every position is stored
+once and in order.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from dataclasses import dataclass, field
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +19,7 @@ from hypothesis import strategies as st
 from bridge.errors import BridgeError, OutOfSequence
 from bridge.link.codec import encode
 from bridge.link.frames import ReceiptFrame
-from bridge.link.machine import LinkState
+from bridge.link.machine import LinkState, Machine, Noticed
 from bridge.link.receiver import Receiver
 from bridge.link.receiving import Delivering, Greeted, NodeIdentity, Opening
 from bridge.link.sender import Sender
@@ -77,6 +79,9 @@ class World:
         self.calls: deque[tuple[int, Batch]] = deque()
         self.opens: dict[int, str] = {}
         self.ready = False
+        #: Notices that each end has taken on, and those that have come at the other, in order.
+        self.said: dict[Machine[Any], list[bytes]] = {self.sender: [], self.receiver: []}
+        self.noticed: dict[Machine[Any], list[bytes]] = {self.sender: [], self.receiver: []}
 
     # The bridge.
 
@@ -95,9 +100,18 @@ class World:
             self.calls.append((self.sender.deliver([cut]), cut))
             self.cursor[stream.identity] = upto
 
+    def notify(self) -> None:
+        """An extension says something, at either end."""
+        end: Machine[Any] = self.rng.choice((self.sender, self.receiver))
+        body = b"%d" % len(self.said[end])
+        if end.notify(body):
+            self.said[end].append(body)
+
     def hear(self) -> None:
         for event in self.sender.take_events():
-            if isinstance(event.answer, Opened):
+            if isinstance(event, Noticed):
+                self.noticed[self.receiver].append(event.body)
+            elif isinstance(event.answer, Opened):
                 identity = self.opens.pop(event.ticket)
                 self.cursor[identity] = event.answer.streams[identity].next
             elif isinstance(event.answer, tuple):
@@ -144,6 +158,8 @@ class World:
                     self.receiver.welcome(hello)
                 case Opening(index, stream):
                     self.receiver.opened(index, StreamState(self.store.next[stream.identity]))
+                case Noticed(body):
+                    self.noticed[self.sender].append(body)
                 case Delivering(number, handed):
                     self.handed.append(number)
                     refusals = [Verdict.NOT_NOW, Verdict.REFUSED] if self.faults else [Verdict.STORED]
@@ -167,14 +183,17 @@ class World:
         assert self.receipts == sorted(set(self.receipts)), "receipts in order, none twice"
         assert self.receipts == list(range(len(self.receipts))), "none left out"
         assert self.handed == sorted(set(self.handed)), "handed over in order, none twice"
+        for end, bodies in self.noticed.items():
+            assert bodies == self.said[end][: len(bodies)], "notices in order, none twice, none left out"
         for identity, positions in self.store.stored.items():
             assert positions == list(range(self.store.next[identity])), "each position once, in order"
 
     def done(self) -> bool:
-        return all(next_ == END for next_ in self.store.next.values()) and not self.calls
+        stored = all(next_ == END for next_ in self.store.next.values())
+        return stored and not self.calls and self.noticed == self.said
 
     def step(self, choice: int) -> None:
-        steps = (self.ask, self.send, self.arrive_there, self.arrive_here, self.report)
+        steps = (self.ask, self.send, self.arrive_there, self.arrive_here, self.report, self.notify)
         steps[choice % len(steps)]()
         for end in (self.sender, self.receiver):
             # No frame that either end makes is ever a protocol error to the other.
@@ -204,6 +223,6 @@ def test_without_end_to_the_faults_everything_arrives_in_the_end(seed: int) -> N
         if step < 500 and rng.random() < 0.01:
             world.cut()
         else:
-            world.step(rng.randrange(5))
+            world.step(rng.randrange(6 if world.faults else 5))
     assert world.done(), f"stuck after {world.cuts} cuts: {world.store.next}, waiting {list(world.calls)}"
     world.check()

@@ -186,6 +186,14 @@ LIMITS: Final = {
         count(link_limits.ANSWERS_MOST),
         f"{_LINK}::test_nothing_more_is_read_while_the_answers_to_pings_are_not",
     ),
+    "a notice of an extension on a link": Limit(
+        size(link_limits.NOTICE_MOST),
+        "unit/link/test_notices.py::test_a_notice_that_is_too_large_is_not_sent_and_closes_where_it_comes",
+    ),
+    "notices of an end of a link that wait to leave": Limit(
+        count(link_limits.NOTICES_MOST),
+        "unit/link/test_notices.py::test_so_many_wait_to_leave_and_no_more",
+    ),
     "streams of a user": Limit(
         count(owners.STREAMS_MOST), f"{_JOURNAL}::test_a_user_has_at_most_so_many_streams"
     ),

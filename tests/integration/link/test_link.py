@@ -21,7 +21,8 @@ from aiohttp import web
 from bridge.errors import BridgeError, Fenced, Malformed, OutOfSequence, TargetRefused, TargetUnavailable
 from bridge.link import limits
 from bridge.link.codec import decode, encode
-from bridge.link.frames import Close, CloseCode, Hello
+from bridge.link.correspondent import LinkEnd
+from bridge.link.frames import BrokenFrame, Close, CloseCode, Hello
 from bridge.link.node_target import NodeTarget
 from bridge.link.receiving import NodeIdentity
 from bridge.link.room import LinkRoom
@@ -29,10 +30,10 @@ from bridge.link.socket import Endpoint, post, serve_link
 from bridge.messages.batch import Batch
 from bridge.messages.block import encode_message, pack
 from bridge.messages.message import Message
-from bridge.relay.ports import Receipt, Stream, Target
+from bridge.relay.ports import Receipt, Stream
 from dedup.verdict import Verdict
 from tests.harness.eventually import until
-from tests.unit.link.fakes import FakeTarget
+from tests.unit.link.fakes import FakeCorrespondent, FakeTarget
 from tests.unit.link.helpers import HELLO, OTHER, STREAM, batch, not_now, refused
 
 MIB = 1024 * 1024
@@ -47,6 +48,7 @@ class Node:
 
     def __init__(self, ssl_context: ssl.SSLContext | None = None) -> None:
         self.target = FakeTarget()
+        self.correspondent: FakeCorrespondent | None = None
         self.token = "secret"
         self.port = 0
         self.hellos: list[Hello] = []
@@ -61,11 +63,11 @@ class Node:
         self._ssl = ssl_context
         self._runner: web.AppRunner | None = None
 
-    def make(self, hello: Hello) -> Target:
+    def make(self, hello: Hello) -> LinkEnd:
         self.hellos.append(hello)
         if self.make_error is not None:
             raise self.make_error
-        return self.target
+        return LinkEnd(self.target, self.correspondent)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self.requests += 1
@@ -226,10 +228,14 @@ async def link_to(nothing_leaks: None) -> AsyncIterator[Connecting]:
     made: list[NodeTarget] = []
 
     def make(
-        port: int, token: str = "secret", call_timeout_ms: int = 2_000, hello: Hello = WINDOW
+        port: int,
+        token: str = "secret",
+        call_timeout_ms: int = 2_000,
+        hello: Hello = WINDOW,
+        correspondent: FakeCorrespondent | None = None,
     ) -> NodeTarget:
         endpoint = Endpoint(f"ws://127.0.0.1:{port}", token)
-        made.append(NodeTarget(endpoint, hello, call_timeout_ms=call_timeout_ms))
+        made.append(NodeTarget(endpoint, hello, call_timeout_ms=call_timeout_ms, correspondent=correspondent))
         return made[-1]
 
     yield make
@@ -775,3 +781,166 @@ async def raw_link(
         protocols=(protocol,),
         headers={"Authorization": "Bearer secret"},
     )
+
+
+# ---------------------------------------------------------------------- notices
+
+
+@pytest.fixture
+def hub(node: Node) -> FakeCorrespondent:
+    """The node's extension."""
+    node.correspondent = FakeCorrespondent()
+    return node.correspondent
+
+
+async def test_notices_go_both_ways_beside_batches(
+    node: Node, hub: FakeCorrespondent, link_to: Connecting
+) -> None:
+    edge = FakeCorrespondent(greeting=b"I am edge")
+    hub.greeting = b"I am hub"
+    target = link_to(node.port, correspondent=edge)
+    await target.open([STREAM])
+    assert edge.peers == [target.welcome]
+    assert hub.peers == [WINDOW]
+    largest = os.urandom(limits.NOTICE_MOST)
+    calls = []
+    for number in range(20):
+        calls.append(asyncio.ensure_future(target.deliver([batch(number * 10, number * 10 + 10)])))
+        assert edge.notify(largest)
+        assert hub.notify(largest)
+    answers = await asyncio.gather(*calls)
+    assert {answer[0].verdict for answer in answers} == {Verdict.STORED}
+    assert node.target.stored[STREAM.identity] == list(range(200))
+    await until(lambda: len(hub.calls) == len(edge.calls) == 22, "all have come")
+    assert edge.calls == ["connected", b"I am hub", *[largest] * 20]
+    assert hub.calls == ["connected", b"I am edge", *[largest] * 20]
+
+
+async def test_each_connection_is_told_to_both_ends_once_and_so_is_its_end(
+    node: Node, hub: FakeCorrespondent, proxy: Proxy, link_to: Connecting
+) -> None:
+    edge = FakeCorrespondent()
+    target = link_to(proxy.port, correspondent=edge)
+    for number in range(3):
+        await target.open([STREAM])
+        assert edge.notify(b"%d" % number)
+        await until(lambda: isinstance(hub.calls[-1], bytes), "it has come")
+        proxy.cut()
+        await failing(target.lost())
+        assert not edge.notify(b"nothing is open")
+        await until(lambda: hub.calls[-1] == "disconnected" == edge.calls[-1], "both ends know")
+    await target.open([STREAM])
+    await target.close()
+    await target.close()
+    await until(lambda: hub.calls[-1] == "disconnected", "the last, too")
+    assert edge.calls == ["connected", "disconnected"] * 4
+    one = [["connected", b"%d" % number, "disconnected"] for number in range(3)]
+    assert hub.calls == [*(call for calls in one for call in calls), "connected", "disconnected"]
+
+
+async def test_a_connection_that_is_refused_is_told_to_neither_end(
+    node: Node, hub: FakeCorrespondent, link_to: Connecting
+) -> None:
+    node.make_error = TargetRefused("no such bridge")
+    edge = FakeCorrespondent()
+    await failing(link_to(node.port, correspondent=edge).open([STREAM]))
+    assert edge.calls == hub.calls == []
+
+
+async def test_an_end_without_an_extension_ignores_notices(
+    node: Node, hub: FakeCorrespondent, link_to: Connecting
+) -> None:
+    hub.greeting = b"to none"
+    deaf = link_to(node.port)
+    await deaf.open([STREAM])
+    assert (await deaf.deliver([batch(0, 1)]))[0].verdict is Verdict.STORED
+    await deaf.close()
+    node.correspondent = None
+    edge = FakeCorrespondent(greeting=b"to none")
+    target = link_to(node.port, correspondent=edge)
+    await target.open([STREAM])
+    assert (await target.deliver([batch(1, 2)]))[0].verdict is Verdict.STORED
+    assert edge.calls == ["connected"]
+
+
+@pytest.mark.parametrize("where", ["hub", "edge"])
+@pytest.mark.parametrize(
+    ("error", "kind", "says"),
+    [
+        (BrokenFrame("half a record"), TargetUnavailable, "PROTOCOL: half a record"),
+        (TargetRefused("forgotten"), TargetRefused, "forgotten"),
+        (ZeroDivisionError("a secret"), TargetUnavailable, "INTERNAL: ZeroDivisionError; see the log"),
+    ],
+)
+async def test_an_extension_that_refuses_a_notice_ends_the_link_and_both_ends_hear_why(
+    node: Node,
+    hub: FakeCorrespondent,
+    link_to: Connecting,
+    where: str,
+    error: Exception,
+    kind: type[BridgeError],
+    says: str,
+) -> None:
+    edge = FakeCorrespondent()
+    target = link_to(node.port, correspondent=edge)
+    await target.open([STREAM])
+    refusing, other = (hub, edge) if where == "hub" else (edge, hub)
+    refusing.error = error
+    assert other.notify(b"a")
+    ended = await failing(target.lost())
+    assert type(ended) is kind
+    assert ended.detail.startswith(says)
+    await until(lambda: hub.calls[-1] == "disconnected", "the hub, too")
+    assert edge.calls[-1] == "disconnected"
+    assert refusing.calls == ["connected", b"a", "disconnected"]
+
+
+async def test_an_extension_that_fails_at_the_start_of_a_link_ends_it(
+    node: Node, hub: FakeCorrespondent, link_to: Connecting
+) -> None:
+    edge = FakeCorrespondent(connect_error=TargetRefused("not this node"))
+    target = link_to(node.port, correspondent=edge)
+    assert isinstance(await failing(target.open([STREAM])), TargetRefused)
+    assert edge.calls == ["connected", "disconnected"]
+    await until(lambda: hub.calls == ["connected", "disconnected"], "the hub, too")
+
+
+async def test_a_flood_that_the_other_end_does_not_read_takes_no_more_memory(
+    node: Node, hub: FakeCorrespondent, proxy: Proxy, link_to: Connecting
+) -> None:
+    """Notices that cannot leave are refused; once they can, they leave in order, and batches with them."""
+    edge = FakeCorrespondent()
+    target = link_to(proxy.port, correspondent=edge)
+    await target.open([STREAM])
+    proxy.reading.clear()
+    said = 0
+    while True:
+        if edge.notify(b"%06d" % said + bytes(limits.NOTICE_MOST - 6)):
+            said += 1
+        else:
+            break
+    assert said == limits.NOTICES_MOST
+    call = asyncio.ensure_future(target.deliver([batch(0, 1)]))
+    proxy.reading.set()
+    assert (await call)[0].verdict is Verdict.STORED
+    await until(lambda: len(hub.noticed_bodies) == said, "all that was taken has come")
+    assert [int(body[:6]) for body in hub.noticed_bodies] == list(range(said))
+    assert edge.notify(b"again")
+
+
+async def test_the_last_word_of_a_node_that_goes_down_comes_before_the_end(
+    node: Node, hub: FakeCorrespondent, link_to: Connecting
+) -> None:
+    edge = FakeCorrespondent()
+    target = link_to(node.port, correspondent=edge)
+    await target.open([STREAM])
+    assert hub.notify(b"I leave")
+    node.stopping.set()
+    assert "STOPPING" in (await failing(target.lost())).detail
+    assert edge.calls == ["connected", b"I leave", "disconnected"]
+    node.stopping.clear()
+    await target.open([STREAM])
+    assert edge.notify(b"I leave, too")
+    await target.close()
+    await until(lambda: hub.calls[-1] == "disconnected", "the hub knows")
+    assert hub.calls[-2] == b"I leave, too"

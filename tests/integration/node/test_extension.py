@@ -17,13 +17,13 @@ from bridge.http.answers import Answer, answer
 from bridge.http.authentication import Principal
 from bridge.http.router import Addition
 from bridge.journal.values.store import Submission, Transaction
+from bridge.link.correspondent import LinkEnd
 from bridge.link.frames import Hello
 from bridge.messages.message import Message
 from bridge.node.extension import Extension, NodeServices
 from bridge.node.node import Node
 from bridge.node.wiring import made_node
 from bridge.relay.lifecycle import State
-from bridge.relay.ports import Target
 from bridge.runtime.metrics import Metric, Sample
 from bridge.settings import load
 from bridge.settings.bridges import Bridge
@@ -31,6 +31,7 @@ from tests.fakes.ends import FakeJournal, FakeStore, FakeTarget
 from tests.fakes.http_client import Client, http_client
 from tests.fakes.memory_end import JOURNALS, STORES
 from tests.harness.eventually import until
+from tests.unit.link.fakes import FakeCorrespondent
 
 ANSWERED = Metric("census_answered_total", "counter", ("kind",), "Calls that the census has answered.")
 
@@ -47,6 +48,7 @@ class Census(Extension):
         self.calls: list[str] = []
         self.answered = 0
         self.missing = ""
+        self.correspondent = FakeCorrespondent()
 
     def operations_routes(self) -> Iterable[Addition]:
         yield Addition("POST", "/v1/census/{name}", self._count, changes=True)
@@ -67,8 +69,10 @@ class Census(Extension):
         states = {name: relay.state.value for name, (relay, _) in self.services.bridges.items()}
         self.calls.append(f"stop, bridges: {states}")
 
-    def link_target(self, hello: Hello, principal: Principal) -> Target | None:
-        return FakeTarget(self.store, hello.bridge) if hello.bridge.startswith("census") else None
+    def link_end(self, hello: Hello, principal: Principal) -> LinkEnd | None:
+        if not hello.bridge.startswith("census"):
+            return None
+        return LinkEnd(FakeTarget(self.store, hello.bridge), self.correspondent)
 
     def unready(self) -> Iterable[str]:
         if self.missing:
@@ -193,7 +197,11 @@ async def test_it_takes_the_links_that_are_its_own(
         return census.store.bodies("orders") == [b"m"] and there.get("orders") == 1
 
     await until(arrived, "it has arrived")
+    (peer,) = census.correspondent.peers
+    assert (peer.node_name, peer.node_id) == ("edge", edge.journal.identity.node_id)
+    assert census.correspondent.notify(b"to a bridge of the settings, which ignores it")
     await edge.stop()
+    await until(lambda: census.correspondent.calls == ["connected", "disconnected"], "the link has ended")
 
 
 def bridge_from_memory() -> Bridge:

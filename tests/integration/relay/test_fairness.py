@@ -17,6 +17,7 @@ from bridge.journal.target import JournalTarget
 from bridge.journal.values.options import AddressPolicy, BridgeQueue, BridgeSelection, JournalOptions
 from bridge.journal.values.store import Acknowledgement, Submission, Transaction
 from bridge.link import limits
+from bridge.link.correspondent import LinkEnd
 from bridge.link.node_target import NodeTarget
 from bridge.link.receiving import NodeIdentity
 from bridge.link.socket import Endpoint, serve_link
@@ -87,7 +88,7 @@ class Nodes:
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         return await serve_link(
             request,
-            lambda hello: JournalTarget(self.hub, hello.bridge, check_producer_ids=False),
+            lambda hello: LinkEnd(JournalTarget(self.hub, hello.bridge, check_producer_ids=False)),
             identity=NodeIdentity("node-2", "hub", self.hub.store, 1 << 20),
             call_timeout_ms=CALL_TIMEOUT_MS,
         )

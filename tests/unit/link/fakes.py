@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from bridge.errors import OutOfSequence, TargetUnavailable
+from bridge.link.frames import Hello, Welcome
 from bridge.messages.batch import Batch
 from bridge.relay.ports import Opened, Receipt, Stream, StreamState
 from dedup.verdict import Verdict
@@ -107,3 +108,47 @@ class FakeTarget:
     async def close(self) -> None:
         self.closes += 1
         self.closed.set()
+
+
+@dataclass
+class FakeCorrespondent:
+    """Remembers what it is told; a test may have it answer or fail."""
+
+    #: The other end of each link, in order.
+    peers: list[Hello | Welcome] = field(default_factory=list)
+    #: What the link has called since: `connected`, the bodies that came, `disconnected`.
+    calls: list[str | bytes] = field(default_factory=list)
+    #: Said at once when a link is open.
+    greeting: bytes | None = None
+    #: Each notice is answered by itself.
+    echoes: bool = False
+    #: Answers that the link did not take.
+    untaken: int = 0
+    error: Exception | None = None
+    connect_error: Exception | None = None
+    #: Of the last link; still there when it has ended.
+    notify: Callable[[bytes], bool] = lambda _: False
+
+    def connected(self, notify: Callable[[bytes], bool], peer: Hello | Welcome) -> None:
+        self.calls.append("connected")
+        self.peers.append(peer)
+        self.notify = notify
+        if self.connect_error is not None:
+            raise self.connect_error
+        if self.greeting is not None:
+            assert notify(self.greeting)
+
+    def noticed(self, body: bytes) -> None:
+        self.calls.append(body)
+        if self.error is not None:
+            raise self.error
+        if self.echoes:
+            self.untaken += not self.notify(body)
+
+    def disconnected(self) -> None:
+        self.calls.append("disconnected")
+
+    @property
+    def noticed_bodies(self) -> list[bytes]:
+        """Every notice that came, over all links."""
+        return [call for call in self.calls if isinstance(call, bytes)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bridge.link.batch_frames import receipt_frame
 from bridge.link.clock_offset import MEASURE_INTERVAL_MS, SAMPLES, ClockOffset
 from bridge.link.frames import AnyFrame, Ping, Pong
+from bridge.link.machine import Noticed
 from bridge.link.pending_requests import Answered
 from bridge.link.sender import Sender
 from tests.unit.link.helpers import at, batch, open_sender, sent, stored, tell
@@ -20,8 +21,9 @@ def answer(ping: AnyFrame, ahead_ms: int, there_ms: int) -> Pong:
     return Pong(ping.number, ping.sent, ping.sent + there_ms + ahead_ms)
 
 
-def offset_of(events: list[Answered]) -> int | None:
+def offset_of(events: list[Answered | Noticed]) -> int | None:
     (event,) = events
+    assert isinstance(event, Answered)
     assert isinstance(event.answer, tuple)
     (receipt,) = event.answer
     return receipt.clock_offset_ms

@@ -13,6 +13,7 @@ from bridge.link.frames import (
     Close,
     Credit,
     Frame,
+    Notice,
     OpenStream,
     Ping,
     Pong,
@@ -34,6 +35,8 @@ EXAMPLES: list[AnyFrame] = [
     Credit(1),
     Ping(1, 2),
     Pong(1, 2, 3),
+    Notice(b""),
+    Notice(bytes(limits.NOTICE_MOST)),
     Close("GOODBYE"),
 ]
 
@@ -86,6 +89,7 @@ def test_arrays_nested_beyond_reason_are_broken_not_a_crash() -> None:
         (raw("OPENED", 10_000, None), "OPENED.index: 0 to 9999; found 10000"),
         (raw("OPEN", 0, "", "a", "a"), "OPEN.identity: length 1 to 1024; found 0"),
         (raw("OPEN", 0, "s", "a" * 250, "a"), "OPEN.address: length 1 to 249; found 250"),
+        (raw("NOTICE", bytes(49_153)), "NOTICE.body: length 0 to 49152; found 49153"),
         (raw("CLOSE", "C" * 65), "CLOSE.code: length 1 to 64; found 65"),
     ],
 )
@@ -104,6 +108,10 @@ def test_long_texts_are_cut_to_what_a_frame_takes() -> None:
     assert clipped("short") == "short"
     assert clipped("x" * 2000) == "x" * (limits.TEXT_MOST - 1) + "…"
     check(Close("PROTOCOL", clipped("x" * 2000)))
+
+
+def test_the_largest_notice_is_a_frame_that_a_sender_takes() -> None:
+    assert len(encode(Notice(bytes(limits.NOTICE_MOST)))) <= limits.ANSWER_MOST
 
 
 def test_the_largest_frame_follows_max_message_size_but_never_below_what_a_batch_needs() -> None:

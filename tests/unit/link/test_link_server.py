@@ -7,18 +7,32 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from bridge.errors import TargetRefused
+from bridge.errors import Conflict, TargetRefused
 from bridge.link import driver as driver_module
+from bridge.link import limits
 from bridge.link.batch_frames import to_frame
 from bridge.link.codec import decode, encode
+from bridge.link.correspondent import LinkEnd
 from bridge.link.driver import now
-from bridge.link.frames import AnyFrame, Close, CloseCode, Credit, Hello, OpenStream, ReceiptFrame, Welcome
+from bridge.link.frames import (
+    AnyFrame,
+    Close,
+    CloseCode,
+    Credit,
+    Hello,
+    Notice,
+    OpenStream,
+    Ping,
+    Pong,
+    ReceiptFrame,
+    Welcome,
+)
 from bridge.link.link_server import LinkServer
 from bridge.link.receiver import Receiver
-from bridge.relay.ports import Target
 from bridge.runtime.clock import SystemClock
 from dedup.verdict import Verdict
-from tests.unit.link.fakes import FakeSocket, FakeTarget
+from tests.harness.eventually import until
+from tests.unit.link.fakes import FakeCorrespondent, FakeSocket, FakeTarget
 from tests.unit.link.helpers import HELLO, IDENTITY, OTHER, STREAM, batch, coverage
 
 
@@ -28,17 +42,18 @@ class Serving:
     def __init__(self) -> None:
         self.socket = FakeSocket()
         self.target = FakeTarget()
+        self.correspondent: FakeCorrespondent | None = FakeCorrespondent()
         self.make_error: Exception | None = None
         clock = SystemClock()
         self.machine = Receiver(IDENTITY, call_timeout_ms=5_000, now=now(clock))
         self.server = LinkServer(self.socket, self.machine, self.make, clock)
         self.running = asyncio.create_task(self.server.run())
 
-    def make(self, hello: Hello) -> Target:
+    def make(self, hello: Hello) -> LinkEnd:
         if self.make_error is not None:
             raise self.make_error
         assert hello == HELLO
-        return self.target
+        return LinkEnd(self.target, self.correspondent)
 
     def tell(self, *frames: AnyFrame) -> None:
         for frame in frames:
@@ -162,3 +177,94 @@ async def test_crash_points_lie_around_the_receipt(
     await serving.running
     assert serving.target.next[STREAM.identity] == 1
     assert serving.socket.sent.qsize() == receipts
+
+
+async def test_the_correspondent_is_told_of_the_link_and_speaks_behind_the_welcome(serving: Serving) -> None:
+    assert serving.correspondent is not None
+    serving.correspondent.greeting = b"first"
+    serving.tell(HELLO)
+    assert isinstance(await serving.hear(), Welcome)
+    assert await serving.hear() == Notice(b"first")
+    assert serving.correspondent.peers == [HELLO]
+    serving.tell(Notice(b"a"), Notice(b"b"), Close("GOODBYE"))
+    await serving.running
+    assert serving.correspondent.calls == ["connected", b"a", b"b", "disconnected"]
+    assert not serving.correspondent.notify(b"too late")
+
+
+async def test_notices_to_a_node_without_an_extension_are_ignored(serving: Serving) -> None:
+    serving.correspondent = None
+    await serving.open()
+    serving.tell(Notice(b"a"), Ping(1, 2))
+    assert isinstance(await serving.hear(), Pong)
+
+
+async def test_a_link_that_is_refused_has_no_correspondent(serving: Serving) -> None:
+    serving.make_error = Conflict("not yours")
+    serving.tell(HELLO)
+    assert await serving.hear() == Close("CONFLICT", "not yours")
+    await serving.running
+    assert serving.correspondent is not None
+    assert serving.correspondent.calls == []
+
+
+@pytest.mark.parametrize("where", ["connected", "noticed"])
+@pytest.mark.parametrize(
+    ("error", "close"),
+    [
+        (Conflict("a node of this UUID is there"), Close("CONFLICT", "a node of this UUID is there")),
+        (TargetRefused("forgotten"), Close("TARGET_REFUSED", "forgotten", permanent=True)),
+        (
+            ZeroDivisionError("a secret"),
+            Close("INTERNAL", "ZeroDivisionError; see the log of the receiving node"),
+        ),
+    ],
+)
+async def test_a_correspondents_error_closes_the_link(
+    serving: Serving, where: str, error: Exception, close: Close
+) -> None:
+    correspondent = serving.correspondent
+    assert correspondent is not None
+    if where == "connected":
+        correspondent.connect_error = error
+        serving.tell(HELLO)
+        assert isinstance(await serving.hear(), Welcome)
+    else:
+        correspondent.error = error
+        await serving.open()
+        serving.tell(Notice(b"a"), Notice(b"behind it"))
+    assert await serving.hear() == close
+    await serving.running
+    assert correspondent.calls == ["connected", *([b"a"] if where == "noticed" else []), "disconnected"]
+    assert serving.target.closes == 1
+
+
+async def test_a_flood_whose_answers_are_not_read_is_handed_over_at_once_and_none_is_kept(
+    serving: Serving,
+) -> None:
+    correspondent = serving.correspondent
+    assert correspondent is not None
+    await serving.open()
+    correspondent.echoes = True
+    serving.socket.writable.clear()
+    serving.tell(*(Notice(b"%d" % number) for number in range(10_000)), Ping(1, 2))
+    await until(serving.socket.incoming.empty, "all of them have come")
+    assert correspondent.noticed_bodies == [b"%d" % number for number in range(10_000)]
+    taken = 10_000 - correspondent.untaken
+    # One may be with the connection while the others wait.
+    assert limits.NOTICES_MOST <= taken <= limits.NOTICES_MOST + 1
+    serving.socket.writable.set()
+    heard = [await serving.hear() for _ in range(taken + 1)]
+    assert any(isinstance(frame, Pong) for frame in heard[:2]), "ahead of the notices that wait"
+    notices = [frame for frame in heard if isinstance(frame, Notice)]
+    assert notices == [Notice(b"%d" % number) for number in range(taken)]
+
+
+async def test_a_node_that_goes_down_says_its_last_word_first(serving: Serving) -> None:
+    assert serving.correspondent is not None
+    await serving.open()
+    assert serving.correspondent.notify(b"I leave")
+    serving.server.stop("the node is going down")
+    assert await serving.hear() == Notice(b"I leave")
+    assert await serving.hear() == Close("STOPPING", "the node is going down")
+    await serving.running
