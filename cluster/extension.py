@@ -8,15 +8,13 @@ that must not be lost is in the journal: copies for other nodes wait in forward 
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import structlog
-from aiohttp import web
 
 from bridge.errors import TargetRefused, described
-from bridge.http.answers import Answer, answer
+from bridge.http.additions import shown
 from bridge.http.authentication import Principal
 from bridge.http.problems import Forbidden
 from bridge.http.router import Addition
@@ -90,13 +88,12 @@ class ClusterExtension(Extension):
         """Begin to look for the other nodes."""
         self._node = node
         identity = node.journal.identity
-        opening = await node.journal.look(_openings)
         first = self._connections.all[0]
         record = Record(
             identity.node_id,
             identity.store,
             identity.session_id,
-            Version(opening, 1),
+            Version(identity.opening, 1),
             self._settings.node.name,
             self._settings.connectors[first.connector_ref].url,
             places=self._places(),
@@ -324,10 +321,7 @@ class ClusterExtension(Extension):
 
     def operations_routes(self) -> Iterable[Addition]:
         """``GET /v1/cluster``."""
-        yield Addition("GET", "/v1/cluster", self._show)
-
-    async def _show(self, _request: web.Request, _principal: Principal) -> Answer:
-        return answer(self.status())
+        yield shown("/v1/cluster", self.status)
 
     def status(self) -> Mapping[str, Any]:
         """The nodes that this node knows, and its connections."""
@@ -364,9 +358,3 @@ def _event(record: Record, *, reachable: bool) -> str:
     if record.state in GONE:
         return "node-left"
     return "node-joined" if reachable else "node-unreachable"
-
-
-def _openings(connection: sqlite3.Connection) -> int:
-    """How often the journal was opened."""
-    (number,) = connection.execute("SELECT count(*) FROM runs").fetchone()
-    return int(number)

@@ -48,6 +48,8 @@ class Identity:
     incarnation: str
     #: UUID, new at each opening.
     session_id: str
+    #: The number of this opening, from 1.
+    opening: int
     #: The session as readers of the delivery log see it: with the one that it went on from.
     session: Session
     #: IDs dropped because a cache is smaller than it was, by address.
@@ -150,10 +152,11 @@ def _identify(connection: sqlite3.Connection, state: State, clock: Clock) -> Ide
     connection.execute("INSERT OR IGNORE INTO meta VALUES ('node-id', ?)", (node_id,))
     connection.execute("INSERT OR IGNORE INTO meta VALUES ('incarnation', ?)", (incarnation,))
     connection.execute(_ADD_SESSION, {"run": session_id, "first": state.sequence, "now": clock.wall_ms()})
+    (opening,) = connection.execute("SELECT count(*) FROM runs").fetchone()
     opened = json.dumps([session.id, state.lines, session.after])
     connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (_SESSION, opened))
     connection.execute("COMMIT")
-    return Identity(node_id, incarnation, session_id, session, state.ids_dropped)
+    return Identity(node_id, incarnation, session_id, opening, session, state.ids_dropped)
 
 
 def _last_line(opened: str | None, lines: int) -> tuple[str, int] | None:
