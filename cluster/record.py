@@ -182,7 +182,8 @@ def check_places(places: Iterable[Place]) -> None:
         try:
             check_name(place.address, "places.address")
         except InvalidAddress as error:
-            raise Malformed(f"places.address: {error.detail}", error.key, error.limit, error.found) from error
+            limit = error.limit or "a name that clients may use"
+            raise Malformed(f"places.address: {error.detail}", error.key, limit, error.found) from error
         check_text("places.queue", place.queue, NAME_MOST)
         check_number("places.readers", place.readers)
         check_most("places.filter", len(place.filter), FILTER_MOST)

@@ -311,7 +311,6 @@ class Topology:
         """
         return self._places.names(address)
 
-    @property
     def disagreements(self) -> tuple[Disagreement, ...]:
         """The nodes that disagree with this one on a routing type, by address and node."""
         return self._places.disagreements()
