@@ -33,7 +33,7 @@ class View:
             {node: topology.reachable(node) for node in records},
             {node: topology.distance(node) for node in records},
             {node: topology.next_hop(node) for node in records},
-            topology.disagreements,
+            topology.disagreements(),
         )
 
     def described(self, record: Record) -> Mapping[str, Any]:
