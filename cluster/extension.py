@@ -19,7 +19,6 @@ from bridge.http.authentication import Principal
 from bridge.http.problems import Forbidden
 from bridge.http.router import Addition
 from bridge.journal.rules.owners import EVERY_RIGHT, Caller
-from bridge.journal.target import JournalTarget
 from bridge.journal.values.options import REPLAYED_QUEUE
 from bridge.journal.values.routing import Router
 from bridge.link.correspondent import LinkEnd
@@ -34,9 +33,10 @@ from cluster import metrics
 from cluster.connections import Connections
 from cluster.contacts import Address, Contacts, Own
 from cluster.exchange import Exchange
-from cluster.peers import Peer, Peers, contacting_run
+from cluster.peers import Peer, Peers, PlacingTarget, contacting_run
 from cluster.places import Disagreement
 from cluster.record import GONE, NodeState, Place, Record, Version
+from cluster.redistribution import Redistribution
 from cluster.routing import BRIDGE_PREFIX, ClusterRouter, bridge_to
 from cluster.table import TableMaker
 from cluster.topology import Topology
@@ -62,6 +62,7 @@ class ClusterExtension(Extension):
         #: None until the journal is open, and after the stop.
         self._exchange: Exchange | None = None
         self._peers: Peers
+        self._redistribution: Redistribution
         self._contacts: list[Contacts] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._changed = asyncio.Event()
@@ -103,6 +104,7 @@ class ClusterExtension(Extension):
             topology, identity.session_id, self._changed.set, first.notification_attempts
         )
         self._peers = Peers(node, node.journal.options.dead_letter_address)
+        self._redistribution = Redistribution(node, self._connections, self._router)
         self._contacts = []
         for connection in self._connections.all:
             contacts = Contacts(
@@ -111,6 +113,7 @@ class ClusterExtension(Extension):
             self._contacts.append(contacts)
             self._begin(contacts.run(*self._addresses(connection)))
         await self._apply(topology)
+        self._begin(self._redistribution.run())
         self._begin(self._watch_own())
         self._begin(self._apply_changes())
         self._begin(self._say_known(first.notification_interval_ms / 1000))
@@ -175,12 +178,11 @@ class ClusterExtension(Extension):
         journal = self._node.journal
         if run is None and hello.bridge != bridge_to(own):
             raise TargetRefused(f"this node is {own}; the link is for {hello.bridge}", "bridge")
-        target = JournalTarget(
+        target = PlacingTarget(
             journal,
             hello.bridge,
-            check_producer_ids=False,
-            caller=Caller(EVERY_RIGHT, hello.node_id, principal.check_deliver),
-            places=True,
+            Caller(EVERY_RIGHT, hello.node_id, principal.check_deliver),
+            self._redistribution.arrived,
         )
         return LinkEnd(target, None if run is not None else exchange.conversation(outgoing=False))
 
@@ -351,7 +353,7 @@ class ClusterExtension(Extension):
     def samples(self) -> Iterable[Sample]:
         """The cluster's metrics."""
         view = self._view
-        return () if view is None else metrics.samples(view, self._router)
+        return () if view is None else metrics.samples(view, self._router, self._redistribution.moved)
 
 
 def _event(record: Record, *, reachable: bool) -> str:

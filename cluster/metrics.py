@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from bridge.runtime.metrics import Metric, Sample
@@ -21,6 +21,9 @@ ROUTED: Final = Metric(f"{_PREFIX}routed_total", "counter", (), "Copies placed a
 REROUTED: Final = Metric(
     f"{_PREFIX}rerouted_total", "counter", (), "Copies whose queue was gone, and that got another place."
 )
+MOVED: Final = Metric(
+    f"{_PREFIX}moved_total", "counter", ("peer",), "Messages redistributed to a node that has readers."
+)
 HOPS_EXCEEDED: Final = Metric(
     f"{_PREFIX}hops_exceeded_total", "counter", (), "Copies that became dead letters because of max-hops."
 )
@@ -29,7 +32,7 @@ DISAGREEMENTS: Final = Metric(
 )
 
 
-def samples(view: View, router: ClusterRouter) -> Iterator[Sample]:
+def samples(view: View, router: ClusterRouter, moved: Mapping[str, int]) -> Iterator[Sample]:
     """The samples of one scrape."""
     states: Counter[str] = Counter()
     places = 0
@@ -44,5 +47,8 @@ def samples(view: View, router: ClusterRouter) -> Iterator[Sample]:
     yield Sample(PLACES, places, {})
     yield Sample(ROUTED, router.routed, {})
     yield Sample(REROUTED, router.rerouted, {})
+    for node, record in view.records.items():
+        if node != view.node:
+            yield Sample(MOVED, moved.get(node, 0), {"peer": record.name})
     yield Sample(HOPS_EXCEEDED, router.hops_exceeded, {})
     yield Sample(DISAGREEMENTS, len(view.disagreements), {})

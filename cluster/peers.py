@@ -11,6 +11,8 @@ from typing import Final
 from bridge.assembly.summary import BridgeSummary
 from bridge.errors import TargetUnavailable
 from bridge.journal.batching import Cutter
+from bridge.journal.journal import Journal
+from bridge.journal.rules.owners import Caller
 from bridge.journal.source import JournalSource
 from bridge.journal.target import JournalTarget
 from bridge.journal.values.options import BridgeQueue, BridgeSelection
@@ -19,7 +21,8 @@ from bridge.link.frames import Hello
 from bridge.link.limits import VERSION
 from bridge.link.node_target import NodeTarget
 from bridge.link.socket import Endpoint
-from bridge.messages.stream_names import forward_log
+from bridge.messages.batch import Batch
+from bridge.messages.stream_names import forward_log, forwarded_address
 from bridge.node.extension import NodeServices
 from bridge.relay.backoff import Backoff
 from bridge.relay.counts import Counts
@@ -27,7 +30,7 @@ from bridge.relay.dead_letters import DeadLetters
 from bridge.relay.lanes import LanedRelay
 from bridge.relay.operated import Operated
 from bridge.relay.ownership import AllLanes
-from bridge.relay.ports import Opened, Stream
+from bridge.relay.ports import Opened, Receipt, Stream
 from bridge.relay.relay import LaneEnds, Relay, RelayOptions
 from bridge.settings.clusters import ClusterConnection
 from cluster.routing import BRIDGE_PREFIX, bridge_to
@@ -76,6 +79,23 @@ class PeerTarget(NodeTarget):
             await self.close()
             raise TargetUnavailable(f"the node {found} answers there; expected {self._node}")
         return await super().open(streams) if streams else opened
+
+
+class PlacingTarget(JournalTarget):
+    """This node's journal for copies that another node has placed at queues here, or behind it."""
+
+    def __init__(self, journal: Journal, bridge: str, caller: Caller, arrived: Callable[[str], None]) -> None:
+        """`arrived` is called with the address of each batch that brings copies."""
+        super().__init__(journal, bridge, check_producer_ids=False, caller=caller, places=True)
+        self._arrived = arrived
+
+    async def deliver(self, batches: Sequence[Batch]) -> Sequence[Receipt]:
+        """As `JournalTarget.deliver`."""
+        receipts = await super().deliver(batches)
+        for batch in batches:
+            if batch.block is not None and (address := forwarded_address(batch.stream)) is not None:
+                self._arrived(address)
+        return receipts
 
 
 class Peers:

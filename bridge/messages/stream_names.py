@@ -119,6 +119,12 @@ def first_position(identity: str) -> int | None:
     return int(first) if first.isascii() and first.isdigit() else None
 
 
+def forwarded_address(identity: str) -> str | None:
+    """The address whose messages a forward log's stream has; None: it is no such stream."""
+    log = identity.rpartition(":")[0].partition(f":{FORWARD_PREFIX}")[2]
+    return log.partition("/")[2] or None
+
+
 def source_address(address: str) -> str:
     """The address that messages at `address` came from: itself, unless they wait there for one bridge."""
     waits = address.startswith((PREFIX, OWN_LOG_PREFIX, FORWARD_PREFIX))

@@ -35,7 +35,6 @@ LATER: Final[Sequence[Later]] = (
     Later("bridges.*.transformer", "transformers"),
     Later("bridges.*.transformer-properties", "transformers"),
     Later("bridges.*.max-delivery-attempts", "transformers"),
-    Later("address-settings.*.redistribution-delay", "redistribution and clusters"),
 )
 
 

@@ -20,8 +20,8 @@ from cluster.record import Announcement, Known, KnownNode, NodeState, Place
 from cluster.topology import Heard, Topology
 from tests.unit.cluster.rig import record, uuid
 
-#: Exchanges between all neighbours after which six nodes agree: the end of a way goes one link an exchange, and
-#: what is on its way when they begin may contradict it.
+#: Exchanges between all neighbours after which six nodes agree: the end of a way goes one link an exchange,
+#: and what is on its way when they begin may contradict it.
 EXCHANGES = 12
 
 
