@@ -11,10 +11,12 @@ import asyncio
 from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from typing import Any, Final
 
+import msgspec
 import structlog
 
-from bridge.errors import TargetRefused, described
-from bridge.http.additions import shown
+from bridge.end_kind import kind_of
+from bridge.errors import Conflict, NotFound, Stopping, TargetRefused, TargetUnavailable, described
+from bridge.http.additions import shown, taken
 from bridge.http.authentication import Principal
 from bridge.http.problems import Forbidden
 from bridge.http.router import Addition
@@ -22,8 +24,11 @@ from bridge.journal.rules.owners import EVERY_RIGHT, Caller
 from bridge.journal.values.options import REPLAYED_QUEUE
 from bridge.journal.values.routing import Router
 from bridge.link.correspondent import LinkEnd
+from bridge.link.duplicate_query import CONTENT_TYPE
 from bridge.link.frames import Hello
+from bridge.link.socket import post
 from bridge.messages.addresses import is_own
+from bridge.messages.stream_names import forward_log
 from bridge.node.extension import Extension, NodeServices
 from bridge.relay.lifecycle import State
 from bridge.runtime.metrics import Sample
@@ -32,12 +37,16 @@ from bridge.settings.model import Settings
 from cluster import metrics
 from cluster.connections import Connections
 from cluster.contacts import Address, Contacts, Own
+from cluster.drain import LEASE_TIMEOUT_MS, Drain, Phase
 from cluster.exchange import Exchange
+from cluster.handover import CALL_MOST, PATH, AnyCall
+from cluster.handover import Answer as HeirAnswer
+from cluster.heirs import Heirs
 from cluster.peers import Peer, Peers, PlacingTarget, contacting_run
 from cluster.places import Disagreement
 from cluster.record import GONE, NodeState, Place, Record, Version
 from cluster.redistribution import Redistribution
-from cluster.routing import BRIDGE_PREFIX, ClusterRouter, bridge_to
+from cluster.routing import BRIDGE_PREFIX, ClusterRouter
 from cluster.table import TableMaker
 from cluster.topology import Topology
 from cluster.view import View
@@ -46,6 +55,21 @@ from cluster.view import View
 GATHER_S: Final = 0.1
 #: Interval of the looks at this node's queues and readers.
 LOOK_S: Final = 0.1
+
+
+#: Bytes of an operator's request.
+_REQUEST_MOST: Final = 16 * 1024
+
+
+class DrainRequest(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
+    """``POST /v1/cluster/drain``."""
+
+    #: Name or UUID of the heir.
+    to: str
+    #: Also where the heir has not all bridges of this node.
+    force: bool = False
+    #: How long leases may last once nothing comes in any more, in ms.
+    lease_timeout: int = LEASE_TIMEOUT_MS
 
 
 class ClusterExtension(Extension):
@@ -63,6 +87,8 @@ class ClusterExtension(Extension):
         self._exchange: Exchange | None = None
         self._peers: Peers
         self._redistribution: Redistribution
+        self._heirs: Heirs
+        self._drain: Drain
         self._contacts: list[Contacts] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._changed = asyncio.Event()
@@ -104,7 +130,21 @@ class ClusterExtension(Extension):
             topology, identity.session_id, self._changed.set, first.notification_attempts
         )
         self._peers = Peers(node, node.journal.options.dead_letter_address)
-        self._redistribution = Redistribution(node, self._connections, self._router)
+        self._redistribution = Redistribution(
+            node, self._connections, self._router, lambda: self._drain.state is not None
+        )
+        bridges = [
+            bridge.name
+            for bridge in self._settings.bridges
+            if kind_of(self._settings, bridge.source_connector).is_own
+        ]
+        self._heirs = Heirs(node.journal, bridges, self._changed.set)
+        await self._heirs.load()
+        self._drain = Drain(
+            node.journal, self._settings.node.name, bridges, self._call_heir, self._changed.set
+        )
+        self._drain.inherited = lambda: self._heirs.inherited
+        await self._drain.load()
         self._contacts = []
         for connection in self._connections.all:
             contacts = Contacts(
@@ -113,6 +153,7 @@ class ClusterExtension(Extension):
             self._contacts.append(contacts)
             self._begin(contacts.run(*self._addresses(connection)))
         await self._apply(topology)
+        self._begin(self._drain.run())
         self._begin(self._redistribution.run())
         self._begin(self._watch_own())
         self._begin(self._apply_changes())
@@ -176,7 +217,8 @@ class ClusterExtension(Extension):
                 f" {hello.node_name} has a copy of its journal, run {run or 'unknown'}"
             )
         journal = self._node.journal
-        if run is None and hello.bridge != bridge_to(own):
+        mine = (own, *self._heirs.inherited)
+        if run is None and hello.bridge.removeprefix(BRIDGE_PREFIX) not in mine:
             raise TargetRefused(f"this node is {own}; the link is for {hello.bridge}", "bridge")
         target = PlacingTarget(
             journal,
@@ -185,6 +227,76 @@ class ClusterExtension(Extension):
             self._redistribution.arrived,
         )
         return LinkEnd(target, None if run is not None else exchange.conversation(outgoing=False))
+
+    async def _call_heir(self, heir: str, call: AnyCall) -> str:
+        """What the node refuses. Raises: TargetUnavailable, TargetRefused: it does not answer."""
+        peer = self._peers.known(heir)
+        if peer is None:
+            raise TargetUnavailable(f"there is no link to {heir}")
+        endpoint = self._peers.endpoint(peer.connector, peer.url)
+        timeout_ms = self._connections.all[0].call_timeout_ms
+        body = await post(endpoint, PATH, msgspec.msgpack.encode(call), CONTENT_TYPE, timeout_ms)
+        try:
+            return msgspec.msgpack.decode(body, type=HeirAnswer).refused
+        except msgspec.DecodeError as error:
+            raise TargetUnavailable(f"{endpoint}: its answer cannot be read: {error}") from error
+
+    async def _be_heir(self, call: AnyCall, principal: Principal) -> HeirAnswer:
+        if principal.is_user:
+            raise Forbidden(
+                f"{principal.name} may not hand a node over: that takes a token of the acceptor", "link"
+            )
+        if self._exchange is None:
+            raise Stopping("this node is stopping")
+        return await self._heirs.take(call, draining=self._drain.state is not None)
+
+    async def _begin_drain(self, asked: DrainRequest, _principal: Principal) -> Mapping[str, Any]:
+        """Begin a drain. Raises: Conflict, NotFound, TargetUnavailable, TargetRefused."""
+        if self._exchange is None:
+            raise Stopping("this node is stopping")
+        if self._drain.state is None:
+            if self._heirs.busy:
+                detail = f"{self._heirs.busy} is handing its messages over to this node"
+                raise Conflict(detail, "to", found=asked.to)
+            heir = self._neighbour(asked.to)
+            await self._drain.begin(
+                heir.node, heir.name, force=asked.force, lease_timeout_ms=asked.lease_timeout
+            )
+        return self._drain_status()
+
+    async def _cancel_drain(self, _asked: object, _principal: Principal) -> Mapping[str, Any]:
+        if await self._drain.cancel():
+            detail = "messages have been moved: the drain can only go on"
+            raise Conflict(detail, "phase", found=self._drain_status()["phase"])
+        return self._drain_status()
+
+    def _neighbour(self, name: str) -> Record:
+        """A node by name or UUID, to which there is a link. Raises: NotFound, Conflict."""
+        assert self._exchange is not None
+        topology = self._exchange.topology
+        found = [
+            one
+            for one in topology.records.values()
+            if name in (one.name, one.node) and one.node != topology.node
+        ]
+        if len(found) != 1:
+            raise NotFound(f"{len(found)} other nodes are called {name}; expected one", key="to", found=name)
+        if found[0].state is not NodeState.UP or topology.distance(found[0].node) != 1:
+            detail = f"{name} is {found[0].state.value}, and {topology.distance(found[0].node)} links away"
+            raise Conflict(detail, "to", found=name)
+        return found[0]
+
+    def _drain_status(self) -> Mapping[str, Any]:
+        state = self._drain.state
+        if state is None:
+            return {"phase": None}
+        return {
+            "phase": state.phase.value,
+            "heir": state.heir_name,
+            "heir-id": state.heir,
+            "moved": state.moved,
+            "waits": self._drain.waits,
+        }
 
     async def _found(self, peer: Peer, connection: ClusterConnection) -> None:
         exchange = self._exchange
@@ -204,13 +316,23 @@ class ClusterExtension(Extension):
             return
         topology = exchange.topology
         before = topology.records[topology.node]
-        places = () if self._state in GONE else self._places()
+        state, heir = self._own_state()
+        places = () if state in GONE else self._places()
         record = Record(
             before.node, before.store, before.run, before.version, before.name, before.url,
-            self._state, before.heir, before.inherited, places,
+            state, heir, self._heirs.inherited, places,
         )  # fmt: skip
         if topology.own(record):
             exchange.changed((topology.node,))
+
+    def _own_state(self) -> tuple[NodeState, str]:
+        """This node's state, and its heir where it has one."""
+        drain = self._drain.state
+        if drain is not None and drain.phase is Phase.DONE:
+            return NodeState.DRAINED, drain.heir
+        if self._state is NodeState.UP and drain is not None:
+            return NodeState.DRAINING, drain.heir
+        return self._state, ""
 
     def _places(self) -> tuple[Place, ...]:
         """The queues of the shared addresses, with their readers."""
@@ -269,14 +391,18 @@ class ClusterExtension(Extension):
     async def _apply(self, topology: Topology) -> None:
         """Give the router the present table, and show it."""
         view = View.of(topology)
-        self._router.table = await self._tables.table(topology.snapshot())
+        self._router.table = await self._tables.table(topology.snapshot(), self._heirs.inherited)
         self._view = view
         self._log_changes(view)
 
     async def _make_links(self, exchange: Exchange) -> None:
-        """Have a link to each node that is known, unless only configured ones are wanted."""
-        for record in list(exchange.topology.records.values()):
-            if record.node == exchange.topology.node:
+        """Have a link to each node that is known, unless only configured ones are wanted, and to the heirs of
+        those that are drained.
+        """
+        records = list(exchange.topology.records.values())
+        heirs = {leaver: record for record in records for leaver in record.inherited}
+        for record in records:
+            if record.node == exchange.topology.node or record.node in heirs:
                 continue
             known = self._peers.known(record.node)
             if known is not None and (known.static or known.url == record.url):
@@ -286,6 +412,18 @@ class ClusterExtension(Extension):
                     peer = Peer(record.node, record.name, record.url, connection.connector_ref)
                     await self._found(peer, connection)
                     break
+        first = self._connections.all[0]
+        for leaver, heir in heirs.items():
+            if leaver in self._peers or self._has_forward_log(leaver):
+                known = self._peers.known(heir.node)
+                url, connector = (
+                    (heir.url, first.connector_ref) if known is None else (known.url, known.connector)
+                )
+                await self._found(Peer(leaver, heir.name, url, connector, heir=heir.node), first)
+
+    def _has_forward_log(self, node: str) -> bool:
+        prefix = forward_log(node, "")
+        return any(address.name.startswith(prefix) for address in self._node.journal.address_states())
 
     async def _say_known(self, interval_s: float) -> None:
         while True:
@@ -322,8 +460,15 @@ class ClusterExtension(Extension):
                 yield f"cluster connection {contacts.connection.name}: {contacts.failed}"
 
     def operations_routes(self) -> Iterable[Addition]:
-        """``GET /v1/cluster``."""
+        """``GET /v1/cluster``, and the drain."""
         yield shown("/v1/cluster", self.status)
+        yield shown("/v1/cluster/drain", self._drain_status)
+        yield taken("/v1/cluster/drain", DrainRequest, _REQUEST_MOST, self._begin_drain)
+        yield taken("/v1/cluster/drain/cancel", dict, _REQUEST_MOST, self._cancel_drain, default=b"{}")
+
+    def acceptor_routes(self) -> Iterable[Addition]:
+        """The calls of a leaver to its heir."""
+        yield taken(PATH, AnyCall, CALL_MOST, self._be_heir, changes=False)
 
     def status(self) -> Mapping[str, Any]:
         """The nodes that this node knows, and its connections."""
@@ -344,6 +489,7 @@ class ClusterExtension(Extension):
                 for contacts in self._contacts
             ],
             "nodes": [view.described(record) for record in view.records.values()],
+            "drain": self._drain_status(),
             "disagreements": [
                 {"node": one.node, "address": one.address, "here": one.ours, "there": one.theirs}
                 for one in view.disagreements

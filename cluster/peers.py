@@ -62,6 +62,8 @@ class Peer:
     connector: str
     #: Whether the settings name its address: then its own word does not change it.
     static: bool = False
+    #: UUID of the node that answers for it: its heir, after a drain. Empty: itself.
+    heir: str = ""
 
 
 class PeerTarget(NodeTarget):
@@ -157,7 +159,7 @@ class Peers:
         """Have a running bridge to the peer, at its present address."""
         async with self._changing:
             known = self._peers.get(peer.node)
-            if known is not None and (known.url, known.connector) == (peer.url, peer.connector):
+            if known is not None and _way(known) == _way(peer):
                 return
             if known is None and len(self._peers) >= PEERS:
                 return
@@ -221,20 +223,26 @@ class Peers:
         )
         selection = BridgeSelection(name, lambda _address: False, lambda address: address)
         source = JournalSource(journal, selection, cutter, target_name=peer.name)
+        letters = DeadLetters(
+            name,
+            self._dead_letter_address,
+            lambda letters: JournalTarget(journal, letters, check_producer_ids=False),
+        )
+        if peer.heir == journal.identity.node_id:  # this node's own copies for a node that it answers for
+            return LaneEnds(source, PlacingTarget(journal, name, Caller(), lambda _address: None), letters)
         target = PeerTarget(
-            peer.node,
+            peer.heir or peer.node,
             self.endpoint(peer.connector, peer.url),
             self.hello(name, connection),
             call_timeout_ms=connection.call_timeout_ms,
             clock=self._services.clock,
             correspondent=correspondent,
         )
-        letters = DeadLetters(
-            name,
-            self._dead_letter_address,
-            lambda letters: JournalTarget(journal, letters, check_producer_ids=False),
-        )
         return LaneEnds(source, target, letters)
+
+
+def _way(peer: Peer) -> tuple[str, str, str]:
+    return peer.url, peer.connector, peer.heir
 
 
 def _queue(node: str) -> BridgeQueue:

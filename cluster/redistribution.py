@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import structlog
@@ -44,10 +44,18 @@ _log: Final = structlog.get_logger(__name__)
 class Redistribution:
     """Moves the messages of one node."""
 
-    def __init__(self, services: NodeServices, connections: Connections, router: ClusterRouter) -> None:
+    def __init__(
+        self,
+        services: NodeServices,
+        connections: Connections,
+        router: ClusterRouter,
+        held: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`held` answers whether nothing is moved now, because all goes to an heir."""
         self._services = services
         self._connections = connections
         self._router = router
+        self._held = held
         #: By queue, since when it has had no reader (monotonic, ms).
         self._since_ms: dict[Key, int] = {}
         #: By queue and node, what a filter there has been asked about.
@@ -72,6 +80,8 @@ class Redistribution:
 
     async def look(self) -> None:
         """Move what is due."""
+        if self._held():
+            return
         for address, queue in self._due():
             await self._move_some((address, queue))
 

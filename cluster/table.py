@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import structlog
 
@@ -24,8 +24,11 @@ class TableMaker:
         self._filters: dict[str, Filter | None] = {}
         self._log = structlog.get_logger()
 
-    async def table(self, snapshot: Snapshot) -> RoutingTable:
-        """The table of a snapshot. Conditions that are new are parsed in a thread."""
+    async def table(self, snapshot: Snapshot, inherited: Sequence[str] = ()) -> RoutingTable:
+        """The table of a snapshot. Conditions that are new are parsed in a thread.
+
+        `inherited`: the nodes that this one answers for.
+        """
         conditions = {one.place.filter for _, places in _shared(snapshot) for one in places} - {""}
         self._filters = {text: known for text, known in self._filters.items() if text in conditions}
         for text in conditions - self._filters.keys():
@@ -47,7 +50,8 @@ class TableMaker:
             addresses[address] = SharedAddress(
                 connection.message_load_balancing, located[0].place.routing_type, queues
             )
-        return RoutingTable(addresses, dict(snapshot.next_hops), (snapshot.node,), self._connections.max_hops)
+        own = (snapshot.node, *inherited)
+        return RoutingTable(addresses, dict(snapshot.next_hops), own, self._connections.max_hops)
 
     def _place(self, snapshot: Snapshot, located: Located) -> Place | None:
         """The place as the router sees it; None: its filter cannot be evaluated here."""

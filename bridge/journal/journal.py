@@ -38,7 +38,7 @@ from bridge.journal.rules.commands import (
     WriteCommand,
 )
 from bridge.journal.rules.queue_filters import parse_clients
-from bridge.journal.rules.state import AddressState
+from bridge.journal.rules.state import AddressState, PositionState
 from bridge.journal.sqlite import reader
 from bridge.journal.sqlite.database import FILE_NAME, CannotGrow, DirectoryLock
 from bridge.journal.sqlite.outbox_lines import read_lines
@@ -177,6 +177,15 @@ class Journal:
             if leased or 0 <= self.presence.idle_ms(address, queue) < within_ms:
                 found.add((address, queue))
         return found
+
+    def positions(self) -> Mapping[tuple[str, str], PositionState]:
+        """The positions of all bridges that deliver here, by bridge and stream; only to be looked at."""
+        return dict(self._writer.state.positions)
+
+    def ids_of(self, address: str) -> list[bytes]:
+        """The IDs that an address remembers, the oldest first; they change while clients send."""
+        state = self._writer.state.addresses.get(address)
+        return [] if state is None else list(state.cache)
 
     # -- commands -------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from bridge.journal.rules.commands import (
     SettleCommand,
 )
 from bridge.journal.rules.commit_group import Blocked, Group
+from bridge.journal.rules.handover import check_open
 from bridge.journal.rules.state import PositionState, SettledState
 from bridge.journal.values.options import bridge_queue_name
 from bridge.journal.values.queue_cursor import Cursor
@@ -70,6 +71,7 @@ def deliver(group: Group, command: DeliverCommand) -> None:
     batch = command.batch
     key = (command.bridge, batch.stream)
     position = _current(group, command)
+    check_open(group.state, position.owner)
     if position.refused_epoch == command.epoch:
         reason = "NOT_NOW: a batch before this one was not taken; open the stream again"
         command.result = Receipt(batch.stream, Verdict.NOT_NOW, position.next or 0, reason=reason)

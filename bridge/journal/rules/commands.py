@@ -10,6 +10,7 @@ from typing import Any, Literal
 from bridge.filters import Filter
 from bridge.journal.rules.arrivals import Came
 from bridge.journal.rules.owners import Owner
+from bridge.journal.rules.state import Intake
 from bridge.journal.values.options import BridgeQueue
 from bridge.journal.values.queue_cursor import Interval
 from bridge.journal.values.routing import Destination
@@ -205,6 +206,8 @@ class QueueCommand(WriteCommand):
     keeps_filter: bool = True
     #: Whether a reader makes it by asking for its messages.
     automatic: bool = False
+    #: The type of an address that is made with it; empty: as the settings say.
+    routing_type: WantedType = ""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -313,6 +316,34 @@ class ForgetLinesCommand(WriteCommand):
     def patient(self) -> bool:
         """True: lines that were copied can stay in the outbox for longer."""
         return True
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class IntakeCommand(WriteCommand):
+    """Take less from others, or everything again. Answer: what is in the way, one text each; empty: done."""
+
+    intake: Intake
+    #: The bridge that may have messages left.
+    but: str = ""
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class NoteCommand(WriteCommand):
+    """Keep a value for an extension, or with None drop it. Answer: None."""
+
+    name: str
+    value: str | None
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class InheritCommand(WriteCommand):
+    """Remember what another journal did. Answer: None."""
+
+    #: As rows of `positions`: bridge, stream, next, session, checksum, epoch, the owner's principal and node.
+    positions: Sequence[tuple[str, str, int, str, int, int, str, str]] = ()
+    #: IDs that were accepted at `address` there, the oldest first.
+    address: str = ""
+    ids: Sequence[bytes] = ()
 
 
 @dataclass(slots=True)

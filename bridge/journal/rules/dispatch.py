@@ -13,6 +13,7 @@ from bridge.journal.rules import (
     bridge_batches,
     bridge_queues,
     client_transactions,
+    handover,
     moves,
     queues,
     streams,
@@ -31,8 +32,11 @@ from bridge.journal.rules.commands import (
     EndLeaseCommand,
     ForgetCommand,
     ForgetLinesCommand,
+    InheritCommand,
+    IntakeCommand,
     LeaseCommand,
     MoveCommand,
+    NoteCommand,
     OpenCommand,
     QueueCommand,
     SettleCommand,
@@ -50,7 +54,7 @@ _UNREADABLE = (msgspec.DecodeError, ValueError, IndexError, RecursionError)
 
 
 #: Commands that are decided in a group of their own.
-_ALONE = (CacheCommand, DeleteAddressCommand, DeleteUnusedCommand, BridgeCommand)
+_ALONE = (CacheCommand, DeleteAddressCommand, DeleteUnusedCommand, BridgeCommand, IntakeCommand)
 
 
 def parts(commands: Sequence[WriteCommand], *, probe: bool) -> Iterator[list[WriteCommand]]:
@@ -104,6 +108,8 @@ def decide(group: Group, connection: sqlite3.Connection, command: WriteCommand) 
 def _apply(group: Group, connection: sqlite3.Connection, command: WriteCommand) -> None:  # noqa: C901, PLR0912
     match command:
         case CommitCommand():
+            if command.encoded:
+                handover.check_clients(group.state)
             client_transactions.commit(group, command)
         case DeliverCommand():
             bridge_batches.deliver(group, command)
@@ -114,11 +120,13 @@ def _apply(group: Group, connection: sqlite3.Connection, command: WriteCommand) 
         case MoveCommand():
             moves.move(group, command)
         case LeaseCommand():
+            handover.check_open(group.state)
             unused.make_for_reader(group, connection, command)
             queues.lease(group, connection, command)
         case EndLeaseCommand():
             queues.end_lease(group, command)
         case OpenCommand():
+            handover.check_open(group.state, command.owner)
             streams.open_stream(group, command)
         case QueueCommand():
             queues.change_queue_set(group, connection, command)
@@ -138,6 +146,12 @@ def _apply(group: Group, connection: sqlite3.Connection, command: WriteCommand) 
             unused.delete_unused(group, connection, command)
         case DeleteAddressCommand():
             queues.delete_address(group, connection, command)
+        case IntakeCommand():
+            handover.change_intake(group, command)
+        case NoteCommand():
+            handover.note(group, command)
+        case InheritCommand():
+            handover.inherit(group, command)
 
 
 def refuse(state: State, command: WriteCommand, error: BridgeError) -> None:

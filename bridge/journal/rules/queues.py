@@ -55,7 +55,9 @@ def _make_queue(group: Group, connection: sqlite3.Connection, command: QueueComm
     there = group.state.addresses.get(command.address)
     if there is None or command.queue not in there.queues:
         _check_room_for_queue(group)
-    address = group.require_address(command.address, automatic=command.automatic)
+    address = group.require_address(
+        command.address, command.routing_type, automatic=command.automatic, bare=True
+    )
     if command.filter is not None:
         if not address.gives_copies:
             detail = f"{address.name} is ANYCAST: nobody would get what a filter of its one queue rejects"
@@ -70,7 +72,7 @@ def _make_queue(group: Group, connection: sqlite3.Connection, command: QueueComm
             queue_filters.change_filter(group, connection, address, queue, command.filter)
         command.result = False
         return
-    if not address.gives_copies:
+    if not address.gives_copies and command.queue != address.name:
         detail = f"{address.name} is ANYCAST: it has one queue, of its own name"
         raise Conflict(detail, key="queue", limit=address.name, found=command.queue)
     if command.start == "earliest":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from bridge.filters import Filter
 from bridge.journal.rules.owners import NOT_RECORDED, Owner
@@ -21,6 +22,16 @@ USED = 2
 
 #: Name of an address that was deleted, followed by its id.
 DELETED_PREFIX = "$deleted."
+
+
+class Intake(StrEnum):
+    """What a journal takes."""
+
+    OPEN = "open"
+    #: Nothing from clients: it is being handed over to another node.
+    NO_CLIENTS = "no-clients"
+    #: Nothing, and no lease: it is handed over.
+    CLOSED = "closed"
 
 
 @dataclass(slots=True)
@@ -198,6 +209,7 @@ class State:
     retained: dict[int, int] = field(default_factory=dict)
     last_address_id: int = 0
     last_queue_id: int = 0
+    intake: Intake = Intake.OPEN
 
     def streams_of(self, principal: str, ending: str = "") -> int:
         """The number of streams whose positions are this caller's, of those whose identity has this

@@ -6,11 +6,13 @@ import sqlite3
 
 from bridge.errors import FilterRefused, JournalFailed
 from bridge.filters import Filter, parse
+from bridge.journal.rules.handover import INTAKE_ROW
 from bridge.journal.rules.owners import Owner
 from bridge.journal.rules.state import (
     AUTOMATIC,
     USED,
     AddressState,
+    Intake,
     PositionState,
     QueueState,
     SettledState,
@@ -57,6 +59,8 @@ def load_state(connection: sqlite3.Connection, options: JournalOptions, before: 
         "SELECT bridge, stream, upto, checksum, store FROM settled"
     ):
         state.settled[bridge, stream] = SettledState(*rest)
+    intake = connection.execute("SELECT value FROM meta WHERE key = ?", (INTAKE_ROW,)).fetchone()
+    state.intake = Intake.OPEN if intake is None else Intake(intake[0])
     state.to_trim = {address.address_id for address in state.by_id.values() if address.to_trim}
     return state
 

@@ -1,0 +1,152 @@
+"""The heir's side of a drain: the leavers for which this node answers, kept in its journal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+import structlog
+
+from bridge.errors import BridgeError, described
+from bridge.filters import parse
+from bridge.journal.journal import Journal
+from bridge.journal.rules.commands import InheritCommand, NoteCommand, QueueCommand
+from bridge.journal.sqlite.notes import read_note
+from bridge.messages.addresses import WantedType
+from cluster.handover import Accept, Answer, AnyCall, Apply, Done, Ids, Positions, QueueDefinition, Queues
+from cluster.record import NODES
+
+#: The name under which the journal keeps them.
+_NOTE: Final = "cluster.heirs"
+_TYPES: Final[dict[str, WantedType]] = {"ANYCAST": "ANYCAST", "MULTICAST": "MULTICAST"}
+
+_log: Final = structlog.get_logger(__name__)
+
+
+class Leaver(msgspec.Struct):
+    """A node that hands its messages over to this one."""
+
+    drain: str
+    name: str
+    #: Whether this node answers for it now.
+    applied: bool = False
+    #: Whether the leaver has seen that.
+    done: bool = False
+
+
+class Heirs:
+    """What this node has taken over, and from which nodes."""
+
+    def __init__(self, journal: Journal, bridges: Sequence[str], changed: Callable[[], None]) -> None:
+        """`bridges`: those of the settings that read the journal.
+
+        `changed` is called when there is another leaver to answer for.
+        """
+        self._journal = journal
+        self._bridges = frozenset(bridges)
+        self._changed = changed
+        self.leavers: dict[str, Leaver] = {}
+
+    async def load(self) -> None:
+        """Read what the journal has."""
+        found = await self._journal.look(read_note, _NOTE)
+        if found is not None:
+            self.leavers = msgspec.json.decode(found, type=dict[str, Leaver])
+
+    @property
+    def inherited(self) -> tuple[str, ...]:
+        """UUIDs of the nodes that this node answers for."""
+        return tuple(sorted(node for node, leaver in self.leavers.items() if leaver.applied))
+
+    @property
+    def busy(self) -> str:
+        """The name of a leaver whose drain is under way; empty: none."""
+        return next((one.name for one in self.leavers.values() if not one.done), "")
+
+    async def _keep(self) -> None:
+        await self._journal.submit(NoteCommand, name=_NOTE, value=msgspec.json.encode(self.leavers).decode())
+
+    async def take(self, call: AnyCall, *, draining: bool) -> Answer:
+        """Carry a call out; an error becomes its answer."""
+        try:
+            refused = await self._take(call, draining=draining)
+        except BridgeError as error:
+            refused = described(error)
+        if refused:
+            _log.warning("drain-refused", peer_id=call.leaver, reason=refused)
+        return Answer(refused)
+
+    async def _take(self, call: AnyCall, *, draining: bool) -> str:
+        if isinstance(call, Accept):
+            return await self._accept(call, draining=draining)
+        leaver = self.leavers.get(call.leaver)
+        if leaver is None or leaver.drain != call.drain:
+            return f"there is no drain {call.drain} of {call.leaver} here"
+        match call:
+            case Queues(queues=queues):
+                for queue in queues:
+                    await self._make_queue(queue)
+            case Positions(positions=positions):
+                await self._journal.submit(InheritCommand, positions=positions)
+            case Ids(address=address, ids=ids):
+                await self._learn(address, ids)
+            case Apply(inherited=inherited):
+                await self._apply(call.leaver, leaver, inherited)
+            case Done():
+                await self._end(call.leaver, leaver)
+        return ""
+
+    async def _accept(self, call: Accept, *, draining: bool) -> str:
+        known = self.leavers.get(call.leaver)
+        if known is not None and known.drain == call.drain:
+            return ""
+        if draining:
+            return "this node is draining itself"
+        if len(self.leavers) >= NODES:
+            return f"this node answers for {len(self.leavers)} nodes, the most there may be"
+        missing = sorted(set(call.bridges) - self._bridges)
+        if missing and not call.force:
+            names = ", ".join(missing)
+            return f"this node has no bridge {names} (--force: what waits for it becomes dead letters)"
+        self.leavers[call.leaver] = Leaver(call.drain, call.name)
+        await self._keep()
+        return ""
+
+    async def _make_queue(self, wanted: QueueDefinition) -> None:
+        condition = parse(wanted.filter)
+        how = {"start": "latest", "filter": condition, "keeps_filter": True}
+        await self._journal.submit(
+            QueueCommand,
+            action="create",
+            address=wanted.address,
+            queue=wanted.queue,
+            routing_type=_TYPES.get(wanted.routing_type, ""),
+            **how,
+        )
+
+    async def _learn(self, address: str, ids: Sequence[bytes]) -> None:
+        """Remember IDs beside those that are known: where it is too small for both, the cache grows."""
+        states = {state.name: state for state in self._journal.address_states()}
+        state = states.get(address)
+        if state is not None:
+            wanted = len(state.cache) + sum(value not in state.cache for value in ids)
+            if wanted > state.cache.capacity > 0:
+                await self._journal.resize_id_cache(address, wanted)
+        await self._journal.submit(InheritCommand, address=address, ids=ids)
+
+    async def _apply(self, node: str, leaver: Leaver, inherited: Sequence[str]) -> None:
+        if not leaver.applied:
+            leaver.applied = True
+            for one in inherited:
+                self.leavers.setdefault(one, Leaver(leaver.drain, one, applied=True, done=True))
+            await self._keep()
+            _log.info("drain", phase="INHERITED", peer=leaver.name, peer_id=node)
+        self._changed()
+
+    async def _end(self, node: str, leaver: Leaver) -> None:
+        if leaver.applied:
+            leaver.done = True
+        else:
+            del self.leavers[node]
+        await self._keep()

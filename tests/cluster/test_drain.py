@@ -1,0 +1,76 @@
+"""Drains of real nodes: everything goes to the heir, once, also what others have parked for the leaver."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.rig import Cluster, await_waiting, make_queue, numbers, read, send, waiting
+from tests.harness.eventually import eventually
+from tests.harness.node import Node
+
+pytestmark = pytest.mark.processes
+
+ANYCAST = '[addresses.jobs]\nrouting-type = "ANYCAST"\n'
+
+
+def drain(node: Node, to: str, **how: Any) -> None:
+    reply = node.ops.call("POST", "/v1/cluster/drain", to=to, **how)
+    assert reply.status == 200, reply.body
+
+
+def await_phase(node: Node, phase: str) -> dict[str, Any]:
+    def reached() -> dict[str, Any] | None:
+        found: dict[str, Any] = node.ops.get("/v1/cluster/drain").json
+        return found if found["phase"] == phase else None
+
+    return eventually(reached, f"{node.name} reaches {phase}")
+
+
+def test_s1_s4_queues_and_messages_go_to_the_heir(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, 2, rest=ANYCAST).start()
+    cluster.await_members()
+    make_queue(cluster[0], "news", "q1")
+    make_queue(cluster[0], "news", "q2")
+    send(cluster[0], "news", ["a", "b"])
+    assert read(cluster[0], "news", "q2", most=1) == ["a"]
+    send(cluster[0], "jobs", numbers(10))
+    drain(cluster[0], "n1")
+    await_phase(cluster[0], "DONE")
+    assert read(cluster[1], "news", "q1") == ["a", "b"]
+    assert read(cluster[1], "news", "q2") == ["b"]
+    assert read(cluster[1], "jobs", "jobs") == numbers(10)
+    refused = cluster[0].api.call("POST", "/v1/addresses/jobs/messages", b"late")
+    refused.is_problem(503, "STOPPING")
+
+
+def test_s3_what_a_third_node_has_parked_for_the_leaver_reaches_the_heir(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, 3, rest=ANYCAST).start()
+    cluster.await_members()
+    make_queue(cluster[0], "news", "sub")
+    cluster.await_place(2, 0, "news", "sub")
+    cluster[0].kill()
+    eventually(lambda: not cluster.table(2)["n0"]["reachable"], "n2 notices that n0 is down")
+    send(cluster[2], "news", numbers(20))  # only n0 has the queue: they wait for it
+    cluster[2].pause()
+    cluster.start(0)
+    eventually(lambda: cluster.table(1)["n0"]["reachable"], "n1 reaches n0")
+    drain(cluster[0], "n1")
+    await_phase(cluster[0], "DONE")
+    cluster[2].resume()
+    await_waiting(cluster[1], "news", "sub", 20)
+    assert read(cluster[1], "news", "sub") == numbers(20)
+    assert waiting(cluster[0], "news", "sub") == 0
+
+
+def test_s11_ids_go_along(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, 2, rest=ANYCAST).start()
+    cluster.await_members()
+    send(cluster[0], "jobs", ["one"], **{"Duplicate-Id": "known"})
+    assert read(cluster[0], "jobs", "jobs") == ["one"]
+    drain(cluster[0], "n1")
+    await_phase(cluster[0], "DONE")
+    again = cluster[1].api.call("POST", "/v1/addresses/jobs/messages", b"one", {"Duplicate-Id": "known"})
+    assert again.json == {"verdict": "duplicate"}
