@@ -125,8 +125,8 @@ class Drain:
         #: When this process first saw it frozen, by the clock of leases; None: not yet.
         self._frozen_ms: int | None = None
         self._begun = asyncio.Event()
-        #: UUIDs of the nodes that this node answers for, by the heirs' side.
-        self.inherited: Callable[[], Iterable[str]] = tuple
+        #: Returns UUID and store of the nodes that this node answers for.
+        self.inherited: Callable[[], Iterable[tuple[str, str]]] = tuple
 
     async def load(self) -> None:
         """Go on with the drain that the journal has."""
@@ -139,7 +139,8 @@ class Drain:
         """Begin, once the heir has accepted. Raises: BridgeError: it refuses, or does not answer."""
         drain = str(uuid.uuid4())
         state = DrainState(drain, heir, heir_name, force=force, lease_timeout_ms=lease_timeout_ms)
-        accept = Accept(self._journal.identity.node_id, drain, self._name, self._bridges, force)
+        identity = self._journal.identity
+        accept = Accept(identity.node_id, drain, self._name, identity.store, self._bridges, force)
         refused = await self._ask(heir, accept)
         if refused:
             raise TargetUnavailable(f"{heir_name} does not take over: {refused}", "to", found=heir_name)

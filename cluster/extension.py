@@ -143,7 +143,7 @@ class ClusterExtension(Extension):
         self._drain = Drain(
             node.journal, self._settings.node.name, bridges, self._call_heir, self._changed.set
         )
-        self._drain.inherited = lambda: self._heirs.inherited
+        self._drain.inherited = lambda: self._heirs.stores
         await self._drain.load()
         self._contacts = []
         for connection in self._connections.all:
@@ -298,6 +298,10 @@ class ClusterExtension(Extension):
             "waits": self._drain.waits,
         }
 
+    def inherited_stores(self) -> Iterable[str]:
+        """Those of the leavers."""
+        return () if self._exchange is None else [store for _, store in self._heirs.stores]
+
     async def _found(self, peer: Peer, connection: ClusterConnection) -> None:
         exchange = self._exchange
         if exchange is not None:
@@ -415,11 +419,10 @@ class ClusterExtension(Extension):
         first = self._connections.all[0]
         for leaver, heir in heirs.items():
             if leaver in self._peers or self._has_forward_log(leaver):
-                known = self._peers.known(heir.node)
-                url, connector = (
-                    (heir.url, first.connector_ref) if known is None else (known.url, known.connector)
-                )
-                await self._found(Peer(leaver, heir.name, url, connector, heir=heir.node), first)
+                known = self._peers.known(heir.node) or Peer("", "", heir.url, first.connector_ref)
+                stores = tuple(store for _, store in self._heirs.stores)
+                peer = Peer(leaver, heir.name, known.url, known.connector, heir=heir.node, stores=stores)
+                await self._found(peer, first)
 
     def _has_forward_log(self, node: str) -> bool:
         prefix = forward_log(node, "")

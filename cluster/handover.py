@@ -49,6 +49,8 @@ class Accept(Call, frozen=True, tag="ACCEPT"):
     """Will you be my heir?"""
 
     name: _Name
+    #: Identity of the leaver's store.
+    store: _Name
     #: The bridges of the leaver's settings that read its journal.
     bridges: Annotated[tuple[_Name, ...], Meta(max_length=ENTRIES_MOST)] = ()
     #: Also where the heir has not all of them.
@@ -77,7 +79,8 @@ class Ids(Call, frozen=True, tag="IDS"):
 class Apply(Call, frozen=True, tag="APPLY"):
     """Everything has come: answer for me, and for those whose heir I am."""
 
-    inherited: Annotated[tuple[_Name, ...], Meta(max_length=64)] = ()
+    #: UUID and store of each node that the leaver answers for.
+    inherited: Annotated[tuple[tuple[_Name, _Name], ...], Meta(max_length=64)] = ()
 
 
 class Done(Call, frozen=True, tag="DONE"):

@@ -29,6 +29,8 @@ class Leaver(msgspec.Struct):
 
     drain: str
     name: str
+    #: Identity of its store.
+    store: str
     #: Whether this node answers for it now.
     applied: bool = False
     #: Whether the leaver has seen that.
@@ -58,6 +60,11 @@ class Heirs:
     def inherited(self) -> tuple[str, ...]:
         """UUIDs of the nodes that this node answers for."""
         return tuple(sorted(node for node, leaver in self.leavers.items() if leaver.applied))
+
+    @property
+    def stores(self) -> tuple[tuple[str, str], ...]:
+        """UUID and store of the nodes that this node answers for."""
+        return tuple((node, leaver.store) for node, leaver in sorted(self.leavers.items()) if leaver.applied)
 
     @property
     def busy(self) -> str:
@@ -109,7 +116,7 @@ class Heirs:
         if missing and not call.force:
             names = ", ".join(missing)
             return f"this node has no bridge {names} (--force: what waits for it becomes dead letters)"
-        self.leavers[call.leaver] = Leaver(call.drain, call.name)
+        self.leavers[call.leaver] = Leaver(call.drain, call.name, call.store)
         await self._keep()
         return ""
 
@@ -135,11 +142,12 @@ class Heirs:
                 await self._journal.resize_id_cache(address, wanted)
         await self._journal.submit(InheritCommand, address=address, ids=ids)
 
-    async def _apply(self, node: str, leaver: Leaver, inherited: Sequence[str]) -> None:
+    async def _apply(self, node: str, leaver: Leaver, inherited: Sequence[tuple[str, str]]) -> None:
         if not leaver.applied:
             leaver.applied = True
-            for one in inherited:
-                self.leavers.setdefault(one, Leaver(leaver.drain, one, applied=True, done=True))
+            for one, store in inherited:
+                known = Leaver(leaver.drain, one, store, applied=True, done=True)
+                self.leavers.setdefault(one, known)
             await self._keep()
             _log.info("drain", phase="INHERITED", peer=leaver.name, peer_id=node)
         self._changed()

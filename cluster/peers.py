@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -64,6 +64,8 @@ class Peer:
     static: bool = False
     #: UUID of the node that answers for it: its heir, after a drain. Empty: itself.
     heir: str = ""
+    #: Where that is this node: the stores that it answers for.
+    stores: tuple[str, ...] = ()
 
 
 class PeerTarget(NodeTarget):
@@ -86,10 +88,25 @@ class PeerTarget(NodeTarget):
 class PlacingTarget(JournalTarget):
     """This node's journal for copies that another node has placed at queues here, or behind it."""
 
-    def __init__(self, journal: Journal, bridge: str, caller: Caller, arrived: Callable[[str], None]) -> None:
-        """`arrived` is called with the address of each batch that brings copies."""
+    def __init__(
+        self,
+        journal: Journal,
+        bridge: str,
+        caller: Caller,
+        arrived: Callable[[str], None],
+        inherited: tuple[str, ...] = (),
+    ) -> None:
+        """`arrived` is called with the address of each batch that brings copies.
+
+        `inherited`: stores that this one answers for, where no link says so.
+        """
         super().__init__(journal, bridge, check_producer_ids=False, caller=caller, places=True)
         self._arrived = arrived
+        self._inherited = inherited
+
+    async def open(self, streams: Sequence[Stream]) -> Opened:
+        """As `JournalTarget.open`."""
+        return replace(await super().open(streams), inherited=self._inherited)
 
     async def deliver(self, batches: Sequence[Batch]) -> Sequence[Receipt]:
         """As `JournalTarget.deliver`."""
@@ -229,7 +246,8 @@ class Peers:
             lambda letters: JournalTarget(journal, letters, check_producer_ids=False),
         )
         if peer.heir == journal.identity.node_id:  # this node's own copies for a node that it answers for
-            return LaneEnds(source, PlacingTarget(journal, name, Caller(), lambda _address: None), letters)
+            own = PlacingTarget(journal, name, Caller(node=peer.heir), lambda _address: None, peer.stores)
+            return LaneEnds(source, own, letters)
         target = PeerTarget(
             peer.heir or peer.node,
             self.endpoint(peer.connector, peer.url),

@@ -106,6 +106,8 @@ class Welcome(Frame, frozen=True, tag="WELCOME"):
     max_message_size: int
     #: Largest frame taken, bytes.
     max_frame_size: int
+    #: Store identities of other nodes whose memory it has taken over: it answers for them.
+    inherited: Annotated[tuple[_Name, ...], Meta(max_length=limits.INHERITED_MOST)] = ()
 
 
 class OpenStream(Frame, frozen=True, tag="OPEN"):

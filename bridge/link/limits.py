@@ -29,6 +29,8 @@ ADDRESS_MOST: Final = 249
 STREAM_MOST: Final = 1 * KIB
 #: Entries of HELLO's `path`, which is not used.
 PATH_MOST: Final = 64
+#: Entries of WELCOME's `inherited`.
+INHERITED_MOST: Final = 64
 #: Characters of a receipt's reason and of a close's detail; longer ones are cut short.
 TEXT_MOST: Final = 1 * KIB
 #: Characters of a close's code.

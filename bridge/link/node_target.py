@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from bridge.errors import TargetUnavailable
@@ -75,10 +76,11 @@ class NodeTarget:
             link = self._link
         if link is None:
             raise TargetUnavailable("closed while connecting")
+        assert link.welcome is not None
+        inherited = link.welcome.inherited
         if not streams:
-            assert link.welcome is not None
-            return Opened(link.welcome.store)
-        return await link.open(streams)
+            return Opened(link.welcome.store, inherited=inherited)
+        return replace(await link.open(streams), inherited=inherited)
 
     async def deliver(self, batches: Sequence[Batch]) -> Sequence[Receipt]:
         """A receipt for each batch, in order. Calls may overlap; they take effect in call order.

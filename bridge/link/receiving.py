@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -25,6 +26,8 @@ class NodeIdentity:
     max_message_size: int
     #: Bytes of batches that a link may have unanswered.
     credit: int = limits.INITIAL_CREDIT
+    #: Returns the store identities that the node answers for beside its own.
+    inherited: Callable[[], tuple[str, ...]] = tuple
 
     def welcome(self) -> Welcome:
         """The answer to HELLO."""
@@ -36,6 +39,7 @@ class NodeIdentity:
             credit=self.credit,
             max_message_size=self.max_message_size,
             max_frame_size=limits.largest_frame(self.max_message_size),
+            inherited=self.inherited(),
         )
 
 

@@ -139,6 +139,10 @@ class Extension:
         del hello, principal
         return None
 
+    def inherited_stores(self) -> Iterable[str]:
+        """Identities of other stores that this node answers for: links are told."""
+        return ()
+
     def unready(self) -> Iterable[str]:
         """The reasons why the node is not ready."""
         return ()

@@ -226,6 +226,9 @@ class _Parts(NodeParts):
             node_name=options.node,
             store=journal.store,
             max_message_size=options.max_message_bytes,
+            inherited=lambda: tuple(
+                store for extension in self.extensions for store in extension.inherited_stores()
+            ),
         )
         return LinkService(
             partial(self._link_end, journal),

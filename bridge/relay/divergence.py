@@ -41,7 +41,7 @@ def check(stream: Stream, remembered: Remembered | None, opened: Opened, bridge:
     """
     if remembered is None:
         return
-    if remembered.store != opened.store:
+    if remembered.store not in (opened.store, *opened.inherited):
         raise TargetRefused(
             f"the target is another store than before: {opened.store}; {stream.identity} was confirmed up to "
             f'{remembered.upto} by {remembered.store}; failover = "refuse". {_advice(bridge)}',

@@ -73,6 +73,8 @@ class Opened:
     store: str
     #: By stream identity, one for each stream asked for.
     streams: Mapping[str, StreamState] = field(default_factory=dict)
+    #: Other stores that it answers for, because it has taken over what they remember.
+    inherited: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,6 +88,14 @@ class Cluster:
         del hops
         eventually(agree, f"{sorted(names)} know each other", TABLES_WITHIN_S)
 
+    def await_unreachable(self, seen_by: int, at: int) -> None:
+        """Wait until one node has noticed that another is down."""
+
+        def is_down() -> bool:
+            return not self.table(seen_by)[f"n{at}"]["reachable"]
+
+        eventually(is_down, f"n{seen_by} notices that n{at} is down", TABLES_WITHIN_S)
+
     def await_place(
         self, seen_by: int, at: int, address: str, queue: str, readers: int | None = None
     ) -> None:

@@ -52,7 +52,7 @@ def test_s3_what_a_third_node_has_parked_for_the_leaver_reaches_the_heir(tmp_pat
     make_queue(cluster[0], "news", "sub")
     cluster.await_place(2, 0, "news", "sub")
     cluster[0].kill()
-    eventually(lambda: not cluster.table(2)["n0"]["reachable"], "n2 notices that n0 is down")
+    cluster.await_unreachable(2, 0)
     send(cluster[2], "news", numbers(20))  # only n0 has the queue: they wait for it
     cluster[2].pause()
     cluster.start(0)
@@ -63,6 +63,33 @@ def test_s3_what_a_third_node_has_parked_for_the_leaver_reaches_the_heir(tmp_pat
     await_waiting(cluster[1], "news", "sub", 20)
     assert read(cluster[1], "news", "sub") == numbers(20)
     assert waiting(cluster[0], "news", "sub") == 0
+
+
+def test_s3_a_third_node_that_has_delivered_before_goes_on_at_the_heir(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, 3, rest=ANYCAST).start()
+    cluster.await_members()
+    make_queue(cluster[0], "news", "sub")
+    cluster.await_place(2, 0, "news", "sub")
+    cluster.await_place(1, 0, "news", "sub")
+    send(cluster[2], "news", numbers(5))
+    send(cluster[1], "news", ["heir's own"])
+    await_waiting(cluster[0], "news", "sub", 6)
+    cluster[0].kill()
+    cluster.await_unreachable(1, 0)
+    cluster.await_unreachable(2, 0)
+    send(cluster[2], "news", numbers(5, 5))  # they wait for it, in forward logs that have been used before
+    send(cluster[1], "news", ["heir's second"])
+    cluster[2].pause()
+    cluster.start(0)
+    eventually(lambda: cluster.table(1)["n0"]["reachable"], "n1 reaches n0")
+    drain(cluster[0], "n1")
+    await_phase(cluster[0], "DONE")
+    cluster[0].stop()
+    cluster[2].resume()
+    await_waiting(cluster[1], "news", "sub", 12)
+    found = read(cluster[1], "news", "sub")
+    assert [body for body in found if body.isdigit()] == numbers(10)
+    assert sorted(body for body in found if not body.isdigit()) == ["heir's own", "heir's second"]
 
 
 def test_s11_ids_go_along(tmp_path: Path) -> None:
