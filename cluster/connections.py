@@ -48,6 +48,13 @@ class Connections:
             return None
         return next((one for prefixes, one in self._prefixes if prefixes.covers(address)), None)
 
+    def max_hops_of(self, address: str) -> int:
+        """The most nodes that a message of this address may pass; of one that is not shared here: the most of
+        any, since it comes from a node that shares it.
+        """
+        connection = self.of(address)
+        return self.max_hops if connection is None else connection.max_hops
+
     @property
     def max_hops(self) -> int:
         """The most nodes that a message may pass, over all of them."""

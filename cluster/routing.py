@@ -9,7 +9,7 @@ once per queue name, ANYCAST once. Places take strict turns, in the order in whi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import lcm
 from typing import Final, Literal, NamedTuple
@@ -107,7 +107,8 @@ class RoutingTable:
     next_hops: Mapping[str, str] = field(default_factory=dict)
     #: Nodes whose queues this node has taken over, itself among them.
     own: Collection[str] = ()
-    max_hops: int = 1
+    #: By an address's name, the most nodes that a copy of it may pass.
+    max_hops: Callable[[str], int] = lambda _address: 1
 
 
 class ClusterRouter:
@@ -193,7 +194,7 @@ class ClusterRouter:
         """As `bridge.journal.values.routing.Router.onward`."""
         table, place = self.table, parse_place(name)
         if place.node and place.node not in table.own:
-            most = min(table.max_hops, HOPS_MOST)
+            most = min(table.max_hops(address), HOPS_MOST)
             if place.hops + 1 > most:
                 self.hops_exceeded += 1
                 return (

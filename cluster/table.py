@@ -44,14 +44,19 @@ class TableMaker:
             if connection is None or all(one.node == snapshot.node for one in located):
                 continue
             queues = {
-                queue: [place for one in places if (place := self._place(snapshot, one)) is not None]
+                queue: [
+                    place
+                    for one in places
+                    if snapshot.distances[one.node] <= connection.max_hops
+                    and (place := self._place(snapshot, one)) is not None
+                ]
                 for queue, places in names.items()
             }
             addresses[address] = SharedAddress(
                 connection.message_load_balancing, located[0].place.routing_type, queues
             )
         own = (snapshot.node, *inherited)
-        return RoutingTable(addresses, dict(snapshot.next_hops), own, self._connections.max_hops)
+        return RoutingTable(addresses, dict(snapshot.next_hops), own, self._connections.max_hops_of)
 
     def _place(self, snapshot: Snapshot, located: Located) -> Place | None:
         """The place as the router sees it; None: its filter cannot be evaluated here."""

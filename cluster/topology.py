@@ -77,6 +77,8 @@ class Snapshot:
     next_hops: Mapping[str, str]
     #: The nodes that can be reached now, this one included.
     reachable: frozenset[str]
+    #: Links to each node of `next_hops`; 0: this node itself.
+    distances: Mapping[str, int]
 
 
 class _Way(Enum):
@@ -324,6 +326,7 @@ class Topology:
             self._places.everything(),
             hops,
             frozenset(node for node in nodes if self.reachable(node)),
+            {node: links for node in nodes if (links := self.distance(node)) is not None},
         )
 
     def forget(self, node: str) -> None:

@@ -18,7 +18,7 @@ class Notices:
         self._lines: asyncio.Future[None] | None = None
         #: Addresses made since the node started.
         self.made = 0
-        #: How often addresses or readers' queues have come, or queues have gone.
+        #: How often addresses or readers' queues have come, or queues have gone or got another filter.
         self.named = 0
 
     def changed(self, address: str) -> asyncio.Future[None]:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import http.client
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from tests.harness.eventually import eventually
+from tests.harness.eventually import PATIENCE_S, eventually
 from tests.harness.node import Node
 
 #: "Topology: 5 s" (contract), on a machine that others use, too.
 TABLES_WITHIN_S: Final = 15.0
 #: How long a reader counts as one here.
 READER_TIMEOUT: Final = "1s"
+#: The clusters that this run has made and not ended yet, in their order (`conftest.py`).
+MADE: Final[list[Cluster]] = []
 
 
 @dataclass
@@ -24,8 +29,13 @@ class Cluster:
 
     directory: Path
     count: int
-    #: Further keys of [[cluster-connections]].
+    #: Further keys of [[cluster-connections]], and the whole of them by name where there are several.
     connection: str = ""
+    connections: Mapping[str, str] = field(default_factory=dict)
+    #: By node, keys that replace those of `connection`.
+    connection_of: Mapping[int, str] = field(default_factory=dict)
+    #: Instead of contacts.
+    discovery: str = ""
     #: TOML that every node has, and that single nodes have, by index.
     rest: str = ""
     own: Mapping[int, str] = field(default_factory=dict)
@@ -34,6 +44,7 @@ class Cluster:
     nodes: list[Node] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        MADE.append(self)
         self.nodes = [Node(f"n{index}", self.directory) for index in range(self.count)]
         for index in range(self.count):
             self.configure(index)
@@ -45,11 +56,25 @@ class Cluster:
         static = others if self.contacts is None else self.contacts[index]
         connectors = "".join(f'[connectors.{other.name}]\nurl = "{other.url}"\n' for other in self.nodes)
         names = json.dumps([f"n{one}" for one in (static or [index])])
-        node.rest = (
-            f"{self.rest}\n{self.own.get(index, '')}\n{connectors}"
-            f'[[cluster-connections]]\nname = "my-cluster"\nconnector-ref = "{node.name}"\n'
-            f"static-connectors = {names}\nretry-interval = 200\nmax-retry-interval = 200\n"
-            f'reader-timeout = "{READER_TIMEOUT}"\n{self.connection}\n'
+        first = f'discovery = "{self.discovery}"' if self.discovery else f"static-connectors = {names}"
+        single = {"my-cluster": self.connection_of.get(index, self.connection)}
+        connections = "".join(
+            f'[[cluster-connections]]\nname = "{name}"\nconnector-ref = "{node.name}"\n{first}\n'
+            f"retry-interval = 200\nmax-retry-interval = 200\n"
+            f'reader-timeout = "{READER_TIMEOUT}"\n{keys}\n'
+            for name, keys in (self.connections or single).items()
+        )
+        node.rest = f"{self.rest}\n{self.own.get(index, '')}\n{connectors}{connections}"
+
+    def end(self) -> None:
+        """Leave no process; what the nodes have logged is printed. No node may have logged a trace."""
+        for node in self.nodes:
+            node.destroy()
+        logs = {node.name: node.log.read_text("utf-8") for node in self.nodes if node.log.exists()}
+        for name, log in logs.items():
+            print(f"--- {name}\n{log}")
+        assert not [name for name, log in logs.items() if "Traceback" in log], (
+            "an error that was not foreseen"
         )
 
     def start(self, *indices: int) -> Cluster:
@@ -71,7 +96,11 @@ class Cluster:
         found = self.nodes[index].ops.get("/v1/cluster").json
         return {one["name"]: one for one in found["nodes"]}
 
-    def await_members(self, *indices: int, hops: int | None = 1) -> None:
+    def uuid(self, index: int) -> str:
+        """A node's UUID."""
+        return str(self.nodes[index].ops.get("/v1/status").json["node-id"])
+
+    def await_members(self, *indices: int) -> None:
         """Wait until these nodes, or all, know and reach each other, each with the same queues."""
         chosen = list(indices) or list(range(self.count))
         names = {f"n{index}" for index in chosen}
@@ -85,7 +114,6 @@ class Cluster:
                 table[name]["version"] == tables[0][name]["version"] for table in tables for name in names
             )
 
-        del hops
         eventually(agree, f"{sorted(names)} know each other", TABLES_WITHIN_S)
 
     def await_unreachable(self, seen_by: int, at: int) -> None:
@@ -99,15 +127,41 @@ class Cluster:
     def await_place(
         self, seen_by: int, at: int, address: str, queue: str, readers: int | None = None
     ) -> None:
-        """Wait until one node knows a queue of another, with or without readers."""
+        """Wait until one node knows a queue of another, with or without readers, and reaches it."""
 
         def there() -> bool:
-            for one in self.table(seen_by).get(f"n{at}", {}).get("queues", ()):
-                if (one["address"], one["queue"]) == (address, queue):
-                    return readers is None or one["readers"] == readers
-            return False
+            node = self.table(seen_by).get(f"n{at}", {})
+            found = [
+                one for one in node.get("queues", ()) if (one["address"], one["queue"]) == (address, queue)
+            ]
+            return bool(found and node["reachable"] and readers in (None, found[0]["readers"]))
 
         eventually(there, f"n{seen_by} knows {address}::{queue} at n{at}", TABLES_WITHIN_S)
+
+    def make_queues(self, address: str, queue: str, *at: int, seen_by: int = 0, **how: Any) -> None:
+        """Make a queue at these nodes, one after the other: so they become known in this order."""
+        for index in at:
+            make_queue(self.nodes[index], address, queue, **how)
+            self.await_place(seen_by, index, address, queue)
+
+    def await_unreachable(self, seen_by: int, at: int) -> None:
+        """Wait until one node knows that it does not reach another."""
+        eventually(
+            lambda: not self.table(seen_by)[f"n{at}"]["reachable"],
+            f"n{seen_by} does not reach n{at}",
+            TABLES_WITHIN_S,
+        )
+
+    def await_filter(self, seen_by: int, at: int, address: str, queue: str, condition: str) -> None:
+        """Wait until one node knows that a queue of another has this filter."""
+
+        def known() -> bool:
+            queues = self.table(seen_by)[f"n{at}"]["queues"]
+            return any(
+                (one["address"], one["queue"], one["filter"]) == (address, queue, condition) for one in queues
+            )
+
+        eventually(known, f"n{seen_by} knows the filter {condition} at n{at}", TABLES_WITHIN_S)
 
     def await_no_place(self, seen_by: int, at: int, address: str, queue: str) -> None:
         """Wait until one node knows that another has no such queue any more."""
@@ -125,6 +179,12 @@ def send(node: Node, address: str, bodies: Iterable[str], **headers: str) -> Non
         reply = node.api.call("POST", f"/v1/addresses/{address}/messages", body.encode(), headers)
         assert reply.status == 200, reply.body
         assert reply.json["verdict"] == "stored", reply.body
+
+
+def sent(node: Node, peer: str) -> tuple[int, int]:
+    """Messages that a node's bridge to another, by its UUID, has sent, and that were acknowledged."""
+    found = node.status(f"$cluster.{peer}")
+    return found["sent"], found["acknowledged"]
 
 
 def numbers(count: int, start: int = 0) -> list[str]:
@@ -149,10 +209,14 @@ def waiting(node: Node, address: str, queue: str) -> int:
     return sum(one["lag"] for one in reply.json["queues"] if one["name"] == queue)
 
 
-def read(node: Node, address: str, queue: str, most: int = 1000, wait_ms: int = 0) -> list[str]:
-    """Take and settle what waits in a queue."""
+def read(
+    node: Node, address: str, queue: str, most: int = 1000, wait_ms: int = 0, pages: int = 1000
+) -> list[str]:
+    """Take and settle what waits in a queue, with so many requests at most."""
     found: list[str] = []
-    while len(found) < most:
+    for _ in range(pages):
+        if len(found) >= most:
+            break
         path = f"/v1/addresses/{address}/queues/{queue}/messages"
         reply = node.api.get(f"{path}?max={min(most - len(found), 1000)}&wait={wait_ms}")
         if reply.status == 404:
@@ -176,7 +240,52 @@ def _body(message: Mapping[str, Any]) -> str:
 
 def await_waiting(node: Node, address: str, queue: str, count: int) -> None:
     """Wait until so many messages wait in a queue."""
-    eventually(
-        lambda: waiting(node, address, queue) == count,
-        f"{count} messages wait in {address}::{queue} of {node.name}; found {waiting(node, address, queue)}",
-    )
+    found: set[int] = set()
+
+    def there() -> bool:
+        found.clear()
+        found.add(waiting(node, address, queue))
+        return found == {count}
+
+    try:
+        eventually(there, f"{count} messages wait in {address}::{queue} of {node.name}")
+    except AssertionError as error:
+        raise AssertionError(f"{error}, with {found} there") from None
+
+
+class Reader(threading.Thread):
+    """Reads a queue as messages come, and so is its reader for the cluster, until `stop`."""
+
+    def __init__(self, node: Node, address: str, queue: str) -> None:
+        super().__init__(name=f"reader of {address}::{queue}", daemon=True)
+        self._where = (node, address, queue)
+        self._stopped = threading.Event()
+        #: What it has read and settled.
+        self.found: list[str] = []
+        self.start()
+
+    def run(self) -> None:
+        while not self._stopped.is_set():
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                self.found += read(*self._where, wait_ms=500, most=1000, pages=1)
+
+    def await_found(self, count: int) -> list[str]:
+        eventually(lambda: len(self.found) >= count, f"{count} messages are read of {self._where[1:]}")
+        return self.found
+
+    def stop(self) -> list[str]:
+        """What it has read, once it has ended."""
+        self._stopped.set()
+        self.join(PATIENCE_S)
+        assert not self.is_alive()
+        return self.found
+
+
+@contextlib.contextmanager
+def reading(node: Node, address: str, queue: str) -> Iterator[Reader]:
+    """A reader, while the block lasts."""
+    reader = Reader(node, address, queue)
+    try:
+        yield reader
+    finally:
+        reader.stop()

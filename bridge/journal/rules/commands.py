@@ -356,7 +356,7 @@ class CommittedEvents:
     touched: set[str] = field(default_factory=set)
     #: New addresses.
     made: list[str] = field(default_factory=list)
-    #: Readers' queues were made or deleted.
+    #: Readers' queues were made or deleted, or have another filter.
     queues_changed: bool = False
     #: Messages that no queue of their address took, by address.
     unrouted: dict[str, int] = field(default_factory=dict)

@@ -84,7 +84,7 @@ class Group:
     statements: list[tuple[str, tuple[Any, ...]]] = field(default_factory=list)
     touched: set[str] = field(default_factory=set)
     made: list[str] = field(default_factory=list)
-    #: Whether readers' queues were made or deleted.
+    #: Whether readers' queues were made or deleted, or have another filter.
     queues_changed: bool = False
     #: Messages that no queue of their address took, by address.
     unrouted: dict[str, int] = field(default_factory=dict)

@@ -73,6 +73,7 @@ def change_filter(
     _begin_to_count(group, connection, address, queue)
     queue.filter = filter_
     group.change_queue(address, queue)
+    group.queues_changed = True
 
 
 def _begin_to_count(

@@ -310,6 +310,7 @@ def delete_address(group: Group, connection: sqlite3.Connection, command: Delete
     _check_not_shared(group, connection, address, None)
     state = group.state
     group.touched.add(address.name)
+    group.queues_changed = True
     del state.addresses[address.name]
     address.name = f"{DELETED_PREFIX}{address.address_id}"
     state.addresses[address.name] = address

@@ -1,0 +1,263 @@
+"""Nodes that come, go, die and return, and links that operators stop: Artemis's cases by their ids."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.cluster.rig import (
+    Cluster,
+    await_waiting,
+    delete_queue,
+    make_queue,
+    numbers,
+    read,
+    reading,
+    send,
+    sent,
+    waiting,
+)
+from tests.harness.eventually import eventually
+
+pytestmark = pytest.mark.processes
+
+STRICT: Final = 'message-load-balancing = "STRICT"'
+#: "out of rotation, then back (≤ 5 s)", and a clean stop.
+WITHIN_S: Final = 5.0
+
+
+def trio(directory: Path, **how: Any) -> Cluster:
+    """Three nodes that share a queue of turns."""
+    cluster = Cluster(directory, 3, **{"connection": STRICT, **how}).start()
+    cluster.await_members()
+    return cluster
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
+    """Three nodes, for tests that leave all of them running."""
+    return trio(tmp_path_factory.mktemp("shared"))
+
+
+def operate(cluster: Cluster, node: int, verb: str, peer: int) -> None:
+    """Stop, start, pause or resume a node's bridge to another."""
+    reply = cluster[node].ops.call("POST", f"/v1/bridges/$cluster.{cluster.uuid(peer)}/{verb}")
+    assert reply.status == 200, reply.body
+
+
+def backlog(cluster: Cluster, node: int, peer: str) -> int:
+    """Messages that wait at a node for another, by its UUID."""
+    return int(cluster[node].status(f"$cluster.{peer}")["lag"])
+
+
+def await_backlog(cluster: Cluster, node: int, peer: str, count: int) -> None:
+    eventually(lambda: backlog(cluster, node, peer) == count, f"{count} wait at n{node} for its peer")
+
+
+def test_c35_a_target_that_never_comes(tmp_path: Path) -> None:
+    """C35: a node whose first contact does not answer serves its clients, and stops cleanly."""
+    cluster = Cluster(tmp_path, 2).start(0)
+    make_queue(cluster[0], "news", "q")
+    send(cluster[0], "news", numbers(5))
+    cluster[0].event("contact-failed")
+    begun = time.monotonic()
+    assert cluster[0].stop() == 0
+    assert time.monotonic() - begun < WITHIN_S
+    cluster.start(0)
+    assert read(cluster[0], "news", "q") == numbers(5)
+
+
+def test_c36_a_node_that_stops_leaves_the_turns_and_comes_back_last(tmp_path: Path) -> None:
+    """C36: out of the turns, then back; the others know exactly the places that there are."""
+    cluster = trio(tmp_path)
+    cluster.make_queues("news", "q", 0, 1, 2)
+    cluster[1].stop()
+    cluster.await_no_place(0, 1, "news", "q")
+    cluster.await_no_place(2, 1, "news", "q")
+    assert cluster.table(0)["n1"]["state"] == "LEFT"
+    assert cluster[0].metrics()['core_bridge_cluster_nodes{state="left"}'] == 1
+    assert cluster[0].metrics()["core_bridge_cluster_places"] == 1
+    send(cluster[0], "news", numbers(12))
+    await_waiting(cluster[2], "news", "q", 6)
+    assert read(cluster[0], "news", "q") == numbers(12)[::2]
+    assert read(cluster[2], "news", "q") == numbers(12)[1::2]
+    begun = time.monotonic()
+    cluster.start(1)
+    cluster.await_place(0, 1, "news", "q")
+    assert time.monotonic() - begun < WITHIN_S
+    cluster.await_place(2, 1, "news", "q")
+    send(cluster[0], "news", numbers(6))
+    for node, turn in ((0, 0), (2, 1), (1, 2)):
+        await_waiting(cluster[node], "news", "q", 2)
+        assert read(cluster[node], "news", "q") == numbers(6)[turn::3]
+
+
+def test_c38_a_node_that_dies_is_passed_over_and_keeps_its_turn(tmp_path: Path) -> None:
+    """C38, C36: killed: its place is kept, skipped while others serve, and parked for where it is the only
+    one; the backlog arrives when it returns.
+    """
+    cluster = trio(tmp_path)
+    cluster.make_queues("news", "q", 0, 1, 2)
+    cluster.make_queues("news", "only", 1)
+    peer = cluster.uuid(1)
+    cluster[1].kill()
+    cluster.await_unreachable(0, 1)
+    assert {one["queue"] for one in cluster.table(0)["n1"]["queues"]} == {"q", "only"}
+    send(cluster[0], "news", numbers(12))
+    await_waiting(cluster[2], "news", "q", 6)
+    assert len(read(cluster[0], "news", "q")) == len(read(cluster[2], "news", "q")) == 6
+    await_backlog(cluster, 0, peer, 12)
+    cluster.start(1)
+    cluster.await_place(0, 1, "news", "q")
+    await_waiting(cluster[1], "news", "only", 12)
+    assert read(cluster[1], "news", "only") == numbers(12)
+    assert waiting(cluster[1], "news", "q") == 0
+    send(cluster[0], "news", numbers(6))
+    for node in range(3):
+        await_waiting(cluster[node], "news", "q", 2)
+    turns = [read(cluster[node], "news", "q") for node in range(3)]
+    assert sorted(turns) == [["0", "3"], ["1", "4"], ["2", "5"]]
+    assert turns.index(["0", "3"]) == 0, "n2 had the last turn"
+    assert turns[1] == ["1", "4"], "after n0's turn comes n1's, as before"
+
+
+def test_c38_a_clean_stop_keeps_the_backlog(tmp_path: Path) -> None:
+    """C38: the place is gone at once, and what was parked for it stays; both ends restart meanwhile."""
+    cluster = trio(tmp_path)
+    cluster.make_queues("news", "only", 1)
+    peer = cluster.uuid(1)
+    operate(cluster, 0, "pause", 1)
+    send(cluster[0], "news", numbers(10))
+    assert backlog(cluster, 0, peer) == 10
+    cluster[1].stop()
+    cluster.await_no_place(0, 1, "news", "only")
+    send(cluster[0], "news", ["too late"])
+    assert backlog(cluster, 0, peer) == 10, "a place that is gone gets nothing more"
+    cluster[0].stop()
+    cluster.start(0)
+    cluster.start(1)
+    await_waiting(cluster[1], "news", "only", 10)
+    assert read(cluster[1], "news", "only") == numbers(10)
+
+
+def test_c39_two_halves_that_find_each_other_late(tmp_path: Path) -> None:
+    """C39: 3 and 2 nodes that know only their own half, until one has a contact in the other: all see 5."""
+    halves = {0: [1], 1: [2], 2: [0], 3: [4], 4: [3]}
+    cluster = Cluster(tmp_path, 5, connection=STRICT, contacts=halves).start()
+    cluster.await_members(0, 1, 2)
+    cluster.await_members(3, 4)
+    assert len(cluster.table(0)) == 3
+    assert len(cluster.table(4)) == 2
+    for node in range(5):
+        make_queue(cluster[node], "news", "q")
+    send(cluster[0], "news", ["before"])
+    assert read(cluster[0], "news", "q") == ["before"]
+    cluster.contacts = {**halves, 2: [0, 4]}
+    cluster[2].stop()
+    cluster.configure(2)
+    cluster.start(2)
+    cluster.await_members()
+    for node in range(5):
+        cluster.await_place(0, node, "news", "q")
+    send(cluster[0], "news", numbers(10))
+    found = []
+    for node in cluster.nodes:
+        await_waiting(node, "news", "q", 2)
+        found += read(node, "news", "q")
+    assert sorted(found) == numbers(10)
+
+
+def test_c42_a_backlog_is_paused_by_itself(shared: Cluster) -> None:
+    """C42: the bridge to one node is paused: what is here and what is for others goes on. Addresses cannot be
+    paused here.
+    """
+    shared.make_queues("c42", "q", 0, 1, 2)
+    peer = shared.uuid(1)
+    operate(shared, 0, "pause", 1)
+    try:
+        send(shared[0], "c42", numbers(12))
+        await_waiting(shared[2], "c42", "q", 4)
+        assert len(read(shared[0], "c42", "q")) == 4
+        assert backlog(shared, 0, peer) == 4
+        assert waiting(shared[1], "c42", "q") == 0
+    finally:
+        operate(shared, 0, "resume", 1)
+    await_waiting(shared[1], "c42", "q", 4)
+    assert len(read(shared[1], "c42", "q")) == 4
+    assert backlog(shared, 0, peer) == 0
+
+
+def test_c43_an_address_is_deleted_and_the_backlog_stays(shared: Cluster) -> None:
+    """C43: its places here are gone, what waits for another node is not, and arrives."""
+    shared.make_queues("c43", "q", 0, 1)
+    shared.await_place(1, 0, "c43", "q")
+    peer = shared.uuid(1)
+    operate(shared, 0, "pause", 1)
+    try:
+        send(shared[0], "c43", numbers(10))
+        reply = shared[0].ops.call("DELETE", "/v1/addresses/c43")
+        assert reply.status == 204, reply.body
+        shared.await_no_place(1, 0, "c43", "q")
+        assert backlog(shared, 0, peer) == 5
+    finally:
+        operate(shared, 0, "resume", 1)
+    await_waiting(shared[1], "c43", "q", 5)
+    assert read(shared[1], "c43", "q") == numbers(10)[1::2]
+
+
+@pytest.mark.parametrize("again", range(3))
+def test_c44_a_link_that_is_stopped_and_started_comes_back(shared: Cluster, again: int) -> None:
+    """C44: no link within a second, the place is passed over; after the start all is as before, each time."""
+    address = f"c44.{again}"
+    shared.make_queues(address, "q", 0, 1)
+    operate(shared, 0, "stop", 1)
+    eventually(lambda: not shared.table(0)["n1"]["reachable"], "the link is down", 1.0)
+    links = shared[1].ops.get("/v1/status").json["links"]
+    assert shared.uuid(0) not in {one["bridge"] for one in links}
+    send(shared[0], address, numbers(4))
+    assert read(shared[0], address, "q") == numbers(4)
+    operate(shared, 0, "start", 1)
+    shared.await_place(0, 1, address, "q")
+    send(shared[0], address, numbers(4))
+    await_waiting(shared[1], address, "q", 2)
+    assert len(read(shared[1], address, "q")) == len(read(shared[0], address, "q")) == 2
+
+
+def test_c46_a_queue_that_is_gone_gets_a_dead_letter(shared: Cluster) -> None:
+    """C46: deleted while copies wait for it, and nobody else has it: never silent."""
+    shared.make_queues("c46.gone", "q", 1)
+    operate(shared, 0, "pause", 1)
+    try:
+        send(shared[0], "c46.gone", numbers(3))
+        delete_queue(shared[1], "c46.gone", "q")
+    finally:
+        operate(shared, 0, "resume", 1)
+
+    def letters() -> list[dict[str, Any]]:
+        found = shared[1].ops.get("/v1/dead-letters").json["dead-letters"]
+        return [one for one in found if one["address"] == "c46.gone"]
+
+    found = eventually(lambda: len(letters()) == 3 and letters(), "three dead letters")
+    assert {one["reason"] for one in found} == {"QUEUE_GONE: there is no queue c46.gone::q any more"}
+    assert {one["bridge"] for one in found} == {f"$cluster.{shared.uuid(1)}"}
+    eventually(lambda: backlog(shared, 0, shared.uuid(1)) == 0, "nothing waits")
+
+
+def test_c46_a_queue_that_is_gone_is_found_elsewhere(shared: Cluster) -> None:
+    """C46: another node has a queue of the name: the copies go there, and are counted."""
+    shared.make_queues("c46.moved", "q", 1)
+    before = shared[1].metrics()["core_bridge_cluster_rerouted_total"]
+    operate(shared, 0, "pause", 1)
+    try:
+        send(shared[0], "c46.moved", numbers(4))
+        delete_queue(shared[1], "c46.moved", "q")
+        make_queue(shared[2], "c46.moved", "q")
+        shared.await_place(1, 2, "c46.moved", "q")
+    finally:
+        operate(shared, 0, "resume", 1)
+    await_waiting(shared[2], "c46.moved", "q", 4)
+    assert read(shared[2], "c46.moved", "q") == numbers(4)
+    assert shared[1].metrics()["core_bridge_cluster_rerouted_total"] >= before + 1
