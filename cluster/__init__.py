@@ -1,1 +1,1 @@
-"""The cluster: which node holds what, and who gets a copy. Not built yet; design section 6."""
+"""The cluster: which node holds what, and who gets a copy. Being built; design section 6."""

@@ -1,0 +1,396 @@
+"""The topology of a cluster, as one node knows it: each node's word of itself, and the way to it. Pure.
+
+Record and way are two things. A record is its node's own word and has a version; it replaces an older one as
+a whole (rule [topology-version]), whichever way it came. A way is the neighbour by which messages for the
+node leave. It lives while the link to that neighbour does, and while the neighbour still has a way itself,
+which it says in each KNOWN. The fewest hops win; of equal ones the first is kept while it lives. A record
+travels with the nodes that passed it on, so that no node takes a way that leads through itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+
+import msgspec
+
+from bridge.errors import BridgeError, Malformed, TargetRefused
+from cluster.places import Disagreement, Names, Places
+from cluster.record import (
+    ANY_VERSION,
+    GONE,
+    HOPS,
+    NODES,
+    Announcement,
+    Known,
+    KnownNode,
+    NodeState,
+    Record,
+    Version,
+    check_places,
+    check_record,
+    check_together,
+    way_checksum,
+)
+
+
+class Heard(Enum):
+    """What an announcement changed."""
+
+    #: A newer record, and perhaps another way.
+    APPLIED = auto()
+    #: The record is known; the way is new.
+    WAY = auto()
+    #: Nothing.
+    KNOWN = auto()
+    #: Nothing: it is this node's own record, which came back.
+    OWN = auto()
+    #: Nothing: passed on, of a second process with the UUID and opening of a node that is known. That one is
+    #: refused where it connects (`SameNodeTwice`).
+    OTHER_RUN = auto()
+    #: Nothing: passed on, of one node more than `NODES`.
+    FULL = auto()
+
+
+class SameNodeTwice(TargetRefused):
+    """Two processes run with one node's UUID: a journal was copied, or an older one restored."""
+
+    code = "SAME_NODE_TWICE"
+
+
+class TooManyNodes(BridgeError):
+    """The cluster has more nodes than `NODES`."""
+
+    code, status = "TOO_MANY_NODES", 503
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What the router needs, for another thread: it does not change."""
+
+    #: The node that routes.
+    node: str
+    #: By address: the places that may be given messages, down ones included.
+    places: Mapping[str, Names]
+    #: By node, of each that places are at: the neighbour by which its messages leave; this node itself: here.
+    next_hops: Mapping[str, str]
+    #: The nodes that can be reached now, this one included.
+    reachable: frozenset[str]
+
+
+class _Way(Enum):
+    """State of a way."""
+
+    LIVE = auto()
+    #: The neighbour's own way has changed, and is not known yet.
+    DOUBTED = auto()
+    #: The link to the neighbour, or the neighbour's own way, is down.
+    DOWN = auto()
+
+
+@dataclass(slots=True)
+class _Entry:
+    """One other node."""
+
+    record: Record
+    #: The last way, as in `Announcement.path`; None: there was none yet.
+    path: tuple[str, ...] | None = None
+    way: _Way = _Way.DOWN
+
+    @property
+    def via(self) -> str:
+        """The neighbour by which the way begins; empty: none."""
+        if self.path is None:
+            return ""
+        return self.path[-1] if self.path else self.record.node
+
+
+class Topology:
+    """The table of one node. Not for use by several threads: those get a `snapshot`."""
+
+    def __init__(self, record: Record, max_hops: int) -> None:
+        """`record` is this node's first one; its counter is ignored. Nodes that are more than `max_hops`
+        links away are known, and get no messages.
+        """
+        self.max_hops = max_hops
+        #: Grows with every change of a record or a way.
+        self.changes = 0
+        self._own = _described(record, 1)
+        self._others: dict[str, _Entry] = {}
+        self._links: set[str] = set()
+        self._places = Places(record.node, self._routable)
+        self._places.replace(record.node, (), self._own.places)
+
+    # -- this node ---------------------------------------------------------------------------------------
+
+    @property
+    def node(self) -> str:
+        """This node's UUID."""
+        return self._own.node
+
+    def own(self, record: Record) -> bool:
+        """Replace this node's record if its content has changed; returns whether it has.
+
+        The version's counter is given here. Its UUID, run and opening stay.
+        """
+        before = self._own
+        assert (record.node, record.run) == (before.node, before.run), "a process has one UUID and one run"
+        assert record.version.opening == before.version.opening, "a process has one opening"
+        record = _described(record, before.version.counter)
+        if record == before:
+            return False
+        self._own = _described(record, before.version.counter + 1)
+        self._places.replace(record.node, before.places, record.places)
+        if (before.state is NodeState.UP) != (record.state is NodeState.UP):
+            self._places.touch(record.places)
+        self.changes += 1
+        return True
+
+    # -- what neighbours say -----------------------------------------------------------------------------
+
+    def linked(self, neighbour: str) -> None:
+        """A link to this node is up."""
+        self._links.add(neighbour)
+        if (entry := self._others.get(neighbour)) is not None:
+            self._set_way(entry, (), _Way.LIVE)
+
+    def lost(self, neighbour: str) -> None:
+        """The last link to this node is down: ways by it are, too. Records and their order are kept."""
+        self._links.discard(neighbour)
+        for entry in self._others.values():
+            if entry.via == neighbour:
+                self._set_way(entry, entry.path, _Way.DOWN)
+
+    def heard(self, said: Announcement, neighbour: str) -> Heard:
+        """Take a record that `neighbour` told. It is a way only if `neighbour` is `linked`.
+
+        Raises:
+            Malformed: `neighbour` is not the node by which the record says that it came.
+            SameNodeTwice: first-hand, and another process with its UUID is known.
+            TooManyNodes: first-hand, and `NODES` are known.
+        """
+        record, first_hand = said.record, said.path == ()
+        # The way to a neighbour is the link, whoever tells of it.
+        path = () if record.node in self._links else said.path or None
+        if said.path is not None and neighbour != (said.path[-1] if said.path else record.node):
+            raise _wrong_teller(said, neighbour)
+        if record.node == self.node:
+            if first_hand:
+                raise _same_node_twice(self._own, record)
+            return Heard.OWN
+        entry = self._others.get(record.node)
+        if entry is None:
+            if len(self._others) + 1 >= NODES:
+                if first_hand:
+                    raise _too_many_nodes(record)
+                return Heard.FULL
+            entry = self._others[record.node] = _Entry(record)
+            self._places.replace(record.node, (), record.places)
+            self._take_way(entry, path, neighbour)
+            self.changes += 1
+            return Heard.APPLIED
+        if _is_other_run(entry.record, record):
+            if first_hand:
+                raise _same_node_twice(entry.record, record)
+            if record.version.opening == entry.record.version.opening:
+                return Heard.OTHER_RUN
+        return self._update(entry, record, path, neighbour)
+
+    def _update(self, entry: _Entry, record: Record, path: tuple[str, ...] | None, neighbour: str) -> Heard:
+        before = entry.record
+        newer = record.version > before.version
+        if newer:
+            entry.record = record
+            self._places.replace(record.node, before.places, record.places)
+            if before.state is not record.state:
+                self._places.touch(record.places)
+            self.changes += 1
+        other_way = self._take_way(entry, path, neighbour)
+        if newer:
+            return Heard.APPLIED
+        return Heard.WAY if other_way else Heard.KNOWN
+
+    def _take_way(self, entry: _Entry, path: tuple[str, ...] | None, neighbour: str) -> bool:
+        """Take a way where it is better than the present one; returns whether it is another one."""
+        if path is None or self.node in path or (path and neighbour not in self._links):
+            return False
+        down = entry.path is None or entry.way is _Way.DOWN
+        if down or entry.via == neighbour or len(path) < len(entry.path or ()):
+            return self._set_way(entry, path, _Way.LIVE)
+        return False
+
+    def heard_known(self, known: Known, neighbour: str) -> list[Announcement]:
+        """Take what `neighbour` knows; returns what it is to be told.
+
+        A way by it that it no longer has is down. One that has changed is doubted: it still leads there,
+        `known` asks for it, and it is down where the next KNOWN contradicts it still.
+        """
+        said = {one.node: one for one in known.nodes}
+        for node, entry in self._others.items():
+            if entry.path and entry.via == neighbour and entry.way is not _Way.DOWN:
+                its = said.get(node)
+                if its is None or its.distance is None:
+                    self._set_way(entry, entry.path, _Way.DOWN)
+                elif (its.distance, its.way) != (len(entry.path), way_checksum(entry.path[:-1])):
+                    doubted = entry.way is _Way.LIVE
+                    self._set_way(entry, entry.path, _Way.DOUBTED if doubted else _Way.DOWN)
+        told = (self.announced(node, neighbour, said.get(node)) for node in (self.node, *self._others))
+        return [one for one in told if one is not None]
+
+    # -- what neighbours are told ------------------------------------------------------------------------
+
+    def known(self) -> Known:
+        """All that this node knows, in short; itself first."""
+        own = KnownNode(self.node, self._own.version, 0, 0)
+        return Known((own, *(_in_short(node, entry) for node, entry in self._others.items())))
+
+    def announced(self, node: str, neighbour: str, its: KnownNode | None = None) -> Announcement | None:
+        """The announcement of `node` to `neighbour`, which knows `its`; None: it needs none.
+
+        A node to which there is no way is told only to those that know it already, in an older version: so a
+        node that is gone and was forgotten does not come back.
+        """
+        if node == neighbour or (node != self.node and node not in self._others):
+            return None
+        if node == self.node:
+            return Announcement(self._own) if its is None or its.version < self._own.version else None
+        entry = self._others[node]
+        path = entry.path if entry.way is not _Way.DOWN else None
+        if path is not None:
+            passes = neighbour not in path and len(path) < HOPS
+            path = (*path, self.node) if passes else None
+        if its is None:
+            return None if path is None else Announcement(entry.record, path)
+        if its.version < entry.record.version:
+            return Announcement(entry.record, path)
+        if its.version > entry.record.version or path is None:
+            return None
+        # One link more than from here.
+        nearer = its.distance is None or len(path) + 1 < its.distance
+        return Announcement(entry.record, path) if nearer else None
+
+    # -- the table ---------------------------------------------------------------------------------------
+
+    @property
+    def records(self) -> Mapping[str, Record]:
+        """The records by node; this node's first."""
+        found = {self.node: self._own}
+        found.update((node, entry.record) for node, entry in self._others.items())
+        return found
+
+    def reachable(self, node: str) -> bool:
+        """Whether there is a way now."""
+        if node == self.node:
+            return True
+        entry = self._others.get(node)
+        return entry is not None and entry.path is not None and entry.way is not _Way.DOWN
+
+    def distance(self, node: str) -> int | None:
+        """Links to the node by the last way; None: there was none yet."""
+        if node == self.node:
+            return 0
+        entry = self._others.get(node)
+        return None if entry is None or entry.path is None else len(entry.path) + 1
+
+    def next_hop(self, node: str) -> str | None:
+        """The neighbour of the last way, also while that is down; for this node, itself. None: there was no
+        way yet.
+        """
+        if node == self.node:
+            return node
+        entry = self._others.get(node)
+        return entry.via or None if entry is not None else None
+
+    def places(self, address: str) -> Names:
+        """The places of an address that may be given messages, down ones included.
+
+        Left out: nodes that are not UP, those farther away than `max_hops`, and those that disagree with this
+        node on the address's routing type. A node without a place there agrees with all: `Place.routing_type`
+        is to be compared by the caller.
+        """
+        return self._places.names(address)
+
+    def disagreements(self) -> tuple[Disagreement, ...]:
+        """The nodes that disagree with this one on a routing type, by address and node."""
+        return self._places.disagreements()
+
+    def snapshot(self) -> Snapshot:
+        """The table as it is now."""
+        nodes = [self.node, *self._others]
+        hops = {node: hop for node in nodes if (hop := self.next_hop(node)) is not None}
+        return Snapshot(
+            self.node,
+            self._places.everything(),
+            hops,
+            frozenset(node for node in nodes if self.reachable(node)),
+        )
+
+    def forget(self, node: str) -> None:
+        """Remove another node, with its places and their order."""
+        entry = self._others.pop(node, None)
+        if entry is not None:
+            self._places.replace(node, entry.record.places, ())
+            self.changes += 1
+
+    # -- within ------------------------------------------------------------------------------------------
+
+    def _routable(self, node: str) -> bool:
+        record = self._own if node == self.node else self._others[node].record
+        distance = self.distance(node)
+        return record.state is NodeState.UP and distance is not None and distance <= self.max_hops
+
+    def _set_way(self, entry: _Entry, path: tuple[str, ...] | None, way: _Way) -> bool:
+        if (entry.path, entry.way) == (path, way):
+            return False
+        before = self._routable(entry.record.node)
+        entry.path, entry.way = path, way
+        if before != self._routable(entry.record.node):
+            self._places.touch(entry.record.places)
+        self.changes += 1
+        return True
+
+
+def _described(record: Record, counter: int) -> Record:
+    """A node's own record, checked and in order."""
+    places = () if record.state in GONE else tuple(sorted(record.places))
+    version = Version(record.version.opening, counter)
+    found = msgspec.structs.replace(record, version=version, places=places)
+    check_record(found)
+    check_places(places)
+    check_together(found)
+    return found
+
+
+def _in_short(node: str, entry: _Entry) -> KnownNode:
+    if entry.path is None or entry.way is _Way.DOWN:
+        return KnownNode(node, entry.record.version)
+    version = entry.record.version if entry.way is _Way.LIVE else ANY_VERSION
+    return KnownNode(node, version, len(entry.path) + 1, way_checksum(entry.path))
+
+
+def _is_other_run(known: Record, record: Record) -> bool:
+    return record.run != known.run and record.version.opening <= known.version.opening
+
+
+def _same_node_twice(known: Record, record: Record) -> SameNodeTwice:
+    return SameNodeTwice(
+        f"two processes run with the UUID {known.node}, from one journal: {known.name} at {known.url}, run"
+        f" {known.run}, opening {known.version.opening}; and {record.name} at {record.url}, run {record.run},"
+        f" opening {record.version.opening}: one of them is a copy or an older state",
+        "run",
+        known.run,
+        record.run,
+    )
+
+
+def _too_many_nodes(record: Record) -> TooManyNodes:
+    detail = f"a cluster has at most {NODES} nodes; found one more, {record.name} at {record.url}"
+    return TooManyNodes(detail, "nodes", NODES, NODES + 1)
+
+
+def _wrong_teller(said: Announcement, neighbour: str) -> Malformed:
+    by = said.path[-1] if said.path else said.record.node
+    return Malformed(
+        f"path: ends with the node that tells it, {neighbour}; found {by}", "path", neighbour, by
+    )
