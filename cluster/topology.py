@@ -137,10 +137,9 @@ class Topology:
         before = self._own
         assert (record.node, record.run) == (before.node, before.run), "a process has one UUID and one run"
         assert record.version.opening == before.version.opening, "a process has one opening"
-        record = _described(record, before.version.counter)
-        if record == before:
+        if _in_order(record, before.version.counter) == before:
             return False
-        self._own = _described(record, before.version.counter + 1)
+        self._own = record = _described(record, before.version.counter + 1)
         self._places.replace(record.node, before.places, record.places)
         if (before.state is NodeState.UP) != (record.state is NodeState.UP):
             self._places.touch(record.places)
@@ -351,13 +350,18 @@ class Topology:
         return True
 
 
-def _described(record: Record, counter: int) -> Record:
-    """A node's own record, checked and in order."""
+def _in_order(record: Record, counter: int) -> Record:
+    """A node's own record, with its places in order."""
     places = () if record.state in GONE else tuple(sorted(record.places))
     version = Version(record.version.opening, counter)
-    found = msgspec.structs.replace(record, version=version, places=places)
+    return msgspec.structs.replace(record, version=version, places=places)
+
+
+def _described(record: Record, counter: int) -> Record:
+    """A node's own record, in order and checked."""
+    found = _in_order(record, counter)
     check_record(found)
-    check_places(places)
+    check_places(found.places)
     check_together(found)
     return found
 

@@ -204,8 +204,8 @@ def two_nodes(world: World, kind: str, one: int, other: int) -> None:
 
 #: What happens, as often as it is here.
 KINDS = [
-    *["join"] * 9, *["cut"] * 5, *["change"] * 2, "leave", *["restart"] * 2, "forget", *["know"] * 4, "late", "lost",
-    "twice", *["next"] * 12, *["all"] * 2,
+    *["join"] * 9, *["cut"] * 5, *["change"] * 2, "leave", *["restart"] * 2, "forget",
+    *["know"] * 4, "late", "lost", "twice", *["next"] * 12, *["all"] * 2,
 ]  # fmt: skip
 STEPS = 120
 HISTORIES = 150
