@@ -77,6 +77,8 @@ class Snapshot:
     next_hops: Mapping[str, str]
     #: The nodes that can be reached now, this one included.
     reachable: frozenset[str]
+    #: Links to each node of `next_hops`; 0: this node itself.
+    distances: Mapping[str, int]
 
 
 class _Way(Enum):
@@ -87,6 +89,9 @@ class _Way(Enum):
     DOUBTED = auto()
     #: The link to the neighbour, or the neighbour's own way, is down.
     DOWN = auto()
+
+
+_WORSE = {_Way.LIVE: _Way.DOUBTED, _Way.DOUBTED: _Way.DOWN}
 
 
 @dataclass(slots=True)
@@ -232,8 +237,7 @@ class Topology:
                 if its is None or its.distance is None:
                     self._set_way(entry, entry.path, _Way.DOWN)
                 elif (its.distance, its.way) != (len(entry.path), way_checksum(entry.path[:-1])):
-                    doubted = entry.way is _Way.LIVE
-                    self._set_way(entry, entry.path, _Way.DOUBTED if doubted else _Way.DOWN)
+                    self._set_way(entry, entry.path, _WORSE[entry.way])
         told = (self.announced(node, neighbour, said.get(node)) for node in (self.node, *self._others))
         return [one for one in told if one is not None]
 
@@ -257,15 +261,13 @@ class Topology:
         entry = self._others[node]
         path = entry.path if entry.way is not _Way.DOWN else None
         if path is not None:
-            passes = neighbour not in path and len(path) < HOPS
-            path = (*path, self.node) if passes else None
+            path = (*path, self.node) if neighbour not in path and len(path) < HOPS else None
         if its is None:
             return None if path is None else Announcement(entry.record, path)
         if its.version < entry.record.version:
             return Announcement(entry.record, path)
         if its.version > entry.record.version or path is None:
             return None
-        # One link more than from here.
         nearer = its.distance is None or len(path) + 1 < its.distance
         return Announcement(entry.record, path) if nearer else None
 
@@ -318,12 +320,9 @@ class Topology:
         """The table as it is now."""
         nodes = [self.node, *self._others]
         hops = {node: hop for node in nodes if (hop := self.next_hop(node)) is not None}
-        return Snapshot(
-            self.node,
-            self._places.everything(),
-            hops,
-            frozenset(node for node in nodes if self.reachable(node)),
-        )
+        reachable = frozenset(node for node in nodes if self.reachable(node))
+        distances = {node: links for node in nodes if (links := self.distance(node)) is not None}
+        return Snapshot(self.node, self._places.everything(), hops, reachable, distances)
 
     def forget(self, node: str) -> None:
         """Remove another node, with its places and their order."""
