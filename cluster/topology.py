@@ -91,6 +91,9 @@ class _Way(Enum):
     DOWN = auto()
 
 
+_WORSE = {_Way.LIVE: _Way.DOUBTED, _Way.DOUBTED: _Way.DOWN}
+
+
 @dataclass(slots=True)
 class _Entry:
     """One other node."""
@@ -139,10 +142,9 @@ class Topology:
         before = self._own
         assert (record.node, record.run) == (before.node, before.run), "a process has one UUID and one run"
         assert record.version.opening == before.version.opening, "a process has one opening"
-        record = _described(record, before.version.counter)
-        if record == before:
+        if _in_order(record, before.version.counter) == before:
             return False
-        self._own = _described(record, before.version.counter + 1)
+        self._own = record = _described(record, before.version.counter + 1)
         self._places.replace(record.node, before.places, record.places)
         if (before.state is NodeState.UP) != (record.state is NodeState.UP):
             self._places.touch(record.places)
@@ -235,8 +237,7 @@ class Topology:
                 if its is None or its.distance is None:
                     self._set_way(entry, entry.path, _Way.DOWN)
                 elif (its.distance, its.way) != (len(entry.path), way_checksum(entry.path[:-1])):
-                    doubted = entry.way is _Way.LIVE
-                    self._set_way(entry, entry.path, _Way.DOUBTED if doubted else _Way.DOWN)
+                    self._set_way(entry, entry.path, _WORSE[entry.way])
         told = (self.announced(node, neighbour, said.get(node)) for node in (self.node, *self._others))
         return [one for one in told if one is not None]
 
@@ -260,15 +261,13 @@ class Topology:
         entry = self._others[node]
         path = entry.path if entry.way is not _Way.DOWN else None
         if path is not None:
-            passes = neighbour not in path and len(path) < HOPS
-            path = (*path, self.node) if passes else None
+            path = (*path, self.node) if neighbour not in path and len(path) < HOPS else None
         if its is None:
             return None if path is None else Announcement(entry.record, path)
         if its.version < entry.record.version:
             return Announcement(entry.record, path)
         if its.version > entry.record.version or path is None:
             return None
-        # One link more than from here.
         nearer = its.distance is None or len(path) + 1 < its.distance
         return Announcement(entry.record, path) if nearer else None
 
@@ -321,13 +320,9 @@ class Topology:
         """The table as it is now."""
         nodes = [self.node, *self._others]
         hops = {node: hop for node in nodes if (hop := self.next_hop(node)) is not None}
-        return Snapshot(
-            self.node,
-            self._places.everything(),
-            hops,
-            frozenset(node for node in nodes if self.reachable(node)),
-            {node: links for node in nodes if (links := self.distance(node)) is not None},
-        )
+        reachable = frozenset(node for node in nodes if self.reachable(node))
+        distances = {node: links for node in nodes if (links := self.distance(node)) is not None}
+        return Snapshot(self.node, self._places.everything(), hops, reachable, distances)
 
     def forget(self, node: str) -> None:
         """Remove another node, with its places and their order."""
@@ -354,13 +349,18 @@ class Topology:
         return True
 
 
-def _described(record: Record, counter: int) -> Record:
-    """A node's own record, checked and in order."""
+def _in_order(record: Record, counter: int) -> Record:
+    """A node's own record, with its places in order."""
     places = () if record.state in GONE else tuple(sorted(record.places))
     version = Version(record.version.opening, counter)
-    found = msgspec.structs.replace(record, version=version, places=places)
+    return msgspec.structs.replace(record, version=version, places=places)
+
+
+def _described(record: Record, counter: int) -> Record:
+    """A node's own record, in order and checked."""
+    found = _in_order(record, counter)
     check_record(found)
-    check_places(places)
+    check_places(found.places)
     check_together(found)
     return found
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 from itertools import combinations
+from random import Random
 
 import msgspec
 import pytest
@@ -43,9 +44,11 @@ class World:
         self.tables = {number: Topology(record(uuid(number)), max_hops) for number in range(nodes)}
         #: By (from, to): both directions of each link that is up.
         self.ends: dict[tuple[int, int], End] = {}
+        self.announcements = 0
 
     def say(self, source: int, target: int, said: Announcement | Known) -> None:
         bodies = [known_notice(said)] if isinstance(said, Known) else pages(said)
+        self.announcements += isinstance(said, Announcement)
         self.ends[source, target].bodies.extend(bodies)
 
     def join(self, one: int, other: int) -> None:
@@ -107,13 +110,15 @@ class World:
         elif said is not None and table.heard(said, uuid(source)) is Heard.APPLIED:
             self.push(end.to, int(said.record.node[-12:], 16), but=source)
 
-    def exchange(self) -> None:
-        """Each end says what it knows, and everything arrives."""
+    def exchange(self) -> int:
+        """Each end says what it knows, and everything arrives; returns the announcements that were made."""
+        before = self.announcements
         for source, target in list(self.ends):
             self.say(source, target, self.tables[source].known())
         while waiting := [(key, end) for key, end in self.ends.items() if end.bodies]:
             for (source, _), end in waiting:
                 self.deliver(end, source, 0)
+        return self.announcements - before
 
     def distances(self, start: int) -> dict[int, int]:
         found, reached = {start: 0}, deque([start])
@@ -154,30 +159,13 @@ class World:
         return ""
 
     def unequal(self) -> list[str]:
-        """Nodes, gone ones included, of which joined nodes that know them have different records."""
+        """Nodes, gone ones included, of which neighbours that both know them have different records."""
         return [
             f"{one} and {other} of {node}"
-            for one, other in combinations(self.tables, 2)
-            if other in self.distances(one)
+            for one, other in self.ends
             for node, mine in self.tables[one].records.items()
             if self.tables[other].records.get(node, mine) != mine
         ]
-
-
-NUMBERS = st.integers(0, 5)
-STEPS = st.one_of(
-    st.tuples(st.just("join"), NUMBERS, NUMBERS),
-    st.tuples(st.just("join"), NUMBERS, NUMBERS),
-    st.tuples(st.just("cut"), NUMBERS, NUMBERS),
-    st.tuples(st.just("change"), NUMBERS, st.integers(0, 15)),
-    st.tuples(st.sampled_from(["leave", "restart", "forget"]), NUMBERS, NUMBERS),
-    st.tuples(st.just("know"), NUMBERS, NUMBERS),
-    st.tuples(
-        st.sampled_from(["late", "lost", "twice", "next", "next", "all"]),
-        st.integers(0, 999),
-        st.integers(0, 99),
-    ),
-)
 
 
 def step(world: World, kind: str, first: int, second: int) -> None:
@@ -214,25 +202,32 @@ def two_nodes(world: World, kind: str, one: int, other: int) -> None:
         world.say(one, other, world.tables[one].known())
 
 
-@settings(max_examples=300)
-@given(st.integers(2, 6), st.integers(0, 4), st.lists(STEPS, max_size=80))
+#: What happens, as often as it is here.
+KINDS = [
+    *["join"] * 9, *["cut"] * 5, *["change"] * 2, "leave", *["restart"] * 2, "forget",
+    *["know"] * 4, "late", "lost", "twice", *["next"] * 12, *["all"] * 2,
+]  # fmt: skip
+STEPS = 120
+HISTORIES = 150
+
+
+@settings(max_examples=HISTORIES)
+@given(st.integers(3, 6), st.integers(0, 4), st.integers(0, 2**32))
 def test_tables_become_equal_and_true_whatever_became_of_the_notices(
-    nodes: int, max_hops: int, steps: list[tuple[str, int, int]]
+    nodes: int, max_hops: int, seed: int
 ) -> None:
-    world = World(nodes, max_hops)
-    for kind, first, second in steps:
-        step(world, kind, first, second)
+    chance, world = Random(seed), World(nodes, max_hops)
+    for _ in range(STEPS):
+        step(world, chance.choice(KINDS), chance.randrange(1_000), chance.randrange(1_000))
+    for _ in range(nodes):
+        # The last that happens to links is not heard of yet.
+        step(world, chance.choice(["join", "join", "cut"]), chance.randrange(1_000), chance.randrange(1_000))
     for _ in range(EXCHANGES):
-        world.exchange()
-        if not world.faults() and not world.unequal():
+        told = world.exchange()
+        if not told and not world.faults() and not world.unequal():
             break
     else:
-        pytest.fail(f"after {EXCHANGES} exchanges: {world.faults() + world.unequal()}")
-    # Agreed, they have nothing more to tell each other.
-    for table in world.tables.values():
-        for neighbour, other in world.tables.items():
-            if uuid(neighbour) != table.node and (neighbour, int(table.node[-12:], 16)) in world.ends:
-                assert other.heard_known(table.known(), table.node) == []
+        pytest.fail(f"after {EXCHANGES} exchanges: {world.faults() + world.unequal()}, {told} announcements")
 
 
 def test_a_chain_of_five_knows_its_ends_over_four_links_and_hears_of_a_cut() -> None:

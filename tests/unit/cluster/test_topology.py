@@ -401,6 +401,10 @@ def test_a_snapshot_does_not_change() -> None:
     assert [one.node for one in before.places["orders"]["orders"]] == [A, B]
     assert set(before.places) == {"orders", "news"}
     assert before.next_hops == {A: A, B: B}
+<<<<<<< HEAD
+=======
+    assert before.distances == {A: 0, B: 1}
+>>>>>>> topology
     assert before.reachable == {A, B}
     after = table.snapshot()
     assert not after.places
