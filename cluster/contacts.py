@@ -75,9 +75,9 @@ class Contacts:
             await asyncio.sleep(self.connection.retry_interval_ms / 1000)
 
     def _is_known(self, address: Address) -> bool:
-        """Whether the node there is this one, or has a bridge that looks for it itself."""
+        """Whether the node there is this one, or has a bridge that does not need to be found anew."""
         node = self._known.get(address)
-        return node is not None and (node == self._own.node or self._peers.is_connected(node))
+        return node is not None and (node == self._own.node or self._peers.is_served(node))
 
     async def _look(self, address: Address) -> None:
         try:

@@ -28,6 +28,7 @@ from bridge.relay.backoff import Backoff
 from bridge.relay.counts import Counts
 from bridge.relay.dead_letters import DeadLetters
 from bridge.relay.lanes import LanedRelay
+from bridge.relay.lifecycle import State
 from bridge.relay.operated import Operated
 from bridge.relay.ownership import AllLanes
 from bridge.relay.ports import Opened, Receipt, Stream
@@ -37,6 +38,8 @@ from cluster.routing import BRIDGE_PREFIX, bridge_to
 
 #: Begins the bridge name in the HELLO of a first contact, for which no node is known yet.
 _CONTACT: Final = BRIDGE_PREFIX[:-1] + ":"
+#: States that a bridge leaves at an operator's word alone.
+_RESTING: Final = frozenset({State.STOPPED, State.PAUSED, State.FAILED})
 #: Peers that a node has at a time.
 PEERS: Final = 64
 
@@ -138,10 +141,10 @@ class Peers:
         """Every peer that has a bridge."""
         return list(self._peers.values())
 
-    def is_connected(self, node: str) -> bool:
-        """Whether the link to the node is up."""
+    def is_served(self, node: str) -> bool:
+        """Whether the node has a bridge that is connected, or that waits for an operator."""
         bridge = self._services.bridges.get(bridge_to(node))
-        return bridge is not None and bridge.relay.connected
+        return bridge is not None and (bridge.relay.connected or bridge.relay.state in _RESTING)
 
     def endpoint(self, connector: str, url: str) -> Endpoint:
         """How to reach `url` with the credentials of a connector."""

@@ -47,8 +47,7 @@ class TableMaker:
                 queue: [
                     place
                     for one in places
-                    if snapshot.distances[one.node] <= connection.max_hops
-                    and (place := self._place(snapshot, one)) is not None
+                    if (place := self._place(snapshot, one, connection.max_hops)) is not None
                 ]
                 for queue, places in names.items()
             }
@@ -58,15 +57,22 @@ class TableMaker:
         own = (snapshot.node, *inherited)
         return RoutingTable(addresses, dict(snapshot.next_hops), own, self._connections.max_hops_of)
 
-    def _place(self, snapshot: Snapshot, located: Located) -> Place | None:
-        """The place as the router sees it; None: its filter cannot be evaluated here."""
+    def _place(self, snapshot: Snapshot, located: Located, max_hops: int) -> Place | None:
+        """The place as the router sees it; None: it is too far away, or its filter cannot be evaluated here."""
         node, place = located
         condition = self._filters[place.filter] if place.filter else None
         if place.filter and condition is None:
             return None
         if node == snapshot.node:
             return Place("", readers=place.readers > 0, filter=condition)
-        return Place(node, snapshot.next_hops[node], node in snapshot.reachable, place.readers > 0, condition)
+        if snapshot.distances[node] <= max_hops:
+            next_hop, reachable = snapshot.next_hops[node], node in snapshot.reachable
+        else:
+            shortest = snapshot.shortest[node]
+            if shortest.links > max_hops:
+                return None
+            next_hop, reachable = shortest.next_hop, False
+        return Place(node, next_hop, reachable, place.readers > 0, condition)
 
 
 def _shared(snapshot: Snapshot) -> Iterator[tuple[str, list[Located]]]:

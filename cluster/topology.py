@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -65,6 +66,17 @@ class TooManyNodes(BridgeError):
     code, status = "TOO_MANY_NODES", 503
 
 
+class Shortest(NamedTuple):
+    """The shortest way that there ever was to a node."""
+
+    #: More than any `max-hops`: there was none yet.
+    links: int
+    next_hop: str
+
+
+_NO_WAY_YET: Final = Shortest(HOPS + 2, "")
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """What the router needs, for another thread: it does not change."""
@@ -79,6 +91,9 @@ class Snapshot:
     reachable: frozenset[str]
     #: Links to each node of `next_hops`; 0: this node itself.
     distances: Mapping[str, int]
+    #: The shortest way that there ever was to each other node: what is for it waits there while it is farther
+    #: away than `max_hops`.
+    shortest: Mapping[str, Shortest]
 
 
 class _Way(Enum):
@@ -102,6 +117,7 @@ class _Entry:
     #: The last way, as in `Announcement.path`; None: there was none yet.
     path: tuple[str, ...] | None = None
     way: _Way = _Way.DOWN
+    shortest: Shortest = _NO_WAY_YET
 
     @property
     def via(self) -> str:
@@ -306,8 +322,8 @@ class Topology:
     def places(self, address: str) -> Names:
         """The places of an address that may be given messages, down ones included.
 
-        Left out: nodes that are not UP, those farther away than `max_hops`, and those that disagree with this
-        node on the address's routing type. A node without a place there agrees with all: `Place.routing_type`
+        Left out: nodes that are not UP, those that never were within `max_hops`, and those that disagree with
+        this node on the address's routing type. A node without a place there agrees with all: `Place.routing_type`
         is to be compared by the caller.
         """
         return self._places.names(address)
@@ -320,9 +336,14 @@ class Topology:
         """The table as it is now."""
         nodes = [self.node, *self._others]
         hops = {node: hop for node in nodes if (hop := self.next_hop(node)) is not None}
-        reachable = frozenset(node for node in nodes if self.reachable(node))
-        distances = {node: links for node in nodes if (links := self.distance(node)) is not None}
-        return Snapshot(self.node, self._places.everything(), hops, reachable, distances)
+        return Snapshot(
+            self.node,
+            self._places.everything(),
+            hops,
+            frozenset(node for node in nodes if self.reachable(node)),
+            {node: links for node in nodes if (links := self.distance(node)) is not None},
+            {node: entry.shortest for node, entry in self._others.items()},
+        )
 
     def forget(self, node: str) -> None:
         """Remove another node, with its places and their order."""
@@ -334,15 +355,18 @@ class Topology:
     # -- within ------------------------------------------------------------------------------------------
 
     def _routable(self, node: str) -> bool:
-        record = self._own if node == self.node else self._others[node].record
-        distance = self.distance(node)
-        return record.state is NodeState.UP and distance is not None and distance <= self.max_hops
+        if node == self.node:
+            return self._own.state is NodeState.UP
+        entry = self._others[node]
+        return entry.record.state is NodeState.UP and entry.shortest.links <= self.max_hops
 
     def _set_way(self, entry: _Entry, path: tuple[str, ...] | None, way: _Way) -> bool:
         if (entry.path, entry.way) == (path, way):
             return False
         before = self._routable(entry.record.node)
         entry.path, entry.way = path, way
+        if path is not None and len(path) + 1 <= entry.shortest.links:
+            entry.shortest = Shortest(len(path) + 1, entry.via)
         if before != self._routable(entry.record.node):
             self._places.touch(entry.record.places)
         self.changes += 1

@@ -64,7 +64,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
 
 
 def test_c1_one_queue_on_two_nodes_takes_turns(shared: Cluster) -> None:
-    """C1, O7: 5 and 5 alternately; the link carries 5, in one direction; the turn goes on with later sends."""
+    """C1, O7: 5 and 5 alternately; the link carries 5, one way; the turn goes on with later sends."""
     first, second, _ = shared.nodes
     there, back = shared.uuid(1), shared.uuid(0)
     shared.await_place(0, 1, "strict.c1", "strict.c1")

@@ -154,7 +154,8 @@ class World:
         if hop != node:
             return "the way does not lead there"
         turns = {one.node for names in table.places("orders").values() for one in names}
-        if distance > self.max_hops and uuid(node) in turns:
+        ever = table.snapshot().shortest[uuid(node)].links
+        if ever > self.max_hops and uuid(node) in turns:
             return "has places beyond max-hops"
         return ""
 

@@ -332,6 +332,19 @@ def test_nodes_beyond_max_hops_are_known_and_get_nothing(max_hops: int, seen: li
     assert turns(table) == ([B, C] if max_hops else [])
 
 
+def test_a_node_whose_link_goes_down_keeps_its_places_though_it_is_seen_beyond_max_hops() -> None:
+    """C38: what is for it waits at the link that there was."""
+    table = topology(max_hops=1)
+    for neighbour in (B, C):
+        table.linked(neighbour)
+        hear(table, record(neighbour, orders()))
+    table.lost(C)
+    hear(table, record(C, orders()), B)
+    assert (table.reachable(C), table.distance(C), table.next_hop(C)) == (True, 2, B)
+    assert turns(table) == [B, C]
+    assert table.snapshot().shortest == {B: (1, B), C: (1, C)}
+
+
 # -- the order of places -------------------------------------------------------------------------------------
 
 
@@ -401,10 +414,7 @@ def test_a_snapshot_does_not_change() -> None:
     assert [one.node for one in before.places["orders"]["orders"]] == [A, B]
     assert set(before.places) == {"orders", "news"}
     assert before.next_hops == {A: A, B: B}
-<<<<<<< HEAD
-=======
     assert before.distances == {A: 0, B: 1}
->>>>>>> topology
     assert before.reachable == {A, B}
     after = table.snapshot()
     assert not after.places
