@@ -8,43 +8,34 @@ that must not be lost is in the journal: copies for other nodes wait in forward 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, Final
 
-import msgspec
 import structlog
 
-from bridge.end_kind import kind_of
-from bridge.errors import Conflict, NotFound, Stopping, TargetRefused, TargetUnavailable, described
-from bridge.http.additions import shown, taken
+from bridge.errors import TargetRefused, described
+from bridge.http.additions import shown
 from bridge.http.authentication import Principal
 from bridge.http.problems import Forbidden
 from bridge.http.router import Addition
 from bridge.journal.rules.owners import EVERY_RIGHT, Caller
-from bridge.journal.values.options import REPLAYED_QUEUE
 from bridge.journal.values.routing import Router
 from bridge.link.correspondent import LinkEnd
-from bridge.link.duplicate_query import CONTENT_TYPE
 from bridge.link.frames import Hello
-from bridge.link.socket import post
-from bridge.messages.addresses import is_own
-from bridge.messages.stream_names import forward_log
 from bridge.node.extension import Extension, NodeServices
-from bridge.relay.lifecycle import State
 from bridge.runtime.metrics import Sample
 from bridge.settings.clusters import ClusterConnection
 from bridge.settings.model import Settings
 from cluster import metrics
 from cluster.connections import Connections
 from cluster.contacts import Address, Contacts, Own
-from cluster.drain import LEASE_TIMEOUT_MS, Drain, Phase
+from cluster.decisions import Decisions
 from cluster.exchange import Exchange
-from cluster.handover import CALL_MOST, PATH, AnyCall
-from cluster.handover import Answer as HeirAnswer
-from cluster.heirs import Heirs
+from cluster.forgetting import Window, drop_forward_logs, forward_logs, is_empty
+from cluster.own_places import OwnPlaces
 from cluster.peers import Peer, Peers, PlacingTarget, contacting_run
 from cluster.places import Disagreement
-from cluster.record import GONE, NodeState, Place, Record, Version
+from cluster.record import GONE, NodeState, Record, Version
 from cluster.redistribution import Redistribution
 from cluster.routing import BRIDGE_PREFIX, ClusterRouter
 from cluster.table import TableMaker
@@ -55,21 +46,6 @@ from cluster.view import View
 GATHER_S: Final = 0.1
 #: Interval of the looks at this node's queues and readers.
 LOOK_S: Final = 0.1
-
-
-#: Bytes of an operator's request.
-_REQUEST_MOST: Final = 16 * 1024
-
-
-class DrainRequest(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
-    """``POST /v1/cluster/drain``."""
-
-    #: Name or UUID of the heir.
-    to: str
-    #: Also where the heir has not all bridges of this node.
-    force: bool = False
-    #: How long leases may last once nothing comes in any more, in ms.
-    lease_timeout: int = LEASE_TIMEOUT_MS
 
 
 class ClusterExtension(Extension):
@@ -87,17 +63,16 @@ class ClusterExtension(Extension):
         self._exchange: Exchange | None = None
         self._peers: Peers
         self._redistribution: Redistribution
-        self._heirs: Heirs
-        self._drain: Drain
+        self._own: OwnPlaces
         self._contacts: list[Contacts] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._changed = asyncio.Event()
+        self._decisions = Decisions(
+            timeout_ms=settings.cluster_connections[0].call_timeout_ms, changed=self._changed.set
+        )
         #: An unforeseen error that ended a part of the work; empty: none.
         self._fault = ""
         self._state = NodeState.UP
-        #: `Notices.named` when the places were last read, and the places without readers.
-        self._named = -1
-        self._queues: list[Place] = []
         #: What the router's table was made of; None: not yet.
         self._view: View | None = None
         #: What was last logged of each other node, and of routing types.
@@ -114,6 +89,7 @@ class ClusterExtension(Extension):
     async def start(self, node: NodeServices) -> None:
         """Begin to look for the other nodes."""
         self._node = node
+        self._own = OwnPlaces(node, self._connections)
         identity = node.journal.identity
         first = self._connections.all[0]
         record = Record(
@@ -123,28 +99,22 @@ class ClusterExtension(Extension):
             Version(identity.opening, 1),
             self._settings.node.name,
             self._settings.connectors[first.connector_ref].url,
-            places=self._places(),
+            places=self._own.read(),
         )
         topology = Topology(record, self._connections.max_hops)
         self._exchange = Exchange(
             topology, identity.session_id, self._changed.set, first.notification_attempts
         )
-        self._peers = Peers(node, node.journal.options.dead_letter_address)
+        self._peers = Peers(
+            node,
+            node.journal.options.dead_letter_address,
+            self._decisions.stage,
+        )
+        window = Window(first.confirmation_window_size_bytes, first.producer_window_size_bytes)
+        await self._decisions.begin(node, topology, self._peers, window)
         self._redistribution = Redistribution(
-            node, self._connections, self._router, lambda: self._drain.state is not None
+            node, self._connections, self._router, lambda: self._decisions.drain.state is not None
         )
-        bridges = [
-            bridge.name
-            for bridge in self._settings.bridges
-            if kind_of(self._settings, bridge.source_connector).is_own
-        ]
-        self._heirs = Heirs(node.journal, bridges, self._changed.set)
-        await self._heirs.load()
-        self._drain = Drain(
-            node.journal, self._settings.node.name, bridges, self._call_heir, self._changed.set
-        )
-        self._drain.inherited = lambda: self._heirs.stores
-        await self._drain.load()
         self._contacts = []
         for connection in self._connections.all:
             contacts = Contacts(
@@ -153,7 +123,7 @@ class ClusterExtension(Extension):
             self._contacts.append(contacts)
             self._begin(contacts.run(*self._addresses(connection)))
         await self._apply(topology)
-        self._begin(self._drain.run())
+        self._begin(self._decisions.drain.run())
         self._begin(self._redistribution.run())
         self._begin(self._watch_own())
         self._begin(self._apply_changes())
@@ -177,6 +147,7 @@ class ClusterExtension(Extension):
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
         self._exchange = None
+        self._decisions.end()
 
     def leaving(self) -> None:
         """Say that this node leaves: its places go, and what waits for it stays at the others."""
@@ -217,7 +188,11 @@ class ClusterExtension(Extension):
                 f" {hello.node_name} has a copy of its journal, run {run or 'unknown'}"
             )
         journal = self._node.journal
-        mine = (own, *self._heirs.inherited)
+        if hello.node_id in self._decisions.forgetting.nodes:
+            raise TargetRefused(
+                f"FORGOTTEN: {hello.node_name} was forgotten here (core-bridge cluster forget)"
+            )
+        mine = (own, *self._decisions.heirs.inherited)
         if run is None and hello.bridge.removeprefix(BRIDGE_PREFIX) not in mine:
             raise TargetRefused(f"this node is {own}; the link is for {hello.bridge}", "bridge")
         target = PlacingTarget(
@@ -228,79 +203,9 @@ class ClusterExtension(Extension):
         )
         return LinkEnd(target, None if run is not None else exchange.conversation(outgoing=False))
 
-    async def _call_heir(self, heir: str, call: AnyCall) -> str:
-        """What the node refuses. Raises: TargetUnavailable, TargetRefused: it does not answer."""
-        peer = self._peers.known(heir)
-        if peer is None:
-            raise TargetUnavailable(f"there is no link to {heir}")
-        endpoint = self._peers.endpoint(peer.connector, peer.url)
-        timeout_ms = self._connections.all[0].call_timeout_ms
-        body = await post(endpoint, PATH, msgspec.msgpack.encode(call), CONTENT_TYPE, timeout_ms)
-        try:
-            return msgspec.msgpack.decode(body, type=HeirAnswer).refused
-        except msgspec.DecodeError as error:
-            raise TargetUnavailable(f"{endpoint}: its answer cannot be read: {error}") from error
-
-    async def _be_heir(self, call: AnyCall, principal: Principal) -> HeirAnswer:
-        if principal.is_user:
-            raise Forbidden(
-                f"{principal.name} may not hand a node over: that takes a token of the acceptor", "link"
-            )
-        if self._exchange is None:
-            raise Stopping("this node is stopping")
-        return await self._heirs.take(call, draining=self._drain.state is not None)
-
-    async def _begin_drain(self, asked: DrainRequest, _principal: Principal) -> Mapping[str, Any]:
-        """Begin a drain. Raises: Conflict, NotFound, TargetUnavailable, TargetRefused."""
-        if self._exchange is None:
-            raise Stopping("this node is stopping")
-        if self._drain.state is None:
-            if self._heirs.busy:
-                detail = f"{self._heirs.busy} is handing its messages over to this node"
-                raise Conflict(detail, "to", found=asked.to)
-            heir = self._neighbour(asked.to)
-            await self._drain.begin(
-                heir.node, heir.name, force=asked.force, lease_timeout_ms=asked.lease_timeout
-            )
-        return self._drain_status()
-
-    async def _cancel_drain(self, _asked: object, _principal: Principal) -> Mapping[str, Any]:
-        if await self._drain.cancel():
-            detail = "messages have been moved: the drain can only go on"
-            raise Conflict(detail, "phase", found=self._drain_status()["phase"])
-        return self._drain_status()
-
-    def _neighbour(self, name: str) -> Record:
-        """A node by name or UUID, to which there is a link. Raises: NotFound, Conflict."""
-        assert self._exchange is not None
-        topology = self._exchange.topology
-        found = [
-            one
-            for one in topology.records.values()
-            if name in (one.name, one.node) and one.node != topology.node
-        ]
-        if len(found) != 1:
-            raise NotFound(f"{len(found)} other nodes are called {name}; expected one", key="to", found=name)
-        if found[0].state is not NodeState.UP or topology.distance(found[0].node) != 1:
-            detail = f"{name} is {found[0].state.value}, and {topology.distance(found[0].node)} links away"
-            raise Conflict(detail, "to", found=name)
-        return found[0]
-
-    def _drain_status(self) -> Mapping[str, Any]:
-        state = self._drain.state
-        if state is None:
-            return {"phase": None}
-        return {
-            "phase": state.phase.value,
-            "heir": state.heir_name,
-            "heir-id": state.heir,
-            "moved": state.moved,
-            "waits": self._drain.waits,
-        }
-
     def inherited_stores(self) -> Iterable[str]:
         """Those of the leavers."""
-        return () if self._exchange is None else [store for _, store in self._heirs.stores]
+        return () if self._exchange is None else [store for _, store in self._decisions.heirs.stores]
 
     async def _found(self, peer: Peer, connection: ClusterConnection) -> None:
         exchange = self._exchange
@@ -320,62 +225,14 @@ class ClusterExtension(Extension):
             return
         topology = exchange.topology
         before = topology.records[topology.node]
-        state, heir = self._own_state()
-        places = () if state in GONE else self._places()
+        state, heir = self._decisions.state(self._state)
+        places = () if state in GONE else self._own.read()
         record = Record(
             before.node, before.store, before.run, before.version, before.name, before.url,
-            state, heir, self._heirs.inherited, places,
+            state, heir, self._decisions.heirs.inherited, places,
         )  # fmt: skip
         if topology.own(record):
             exchange.changed((topology.node,))
-
-    def _own_state(self) -> tuple[NodeState, str]:
-        """This node's state, and its heir where it has one."""
-        drain = self._drain.state
-        if drain is not None and drain.phase is Phase.DONE:
-            return NodeState.DRAINED, drain.heir
-        if self._state is NodeState.UP and drain is not None:
-            return NodeState.DRAINING, drain.heir
-        return self._state, ""
-
-    def _places(self) -> tuple[Place, ...]:
-        """The queues of the shared addresses, with their readers."""
-        journal = self._node.journal
-        if self._named != journal.notices.named:
-            self._named = journal.notices.named
-            self._queues = list(self._read_queues())
-        timeouts = {one.name: one.reader_timeout_ms for one in self._connections.all}
-        read = journal.read_queues(max(timeouts.values()))
-        read |= self._bridges_readers()
-        return tuple(
-            Place(one.address, one.queue, 1, one.filter, one.routing_type)
-            if (one.address, one.queue) in read
-            else one
-            for one in self._queues
-        )
-
-    def _read_queues(self) -> Iterator[Place]:
-        for address in self._node.journal.address_states():
-            if is_own(address.name) or self._connections.of(address.name) is None:
-                continue
-            for queue in list(address.queues.values()):
-                if queue.name != REPLAYED_QUEUE and not queue.name.startswith(f"$bridge.{BRIDGE_PREFIX}"):
-                    yield Place(address.name, queue.name, 0, queue.condition, address.routing_type)
-
-    def _bridges_readers(self) -> set[tuple[str, str]]:
-        """The queues that running bridges of the settings read."""
-        found: set[tuple[str, str]] = set()
-        for bridge in self._settings.bridges:
-            running = self._node.bridges.get(bridge.name)
-            if running is None or running.relay.state in (State.STOPPED, State.FAILED):
-                continue
-            found |= {(name.address, name.queue) for name in bridge.shared_queues}
-            for place in self._queues:
-                own = place.queue == f"$bridge.{bridge.name}"
-                shared = place.queue == place.address and bridge.selects(place.address)
-                if own or (shared and place.routing_type == "ANYCAST"):
-                    found.add((place.address, place.queue))
-        return found
 
     # -- changes -----------------------------------------------------------------------------------------
 
@@ -395,38 +252,46 @@ class ClusterExtension(Extension):
     async def _apply(self, topology: Topology) -> None:
         """Give the router the present table, and show it."""
         view = View.of(topology)
-        self._router.table = await self._tables.table(topology.snapshot(), self._heirs.inherited)
+        self._router.table = await self._tables.table(topology.snapshot(), self._decisions.heirs.inherited)
         self._view = view
         self._log_changes(view)
 
     async def _make_links(self, exchange: Exchange) -> None:
-        """Have a link to each node that is known, unless only configured ones are wanted, and to the heirs of
-        those that are drained.
+        """Have a link to each node that is known, unless only configured ones are wanted; and bridges for
+        those that others answer for now, until their forward logs are empty.
         """
-        records = list(exchange.topology.records.values())
+        topology = exchange.topology
+        records = list(topology.records.values())
         heirs = {leaver: record for record in records for leaver in record.inherited}
+        heirs |= dict.fromkeys(self._decisions.forgetting.nodes, topology.records[topology.node])
         for record in records:
-            if record.node == exchange.topology.node or record.node in heirs:
-                continue
             known = self._peers.known(record.node)
-            if known is not None and (known.static or known.url == record.url):
+            is_there = known is not None and not known.heir and (known.static or known.url == record.url)
+            if record.node == topology.node or record.node in heirs or is_there:
                 continue
             for connection in self._connections.all:
                 if not connection.allow_direct_connections_only:
                     peer = Peer(record.node, record.name, record.url, connection.connector_ref)
                     await self._found(peer, connection)
                     break
-        first = self._connections.all[0]
-        for leaver, heir in heirs.items():
-            if leaver in self._peers or self._has_forward_log(leaver):
-                known = self._peers.known(heir.node) or Peer("", "", heir.url, first.connector_ref)
-                stores = tuple(store for _, store in self._heirs.stores)
-                peer = Peer(leaver, heir.name, known.url, known.connector, heir=heir.node, stores=stores)
-                await self._found(peer, first)
+        for node, heir in heirs.items():
+            await self._go_on_at(node, heir)
 
-    def _has_forward_log(self, node: str) -> bool:
-        prefix = forward_log(node, "")
-        return any(address.name.startswith(prefix) for address in self._node.journal.address_states())
+    async def _go_on_at(self, node: str, heir: Record) -> None:
+        """Send what waits for a node to the one that answers for it; nothing waits: its bridge ends."""
+        journal, first = self._node.journal, self._connections.all[0]
+        if is_empty(journal, node):
+            await self._peers.drop(node)
+            if forward_logs(journal, node):
+                await drop_forward_logs(journal, node)
+            return
+        known = self._peers.known(heir.node) or Peer("", "", heir.url, first.connector_ref)
+        forgotten = self._decisions.forgetting.nodes.get(node)
+        stores = [store for _, store in self._decisions.heirs.stores]
+        if forgotten is not None:
+            stores.append(forgotten.store)
+        peer = Peer(node, heir.name, known.url, known.connector, heir=heir.node, stores=tuple(stores))
+        await self._found(peer, first)
 
     async def _say_known(self, interval_s: float) -> None:
         while True:
@@ -434,6 +299,7 @@ class ClusterExtension(Extension):
             if self._exchange is not None:
                 self._exchange.tell_known()
                 self._exchange.tell_changes()
+                await self._make_links(self._exchange)
 
     def _log_changes(self, view: View) -> None:
         for node, record in view.records.items():
@@ -463,15 +329,13 @@ class ClusterExtension(Extension):
                 yield f"cluster connection {contacts.connection.name}: {contacts.failed}"
 
     def operations_routes(self) -> Iterable[Addition]:
-        """``GET /v1/cluster``, and the drain."""
+        """``GET /v1/cluster``, and the decisions."""
         yield shown("/v1/cluster", self.status)
-        yield shown("/v1/cluster/drain", self._drain_status)
-        yield taken("/v1/cluster/drain", DrainRequest, _REQUEST_MOST, self._begin_drain)
-        yield taken("/v1/cluster/drain/cancel", dict, _REQUEST_MOST, self._cancel_drain, default=b"{}")
+        yield from self._decisions.operations_routes()
 
     def acceptor_routes(self) -> Iterable[Addition]:
         """The calls of a leaver to its heir."""
-        yield taken(PATH, AnyCall, CALL_MOST, self._be_heir, changes=False)
+        return self._decisions.acceptor_routes()
 
     def status(self) -> Mapping[str, Any]:
         """The nodes that this node knows, and its connections."""
@@ -492,7 +356,7 @@ class ClusterExtension(Extension):
                 for contacts in self._contacts
             ],
             "nodes": [view.described(record) for record in view.records.values()],
-            "drain": self._drain_status(),
+            "drain": self._decisions.drain_status(),
             "disagreements": [
                 {"node": one.node, "address": one.address, "here": one.ours, "there": one.theirs}
                 for one in view.disagreements

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 import structlog
@@ -40,6 +40,14 @@ _SETTLEMENTS: Final = 64
 InDoubt = Literal["dead-letter", "requeue"]
 
 _log: Final = structlog.get_logger(__name__)
+
+
+class Window(NamedTuple):
+    """How much a bridge to another node sends ahead."""
+
+    #: `confirmation-window-size` and `producer-window-size`.
+    unconfirmed_bytes: int
+    batch_bytes: int
 
 
 class Forgotten(msgspec.Struct):
@@ -73,10 +81,9 @@ class Backlog:
 class Forgetting:
     """The lost nodes of one node."""
 
-    def __init__(self, journal: Journal, window_bytes: int, batch_bytes: int) -> None:
-        """`window_bytes`, `batch_bytes`: confirmation and producer window of the bridges to other nodes."""
+    def __init__(self, journal: Journal, window: Window) -> None:
         self._journal = journal
-        self._sent_most = window_bytes + _SETTLEMENTS * batch_bytes
+        self._sent_most = window.unconfirmed_bytes + _SETTLEMENTS * window.batch_bytes
         self.nodes: dict[str, Forgotten] = {}
 
     async def load(self) -> None:
@@ -177,9 +184,7 @@ def is_empty(journal: Journal, node: str) -> bool:
     )
 
 
-def _backlog(
-    connection: sqlite3.Connection, bridge: str, incarnation: str, sent_most: int
-) -> list[Backlog]:
+def _backlog(connection: sqlite3.Connection, bridge: str, incarnation: str, sent_most: int) -> list[Backlog]:
     found = []
     for row in bridge_queues(connection, bridge):
         stream = f"journal:{incarnation}:{row.address}:{row.first}"
@@ -195,7 +200,5 @@ def _backlog(
                 in_doubt += left
                 unsent_from = first + count
             size += block_bytes
-        found.append(
-            Backlog(row.address, stream, row.queue_next, row.end, unsent_from, messages, in_doubt)
-        )
+        found.append(Backlog(row.address, stream, row.queue_next, row.end, unsent_from, messages, in_doubt))
     return found

@@ -33,6 +33,7 @@ from bridge.relay.operated import Operated
 from bridge.relay.ownership import AllLanes
 from bridge.relay.ports import Opened, Receipt, Stream
 from bridge.relay.relay import LaneEnds, Relay, RelayOptions
+from bridge.relay.stages import Stage
 from bridge.settings.clusters import ClusterConnection
 from cluster.routing import BRIDGE_PREFIX, bridge_to
 
@@ -123,9 +124,16 @@ class PlacingTarget(JournalTarget):
 class Peers:
     """The bridges to other nodes, by UUID."""
 
-    def __init__(self, services: NodeServices, dead_letter_address: str) -> None:
+    def __init__(
+        self,
+        services: NodeServices,
+        dead_letter_address: str,
+        stage: Callable[[str], Stage | None] = lambda _node: None,
+    ) -> None:
+        """`stage`: by a peer's UUID, what happens to its copies before they are sent."""
         self._services = services
         self._dead_letter_address = dead_letter_address
+        self._stage = stage
         self._peers: dict[str, Peer] = {}
         self._changing = asyncio.Lock()
 
@@ -225,11 +233,13 @@ class Peers:
         )
 
         def lane(_number: int) -> Relay:
+            stage = self._stage(peer.node)
             return Relay(
                 options,
                 self._ends(peer, connection, correspondent),
                 clock=self._services.clock,
                 counts=Counts(),
+                stages=() if stage is None else (stage,),
             )
 
         return LanedRelay(options, AllLanes(1), lane, numbered=False)

@@ -58,7 +58,7 @@ class TableMaker:
         return RoutingTable(addresses, dict(snapshot.next_hops), own, self._connections.max_hops_of)
 
     def _place(self, snapshot: Snapshot, located: Located, max_hops: int) -> Place | None:
-        """The place as the router sees it; None: it is too far away, or its filter cannot be evaluated here."""
+        """The place as the router sees it; None: it is too far away, or its filter is none here."""
         node, place = located
         condition = self._filters[place.filter] if place.filter else None
         if place.filter and condition is None:

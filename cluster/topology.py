@@ -323,8 +323,8 @@ class Topology:
         """The places of an address that may be given messages, down ones included.
 
         Left out: nodes that are not UP, those that never were within `max_hops`, and those that disagree with
-        this node on the address's routing type. A node without a place there agrees with all: `Place.routing_type`
-        is to be compared by the caller.
+        this node on the address's routing type. A node without a place there agrees with all: the caller
+        compares `Place.routing_type`.
         """
         return self._places.names(address)
 
