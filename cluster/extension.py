@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import structlog
 
+from bridge.end_kind import kind_of
 from bridge.errors import TargetRefused, described
 from bridge.http.additions import shown
 from bridge.http.authentication import Principal
@@ -31,6 +32,7 @@ from cluster.connections import Connections
 from cluster.contacts import Address, Contacts, Own
 from cluster.decisions import Decisions
 from cluster.exchange import Exchange
+from cluster.fan_out import FanOut
 from cluster.forgetting import Window, drop_forward_logs, forward_logs, is_empty
 from cluster.own_places import OwnPlaces
 from cluster.peers import Peer, Peers, PlacingTarget, contacting_run
@@ -56,7 +58,8 @@ class ClusterExtension(Extension):
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._connections = Connections(settings.cluster_connections)
-        self._router = ClusterRouter()
+        self._fan_out = FanOut(settings, self._connections)
+        self._router = ClusterRouter(self._fan_out.copied_to)
         self._tables = TableMaker(self._connections)
         self._node: NodeServices
         #: None until the journal is open, and after the stop.
@@ -115,6 +118,7 @@ class ClusterExtension(Extension):
         self._redistribution = Redistribution(
             node, self._connections, self._router, lambda: self._decisions.drain.state is not None
         )
+        await self._fan_out.start(node)
         self._contacts = []
         for connection in self._connections.all:
             contacts = Contacts(
@@ -160,7 +164,11 @@ class ClusterExtension(Extension):
     def _addresses(self, connection: ClusterConnection) -> tuple[list[Address], Address | None]:
         """Where the first contacts of a connection are."""
         connectors = self._settings.connectors
-        static = [Address(connectors[name].url, name, static=True) for name in connection.static_connectors]
+        static = [
+            Address(connectors[name].url, name, static=True)
+            for name in connection.static_connectors
+            if kind_of(self._settings, name).is_node
+        ]
         own = Address(connectors[connection.connector_ref].url, connection.connector_ref)
         return static, own if connection.discovery else None
 

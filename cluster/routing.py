@@ -111,11 +111,26 @@ class RoutingTable:
     max_hops: Callable[[str], int] = lambda _address: 1
 
 
+class CopyTo(NamedTuple):
+    """A log that gets a copy of each message that clients send here, whatever else becomes of it."""
+
+    #: The connector whose name the log has.
+    connector: str
+    #: The bridge that alone reads it.
+    bridge: str
+
+
+#: Says which logs get copies of the messages of an address.
+CopiedTo = Callable[[str], Sequence[CopyTo]]
+
+
 class ClusterRouter:
     """Implements `bridge.journal.values.routing.Router`."""
 
-    def __init__(self) -> None:
+    def __init__(self, copied_to: CopiedTo = lambda _address: ()) -> None:
+        """`copied_to`: the logs besides, by address."""
         self.table = RoutingTable()
+        self._copied_to = copied_to
         #: By address and queue, the node whose turn was last. At most one a logical queue; lost at a restart.
         self._last: dict[tuple[str, str], str] = {}
         #: Messages placed at other nodes, copies that went to another place, and those beyond `max-hops`.
@@ -137,6 +152,17 @@ class ClusterRouter:
 
     def __call__(self, routing: Routing) -> Sequence[Placement] | None:
         """The placements of these messages; None: all of them are stored here."""
+        placements = self._placed(routing)
+        copied_to = self._copied_to(routing.address)
+        if not copied_to:
+            return placements
+        copies = [
+            Placement(Destination(forward_log(connector, routing.address), bridge), routing.indices)
+            for connector, bridge in copied_to
+        ]
+        return [*(placements or [Placement(Destination(routing.address), routing.indices)]), *copies]
+
+    def _placed(self, routing: Routing) -> Sequence[Placement] | None:
         shared = self.table.addresses.get(routing.address)
         if shared is None:
             return None

@@ -43,6 +43,8 @@ COMMANDS: Final = {
         "compare the delivery logs of both sides with Spark and write a report",
     ),
     "filter": ("bridge.cli.filter", "say which messages a filter's condition takes, or explain it"),
+    "drain": ("cluster.commands.drain", "hand everything of a node over to another one of its cluster"),
+    "cluster": ("cluster.commands.forget", "forget a node of the cluster that is lost for good"),
     "audit": ("bridge.cli.audit", "compare a Kafka source with its target, record by record"),
 }
 
@@ -54,16 +56,11 @@ TAKES: Final = {
     **dict.fromkeys(("demo", "reconcile"), options.RESULTS),
     **dict.fromkeys(("send", "receive"), options.AS_CLIENT),
     **dict.fromkeys(
-        ("start", "stop", "pause", "resume", "cache", "dead-letters", "replay"), options.AS_OPERATOR
+        ("start", "stop", "pause", "resume", "cache", "dead-letters", "replay", "drain", "cluster"),
+        options.AS_OPERATOR,
     ),
     **dict.fromkeys(("init", "validate", "forget", "journal", "positions", "lanes", "audit"), options.FILE),
 }
-
-#: Commands that the contract names and that are not built yet.
-LATER: Final = (
-    "drain",
-    "cluster",
-)
 
 #: Set to 1, a failure shows its traceback instead of one line.
 TRACEBACK_VARIABLE: Final = "CORE_BRIDGE_TRACEBACK"
@@ -95,9 +92,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(arguments: list[str]) -> int:
     command = next((argument for argument in arguments if not argument.startswith("-")), None)
-    if command in LATER:
-        print(f"{PROGRAM}: '{command}' is not built yet; see {PROGRAM} --help", file=sys.stderr)
-        return Exit.USAGE
     parsed = build_parser(command).parse_args(arguments)
     code: int = parsed.run(parsed)
     return code
@@ -109,8 +103,7 @@ def build_parser(command: str | None) -> argparse.ArgumentParser:
         prog=PROGRAM,
         description="Store-and-forward relay with duplicate detection, driven by one settings file.",
         epilog=(
-            f"example:\n  {PROGRAM} demo\n\n{EXIT_CODES_HELP}\n\n"
-            f"{PROGRAM} COMMAND --help explains a command. Not built yet: {', '.join(LATER)}."
+            f"example:\n  {PROGRAM} demo\n\n{EXIT_CODES_HELP}\n\n{PROGRAM} COMMAND --help explains a command."
         ),
         formatter_class=HelpFormatter,
         allow_abbrev=False,

@@ -41,6 +41,8 @@ class Cluster:
     own: Mapping[int, str] = field(default_factory=dict)
     #: By node, the nodes of its static-connectors; None: all others.
     contacts: Mapping[int, Sequence[int]] | None = None
+    #: Further connectors of static-connectors, which `rest` describes.
+    further: Sequence[str] = ()
     nodes: list[Node] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -55,7 +57,7 @@ class Cluster:
         others = [one for one in range(self.count) if one != index]
         static = others if self.contacts is None else self.contacts[index]
         connectors = "".join(f'[connectors.{other.name}]\nurl = "{other.url}"\n' for other in self.nodes)
-        names = json.dumps([f"n{one}" for one in (static or [index])])
+        names = json.dumps([*(f"n{one}" for one in (static or [index])), *self.further])
         first = f'discovery = "{self.discovery}"' if self.discovery else f"static-connectors = {names}"
         single = {"my-cluster": self.connection_of.get(index, self.connection)}
         connections = "".join(
@@ -116,10 +118,7 @@ class Cluster:
 
         eventually(agree, f"{sorted(names)} know each other", TABLES_WITHIN_S)
 
-    def await_unreachable(self, seen_by: int, at: int) -> None:
-        """Wait until one node has noticed that another is down."""
-
-        def is_down() -> bool:
+    def is_down() -> bool:
             return not self.table(seen_by)[f"n{at}"]["reachable"]
 
         eventually(is_down, f"n{seen_by} notices that n{at} is down", TABLES_WITHIN_S)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.rig import Cluster, await_waiting, make_queue, numbers, read, send, waiting
+from tests.harness.commands import command
 from tests.harness.eventually import eventually
 from tests.harness.node import Node
 
@@ -44,6 +45,22 @@ def test_s1_s4_queues_and_messages_go_to_the_heir(tmp_path: Path) -> None:
     assert read(cluster[1], "jobs", "jobs") == numbers(10)
     refused = cluster[0].api.call("POST", "/v1/addresses/jobs/messages", b"late")
     refused.is_problem(503, "STOPPING")
+
+
+def test_the_command_drains_and_says_how_far_it_is(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, 2, rest=ANYCAST).start()
+    cluster.await_members()
+    send(cluster[0], "jobs", numbers(3))
+    operations = ("--operations", f"http://127.0.0.1:{cluster[0].operations_port}")
+    nobody = command("drain", "--to", "n7", *operations, cwd=tmp_path)
+    assert (nobody.code, "n7" in nobody.err) == (1, True), nobody
+    itself = command("drain", "--to", "n0", *operations, cwd=tmp_path)
+    assert itself.code == 1, itself
+    done = command("drain", "--to", "n1", *operations, cwd=tmp_path)
+    assert (done.code, done.out) == (0, "drained: 3 messages moved to n1\n"), done
+    assert read(cluster[1], "jobs", "jobs") == numbers(3)
+    again = command("drain", "--to", "n1", *operations, cwd=tmp_path)
+    assert again.code == 0, again
 
 
 def test_s3_what_a_third_node_has_parked_for_the_leaver_reaches_the_heir(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""The commands of a cluster: entries of `bridge.cli.COMMANDS`."""
