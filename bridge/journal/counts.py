@@ -31,6 +31,10 @@ class Counts:
     """Every address's counts."""
 
     of_address: defaultdict[str, AddressCounts] = field(default_factory=lambda: defaultdict(AddressCounts))
+    #: By address and queue, messages for which the queue's filter could not be evaluated.
+    not_evaluated: dict[tuple[str, str], int] = field(default_factory=dict)
+    #: The queues of which it was logged, with the filter that they have.
+    _logged: set[tuple[str, str]] = field(default_factory=set)
     #: Called with the number of messages rejected as duplicates, and the bridge (None: clients) that brought
     #: them.
     on_duplicates: Callable[[str | None, int], None] = lambda _bridge, _count: None
@@ -38,6 +42,28 @@ class Counts:
     def forget(self, address: str) -> None:
         """Drop the counts of an address that was deleted."""
         self.of_address.pop(address, None)
+        for _, queue in [key for key in self.not_evaluated if key[0] == address]:
+            self.forget_queue(address, queue)
+
+    def forget_queue(self, address: str, queue: str) -> None:
+        """Drop the counts of a queue that was deleted."""
+        self.not_evaluated.pop((address, queue), None)
+        self.filter_changed(address, queue)
+
+    def filter_changed(self, address: str, queue: str) -> None:
+        """Let the next message that cannot be evaluated be logged: the queue has another filter."""
+        self._logged.discard((address, queue))
+
+    def count_not_evaluated(self, counted: Mapping[tuple[str, str], int]) -> list[tuple[str, str, int]]:
+        """Count messages for which a queue's filter could not be evaluated, by address and queue.
+
+        Answers the queues to be logged: those of which it is the first time.
+        """
+        new = [(*key, count) for key, count in counted.items() if key not in self._logged]
+        self._logged.update(counted)
+        for key, count in counted.items():
+            self.not_evaluated[key] = self.not_evaluated.get(key, 0) + count
+        return new
 
     def duplicates(self) -> dict[str, int]:
         """By address, messages that were not stored again, whichever way they came."""

@@ -11,7 +11,9 @@ import sqlite3
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
+
+import structlog
 
 from bridge.errors import (
     AddressNotFound,
@@ -64,6 +66,8 @@ from bridge.runtime.clock import Clock, SystemClock
 U = TypeVar("U", bound=WriteCommand)
 P = ParamSpec("P")
 T = TypeVar("T")
+
+_log: Final = structlog.get_logger(__name__)
 
 
 class Journal:
@@ -196,6 +200,14 @@ class Journal:
             else:
                 command.future.set_result(command.result)
         self.counts.count_unrouted(events.unrouted)
+        for address, queue, count in self.counts.count_not_evaluated(events.not_evaluated):
+            _log.warning(
+                "queue-filter-not-evaluated",
+                address=address,
+                queue=queue,
+                count=count,
+                reason="taken for no match; more are counted, not logged",
+            )
         self.notices.notify(events)
 
     def _take_back(self, command: WriteCommand) -> None:
@@ -236,23 +248,57 @@ class Journal:
         queue: str,
         start: Literal["earliest", "latest"] | int,
         condition: str | None = None,
+        *,
+        user: str = "",
+        may_change_filter: bool = True,
     ) -> bool:
         """True if it is new (see `bridge.journal.values.store.Store.create_queue`)."""
         filter_ = await asyncio.to_thread(parse_clients, condition) if condition else None
-        how: dict[str, Any] = {"start": start, "filter": filter_, "keeps_filter": condition is None}
-        made: bool = await self.submit(QueueCommand, action="create", address=address, queue=queue, **how)
+        command = self.send(
+            QueueCommand,
+            action="create",
+            address=address,
+            queue=queue,
+            start=start,
+            filter=filter_,
+            keeps_filter=condition is None,
+            may_change_filter=may_change_filter,
+        )
+        made: bool = await command.future
+        if command.replaced is not None:
+            self.counts.filter_changed(address, queue)
+            _log.info(
+                "queue-filter-changed",
+                address=address,
+                queue=queue,
+                user=user,
+                filter="" if filter_ is None else filter_.text,
+                before=command.replaced,
+            )
         return made
 
     async def delete_queue(self, address: str, queue: str) -> None:
         """Raises: AddressNotFound, QueueNotFound."""
         await self.submit(QueueCommand, action="delete", address=address, queue=queue)
+        self.forget_queue(address, queue)
+
+    def forget_queue(self, address: str, queue: str) -> None:
+        """Drop what is counted and remembered of the readers of a queue that is gone."""
         self.presence.forget(address, queue)
+        self.counts.forget_queue(address, queue)
 
     async def lease(
         self, address: str, queue: str, *, most: int, wait_ms: int, lease_ms: int, most_bytes: int
     ) -> Page:
         """The next messages that no reader has leased (see `bridge.journal.values.store.Store.lease`)."""
         until_ms = self.clock.monotonic_ms() + wait_ms
+        # There from here on: the queue does not go while its reader's command is on the way.
+        with self.presence.waiting(address, queue):
+            return await self._lease(address, queue, most, until_ms, lease_ms, most_bytes)
+
+    async def _lease(
+        self, address: str, queue: str, most: int, until_ms: int, lease_ms: int, most_bytes: int
+    ) -> Page:
         while True:
             changed = self.notices.changed(address)
             command = self.send(
@@ -275,8 +321,7 @@ class Journal:
                 return Page(None)
             if command.retry_ms is not None:
                 left_ms = min(left_ms, max(command.retry_ms, 1))
-            with self.presence.waiting(address, queue):
-                await asyncio.wait([changed], timeout=left_ms / 1000)
+            await asyncio.wait([changed], timeout=left_ms / 1000)
 
     async def _page(self, address: str, queue: str, grant: Grant, most: PageSize) -> Page:
         try:
@@ -302,6 +347,7 @@ class Journal:
     async def release(self, acknowledgement: Acknowledgement) -> None:
         """Raises: StaleLease, QueueNotFound, AddressNotFound."""
         await self.submit(EndLeaseCommand, acknowledgement=acknowledgement, settle=False)
+        self.presence.seen(acknowledgement.address, acknowledgement.queue)
 
     async def browse(self, address: str, *, after: int, most: int, most_bytes: int) -> Sequence[Delivered]:
         """Messages at positions > `after`. Raises: AddressNotFound."""

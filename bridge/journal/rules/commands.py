@@ -205,6 +205,10 @@ class QueueCommand(WriteCommand):
     keeps_filter: bool = True
     #: Whether a reader makes it by asking for its messages.
     automatic: bool = False
+    #: Whether the caller may give a queue that is there another filter.
+    may_change_filter: bool = True
+    #: The condition that was replaced by another; set while deciding. None: none was.
+    replaced: str | None = None
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -329,5 +333,7 @@ class CommittedEvents:
     queues_changed: bool = False
     #: Messages that no queue of their address took, by address.
     unrouted: dict[str, int] = field(default_factory=dict)
+    #: Messages for which the filter of a queue could not be evaluated, by address and queue.
+    not_evaluated: dict[tuple[str, str], int] = field(default_factory=dict)
     #: Outbox rows were written.
     logged: bool = False

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from bridge.errors import Conflict, NotFound, TooBusy
+from bridge.errors import Conflict, Forbidden, NotFound, TooBusy
 from bridge.journal.rules import queue_filters
 from bridge.journal.rules.client_transactions import stale_lease
 from bridge.journal.rules.commands import (
@@ -62,26 +62,59 @@ def _make_queue(group: Group, connection: sqlite3.Connection, command: QueueComm
             raise Conflict(detail, key="filter", limit=address.name, found=command.queue)
         queue_filters.check_room(address, command.queue)
     if command.queue in address.queues:
-        queue = group.require_queue(command.address, command.queue)
-        if queue.automatic and not command.automatic:
-            queue.automatic = False
-            group.change_queue(address, queue)
-        if not command.keeps_filter:
-            queue_filters.change_filter(group, connection, address, queue, command.filter)
         command.result = False
+        _change_queue(group, connection, address, command)
         return
     if not address.gives_copies:
         detail = f"{address.name} is ANYCAST: it has one queue, of its own name"
         raise Conflict(detail, key="queue", limit=address.name, found=command.queue)
-    if command.start == "earliest":
-        start = address.trimmed
-    elif command.start == "latest":
-        start = address.next  # this group's messages get their positions last, all of them behind
-    else:
-        start = min(max(command.start, address.trimmed), address.next)
+    start = _start(address, command)
     made = queue_filters.make_queue(group, connection, address, command.queue, start, command.filter)
     made.automatic = command.automatic
+    if address.gone.pop(command.queue, None) is not None:
+        group.change_gone(address)
     command.result = True
+
+
+def _start(address: AddressState, command: QueueCommand) -> int:
+    """The position at which the new queue begins."""
+    if command.start == "earliest":
+        return address.earliest
+    if command.start == "latest":
+        return address.next  # this group's messages get their positions last, all of them behind
+    return min(max(command.start, address.trimmed), address.next)
+
+
+def _change_queue(
+    group: Group, connection: sqlite3.Connection, address: AddressState, command: QueueCommand
+) -> None:
+    """Take what the command says of a queue that is there."""
+    queue = group.require_queue(command.address, command.queue)
+    if queue.automatic and not command.automatic:
+        queue.automatic = False
+        group.change_queue(address, queue)
+    if not command.keeps_filter:
+        _change_filter(group, connection, address, queue, command)
+
+
+def _change_filter(
+    group: Group,
+    connection: sqlite3.Connection,
+    address: AddressState,
+    queue: QueueState,
+    command: QueueCommand,
+) -> None:
+    condition = "" if command.filter is None else command.filter.text
+    if condition == queue.condition:
+        return
+    if not command.may_change_filter:
+        detail = (
+            f"{command.queue} of {address.name} has another filter, and to change it needs the right to "
+            "delete queues"
+        )
+        raise Forbidden(detail, key="filter", found=condition)
+    command.replaced = queue.condition
+    queue_filters.change_filter(group, connection, address, queue, command.filter)
 
 
 def _check_not_shared(
@@ -315,6 +348,9 @@ def delete_address(group: Group, connection: sqlite3.Connection, command: Delete
     address.cache.clear()
     state.to_trim.add(address.address_id)
     group.changed_addresses[address.address_id] = address
+    if address.gone:
+        address.gone.clear()
+        group.change_gone(address)
     for table in ("queues", "ids"):
         group.statements.append((f"DELETE FROM {table} WHERE address_id = ?", (address.address_id,)))
 
