@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
 
 from bridge.errors import DuplicateIdRejected
 from bridge.journal.rules.commands import CommitCommand, DeliverCommand, WriteCommand
 from bridge.relay.ports import Receipt
 from dedup.verdict import Verdict
+
+_log: Final = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -48,22 +53,27 @@ class Counts:
     def forget_queue(self, address: str, queue: str) -> None:
         """Drop the counts of a queue that was deleted."""
         self.not_evaluated.pop((address, queue), None)
-        self.filter_changed(address, queue)
-
-    def filter_changed(self, address: str, queue: str) -> None:
-        """Let the next message that cannot be evaluated be logged: the queue has another filter."""
         self._logged.discard((address, queue))
 
-    def count_not_evaluated(self, counted: Mapping[tuple[str, str], int]) -> list[tuple[str, str, int]]:
-        """Count messages for which a queue's filter could not be evaluated, by address and queue.
+    def filter_changed(self, address: str, queue: str, user: str, before: str, after: str) -> None:
+        """Log it; the next message that cannot be evaluated is logged again."""
+        self._logged.discard((address, queue))
+        of = {"address": address, "queue": queue, "user": user}
+        _log.info("queue-filter-changed", **of, filter=after, before=before)
 
-        Answers the queues to be logged: those of which it is the first time.
+    def count_not_evaluated(self, counted: Mapping[tuple[str, str], int]) -> None:
+        """Count messages for which a queue's filter could not be evaluated, by address and queue. The first
+        of a queue are logged.
         """
-        new = [(*key, count) for key, count in counted.items() if key not in self._logged]
-        self._logged.update(counted)
-        for key, count in counted.items():
+        for (address, queue), count in counted.items():
+            key = address, queue
             self.not_evaluated[key] = self.not_evaluated.get(key, 0) + count
-        return new
+            if key not in self._logged:
+                self._logged.add(key)
+                reason = "taken for no match; more are counted, not logged"
+                _log.warning(
+                    "queue-filter-not-evaluated", address=address, queue=queue, count=count, reason=reason
+                )
 
     def duplicates(self) -> dict[str, int]:
         """By address, messages that were not stored again, whichever way they came."""

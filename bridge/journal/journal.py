@@ -10,14 +10,10 @@ import asyncio
 import sqlite3
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
-
-import structlog
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from bridge.errors import (
     AddressNotFound,
-    JournalUnavailable,
     NotFound,
     Stopping,
     TooBusy,
@@ -44,7 +40,7 @@ from bridge.journal.rules.state import AddressState
 from bridge.journal.sqlite import reader
 from bridge.journal.sqlite.database import FILE_NAME, CannotGrow, DirectoryLock
 from bridge.journal.sqlite.outbox_lines import read_lines
-from bridge.journal.sqlite.pages import PageSize
+from bridge.journal.sqlite.pages import PageSize, check_count
 from bridge.journal.sqlite.reading_threads import Readers, readable
 from bridge.journal.sqlite.shared_names import bridge_lags
 from bridge.journal.values.options import INBOX_BYTES, JournalOptions
@@ -66,8 +62,6 @@ from bridge.runtime.clock import Clock, SystemClock
 U = TypeVar("U", bound=WriteCommand)
 P = ParamSpec("P")
 T = TypeVar("T")
-
-_log: Final = structlog.get_logger(__name__)
 
 
 class Journal:
@@ -200,14 +194,7 @@ class Journal:
             else:
                 command.future.set_result(command.result)
         self.counts.count_unrouted(events.unrouted)
-        for address, queue, count in self.counts.count_not_evaluated(events.not_evaluated):
-            _log.warning(
-                "queue-filter-not-evaluated",
-                address=address,
-                queue=queue,
-                count=count,
-                reason="taken for no match; more are counted, not logged",
-            )
+        self.counts.count_not_evaluated(events.not_evaluated)
         self.notices.notify(events)
 
     def _take_back(self, command: WriteCommand) -> None:
@@ -254,36 +241,17 @@ class Journal:
     ) -> bool:
         """True if it is new (see `bridge.journal.values.store.Store.create_queue`)."""
         filter_ = await asyncio.to_thread(parse_clients, condition) if condition else None
-        command = self.send(
-            QueueCommand,
-            action="create",
-            address=address,
-            queue=queue,
-            start=start,
-            filter=filter_,
-            keeps_filter=condition is None,
-            may_change_filter=may_change_filter,
-        )
+        how: dict[str, Any] = {"start": start, "filter": filter_, "keeps_filter": condition is None}
+        how |= {"may_change_filter": may_change_filter}
+        command = self.send(QueueCommand, action="create", address=address, queue=queue, **how)
         made: bool = await command.future
         if command.replaced is not None:
-            self.counts.filter_changed(address, queue)
-            _log.info(
-                "queue-filter-changed",
-                address=address,
-                queue=queue,
-                user=user,
-                filter="" if filter_ is None else filter_.text,
-                before=command.replaced,
-            )
+            self.counts.filter_changed(address, queue, user, command.replaced, condition or "")
         return made
 
     async def delete_queue(self, address: str, queue: str) -> None:
         """Raises: AddressNotFound, QueueNotFound."""
         await self.submit(QueueCommand, action="delete", address=address, queue=queue)
-        self.forget_queue(address, queue)
-
-    def forget_queue(self, address: str, queue: str) -> None:
-        """Drop what is counted and remembered of the readers of a queue that is gone."""
         self.presence.forget(address, queue)
         self.counts.forget_queue(address, queue)
 
@@ -294,45 +262,35 @@ class Journal:
         until_ms = self.clock.monotonic_ms() + wait_ms
         # There from here on: the queue does not go while its reader's command is on the way.
         with self.presence.waiting(address, queue):
-            return await self._lease(address, queue, most, until_ms, lease_ms, most_bytes)
-
-    async def _lease(
-        self, address: str, queue: str, most: int, until_ms: int, lease_ms: int, most_bytes: int
-    ) -> Page:
-        while True:
-            changed = self.notices.changed(address)
-            command = self.send(
-                LeaseCommand,
-                address=address,
-                queue=queue,
-                lease=uuid.uuid4().hex,
-                most=most,
-                most_bytes=most_bytes,
-                lease_ms=lease_ms,
-            )
-            grant: Grant | None = await command.future
-            self.presence.seen(address, queue)
-            if grant is not None:
-                return await self._page(address, queue, grant, PageSize(most, END))
-            if command.retry_ms == 0:
-                continue
-            left_ms = until_ms - self.clock.monotonic_ms()
-            if left_ms <= 0:
-                return Page(None)
-            if command.retry_ms is not None:
-                left_ms = min(left_ms, max(command.retry_ms, 1))
-            await asyncio.wait([changed], timeout=left_ms / 1000)
+            while True:
+                changed = self.notices.changed(address)
+                command = self.send(
+                    LeaseCommand,
+                    address=address,
+                    queue=queue,
+                    lease=uuid.uuid4().hex,
+                    most=most,
+                    most_bytes=most_bytes,
+                    lease_ms=lease_ms,
+                )
+                grant: Grant | None = await command.future
+                self.presence.seen(address, queue)
+                if grant is not None:
+                    return await self._page(address, queue, grant, PageSize(most, END))
+                if command.retry_ms == 0:
+                    continue
+                left_ms = until_ms - self.clock.monotonic_ms()
+                if left_ms <= 0:
+                    return Page(None)
+                if command.retry_ms is not None:
+                    left_ms = min(left_ms, max(command.retry_ms, 1))
+                await asyncio.wait([changed], timeout=left_ms / 1000)
 
     async def _page(self, address: str, queue: str, grant: Grant, most: PageSize) -> Page:
         try:
             row = await self._row(address)
             messages = await self._readers.page(row.address_id, grant.intervals, most)
-            if len(messages) != grant.count:  # messages that are not shown must not be acknowledged
-                raise JournalUnavailable(
-                    f"{address} gave {len(messages)} messages for a lease of {grant.count}",
-                    limit=grant.count,
-                    found=len(messages),
-                )
+            check_count(address, len(messages), grant.count)
         except BaseException:
             if not self._closed:
                 self._release(address, queue, grant.lease)
@@ -379,8 +337,7 @@ class Journal:
     def _described(self, status: AddressStatus, queues: list[tuple[Any, str | None]]) -> AddressStatus:
         known = self._writer.state.addresses.get(status.address)
         policy = known.policy if known is not None else self.options.policy(status.address)
-        counted = replace(status, unrouted=self.counts.unrouted(status.address))
-        return measures.described(counted, queues, known, policy, self.presence)
+        return measures.described(status, queues, known, policy, self.presence, self.counts)
 
     async def delete_address(self, address: str) -> None:
         """Raises: AddressNotFound, Conflict."""

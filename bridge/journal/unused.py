@@ -47,12 +47,12 @@ class UnusedRemover:
             del self._since_ms[address, queue]
             if not deleted:
                 continue
+            self._journal.presence.forget(address, queue)
             if queue is None:
-                self._journal.presence.forget(address)
                 self._journal.counts.forget(address)
                 _log.info("address-deleted", address=address, reason="auto-delete-addresses")
             else:
-                self._journal.forget_queue(address, queue)
+                self._journal.counts.forget_queue(address, queue)
                 _log.info("queue-deleted", address=address, queue=queue, reason="auto-delete-queues")
 
     def _due(self) -> list[Unused]:

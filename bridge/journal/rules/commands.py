@@ -241,7 +241,7 @@ class BranchCommand(WriteCommand):
 @dataclass(slots=True, eq=False, kw_only=True)
 class ForgetCommand(WriteCommand):
     """Drop the leftovers of a bridge that is not configured any more. Answer:
-    `bridge.journal.rules.queues.Forgotten`.
+    `bridge.journal.rules.forgetting.Forgotten`.
     """
 
     bridge: str
