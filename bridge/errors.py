@@ -55,6 +55,12 @@ class InvalidDuplicateId(BridgeError):
     code, status = "INVALID_DUPLICATE_ID", 400
 
 
+class Forbidden(BridgeError):
+    """The caller is known, and does not have the right."""
+
+    code, status = "FORBIDDEN", 403
+
+
 class AddressNotFound(BridgeError):
     """There is no such address, and it is not made on demand."""
 

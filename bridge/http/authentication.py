@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from aiohttp import hdrs, web
 
-from bridge.http.problems import Forbidden, OriginRefused, Unauthenticated
+from bridge.errors import Forbidden
+from bridge.http.problems import OriginRefused, Unauthenticated
 from bridge.messages.addresses import matches
 
 #: Names by which a loopback listener is called. Any other Host is a web page's attempt at DNS rebinding.
@@ -76,6 +77,10 @@ class Principal:
     def may_receive(self, address: str) -> bool:
         """Whether it may read from the address."""
         return self._receive.covers(address)
+
+    def may_delete_queue(self, address: str) -> bool:
+        """Whether it may delete queues of the address, and change their filters."""
+        return self._delete_queues.covers(address)
 
     def check_send(self, address: str, key: str = "address") -> None:
         """Check that it may send to the address. Raises: Forbidden."""

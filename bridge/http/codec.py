@@ -8,7 +8,7 @@ checked twice, and nothing is looked up by name per message.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, NoReturn, TypeVar
 
 import msgspec
@@ -133,12 +133,21 @@ class ReplayRequest(Struct, forbid_unknown_fields=True):
 
 
 _PLACE: Final = re.compile(r" - at `\$\.?(.*)`$")
+_UNKNOWN: Final = re.compile(r"Object contains unknown field `(.*)`$")
 
 
 class Decoder:
     """One kind of body, in both forms."""
 
-    def __init__(self, json_type: type[Any], msgpack_type: type[Any] | None = None) -> None:
+    def __init__(
+        self,
+        json_type: type[Any],
+        msgpack_type: type[Any] | None = None,
+        *,
+        answers: Mapping[str, str] | None = None,
+    ) -> None:
+        """`answers`: by field that the body cannot have, what stands for it here."""
+        self._answers = answers or {}
         self._json = msgspec.json.Decoder(json_type)
         self._msgpack = msgspec.msgpack.Decoder(msgpack_type or json_type)
 
@@ -152,6 +161,9 @@ class Decoder:
         try:
             return self._msgpack.decode(body) if msgpack else self._json.decode(body)
         except (ValueError, RecursionError) as error:
+            unknown = _UNKNOWN.match(str(error))
+            if unknown and (answer := self._answers.get(unknown[1])):
+                raise Malformed(f"{unknown[1]}: {answer}", unknown[1]) from None
             _raise_malformed(error, within)
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from aiohttp import web
 
+from bridge.errors import Forbidden
 from bridge.http.answers import Answer, answer
 from bridge.http.authentication import Principal
 from bridge.http.bodies import Query, page, wants_msgpack
-from bridge.http.problems import Forbidden
 from bridge.journal.values.store import AddressStatus, QueueStatus, Store
 from bridge.messages.addresses import check_readable
 

@@ -20,12 +20,6 @@ class Unauthenticated(BridgeError):
     code, status = "UNAUTHENTICATED", 401
 
 
-class Forbidden(BridgeError):
-    """The caller is known, and does not have the right."""
-
-    code, status = "FORBIDDEN", 403
-
-
 class OriginRefused(BridgeError):
     """A web page that may not call, or a Host that a loopback listener does not answer to."""
 

@@ -27,8 +27,9 @@ from bridge.http.limits import (
 )
 from bridge.journal.values.store import Acknowledgement, Page, Store
 from bridge.messages.addresses import check_name
+from bridge.settings.artemis_keys import ANSWERS
 
-_QUEUE: Final = codec.Decoder(codec.QueueRequest)
+_QUEUE: Final = codec.Decoder(codec.QueueRequest, answers=ANSWERS)
 _LEASE: Final = codec.Decoder(codec.LeaseRequest)
 _NOTHING: Final = Page(None)
 _log: Final = structlog.get_logger(__name__)
@@ -44,14 +45,22 @@ class Queues:
     async def create(self, request: web.Request, principal: Principal, address: str, queue: str) -> Answer:
         """Handles ``PUT``: 201 new, 200 there already. Without a body: from the earliest message on.
 
-        With a filter, that of a queue that is there is changed.
+        With a filter, that of a queue that is there is changed, for callers that may delete it: both decide
+        what its readers do not get.
         """
         _check(principal, address, queue)
         wanted: codec.QueueRequest = await self._read(request, _QUEUE, default=b"{}")
         if wanted.filter and len(wanted.filter) > FILTER_CHARS_MAX:
             detail = f"a filter has at most {FILTER_CHARS_MAX} characters here; found {len(wanted.filter)}"
             raise FilterRefused(detail, "filter", FILTER_CHARS_MAX, len(wanted.filter))
-        created = await self._store.create_queue(address, queue, wanted.start, wanted.filter)
+        created = await self._store.create_queue(
+            address,
+            queue,
+            wanted.start,
+            wanted.filter,
+            user=principal.name,
+            may_change_filter=principal.may_delete_queue(address),
+        )
         if created:
             _log.info("queue-made", address=address, queue=queue, user=principal.name)
         value = {"address": address, "queue": queue, "created": created}

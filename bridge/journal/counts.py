@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
 
 from bridge.errors import DuplicateIdRejected
 from bridge.journal.rules.commands import CommitCommand, DeliverCommand, WriteCommand
 from bridge.relay.ports import Receipt
 from dedup.verdict import Verdict
+
+_log: Final = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -31,6 +36,10 @@ class Counts:
     """Every address's counts."""
 
     of_address: defaultdict[str, AddressCounts] = field(default_factory=lambda: defaultdict(AddressCounts))
+    #: By address and queue, messages for which the queue's filter could not be evaluated.
+    not_evaluated: dict[tuple[str, str], int] = field(default_factory=dict)
+    #: The queues of which it was logged, with the filter that they have.
+    _logged: set[tuple[str, str]] = field(default_factory=set)
     #: Called with the number of messages rejected as duplicates, and the bridge (None: clients) that brought
     #: them.
     on_duplicates: Callable[[str | None, int], None] = lambda _bridge, _count: None
@@ -38,6 +47,33 @@ class Counts:
     def forget(self, address: str) -> None:
         """Drop the counts of an address that was deleted."""
         self.of_address.pop(address, None)
+        for _, queue in [key for key in self.not_evaluated if key[0] == address]:
+            self.forget_queue(address, queue)
+
+    def forget_queue(self, address: str, queue: str) -> None:
+        """Drop the counts of a queue that was deleted."""
+        self.not_evaluated.pop((address, queue), None)
+        self._logged.discard((address, queue))
+
+    def filter_changed(self, address: str, queue: str, user: str, before: str, after: str) -> None:
+        """Log it; the next message that cannot be evaluated is logged again."""
+        self._logged.discard((address, queue))
+        of = {"address": address, "queue": queue, "user": user}
+        _log.info("queue-filter-changed", **of, filter=after, before=before)
+
+    def count_not_evaluated(self, counted: Mapping[tuple[str, str], int]) -> None:
+        """Count messages for which a queue's filter could not be evaluated, by address and queue. The first
+        of a queue are logged.
+        """
+        for (address, queue), count in counted.items():
+            key = address, queue
+            self.not_evaluated[key] = self.not_evaluated.get(key, 0) + count
+            if key not in self._logged:
+                self._logged.add(key)
+                reason = "taken for no match; more are counted, not logged"
+                _log.warning(
+                    "queue-filter-not-evaluated", address=address, queue=queue, count=count, reason=reason
+                )
 
     def duplicates(self) -> dict[str, int]:
         """By address, messages that were not stored again, whichever way they came."""

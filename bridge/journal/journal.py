@@ -10,12 +10,10 @@ import asyncio
 import sqlite3
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from bridge.errors import (
     AddressNotFound,
-    JournalUnavailable,
     NotFound,
     Stopping,
     TooBusy,
@@ -42,7 +40,7 @@ from bridge.journal.rules.state import AddressState, PositionState
 from bridge.journal.sqlite import reader
 from bridge.journal.sqlite.database import FILE_NAME, CannotGrow, DirectoryLock
 from bridge.journal.sqlite.outbox_lines import read_lines
-from bridge.journal.sqlite.pages import PageSize
+from bridge.journal.sqlite.pages import PageSize, check_count
 from bridge.journal.sqlite.reading_threads import Readers, readable
 from bridge.journal.sqlite.shared_names import bridge_lags
 from bridge.journal.values.options import INBOX_BYTES, JournalOptions
@@ -220,6 +218,7 @@ class Journal:
             else:
                 command.future.set_result(command.result)
         self.counts.count_unrouted(events.unrouted)
+        self.counts.count_not_evaluated(events.not_evaluated)
         self.notices.notify(events)
 
     def _take_back(self, command: WriteCommand) -> None:
@@ -260,58 +259,62 @@ class Journal:
         queue: str,
         start: Literal["earliest", "latest"] | int,
         condition: str | None = None,
+        *,
+        user: str = "",
+        may_change_filter: bool = True,
     ) -> bool:
         """True if it is new (see `bridge.journal.values.store.Store.create_queue`)."""
         filter_ = await asyncio.to_thread(parse_clients, condition) if condition else None
         how: dict[str, Any] = {"start": start, "filter": filter_, "keeps_filter": condition is None}
-        made: bool = await self.submit(QueueCommand, action="create", address=address, queue=queue, **how)
+        how |= {"may_change_filter": may_change_filter}
+        command = self.send(QueueCommand, action="create", address=address, queue=queue, **how)
+        made: bool = await command.future
+        if command.replaced is not None:
+            self.counts.filter_changed(address, queue, user, command.replaced, condition or "")
         return made
 
     async def delete_queue(self, address: str, queue: str) -> None:
         """Raises: AddressNotFound, QueueNotFound."""
         await self.submit(QueueCommand, action="delete", address=address, queue=queue)
         self.presence.forget(address, queue)
+        self.counts.forget_queue(address, queue)
 
     async def lease(
         self, address: str, queue: str, *, most: int, wait_ms: int, lease_ms: int, most_bytes: int
     ) -> Page:
         """The next messages that no reader has leased (see `bridge.journal.values.store.Store.lease`)."""
         until_ms = self.clock.monotonic_ms() + wait_ms
-        while True:
-            changed = self.notices.changed(address)
-            command = self.send(
-                LeaseCommand,
-                address=address,
-                queue=queue,
-                lease=uuid.uuid4().hex,
-                most=most,
-                most_bytes=most_bytes,
-                lease_ms=lease_ms,
-            )
-            grant: Grant | None = await command.future
-            self.presence.seen(address, queue)
-            if grant is not None:
-                return await self._page(address, queue, grant, PageSize(most, END))
-            if command.retry_ms == 0:
-                continue
-            left_ms = until_ms - self.clock.monotonic_ms()
-            if left_ms <= 0:
-                return Page(None)
-            if command.retry_ms is not None:
-                left_ms = min(left_ms, max(command.retry_ms, 1))
-            with self.presence.waiting(address, queue):
+        # There from here on: the queue does not go while its reader's command is on the way.
+        with self.presence.waiting(address, queue):
+            while True:
+                changed = self.notices.changed(address)
+                command = self.send(
+                    LeaseCommand,
+                    address=address,
+                    queue=queue,
+                    lease=uuid.uuid4().hex,
+                    most=most,
+                    most_bytes=most_bytes,
+                    lease_ms=lease_ms,
+                )
+                grant: Grant | None = await command.future
+                self.presence.seen(address, queue)
+                if grant is not None:
+                    return await self._page(address, queue, grant, PageSize(most, END))
+                if command.retry_ms == 0:
+                    continue
+                left_ms = until_ms - self.clock.monotonic_ms()
+                if left_ms <= 0:
+                    return Page(None)
+                if command.retry_ms is not None:
+                    left_ms = min(left_ms, max(command.retry_ms, 1))
                 await asyncio.wait([changed], timeout=left_ms / 1000)
 
     async def _page(self, address: str, queue: str, grant: Grant, most: PageSize) -> Page:
         try:
             row = await self._row(address)
             messages = await self._readers.page(row.address_id, grant.intervals, most)
-            if len(messages) != grant.count:  # messages that are not shown must not be acknowledged
-                raise JournalUnavailable(
-                    f"{address} gave {len(messages)} messages for a lease of {grant.count}",
-                    limit=grant.count,
-                    found=len(messages),
-                )
+            check_count(address, len(messages), grant.count)
         except BaseException:
             if not self._closed:
                 self._release(address, queue, grant.lease)
@@ -326,6 +329,7 @@ class Journal:
     async def release(self, acknowledgement: Acknowledgement) -> None:
         """Raises: StaleLease, QueueNotFound, AddressNotFound."""
         await self.submit(EndLeaseCommand, acknowledgement=acknowledgement, settle=False)
+        self.presence.seen(acknowledgement.address, acknowledgement.queue)
 
     async def browse(self, address: str, *, after: int, most: int, most_bytes: int) -> Sequence[Delivered]:
         """Messages at positions > `after`. Raises: AddressNotFound."""
@@ -357,8 +361,7 @@ class Journal:
     def _described(self, status: AddressStatus, queues: list[tuple[Any, str | None]]) -> AddressStatus:
         known = self._writer.state.addresses.get(status.address)
         policy = known.policy if known is not None else self.options.policy(status.address)
-        counted = replace(status, unrouted=self.counts.unrouted(status.address))
-        return measures.described(counted, queues, known, policy, self.presence)
+        return measures.described(status, queues, known, policy, self.presence, self.counts)
 
     async def delete_address(self, address: str) -> None:
         """Raises: AddressNotFound, Conflict."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from bridge.journal.counts import Counts
 from bridge.journal.presence import Presence
 from bridge.journal.rules.state import AddressState, State
 from bridge.journal.sqlite.database import FILE_NAME
@@ -67,6 +68,7 @@ def described(
     known: AddressState | None,
     policy: AddressPolicy,
     presence: Presence,
+    counts: Counts,
 ) -> AddressStatus:
     """An address's status with its queues, those of bridges under their bridges' names.
 
@@ -74,6 +76,7 @@ def described(
     """
     return replace(
         status,
+        unrouted=counts.unrouted(status.address),
         max_bytes=policy.max_size_bytes,
         queues=[
             replace(queue, idle_ms=presence.idle_ms(status.address, queue.name))

@@ -52,6 +52,7 @@ class UnusedRemover:
                 self._journal.counts.forget(address)
                 _log.info("address-deleted", address=address, reason="auto-delete-addresses")
             else:
+                self._journal.counts.forget_queue(address, queue)
                 _log.info("queue-deleted", address=address, queue=queue, reason="auto-delete-queues")
 
     def _due(self) -> list[Unused]:

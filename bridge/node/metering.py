@@ -120,7 +120,11 @@ class Metering:
             yield Sample(metrics.ADDRESS_BYTES, status.bytes, labels)
             yield Sample(metrics.ADDRESS_MAX_BYTES, status.max_bytes, labels)
             for queue in status.queues:
-                yield Sample(metrics.QUEUE_LAG_MESSAGES, queue.lag, {**labels, "queue": queue.name})
+                of_queue = {**labels, "queue": queue.name}
+                yield Sample(metrics.QUEUE_LAG_MESSAGES, queue.lag, of_queue)
+                not_evaluated = self._journal.counts.not_evaluated.get((status.address, queue.name), 0)
+                if queue.filter or not_evaluated:
+                    yield Sample(metrics.QUEUE_NOT_EVALUATED, not_evaluated, of_queue)
         for cache in self._caches:
             labels = {"address": cache.address}
             yield Sample(metrics.ID_CACHE_ENTRIES, cache.entries, labels)

@@ -20,7 +20,7 @@ from bridge.errors import Conflict, NotFound
 from bridge.journal.journal import Journal
 from bridge.journal.rules import branching
 from bridge.journal.rules.commands import Branch, BranchCommand, DisownCommand, ForgetCommand, QueueCommand
-from bridge.journal.rules.queues import Forgotten
+from bridge.journal.rules.forgetting import Forgotten
 from bridge.journal.sqlite.reader import bridge_lags
 from bridge.journal.values.options import JournalOptions
 from bridge.node.wiring import journal_options

@@ -90,6 +90,11 @@ MESSAGES_UNROUTED: Final = _counter(
 QUEUE_LAG_MESSAGES: Final = _gauge(
     "queue_lag_messages", "Messages that the queue's readers have still to settle.", ("address", "queue")
 )
+QUEUE_NOT_EVALUATED: Final = _counter(
+    "queue_messages_not_evaluated_total",
+    "Messages that the queue did not get because its filter could not be evaluated for them.",
+    ("address", "queue"),
+)
 ADDRESS_BYTES: Final = _gauge("address_bytes", "What the address's messages take of the journal.", _ADDRESS)
 ADDRESS_MAX_BYTES: Final = _gauge(
     "address_max_bytes", "From where on the address is full (max-size-bytes).", _ADDRESS

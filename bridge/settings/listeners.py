@@ -57,8 +57,8 @@ class User(Table):
     )
     receive: tuple[AddressPattern, ...] = setting("Addresses the user may read, with the same wildcards.", ())
     delete_queues: tuple[AddressPattern, ...] = setting(
-        "Addresses whose queues the user may delete, with the messages that only they hold; with the same "
-        "wildcards.",
+        "Addresses whose queues the user may delete, with the messages that only they hold, or give another "
+        "filter; with the same wildcards.",
         (),
     )
     link: Flag = setting(

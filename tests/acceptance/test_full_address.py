@@ -73,6 +73,18 @@ def test_deleting_a_queue_is_a_right_of_its_own(make_node: MakeNode) -> None:
     assert owner.call("DELETE", f"{path}a").status == 204
     node.event("queue-deleted", address="orders", queue="a", user="owner")
     owner.call("DELETE", "/v1/addresses/other/queues/a").is_problem(403, "FORBIDDEN")
+    # Another filter decides, too, what the queue's readers do not get.
+    assert reader.make_queue("orders", "mine", filter="x = 1") == 201
+    assert reader.make_queue("orders", "mine", filter="x = 1") == 200, "it has this filter"
+    for condition in ("x = 2", ""):
+        problem = reader.call("PUT", f"{path}mine", filter=condition).is_problem(403, "FORBIDDEN")
+        assert (problem["key"], problem["found"]) == ("filter", condition)
+    assert owner.make_queue("orders", "mine", filter="x = 2") == 200
+    changed = node.event("queue-filter-changed", address="orders", queue="mine")
+    assert (changed["user"], changed["before"], changed["filter"]) == ("owner", "x = 1", "x = 2")
+    assert everything.make_queue("orders", "mine", filter="") == 200
+    node.event("queue-filter-changed", user="tokens[0]", before="x = 2", filter="")
+    assert len(node.events("queue-filter-changed")) == 2
     assert everything.call("DELETE", f"{path}b").status == 204
     assert node.ops.call("DELETE", f"{path}c").status == 204, "an operator"
     node.ops.call("DELETE", f"{path}c").is_problem(404, "QUEUE_NOT_FOUND")

@@ -262,6 +262,68 @@ def test_a_bridge_may_stay_within_its_node(make_node: MakeNode) -> None:
     assert (copy["body"], copy["duplicate-id"]) == ("x", "a")
 
 
+def test_a_backlog_is_sent_once_and_in_order_by_a_sender_that_is_killed(make_node: MakeNode) -> None:
+    """P1, R25: what was in flight returns to its place."""
+    hub = make_node("hub")
+    edge = make_node("edge", rest=bridge_to(hub, producer_window_size='"4KiB"')).start()
+    bodies = [f"{number:03}" + "." * 1000 for number in range(200)]
+    for body in bodies:
+        assert edge.api.send("orders", body.encode()).status == 200
+    edge.stop()
+    edge.start(CORE_BRIDGE_CRASH_AT="link.after-batch:30")
+    hub.start()
+    assert edge.wait() == -9
+    assert 60 <= len(hub.api.browse("orders")) < 200
+    edge.start()
+    assert titles(arrived(hub, 200)) == bodies
+    eventually(lambda: edge.lag("orders") == 0, "all is settled")
+
+
+def test_an_address_has_one_cache_of_ids_and_one_size_whoever_brings_them(make_node: MakeNode) -> None:
+    """D12: none for bridges beside it, under another name."""
+    hub = make_node("hub", rest="[address-settings.orders]\nid-cache-size = 2\n")
+    edge = make_node("edge", rest=bridge_to(hub))
+    start_together(hub, edge)
+    for name in ("a", "b", "c"):
+        assert edge.api.send("orders", name.encode(), Duplicate_Id=name).status == 200
+    arrived(hub, 3)
+    shown = {"entries": 2, "capacity": 2}
+    assert hub.ops.get("/v1/addresses/orders/id-cache").json == shown | {"persisted": True}
+    assert hub.api.get("/v1/addresses/orders").json["id-cache"] == shown
+    (of_status,) = hub.ops.get("/v1/status").json["addresses"]
+    assert of_status["id-cache"] == shown
+    verdicts = [hub.api.send("orders", b"", Duplicate_Id=name).json["verdict"] for name in ("c", "b", "a")]
+    assert verdicts == ["duplicate", "duplicate", "stored"]
+
+
+def test_a_stamped_id_that_a_client_sends_is_an_id_of_its_own(make_node: MakeNode) -> None:
+    """D28: a bridge's replay is told by its position, not by an ID that a client could take."""
+    hub = make_node("hub")
+    edge = make_node("edge", rest=bridge_to(hub))
+    start_together(hub, edge)
+    edge.api.send("orders", b"bridged")
+    (message,) = arrived(hub, 1)
+    stamped = str(message["duplicate-id"])
+    verdicts = [hub.api.send("orders", b"sent", Duplicate_Id=stamped).json["verdict"] for _ in range(2)]
+    assert verdicts == ["stored", "duplicate"]
+
+
+@pytest.mark.parametrize(
+    ("checks", "again"), [("true", "duplicate"), ('"auto"', "stored"), ("false", "stored")]
+)
+def test_a_producer_sends_straight_to_the_hub_what_a_bridge_has_brought(
+    make_node: MakeNode, checks: str, again: str
+) -> None:
+    """D29"""
+    hub = make_node("hub")
+    edge = make_node("edge", rest=bridge_to(hub, check_producer_ids=checks))
+    start_together(hub, edge)
+    edge.api.send("orders", b"m", Duplicate_Id="own")
+    arrived(hub, 1)
+    assert hub.api.send("orders", b"m", Duplicate_Id="own").json["verdict"] == again
+    assert hub.api.send("orders", b"m", Duplicate_Id="own").json["verdict"] == "duplicate"
+
+
 def test_producers_ids_are_checked_at_the_target(make_node: MakeNode) -> None:
     """A producer that fails over to another node: the hub rejects its second copy, unless told otherwise."""
     hub = make_node("hub").start()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
+import pytest
+
 from tests.harness.eventually import eventually
 from tests.harness.node import MakeNode, Node, bridge_to, start_together
 
@@ -130,6 +132,51 @@ def test_what_another_bridge_brings_back_on_purpose_arrives_once(make_node: Make
     settled(a, b)
     assert a.api.bodies("returned") == ["one", "two"]
     assert letters(a) == letters(b) == []
+
+
+def test_what_a_bridges_filter_passes_over_is_no_loop(make_node: MakeNode) -> None:
+    """The filter comes first: what comes round has already passed this bridge, and is not asked for again."""
+    a, b = make_node("a"), make_node("b")
+    a.rest = bridge_to(b, "there", connector="b", filter="\"animal = 'goat'\"")
+    start_together(a, b)
+    goat = {"address": "orders", "body": "goat", "headers": {"animal": "goat"}}
+    assert a.api.commit(goat).status == 200
+    eventually(lambda: b.api.bodies("orders") == ["goat"], "it has come")
+    for node in (a, b):
+        node.stop()
+    a.rest = bridge_to(b, "there", connector="b", filter="\"animal = 'monkey'\"")
+    b.rest = bridge_to(a, "back", connector="a")
+    start_together(a, b)
+    settled(a, b)
+    eventually(lambda: a.lag("orders") == 0 and a.status("there")["filtered"] == 1, "it is passed over")
+    assert (letters(a), a.status("there")["refused"]) == ([], 0)
+
+
+RETURNING = {
+    "to another address": ({"forwarding_address": '"returned"'}, ["m"], 0),
+    "to its own address": ({}, [], 0),
+    "to its own address, IDs unchecked": ({"check_producer_ids": '"auto"'}, [], 1),
+    "to its own address, at least once": ({"use_duplicate_detection": "false"}, [], 1),
+}
+
+
+@pytest.mark.parametrize("how", RETURNING)
+def test_a_message_that_returns_with_its_producers_id_is_lost_nowhere(make_node: MakeNode, how: str) -> None:
+    """B26: its own address has it already; where it is taken again there, the loop guard has it."""
+    keys, returned, looped = RETURNING[how]
+    both = {key: value for key, value in keys.items() if key == "use_duplicate_detection"}
+    a, b = make_node("a"), make_node("b")
+    a.rest = bridge_to(b, "there", connector="b", **both)
+    b.rest = bridge_to(a, "back", connector="a", **keys)
+    start_together(a, b)
+    a.api.make_queue("orders", "q")
+    assert a.api.send("orders", b"m", Duplicate_Id="own").json["verdict"] == "stored"
+    dead_letters(a, looped)
+    settled(a, b)
+    eventually(lambda: a.api.bodies("returned") == returned, "it is back")
+    assert a.api.bodies("orders") == ["m"] * (1 + looped)
+    assert letters(b) == []
+    assert a.api.send("orders", b"m", Duplicate_Id="own").json["verdict"] == "duplicate"
 
 
 def test_max_hops_ends_a_chain_and_what_entered_on_the_way_goes_on(make_node: MakeNode) -> None:

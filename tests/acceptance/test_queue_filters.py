@@ -106,6 +106,29 @@ def test_a_caller_makes_a_queue_with_a_filter_and_changes_it(make_node: MakeNode
     assert node.api.get("/v1/addresses/new").status == 404
 
 
+def test_what_a_filter_cannot_evaluate_is_counted_and_logged_once_a_filter(make_node: MakeNode) -> None:
+    """Artemis logs AMQ224006 for each message."""
+    node = make_node(
+        rest='[addresses.orders]\nqueues = ["all", { name = "sum", filter = "region - 1 = 4" }]\n'
+    ).start()
+    series = 'core_bridge_queue_messages_not_evaluated_total{address="orders",queue="%s"}'
+    assert node.metrics()[series % "sum"] == 0
+    for _ in range(3):
+        assert send(node.api, "0", "eu")
+    assert node.metrics()[series % "sum"] == 3
+    assert series % "all" not in node.metrics()
+    event = node.event("queue-filter-not-evaluated", address="orders", queue="sum")
+    assert (event["level"], event["count"]) == ("warning", 1)
+    assert len(node.events("queue-filter-not-evaluated")) == 1
+    assert node.api.make_queue("orders", "sum", filter="region - 2 = 4") == 200
+    assert send(node.api, "1", "eu")
+    assert len(node.events("queue-filter-not-evaluated")) == 2, "it has another filter"
+    assert node.metrics()[series % "sum"] == 4
+    assert node.api.call("DELETE", "/v1/addresses/orders/queues/sum").status == 204
+    assert series % "sum" not in node.metrics()
+    assert take(node.api, "all") == ["0", "0", "0", "1"]
+
+
 def test_what_no_queue_takes_is_said(make_node: MakeNode) -> None:
     """D45: it is stored, with its ID, and trimmed at once."""
     node = make_node(

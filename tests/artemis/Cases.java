@@ -68,6 +68,7 @@ public class Cases {
       CASES.put("deleted-queue", Cases::deletedQueue);
       CASES.put("deleted-queue-of-bridge", Cases::deletedQueueOfBridge);
       CASES.put("auto-delete", Cases::autoDelete);
+      CASES.put("auto-delete-conditions", Cases::autoDeleteConditions);
    }
 
    public static void main(String[] arguments) {
@@ -358,6 +359,44 @@ public class Cases {
       }
    }
 
+   static void autoDeleteConditions(Path directory, Result result) throws Exception {
+      Consumer<QueueConfiguration> automatic = queue -> queue.setAutoCreated(true).setAutoDelete(true)
+         .setAutoDeleteDelay(0L).setAutoDeleteMessageCount(0L);
+      BiConsumer<Integer, ClientMessage> withId = (number, message) ->
+         message.putStringProperty("_AMQ_DUPL_ID", "k" + number);
+      try (Broker a = new Broker(directory, 0)) {
+         a.queue("news", "kept", RoutingType.MULTICAST);
+         a.queue("news", "sub", RoutingType.MULTICAST, automatic);
+         a.send("news", 0, 3, withId);
+         result.seen("its reader got", a.read("sub"));
+         await("the queue goes", () -> a.server.locateQueue("sub") == null);
+         result.seen("the other queue has", a.count("kept"));
+         result.seen("an ID, while the other is there", a.verdict("news", "kept", m -> withId.accept(0, m)));
+         a.send("news", 3, 5);
+         a.restart();
+         a.queue("news", "sub", RoutingType.MULTICAST, automatic);
+         a.send("news", 5, 6);
+         result.seen("its reader comes back later and gets", a.read("sub"));
+         result.seen("the reader of the other got", a.read("kept"));
+         a.looked("first", automatic);
+         result.seen("the other, made by an administrator", a.there("kept"));
+
+         a.queue("few", "few", RoutingType.MULTICAST, queue -> {
+            automatic.accept(queue);
+            queue.setAutoDeleteMessageCount(2L);
+         });
+         a.send("few", 0, 4);
+         result.seen("of four, one reader got", a.read("few", 1));
+         a.looked("second", automatic);
+         result.seen("with more messages than the count", a.there("few"));
+         result.seen("another reader got", a.read("few", 1));
+         await("the queue goes", () -> a.server.locateQueue("few") == null);
+         result.seen("with as many", a.there("few"));
+         a.queue("few", "few", RoutingType.MULTICAST, automatic);
+         result.seen("made again, it has", a.count("few"));
+      }
+   }
+
    // ------------------------------------------------------------------------------------------- brokers, clients
 
    static final class Broker implements AutoCloseable {
@@ -414,6 +453,9 @@ public class Cases {
          Bridge deployed = server.getClusterManager().getBridges().get(name);
          if (deployed != null) {
             Cases.await(name + " is connected", deployed::isConnected);
+            // It reads only after that: until then its queue can be deleted.
+            String queue = queueName.substring(queueName.lastIndexOf(':') + 1);
+            Cases.await(name + " reads", () -> server.locateQueue(queue).getConsumerCount() > 0);
          }
       }
 
@@ -463,15 +505,34 @@ public class Cases {
          return found == null ? 0 : found.getMessageCount();
       }
 
+      String there(String queue) {
+         return server.locateQueue(queue) == null ? "gone" : "there";
+      }
+
+      /** Whatever may go by now has gone: a queue that may go is made, read and gone. */
+      void looked(String queue, Consumer<QueueConfiguration> automatic) throws Exception {
+         queue(queue, queue, RoutingType.MULTICAST, automatic);
+         read(queue);
+         Cases.await(queue + " goes", () -> server.locateQueue(queue) == null);
+      }
+
       void await(String queue, int number) throws Exception {
          Cases.await(number + " messages in " + queue, () -> count(queue) >= number);
       }
 
       /** All that wait in a queue, acknowledged. */
       List<Integer> read(String queue) throws Exception {
+         return read(queue, Integer.MAX_VALUE);
+      }
+
+      List<Integer> read(String queue, int most) throws Exception {
          List<Integer> read = new ArrayList<>();
          try (Client client = new Client(this); ClientConsumer consumer = client.session.createConsumer(queue)) {
-            for (ClientMessage got = consumer.receiveImmediate(); got != null; got = consumer.receiveImmediate()) {
+            while (read.size() < most) {
+               ClientMessage got = consumer.receiveImmediate();
+               if (got == null) {
+                  break;
+               }
                read.add(got.getIntProperty("n"));
                got.acknowledge();
             }

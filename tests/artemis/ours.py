@@ -259,6 +259,38 @@ def auto_delete(make: MakeNode, result: Result) -> None:
     result.seen["its ID again"] = verdict(send_one(edge, "auto", 0, with_id))
 
 
+def auto_delete_conditions(make: MakeNode, result: Result) -> None:
+    """Here a reader makes the automatic queues, before the messages come that it is to get."""
+    few = "[address-settings.few]\nauto-delete-queues-message-count = 2\n"
+    edge = make("edge", _GOES_BY_ITSELF + few).start()
+    edge.api.make_queue("news", "kept")
+    edge.api.lease("news", "sub")
+    for number in range(3):
+        assert verdict(send_one(edge, "news", number, {"Duplicate-Id": f"k{number}"})) == "stored"
+    result.seen["its reader got"] = read(edge, "news", "sub")
+    eventually(lambda: "sub" not in queues(edge, "news"), "the queue goes")
+    result.seen["the other queue has"] = waiting(edge, "news", "kept")
+    again = send_one(edge, "news", 0, {"Duplicate-Id": "k0"})
+    result.seen["an ID, while the other is there"] = verdict(again)
+    send(edge, "news", 3, 5)
+    restart(edge)
+    send(edge, "news", 5, 6)
+    result.seen["its reader comes back later and gets"] = read(edge, "news", "sub")
+    result.seen["the reader of the other got"] = read(edge, "news", "kept")
+    looked(edge, "first")
+    result.seen["the other, made by an administrator"] = there("kept" in queues(edge, "news"))
+
+    send(edge, "few", 0, 4)
+    result.seen["of four, one reader got"] = read_one(edge, "few", "few")
+    looked(edge, "second")
+    result.seen["with more messages than the count"] = there("few" in queues(edge, "few"))
+    result.seen["another reader got"] = read_one(edge, "few", "few")
+    eventually(lambda: "few" not in queues(edge, "few"), "the queue goes")
+    result.seen["with as many"] = "gone"
+    edge.api.make_queue("few", "few")
+    result.seen["made again, it has"] = waiting(edge, "few", "few")
+
+
 CASES: Final[Mapping[str, Callable[[MakeNode, Result], None]]] = {
     "fqqn-bridge": fqqn_bridge,
     "anycast-turns": anycast_turns,
@@ -271,6 +303,7 @@ CASES: Final[Mapping[str, Callable[[MakeNode, Result], None]]] = {
     "deleted-queue": deleted_queue,
     "deleted-queue-of-bridge": deleted_queue_of_bridge,
     "auto-delete": auto_delete,
+    "auto-delete-conditions": auto_delete_conditions,
 }
 
 
@@ -352,6 +385,18 @@ def delete(node: Node, address: str, queue: str, result: Result) -> str:
         return "deleted"
     result.notes["refused with"] = detail(answer)
     return verdict(answer)
+
+
+def looked(node: Node, address: str) -> None:
+    """Whatever may go by now has gone: a queue that may go is made, read and gone."""
+    node.api.lease(address, "queue")
+    eventually(lambda: "queue" not in queues(node, address), "it goes")
+
+
+def read_one(node: Node, address: str, queue: str) -> list[int]:
+    lease, messages = node.api.lease(address, queue, "max=1")
+    assert node.api.settle("acknowledge", address, queue, lease=lease).status == 204
+    return [int(message["body"]) for message in messages]
 
 
 def queues(node: Node, address: str) -> dict[str, Any]:

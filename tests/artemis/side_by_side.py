@@ -65,6 +65,9 @@ DIFFERENCES: Final[Mapping[tuple[str, str], str]] = {
     ("anycast-queue-later", "in the first queue"): _ONE_ANYCAST,
     ("anycast-queue-later", "in the second queue"): _ONE_ANYCAST,
     ("deleted-queue", "ID after the last was deleted"): _IDS_STAY,
+    ("auto-delete-conditions", "its reader comes back later and gets"): (
+        "In Artemis its queue gets what follows; here also what has come since the old one went"
+    ),
 }
 
 #: Of these, the facts that chance decides on Artemis: they may be equal in a run.

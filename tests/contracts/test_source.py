@@ -314,7 +314,7 @@ async def test_what_is_settled_is_gone_and_remembered_with_the_store_that_has_it
 
 
 async def test_what_was_read_and_not_settled_stays_in_order(origin: Origin) -> None:
-    """R15"""
+    """R15, R25"""
     positions = await origin.put("orders", bodies(0, 20))
     source = await opened(origin)
     batches = await read(source, 20)

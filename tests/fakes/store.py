@@ -14,6 +14,7 @@ from bridge.errors import (
     BridgeError,
     Conflict,
     DuplicateIdRejected,
+    Forbidden,
     QueueNotFound,
     StaleLease,
 )
@@ -199,11 +200,16 @@ class MemoryStore:
         queue: str,
         start: Literal["earliest", "latest"] | int,
         condition: str | None = None,
+        *,
+        user: str = "",
+        may_change_filter: bool = True,
     ) -> bool:
         filter_ = parse(condition or "")
         place = self._to_send(address)
         if queue in place.queues:
-            if condition is not None:
+            if condition is not None and condition != getattr(place.queues[queue].filter, "text", ""):
+                if not may_change_filter:
+                    raise Forbidden(f"{user} may not change the filter of {queue}", "filter", found=condition)
                 place.queues[queue].filter = filter_
             return False
         if address in self.anycast:

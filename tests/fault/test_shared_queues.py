@@ -1,7 +1,8 @@
 """SIGKILL of both nodes while a bridge and a reader share the queue of an ANYCAST address.
 
 Each message goes to the bridge or to the reader, once. A message whose acknowledgement had no answer may be
-with either: the answer died with the node. At the hub a queue with a filter stands beside one without.
+with either: the answer died with the node. At the hub a queue with a filter stands beside one without. Beside
+them queues and addresses come with their readers and go by themselves.
 """
 
 from __future__ import annotations
@@ -25,9 +26,21 @@ queues = ["all", {{ name = "reds", filter = "{_RED}" }}]
 _POINTS = ("journal.before-commit", "journal.after-commit", "source.before-settle", "link.before-batch")
 
 
+_GOING = """
+[address-settings."temp.#"]
+auto-create-queues = true
+auto-delete-queues = true
+auto-delete-queues-delay = "1ms"
+auto-delete-addresses = true
+auto-delete-addresses-delay = "1ms"
+"""
+#: Addresses that go, and how often messages come to each.
+TEMPORARY, TIMES = ("temp.a", "temp.b"), 2
+
+
 def _edge(condition: str) -> str:
     chosen = f'filter = "{condition}"\n' if condition else ""
-    return f'{chosen}[addresses.orders]\nrouting-type = "ANYCAST"\n'
+    return f'{chosen}[addresses.orders]\nrouting-type = "ANYCAST"\n{_GOING}'
 
 
 @dataclass
@@ -69,6 +82,79 @@ async def read(client: Client, seen: Seen, queue: str, ending: asyncio.Event) ->
                 seen.uncertain.add(message["body"])
 
 
+async def take(client: Client, seen: Seen, address: str, queue: str, most: int) -> bool:
+    """Lease and acknowledge once, as a reader that makes the queue where it is not there; whether there was
+    a message.
+    """
+    path = f"/v1/addresses/{address}/queues/{queue}"
+    _, page = await client.ask("GET", f"{path}/messages?max={most}&wait=50&lease=1000")
+    if page["lease"] is None:
+        return False
+    status, _ = await client.ask("POST", f"{path}/acknowledge", json={"lease": page["lease"]})
+    for message in page["messages"]:
+        if status == 204:
+            assert seen.acknowledged.setdefault(message["position"], message["body"]) == message["body"]
+        else:
+            seen.uncertain.add(message["body"])
+    return True
+
+
+async def come_and_go(client: Client) -> None:
+    """Messages for a reader whose queue goes in between, while another one keeps some of them stored.
+
+    The reader gets each once. In the end the queues, the addresses and their IDs are gone.
+    """
+    readers = {address: (Seen(), Seen()) for address in TEMPORARY}
+    for time in range(TIMES):
+        for address, (fast, slow) in readers.items():
+            bodies = [f"{address}-{time}-{index}" for index in range(3)]
+            for body in bodies:
+                how = {"data": body, "headers": {"Duplicate-Id": body}}
+                status, _ = await client.ask("POST", f"/v1/addresses/{address}/messages", **how)
+                assert status == 200
+                fast.sent[body] = "red"
+            await take(client, fast, address, "fast", 2)  # before the other: what nobody needs is trimmed
+            await take(client, slow, address, "slow", 1)
+            await take_all(client, fast, address, "fast")
+            assert set(fast.sent) - set(fast.acknowledged.values()) <= fast.uncertain, "lost"
+        for address in TEMPORARY:
+            await gone(client, address, "fast")
+    for address, (fast, slow) in readers.items():
+        for queue, seen in (("fast", fast), ("slow", slow)):
+            await take_all(client, seen, address, queue)
+            done = list(seen.acknowledged.values())
+            assert len(done) == len(set(done)), f"{address}::{queue} brought some again"
+        await gone(client, address)
+
+
+async def take_all(client: Client, seen: Seen, address: str, queue: str) -> None:
+    """Take until the queue holds nothing."""
+    while await take(client, seen, address, queue, 10) or await lag(client, address, queue):
+        pass
+
+
+async def gone(client: Client, address: str, queue: str = "") -> None:
+    """Return once the queue, or without one the address, is not there."""
+
+    async def it_is() -> bool:
+        return await is_gone(client, address, queue)
+
+    await until(it_is, f"{address} {queue} goes", PATIENCE_S, LOOK_AGAIN_S)
+
+
+async def is_gone(client: Client, address: str, queue: str = "") -> bool:
+    """Whether the queue, or without one the address, is not there."""
+    status, described = await client.ask("GET", f"/v1/addresses/{address}")
+    return status == 404 or (queue != "" and queue not in [one["name"] for one in described["queues"]])
+
+
+async def lag(client: Client, address: str, queue: str) -> int:
+    """Messages that the queue holds; 0 where it is gone."""
+    status, described = await client.ask("GET", f"/v1/addresses/{address}")
+    found = [] if status == 404 else [one["lag"] for one in described["queues"] if one["name"] == queue]
+    return sum(found)
+
+
 async def waiting(client: Client, queue: str) -> int:
     """Messages that the queue holds."""
     _, described = await client.ask("GET", "/v1/addresses/orders")
@@ -88,11 +174,13 @@ async def run_round(directory: Path, seed: int, condition: str) -> None:
             keepers = [group.create_task(node.keep_alive()) for node in (it.edge, it.hub)]
             chaos = group.create_task(it.fail_at_random())
             reading = group.create_task(read(edge, seen, "orders", ending))
+            going = group.create_task(come_and_go(edge))
             await send(edge, seen)
             chaos.cancel()
             it.proxy.heal()
             ending.set()
             await reading
+            await going
             await until(
                 lambda: relayed(edge), "the bridge has relayed what it took", PATIENCE_S, LOOK_AGAIN_S
             )

@@ -51,6 +51,8 @@ class World:
         self.waiting: Counter[tuple[str, str]] = Counter()
         self.made_by_hand: set[tuple[str, str]] = set()
         self.ids: Counter[str] = Counter()
+        #: By queue, what its readers have settled since its address is there.
+        self.settled: dict[tuple[str, str], set[str]] = {}
         self.seen: Counter[str] = Counter()
         self.journal: Journal
         self.remover: UnusedRemover
@@ -64,7 +66,8 @@ class World:
                 await self.read(address, queue)
             case 3 if self.rng.random() < 0.2:
                 await self.journal.create_queue(address, queue, "earliest")
-                self.made_by_hand.add((address, queue))
+                self.made_by_hand.add((address, queue))  # by its maker's word from the earliest on
+                self.settled.pop((address, queue), None)
                 self.waiting[address, queue] = await self.lag(address, queue)
             case _:
                 self.clock.advance(self.rng.choice((1, DELAY_MS // 2, DELAY_MS, 5 * DELAY_MS)))
@@ -72,7 +75,7 @@ class World:
 
     async def send(self, address: str) -> None:
         number = self.ids[address]
-        stored = await send(self.journal, "m", f"{number}", address)
+        stored = await send(self.journal, f"{number}", f"{number}", address)
         assert stored.stored, "a known ID belongs to an address that is there"
         self.ids[address] += 1
         for key in self.used.keys() | self.made_by_hand:
@@ -88,6 +91,15 @@ class World:
         if page.lease is not None:
             await self.journal.acknowledge(acknowledgement(page, address=address, queue=queue))
             self.waiting[key] -= len(page.messages)
+            self.note(key, [message.message.body or b"" for message in page.messages])
+
+    def note(self, key: tuple[str, str], bodies: list[bytes]) -> None:
+        """A queue that went and came again brings nothing twice."""
+        settled, found = self.settled.setdefault(key, set()), {body.decode() for body in bodies}
+        assert len(found) == len(bodies)
+        assert not settled & found, "settled before"
+        if key not in self.made_by_hand:
+            settled |= found
 
     async def lag(self, address: str, queue: str) -> int:
         found = {one.name: one.lag for one in (await self.journal.address(address)).queues}
@@ -110,6 +122,7 @@ class World:
         for address in self.ids.keys() - there.keys():
             assert not [key for key in self.used if key[0] == address], "it had a queue"
             del self.ids[address]
+            self.settled = {key: found for key, found in self.settled.items() if key[0] != address}
             self.seen["address"] += 1
 
 
@@ -131,6 +144,7 @@ async def simulate(directory: Path, seed: str) -> Counter[str]:
             try:
                 while (page := await lease(world.journal, address, queue)).lease is not None:
                     await world.journal.acknowledge(acknowledgement(page, address=address, queue=queue))
+                    world.note((address, queue), [message.message.body or b"" for message in page.messages])
             except (AddressNotFound, QueueNotFound):
                 continue
         for _ in range(3):

@@ -89,6 +89,10 @@ LIMITS: Final = {
         count(options.FILTERED_QUEUES),
         "integration/journal/test_queue_filters.py::test_an_address_has_at_most_so_many_queues_with_a_filter",
     ),
+    "queues of an address that went by themselves, with messages stored that they have settled": Limit(
+        count(options.GONE_QUEUES),
+        "integration/journal/test_unused.py::test_so_many_queues_that_went_are_remembered",
+    ),
     "leased stretches of a queue with a filter": Limit(
         count(options.LEASED_INTERVALS),
         "integration/journal/test_queue_filters.py::test_a_queue_has_at_most_so_many_leased_stretches",

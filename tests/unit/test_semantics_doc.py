@@ -25,6 +25,8 @@ CASES: Final = {
     "S": "1-14",
     "O": "1-8",
 }
+#: Of these, each case that is built has a test.
+ALL_SHOWN: Final = "DBRP"
 STATUSES: Final = ("tested", "built", "later", "n/a")
 #: Most tests named in a row; the first of these folders come first, and folders of other ends last.
 MOST_NAMED: Final = 2
@@ -86,6 +88,14 @@ def shown() -> dict[str, list[tuple[str, str]]]:
     return found
 
 
+@cache
+def _tests_of(path: Path) -> frozenset[str]:
+    if not path.is_file():
+        return frozenset()
+    found = ast.walk(ast.parse(path.read_text("utf-8")))
+    return frozenset(node.name for node in found if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
 def every_case() -> list[str]:
     cases = []
     for letter, ranges in CASES.items():
@@ -114,6 +124,23 @@ def test_a_case_is_called_tested_where_a_test_names_it_and_nowhere_else() -> Non
         if tests and not row.named:
             wrong.append(f"{row.case} names no test")
     assert wrong == [], f"run `python tests/unit/{Path(__file__).name}`, then read the notes of these rows"
+
+
+def test_every_case_of_duplicates_bridges_reconnecting_and_durability_that_is_built_is_shown() -> None:
+    """`built` is for the others."""
+    assert [
+        row.case
+        for row in rows(DOCUMENT.read_text("utf-8"))
+        if row.case[0] in ALL_SHOWN and row.status == "built"
+    ] == []
+
+
+def test_every_test_that_the_document_names_is_there() -> None:
+    """In its other tables, too."""
+    named = _NAMED.findall(DOCUMENT.read_text("utf-8"))
+    assert named
+    gone = [f"{file}::{name}" for file, name in named if name not in _tests_of(TESTS / file)]
+    assert gone == []
 
 
 def test_a_case_that_is_not_tested_says_why() -> None:

@@ -208,6 +208,10 @@ class QueueCommand(WriteCommand):
     automatic: bool = False
     #: The type of an address that is made with it; empty: as the settings say.
     routing_type: WantedType = ""
+    #: Whether the caller may give a queue that is there another filter.
+    may_change_filter: bool = True
+    #: The condition that was replaced by another; set while deciding. None: none was.
+    replaced: str | None = None
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -240,7 +244,7 @@ class BranchCommand(WriteCommand):
 @dataclass(slots=True, eq=False, kw_only=True)
 class ForgetCommand(WriteCommand):
     """Drop the leftovers of a bridge that is not configured any more. Answer:
-    `bridge.journal.rules.queues.Forgotten`.
+    `bridge.journal.rules.forgetting.Forgotten`.
     """
 
     bridge: str
@@ -360,5 +364,7 @@ class CommittedEvents:
     queues_changed: bool = False
     #: Messages that no queue of their address took, by address.
     unrouted: dict[str, int] = field(default_factory=dict)
+    #: Messages for which the filter of a queue could not be evaluated, by address and queue.
+    not_evaluated: dict[tuple[str, str], int] = field(default_factory=dict)
     #: Outbox rows were written.
     logged: bool = False

@@ -16,6 +16,7 @@ from bridge.errors import AddressFull, AddressNotFound, BridgeError, MessageTooL
 from bridge.filters import Filter
 from bridge.journal.rules.arrivals import Arrivals
 from bridge.journal.rules.commands import CommitCommand, WriteCommand
+from bridge.journal.rules.gone_queues import gone_statements
 from bridge.journal.rules.log_lines import Logbook
 from bridge.journal.rules.state import AddressState, PositionState, QueueState, SettledState, State
 from bridge.journal.values.options import (
@@ -88,6 +89,8 @@ class Group:
     queues_changed: bool = False
     #: Messages that no queue of their address took, by address.
     unrouted: dict[str, int] = field(default_factory=dict)
+    #: Messages for which the filter of a queue could not be evaluated, by address and queue.
+    not_evaluated: dict[tuple[str, str], int] = field(default_factory=dict)
     #: Commands that are decided, and those that are blocked for want of room, with the error that they get in
     #: the end.
     decided: list[WriteCommand] = field(default_factory=list)
@@ -242,6 +245,10 @@ class Group:
             queue.cursor = Cursor(max(queue.cursor.next, address.next))
         self.changed_queues[queue.queue_id] = (address, queue)
         self.state.to_trim.add(address.address_id)
+
+    def change_gone(self, address: AddressState) -> None:
+        """Store which queues of the address went by themselves."""
+        self.statements.extend(gone_statements(address.address_id, address.gone))
 
     def expire_leases(self, address: AddressState, queue: QueueState) -> None:
         """End the leases whose time is up: their messages are free again."""

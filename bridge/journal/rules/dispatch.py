@@ -13,6 +13,7 @@ from bridge.journal.rules import (
     bridge_batches,
     bridge_queues,
     client_transactions,
+    forgetting,
     handover,
     moves,
     queues,
@@ -135,11 +136,11 @@ def _apply(group: Group, connection: sqlite3.Connection, command: WriteCommand) 
         case BranchCommand():
             branching.branch(group, command)
         case ForgetCommand():
-            queues.forget_bridge(group, command)
+            forgetting.forget_bridge(group, command)
         case DisownCommand():
             streams.disown(group, command)
         case ForgetLinesCommand():
-            queues.forget_lines(group, command)
+            forgetting.forget_lines(group, command)
         case CacheCommand():
             queues.change_cache(group, command)
         case DeleteUnusedCommand():

@@ -68,8 +68,6 @@ def change_filter(
     filter_: Filter | None,
 ) -> None:
     """Let the queue take what arrives from now on by another filter, or everything where that is None."""
-    if (filter_.text if filter_ is not None else "") == queue.condition:
-        return
     _begin_to_count(group, connection, address, queue)
     queue.filter = filter_
     group.change_queue(address, queue)
@@ -118,7 +116,11 @@ def route(
     filtered: dict[str, Sequence[int]] = {}
     for queue in counting:
         if queue.filter is not None:
+            raised = queue.filter.raised
             filtered[queue.name] = taken(queue.filter, block, address.name)
+            if raised := queue.filter.raised - raised:
+                key = (address.name, queue.name)
+                group.not_evaluated[key] = group.not_evaluated.get(key, 0) + raised
         if queue.messages is not None:
             indices = filtered.get(queue.name, range(block.count))
             queue.messages += len(indices) if sets is None else sum(sets[i].has(queue.name) for i in indices)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
-from bridge.errors import Conflict, NotFound, TooBusy
+from bridge.errors import Conflict, Forbidden, TooBusy
 from bridge.journal.rules import queue_filters
 from bridge.journal.rules.client_transactions import stale_lease
 from bridge.journal.rules.commands import (
     CacheCommand,
     DeleteAddressCommand,
     EndLeaseCommand,
-    ForgetCommand,
-    ForgetLinesCommand,
     Grant,
     LeaseCommand,
     QueueCommand,
@@ -64,26 +61,59 @@ def _make_queue(group: Group, connection: sqlite3.Connection, command: QueueComm
             raise Conflict(detail, key="filter", limit=address.name, found=command.queue)
         queue_filters.check_room(address, command.queue)
     if command.queue in address.queues:
-        queue = group.require_queue(command.address, command.queue)
-        if queue.automatic and not command.automatic:
-            queue.automatic = False
-            group.change_queue(address, queue)
-        if not command.keeps_filter:
-            queue_filters.change_filter(group, connection, address, queue, command.filter)
         command.result = False
+        _change_queue(group, connection, address, command)
         return
     if not address.gives_copies and command.queue != address.name:
         detail = f"{address.name} is ANYCAST: it has one queue, of its own name"
         raise Conflict(detail, key="queue", limit=address.name, found=command.queue)
-    if command.start == "earliest":
-        start = address.trimmed
-    elif command.start == "latest":
-        start = address.next  # this group's messages get their positions last, all of them behind
-    else:
-        start = min(max(command.start, address.trimmed), address.next)
+    start = _start(address, command)
     made = queue_filters.make_queue(group, connection, address, command.queue, start, command.filter)
     made.automatic = command.automatic
+    if address.gone.pop(command.queue, None) is not None:
+        group.change_gone(address)
     command.result = True
+
+
+def _start(address: AddressState, command: QueueCommand) -> int:
+    """The position at which the new queue begins."""
+    if command.start == "earliest":
+        return address.earliest
+    if command.start == "latest":
+        return address.next  # this group's messages get their positions last, all of them behind
+    return min(max(command.start, address.trimmed), address.next)
+
+
+def _change_queue(
+    group: Group, connection: sqlite3.Connection, address: AddressState, command: QueueCommand
+) -> None:
+    """Take what the command says of a queue that is there."""
+    queue = group.require_queue(command.address, command.queue)
+    if queue.automatic and not command.automatic:
+        queue.automatic = False
+        group.change_queue(address, queue)
+    if not command.keeps_filter:
+        _change_filter(group, connection, address, queue, command)
+
+
+def _change_filter(
+    group: Group,
+    connection: sqlite3.Connection,
+    address: AddressState,
+    queue: QueueState,
+    command: QueueCommand,
+) -> None:
+    condition = "" if command.filter is None else command.filter.text
+    if condition == queue.condition:
+        return
+    if not command.may_change_filter:
+        detail = (
+            f"{command.queue} of {address.name} has another filter, and to change it needs the right to "
+            "delete queues"
+        )
+        raise Forbidden(detail, key="filter", found=condition)
+    command.replaced = queue.condition
+    queue_filters.change_filter(group, connection, address, queue, command.filter)
 
 
 def _check_not_shared(
@@ -318,83 +348,8 @@ def delete_address(group: Group, connection: sqlite3.Connection, command: Delete
     address.cache.clear()
     state.to_trim.add(address.address_id)
     group.changed_addresses[address.address_id] = address
+    if address.gone:
+        address.gone.clear()
+        group.change_gone(address)
     for table in ("queues", "ids"):
         group.statements.append((f"DELETE FROM {table} WHERE address_id = ?", (address.address_id,)))
-
-
-def forget_lines(group: Group, command: ForgetLinesCommand) -> None:
-    """Delete the rows of delivery-log lines that their segment holds."""
-    group.statements.append(("DELETE FROM outbox WHERE line_id <= ?", (command.upto,)))
-
-
-def _check_unread(group: Group, command: ForgetCommand) -> None:
-    """Check that no bridge reads the queues to be forgotten. Raises: Conflict: one does."""
-    for bridge in group.options.bridges:
-        if bridge.bridge != command.bridge:
-            continue
-        if command.address is None:
-            detail = f"the bridge {command.bridge} is in the settings: take it out first, or name an address"
-            raise Conflict(detail, key="bridge", found=command.bridge)
-        if bridge.reads(command.address):
-            detail = (
-                f"the bridge {command.bridge} reads {command.address}: take it out of its queue-name first"
-            )
-            raise Conflict(detail, key="address", found=command.address)
-
-
-@dataclass(frozen=True, slots=True)
-class Forgotten:
-    """The data that a bridge left in the journal."""
-
-    #: Addresses with a queue of the bridge.
-    queues: list[str]
-    #: (stream, confirmed up to).
-    settled: list[tuple[str, int]]
-    #: Streams of which it remembers dead letters.
-    letters: list[str]
-
-
-def forget_bridge(group: Group, command: ForgetCommand) -> None:
-    """Drop a bridge's queues, its settled positions, and the record of which of its messages have a dead
-    letter.
-
-    The positions that a bridge of this name delivered to this node stay: without them the messages would be
-    stored again.
-
-    Raises:
-        Conflict: the bridge is configured, and reads the address. NotFound: it left nothing.
-    """
-    state, name = group.state, command.bridge
-    _check_unread(group, command)
-    queues = [(address, queue) for address in state.addresses.values() for queue in address.queues.values()]
-    own = [
-        (address, queue)
-        for address, queue in queues
-        if queue.bridge == name and command.address in (None, address.name)
-    ]
-    settled = sorted(key for key in state.settled if key[0] == name)
-    letters = sorted(key for key in state.positions if key[0].startswith(f"{name}/"))
-    if command.address is not None:
-        streams = {address.stream(group.incarnation) for address, _ in own}
-        settled = [key for key in settled if key[1] in streams]
-        letters = [key for key in letters if key[1] in streams]
-    if not (own or settled or letters):
-        where = f" at {command.address}" if command.address is not None else ""
-        raise NotFound(f"nothing is left of a bridge {name}{where}", key="bridge", found=name)
-    command.result = Forgotten(
-        [address.name for address, _ in own],
-        [(stream, state.settled[name, stream].upto) for _, stream in settled],
-        [stream for _, stream in letters],
-    )
-    if not command.really:
-        return
-    for address, queue in own:
-        del address.queues[queue.name]
-        group.statements.append(("DELETE FROM queues WHERE queue_id = ?", (queue.queue_id,)))
-        state.to_trim.add(address.address_id)
-    for key in settled:
-        del state.settled[key]
-        group.statements.append(("DELETE FROM settled WHERE bridge = ? AND stream = ?", key))
-    for key in letters:
-        del state.positions[key]
-        group.statements.append(("DELETE FROM positions WHERE bridge = ? AND stream = ?", key))

@@ -91,6 +91,9 @@ class AddressState:
     automatic: bool = False
     #: Whether it ever had a readers' queue.
     used: bool = False
+    #: By name, readers' queues that went by themselves: the position from which on a reader that comes back
+    #: has got nothing.
+    gone: dict[str, int] = field(default_factory=dict)
     #: One beyond its oldest block; None: not looked up yet.
     oldest_end: int | None = None
     #: Whether there may be a queue that counts its messages.
@@ -120,13 +123,20 @@ class AddressState:
 
     @property
     def needed_from(self) -> int:
-        """The first position that some queue still needs; `first` where there is no queue."""
+        """The first position that some queue still needs; without a queue, the first that did not go with one
+        by itself.
+        """
         if self.deleted:
             return self.next
         if not self.queues:
-            return self.first
+            return max(self.first, *self.gone.values()) if self.gone else self.first
         others = [queue for queue in self.queues.values() if queue.name != REPLAYED_QUEUE]
         return min(queue.cursor.next for queue in others or self.queues.values())
+
+    @property
+    def earliest(self) -> int:
+        """The position at which a queue begins that is to get all that is stored."""
+        return self.trimmed if self.queues else max(self.trimmed, self.needed_from)
 
     @property
     def slowest_queue(self) -> str:

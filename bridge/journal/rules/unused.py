@@ -19,7 +19,7 @@ from bridge.journal.rules.commit_group import Group
 from bridge.journal.rules.queues import change_queue_set, delete_address
 from bridge.journal.rules.state import AddressState, QueueState
 from bridge.journal.sqlite.reader import count_unsettled
-from bridge.journal.values.options import REPLAYED_QUEUE
+from bridge.journal.values.options import GONE_QUEUES, REPLAYED_QUEUE
 
 
 def may_go(address: AddressState, queue: QueueState) -> bool:
@@ -60,11 +60,13 @@ def make_for_reader(group: Group, connection: sqlite3.Connection, command: Lease
     policy = group.options.policy(command.address) if address is None else address.policy
     shared = address is not None and not address.gives_copies and command.queue == address.name
     if policy.unused.create_queues or shared:
+        gone = None if address is None else address.gone.get(command.queue)
         made = QueueCommand(
             future=command.future,
             action="create",
             address=command.address,
             queue=command.queue,
+            start="earliest" if gone is None else gone,
             automatic=True,
         )
         change_queue_set(group, connection, made)
@@ -91,12 +93,24 @@ def _delete_queue(
     queue = address.queues.get(command.queue or "")
     if queue is None or not address.gives_copies or not may_go(address, queue):
         return False
-    if not _is_idle(group, connection, address, queue):
+    if not _is_idle(group, connection, address, queue) or not _has_room_for_gone(address, queue):
         return False
     future, name = command.future, queue.name
     deletes = QueueCommand(future=future, action="delete", address=address.name, queue=name)
     change_queue_set(group, connection, deletes)
+    if address.messages:  # what it has settled may still be stored, for others or for a while
+        address.gone = _still_stored(address) | {name: address.next}
+        group.change_gone(address)
     return True
+
+
+def _still_stored(address: AddressState) -> dict[str, int]:
+    """The queues that went, of which the address still stores messages."""
+    return {name: position for name, position in address.gone.items() if position > address.trimmed}
+
+
+def _has_room_for_gone(address: AddressState, queue: QueueState) -> bool:
+    return queue.name in address.gone or len(_still_stored(address)) < GONE_QUEUES
 
 
 def _delete_address(

@@ -10,6 +10,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final, NamedTuple
 
+from bridge.errors import JournalUnavailable
 from bridge.journal.sqlite.reader import find_blocks, read_block, stamped_ids
 from bridge.journal.values.queue_cursor import Interval
 from bridge.journal.values.store import Delivered
@@ -143,3 +144,13 @@ def _deliver(stored: StoredBlock, messages: Sequence[Message], ranges: Sequence[
         for low, high in ranges
         for place in range(low, high)
     ]
+
+
+def check_count(address: str, found: int, leased: int) -> None:
+    """Check that a page has all messages of its lease: what is not shown must not be acknowledged.
+
+    Raises: JournalUnavailable.
+    """
+    if found != leased:
+        detail = f"{address} gave {found} messages for a lease of {leased}"
+        raise JournalUnavailable(detail, limit=leased, found=found)

@@ -45,6 +45,9 @@ LEASES: Final = 1000
 LEASED_INTERVALS: Final = 10_000
 #: Blocks that one command passes over because nothing in them is addressed to its queue.
 PASSED_BLOCKS: Final = 1024
+#: Queues of one address that went by themselves and are remembered, beyond which no other goes: a reader that
+#: comes back goes on where its queue was.
+GONE_QUEUES: Final = 1000
 #: Queues with a filter of one address, beyond which callers can make no more: each is asked for each message.
 FILTERED_QUEUES: Final = 100
 

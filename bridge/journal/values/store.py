@@ -135,12 +135,17 @@ class Store(Protocol):
         queue: str,
         start: Literal["earliest", "latest"] | int,
         condition: str | None = None,
+        *,
+        user: str = "",
+        may_change_filter: bool = True,
     ) -> bool:
         """Make a queue from a position on; True if it is new, False if it was there already.
 
         `condition` is the filter of what arrives from now on, also of a queue that was there; empty: none.
         None: a queue that was there keeps its own.
-        Raises: FilterRefused, Conflict.
+        `user` is the caller, for the log.
+        Raises: FilterRefused, Conflict; Forbidden: it is there with another filter, and the caller may not
+            change that.
         """
 
     async def delete_queue(self, address: str, queue: str) -> None:

@@ -6,6 +6,7 @@ import sqlite3
 
 from bridge.errors import FilterRefused, JournalFailed
 from bridge.filters import Filter, parse
+from bridge.journal.rules.gone_queues import load_gone
 from bridge.journal.rules.handover import INTAKE_ROW
 from bridge.journal.rules.owners import Owner
 from bridge.journal.rules.state import (
@@ -48,6 +49,9 @@ def load_state(connection: sqlite3.Connection, options: JournalOptions, before: 
         messages, made = rest
         came = (bool(made & AUTOMATIC), bool(made & USED))
         state.add_queue(address, QueueState(queue_id, name, bridge, cursor, filter_, messages, *came))
+    for address_id, gone in load_gone(connection):
+        if (of := state.by_id.get(address_id)) is not None:
+            of.gone = gone
     for bridge, stream, principal, node, *rest in connection.execute(
         "SELECT bridge, stream, principal, node, next, run, checksum, epoch, moved_to FROM positions"
     ):

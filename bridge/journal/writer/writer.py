@@ -240,6 +240,7 @@ class Writer:
             group.made,
             group.queues_changed,
             group.unrouted,
+            group.not_evaluated,
             bool(group.log.lines),
         )
         self._publish(events)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from bridge.errors import AddressNotFound, Conflict, QueueNotFound
 from bridge.journal.journal import Journal
+from bridge.journal.rules import unused as rules
 from bridge.journal.rules.commands import DeleteUnusedCommand
 from bridge.journal.unused import AT_ONCE, UnusedRemover
 from bridge.journal.values.options import (
@@ -120,7 +122,79 @@ async def test_so_many_messages_may_go_with_a_queue(tmp_path: Path, count: int, 
         await send_all(journal, "ab")
         found = await here.passes(QUEUES_MS)
         assert ("orders/q" in found) == there
-        assert "orders" in await here.passes(2 * ADDRESSES_MS), "it holds messages"
+        await send(journal, "after")
+        assert "orders" in await here.passes(2 * ADDRESSES_MS), "it holds a message that went with no queue"
+        assert await consume(journal, queue="later") == (["a", "b", "after"] if there else ["after"])
+        assert memory(journal) == file(journal)
+    check_file(tmp_path)
+
+
+async def test_an_address_goes_where_all_of_its_messages_went_with_its_queues(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with opened(going(tmp_path, queues_message_count=-1), clock) as journal:
+        here = Watched(journal, clock)
+        await send_all(journal, "ab")
+        page = await lease(journal, most=1)
+        await journal.acknowledge(acknowledgement(page))
+        assert await here.passes(QUEUES_MS) == ["orders"]
+        assert await here.passes(ADDRESSES_MS) == []
+    check_file(tmp_path)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_a_reader_that_comes_back_goes_on_where_its_queue_went(tmp_path: Path, restarts: bool) -> None:
+    """What it has settled is stored for another queue all the same."""
+    clock = ManualClock()
+    async with opened(going(tmp_path), clock) as journal:
+        await journal.create_queue("orders", "slow", "earliest")
+        here = Watched(journal, clock)
+        await send_all(journal, "ab")
+        assert await consume(journal) == ["a", "b"]
+        assert await here.passes(QUEUES_MS) == ["orders", "orders/slow"]
+        await send_all(journal, "c")
+        if not restarts:
+            assert await consume(journal) == ["c"]
+    async with opened(going(tmp_path), clock) as journal:
+        assert await consume(journal) == ([] if not restarts else ["c"])
+        assert await consume(journal, queue="slow") == ["a", "b", "c"]
+        assert memory(journal) == file(journal)
+    check_file(tmp_path)
+
+
+async def test_what_only_retain_time_keeps_goes_with_the_queue_and_does_not_come_again(
+    tmp_path: Path,
+) -> None:
+    clock = ManualClock()
+    kept = replace(going(tmp_path).policy("orders"), retain_time_ms=2 * QUEUES_MS)
+    async with opened(options(tmp_path, kept), clock) as journal:
+        here = Watched(journal, clock)
+        await send_all(journal, "a")
+        assert await consume(journal) == ["a"]
+        assert await here.passes(QUEUES_MS) == ["orders"]
+        assert (await journal.address("orders")).messages == 1
+        assert await consume(journal, queue="another") == []
+        assert await here.passes(QUEUES_MS) == ["orders"]
+        await send_all(journal, "b")
+        assert await consume(journal) == ["b"]
+        assert await here.passes(10 * ADDRESSES_MS) == ["orders"], "the queue went with this look"
+        assert await here.passes(10 * ADDRESSES_MS) == [], "what was kept for a while is gone"
+
+
+async def test_so_many_queues_that_went_are_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rules, "GONE_QUEUES", 2)
+    clock = ManualClock()
+    async with opened(going(tmp_path), clock) as journal:
+        await journal.create_queue("orders", "slow", "earliest")
+        here = Watched(journal, clock)
+        await send_all(journal, "a")
+        for name in ("x", "y", "z"):
+            assert await consume(journal, queue=name) == ["a"]
+        assert await here.passes(QUEUES_MS) == ["orders", "orders/slow", "orders/z"]
+        assert await consume(journal, queue="slow") == ["a"]
+        await here.passes(QUEUES_MS)
+        assert await here.passes(QUEUES_MS) == ["orders", "orders/slow"], "nothing that they read is stored"
 
 
 @pytest.mark.parametrize("skip", [False, True])

@@ -9,8 +9,9 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
+from bridge.errors import Forbidden
 from bridge.http.authentication import Authentication, User, certificate_names, is_loopback
-from bridge.http.problems import Forbidden, OriginRefused, Unauthenticated
+from bridge.http.problems import OriginRefused, Unauthenticated
 
 CERTIFICATE = {
     "subject": ((("organizationName", "Shop"),), (("commonName", "orders-service"),)),

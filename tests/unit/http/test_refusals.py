@@ -21,6 +21,7 @@ from bridge.errors import (
 from bridge.http.bodies import SMALL_BODY_BYTES_MAX
 from bridge.http.limits import FILTER_CHARS_MAX, Limits
 from bridge.http.problems import MethodNotAllowed, problem
+from bridge.settings.artemis_keys import ANSWERS
 from tests.fakes.http_client import Client
 from tests.fakes.store import MemoryStore
 from tests.unit.http.conftest import Start
@@ -278,6 +279,15 @@ async def test_a_filter_that_is_refused(client: Client, condition: str, found: d
     assert reply.problem == (400, "FILTER_REFUSED")
     assert reply.value | {"key": "filter", **found} == reply.value
     assert (await client.call("GET", f"{QUEUE}/messages")).status == 404
+
+
+@pytest.mark.parametrize("key", ["exclusive", "last-value", "max-consumers"])
+async def test_a_key_of_artemis_queues_is_answered_with_what_stands_for_it(client: Client, key: str) -> None:
+    reply = await client.call("PUT", QUEUE, json={"from": "latest", key: True})
+    assert reply.problem == (400, "MALFORMED")
+    assert (reply.value["key"], reply.value["detail"]) == (key, f"{key}: {ANSWERS[key]}")
+    other = await client.call("PUT", QUEUE, json={"weight": True})
+    assert other.value["detail"] == "Object contains unknown field `weight`"
 
 
 async def test_an_id_above_its_limit_is_refused_with_both_numbers(start: Start) -> None:

@@ -40,6 +40,7 @@ CONTRACT = {
     "core_bridge_build_info",
     "core_bridge_messages_unrouted_total",
     "core_bridge_queue_lag_messages",
+    "core_bridge_queue_messages_not_evaluated_total",
     "core_bridge_address_bytes",
     "core_bridge_address_max_bytes",
     "core_bridge_id_cache_entries",
