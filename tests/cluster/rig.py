@@ -144,14 +144,6 @@ class Cluster:
             make_queue(self.nodes[index], address, queue, **how)
             self.await_place(seen_by, index, address, queue)
 
-    def await_unreachable(self, seen_by: int, at: int) -> None:
-        """Wait until one node knows that it does not reach another."""
-        eventually(
-            lambda: not self.table(seen_by)[f"n{at}"]["reachable"],
-            f"n{seen_by} does not reach n{at}",
-            TABLES_WITHIN_S,
-        )
-
     def await_filter(self, seen_by: int, at: int, address: str, queue: str, condition: str) -> None:
         """Wait until one node knows that a queue of another has this filter."""
 

@@ -136,6 +136,7 @@ def test_a_copied_journal_is_refused_where_it_comes(tmp_path: Path) -> None:
     assert twin.event("same-node-twice")["level"] == "error"
     (first,) = cluster[0].ops.get("/v1/cluster").json["connections"]
     assert first["state"] == "RUNNING"
+    assert not twin.ops.get("/v1/status").json["bridges"], "it has sent nothing"
     make_queue(cluster[1], "news", "q")
     cluster.await_place(0, 1, "news", "q")
     send(cluster[0], "news", numbers(3))
