@@ -23,6 +23,7 @@ class LinkKind(EndKind):
 
     no_source = f'must be "{JOURNAL}" or a kafka:// connector; bridges of a node push'
     audit_reader = "node"
+    is_node = True
 
     def used_keys(self, connector: Connector | None) -> UsedKeys:
         """The token, and the keys of TLS."""
