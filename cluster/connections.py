@@ -3,35 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from bridge.messages.addresses import is_own
 from bridge.settings.clusters import ClusterConnection
+from bridge.settings.prefixes import Prefixes
 
 _ADDRESSES_REMEMBERED = 8192
-
-
-@dataclass(frozen=True, slots=True)
-class Prefixes:
-    """The addresses of one connection, by their beginnings; an excluded one wins."""
-
-    included: tuple[str, ...]
-    excluded: tuple[str, ...]
-
-    @classmethod
-    def of(cls, text: str) -> Prefixes:
-        """As the settings write them: ``orders,!orders.test``; empty: every address."""
-        entries = [entry.strip() for entry in text.split(",")] if text.strip() else []
-        return cls(
-            tuple(entry for entry in entries if not entry.startswith("!")),
-            tuple(entry[1:] for entry in entries if entry.startswith("!")),
-        )
-
-    def covers(self, address: str) -> bool:
-        """Whether the address is one of them. Only excluded ones mean: all others."""
-        included = not self.included or address.startswith(self.included)
-        return included and not address.startswith(self.excluded)
 
 
 class Connections:

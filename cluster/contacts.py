@@ -10,11 +10,11 @@ from typing import Final
 
 import structlog
 
-from bridge.errors import BridgeError, described
+from bridge.errors import BridgeError, TargetRefused, described
 from bridge.link.frames import Welcome
 from bridge.link.node_target import NodeTarget
 from bridge.settings.clusters import ClusterConnection
-from cluster.peers import Peer, Peers, contact_name
+from cluster.peers import Peer, Peers, Process, contact_name
 from cluster.topology import SameNodeTwice
 
 #: Addresses that one look-up of a name may bring.
@@ -37,7 +37,7 @@ class Own:
     """This process, for telling it from another one with its journal."""
 
     node: str
-    run: str
+    process: Process
 
 
 class Contacts:
@@ -55,12 +55,17 @@ class Contacts:
         self._peers = peers
         self._own = own
         self._found = found
-        #: Why this node takes no part; empty: it does.
-        self.failed = ""
+        #: By address, why this node takes no part: the node there knows another process with its UUID.
+        self._twice: dict[Address, str] = {}
         #: The node that last answered at each address.
         self._known: dict[Address, str] = {}
         #: Logged troubles, by address.
         self._logged: dict[Address, str] = {}
+
+    @property
+    def failed(self) -> str:
+        """The reason why this node takes no part; empty: it does."""
+        return next(iter(self._twice.values()), "")
 
     async def run(self, addresses: list[Address], discovered: Address | None) -> None:
         """Look until cancelled.
@@ -84,15 +89,19 @@ class Contacts:
             welcome = await self._contact(address)
         except BridgeError as error:
             trouble = described(error)
-            if SameNodeTwice.code in trouble and trouble != self.failed:
-                self.failed = trouble
-                _log.error("same-node-twice", cluster=self.connection.name, url=address.url, reason=trouble)
+            if SameNodeTwice.code in trouble:
+                if trouble not in self._twice.values():
+                    name, url = self.connection.name, address.url
+                    _log.error("same-node-twice", cluster=name, url=url, reason=trouble)
+                self._twice[address] = trouble
+            elif isinstance(error, TargetRefused):
+                self._twice.pop(address, None)
             if self._logged.get(address) != trouble:
                 self._logged[address] = trouble
                 _log.warning("contact-failed", cluster=self.connection.name, url=address.url, reason=trouble)
             return
         self._logged.pop(address, None)
-        self.failed = ""
+        self._twice.pop(address, None)
         self._known[address] = welcome.node_id
         if welcome.node_id != self._own.node:
             peer = Peer(welcome.node_id, welcome.node_name, address.url, address.connector, address.static)
@@ -106,7 +115,7 @@ class Contacts:
         """
         target = NodeTarget(
             self._peers.endpoint(address.connector, address.url),
-            self._peers.hello(contact_name(self._own.run), self.connection),
+            self._peers.hello(contact_name(self._own.process), self.connection),
             call_timeout_ms=self.connection.call_timeout_ms,
         )
         try:

@@ -73,6 +73,10 @@ class Exchange:
             self.topology.linked(neighbour)
             self.changed()
         conversation.send(known_notice(self.topology.known()))
+        own = self.topology.announced(self.topology.node, neighbour)
+        conversation.tell(
+            () if own is None else (own,)
+        )  # it may know a record of a copy of this node's journal
 
     def closed(self, conversation: Conversation) -> None:
         """A link is down. The node behind it is unreachable without a link to it."""

@@ -35,7 +35,7 @@ from cluster.exchange import Exchange
 from cluster.fan_out import FanOut
 from cluster.forgetting import Window, drop_forward_logs, forward_logs, is_empty
 from cluster.own_places import OwnPlaces
-from cluster.peers import Peer, Peers, PlacingTarget, contacting_run
+from cluster.peers import Peer, Peers, PlacingTarget, Process, contacting
 from cluster.places import Disagreement
 from cluster.record import GONE, NodeState, Record, Version
 from cluster.redistribution import Redistribution
@@ -122,7 +122,10 @@ class ClusterExtension(Extension):
         self._contacts = []
         for connection in self._connections.all:
             contacts = Contacts(
-                connection, self._peers, Own(identity.node_id, identity.session_id), self._found
+                connection,
+                self._peers,
+                Own(identity.node_id, Process(identity.session_id, identity.opening)),
+                self._found,
             )
             self._contacts.append(contacts)
             self._begin(contacts.run(*self._addresses(connection)))
@@ -178,6 +181,7 @@ class ClusterExtension(Extension):
         """This node's end of another node's link.
 
         Raises: Forbidden: the caller has not every right. TargetRefused: it is for another node.
+            SameNodeTwice.
         """
         if not hello.bridge.startswith(BRIDGE_PREFIX[:-1]):
             return None
@@ -188,20 +192,19 @@ class ClusterExtension(Extension):
             detail = f"{principal.name} may not join the cluster: that takes a token of the acceptor"
             raise Forbidden(detail, "link")
         own = exchange.topology.node
-        run = contacting_run(hello.bridge)
-        if hello.node_id == own and run != exchange.run:
-            record = exchange.topology.records[own]
-            raise TargetRefused(
-                f"SAME_NODE_TWICE: {own} is running already, {record.name} at {record.url}, run {record.run};"
-                f" {hello.node_name} has a copy of its journal, run {run or 'unknown'}"
-            )
+        if any(contacts.failed for contacts in self._contacts):
+            raise TargetRefused("this node takes no part in the cluster: another process has its UUID")
+        process = contacting(hello.bridge)
+        if hello.node_id == own or process is not None:
+            run, opening = process or ("unknown", 0)
+            exchange.topology.check_process(hello.node_id, hello.node_name, run, opening)
         journal = self._node.journal
         if hello.node_id in self._decisions.forgetting.nodes:
             raise TargetRefused(
                 f"FORGOTTEN: {hello.node_name} was forgotten here (core-bridge cluster forget)"
             )
         mine = (own, *self._decisions.heirs.inherited)
-        if run is None and hello.bridge.removeprefix(BRIDGE_PREFIX) not in mine:
+        if process is None and hello.bridge.removeprefix(BRIDGE_PREFIX) not in mine:
             raise TargetRefused(f"this node is {own}; the link is for {hello.bridge}", "bridge")
         target = PlacingTarget(
             journal,
@@ -209,7 +212,7 @@ class ClusterExtension(Extension):
             Caller(EVERY_RIGHT, hello.node_id, principal.check_deliver),
             self._redistribution.arrived,
         )
-        return LinkEnd(target, None if run is not None else exchange.conversation(outgoing=False))
+        return LinkEnd(target, None if process is not None else exchange.conversation(outgoing=False))
 
     def inherited_stores(self) -> Iterable[str]:
         """Those of the leavers."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from bridge.assembly.summary import BridgeSummary
 from bridge.errors import TargetUnavailable
@@ -39,20 +39,33 @@ from cluster.routing import BRIDGE_PREFIX, bridge_to
 
 #: Begins the bridge name in the HELLO of a first contact, for which no node is known yet.
 _CONTACT: Final = BRIDGE_PREFIX[:-1] + ":"
+#: Most digits of an opening's number.
+_OPENING_DIGITS: Final = 18
 #: States that a bridge leaves at an operator's word alone.
-_RESTING: Final = frozenset({State.STOPPED, State.PAUSED, State.FAILED})
+_RESTING: Final = frozenset({State.STOPPED, State.PAUSED})
 #: Peers that a node has at a time.
 PEERS: Final = 64
 
 
-def contact_name(run: str) -> str:
-    """The bridge name in the HELLO of a first contact by the process of this run."""
-    return _CONTACT + run
+class Process(NamedTuple):
+    """A process of a node, as a first contact names it: told from another one with the node's journal."""
+
+    run: str
+    #: Of its journal, counted.
+    opening: int
 
 
-def contacting_run(bridge: str) -> str | None:
-    """The run of the process that makes a first contact; None: the HELLO is another link's."""
-    return bridge.removeprefix(_CONTACT) if bridge.startswith(_CONTACT) else None
+def contact_name(process: Process) -> str:
+    """The bridge name in the HELLO of a first contact by this process."""
+    return f"{_CONTACT}{process.opening}.{process.run}"
+
+
+def contacting(bridge: str) -> Process | None:
+    """The process that makes a first contact; None: the HELLO is another link's."""
+    if not bridge.startswith(_CONTACT):
+        return None
+    opening, _, run = bridge.removeprefix(_CONTACT).partition(".")
+    return Process(run, int(opening) if opening.isdecimal() and len(opening) <= _OPENING_DIGITS else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,13 +194,17 @@ class Peers:
             connection_ttl_ms=connection.connection_ttl_ms,
         )
 
+    def _keeps(self, peer: Peer) -> bool:
+        """Whether the bridge stays where it is, though the node answers at another address, too."""
+        return peer.static and self.is_served(peer.node)
+
     async def ensure(
         self, peer: Peer, connection: ClusterConnection, correspondent: Callable[[], Correspondent]
     ) -> None:
         """Have a running bridge to the peer, at its present address."""
         async with self._changing:
             known = self._peers.get(peer.node)
-            if known is not None and _way(known) == _way(peer):
+            if known is not None and (_way(known) == _way(peer) or self._keeps(known)):
                 return
             if known is None and len(self._peers) >= PEERS:
                 return

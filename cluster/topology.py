@@ -182,6 +182,19 @@ class Topology:
             if entry.via == neighbour:
                 self._set_way(entry, entry.path, _Way.DOWN)
 
+    def check_process(self, node: str, name: str, run: str, opening: int) -> None:
+        """Check that a process that connects, with its node's name, is no second one of a node.
+
+        Raises: SameNodeTwice: another process with its UUID is known, and has not been followed by it.
+        """
+        if node == self.node:
+            if run != self._own.run:
+                raise _same_node_twice(self._own, name, run, opening)
+            return
+        entry = self._others.get(node)
+        if entry is not None and run != entry.record.run and opening <= entry.record.version.opening:
+            raise _same_node_twice(entry.record, name, run, opening)
+
     def heard(self, said: Announcement, neighbour: str) -> Heard:
         """Take a record that `neighbour` told. It is a way only if `neighbour` is `linked`.
 
@@ -197,7 +210,7 @@ class Topology:
             raise _wrong_teller(said, neighbour)
         if record.node == self.node:
             if first_hand:
-                raise _same_node_twice(self._own, record)
+                raise _same_node_twice(self._own, *_process(record))
             return Heard.OWN
         entry = self._others.get(record.node)
         if entry is None:
@@ -212,7 +225,7 @@ class Topology:
             return Heard.APPLIED
         if _is_other_run(entry.record, record):
             if first_hand:
-                raise _same_node_twice(entry.record, record)
+                raise _same_node_twice(entry.record, *_process(record))
             if record.version.opening == entry.record.version.opening:
                 return Heard.OTHER_RUN
         return self._update(entry, record, path, neighbour)
@@ -400,14 +413,18 @@ def _is_other_run(known: Record, record: Record) -> bool:
     return record.run != known.run and record.version.opening <= known.version.opening
 
 
-def _same_node_twice(known: Record, record: Record) -> SameNodeTwice:
+def _process(record: Record) -> tuple[str, str, int]:
+    return f"{record.name} at {record.url}", record.run, record.version.opening
+
+
+def _same_node_twice(known: Record, other: str, run: str, opening: int) -> SameNodeTwice:
     return SameNodeTwice(
         f"two processes run with the UUID {known.node}, from one journal: {known.name} at {known.url}, run"
-        f" {known.run}, opening {known.version.opening}; and {record.name} at {record.url}, run {record.run},"
-        f" opening {record.version.opening}: one of them is a copy or an older state",
+        f" {known.run}, opening {known.version.opening}; and {other}, run {run}, opening {opening}: one of"
+        " them is a copy or an older state",
         "run",
         known.run,
-        record.run,
+        run,
     )
 
 

@@ -4,7 +4,7 @@ out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -20,6 +20,7 @@ from bridge.settings.idle_keys import idle, missing
 from bridge.settings.listeners import Acceptor, Operations
 from bridge.settings.model import Settings
 from bridge.settings.paths import KeyPath, render
+from bridge.settings.prefixes import Prefixes
 from bridge.settings.problems import Finding, nearest, show
 from bridge.settings.units import NEVER
 
@@ -65,6 +66,7 @@ def check(settings: Settings) -> Iterator[Finding]:
     yield from _unique(("cluster-connections",), "name", [cluster.name for cluster in clusters])
     for index, cluster in enumerate(clusters):
         yield from _cluster(("cluster-connections", index), cluster, settings)
+    yield from _overlaps(clusters)
 
 
 # ---------------------------------------------------------------- listeners
@@ -245,13 +247,40 @@ def _kinds(bridge: Bridge, settings: Settings) -> Iterable[EndRules]:
 
 def _cluster(path: KeyPath, cluster: ClusterConnection, settings: Settings) -> Iterator[Finding]:
     yield from _link_times(path, cluster)
-    yield from _reference((*path, "connector-ref"), cluster.connector_ref, settings)
+    yield from _node_connector((*path, "connector-ref"), cluster.connector_ref, settings)
     for index, connector in enumerate(cluster.static_connectors):
-        yield from _reference((*path, "static-connectors", index), connector, settings)
+        yield from _cluster_target((*path, "static-connectors", index), connector, settings)
     yield from _unique((*path, "static-connectors"), None, cluster.static_connectors)
     if not cluster.static_connectors and not cluster.discovery:
         leans_on = ((*path, "discovery"),)
         yield Finding((*path, "static-connectors"), "required, or discovery", leans_on=leans_on)
+
+
+def _node_connector(path: KeyPath, name: str, settings: Settings) -> Iterator[Finding]:
+    yield from _reference(path, name, settings)
+    if name in settings.connectors and not settings.connectors[name].end_rules.is_node:
+        yield Finding(path, "must be a ws:// or wss:// connector")
+
+
+def _cluster_target(path: KeyPath, name: str, settings: Settings) -> Iterator[Finding]:
+    """Check a first contact, or a target to fan out to."""
+    yield from _reference(path, name, settings)
+    if name in settings.connectors and (rule := settings.connectors[name].end_rules.no_target):
+        yield Finding(path, rule)
+
+
+def _overlaps(clusters: Sequence[ClusterConnection]) -> Iterator[Finding]:
+    """Check that an address belongs to one cluster connection at most (semantics.md C16)."""
+    prefixes = [Prefixes.of(cluster.address) for cluster in clusters]
+    for index, mine in enumerate(prefixes):
+        for before, its in enumerate(prefixes[:index]):
+            common = mine.common(its)
+            if common is not None:
+                shown = f"those that begin with {show(common)}" if common else "all that neither excludes"
+                place = render(("cluster-connections", before, "address"))
+                path: KeyPath = ("cluster-connections", index, "address")
+                yield Finding(path, f"must share no address with {place}; both have {shown}")
+                break
 
 
 def _delivery_log(settings: Settings) -> Iterator[Finding]:

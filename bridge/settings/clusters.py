@@ -22,6 +22,7 @@ from bridge.settings.fields import (
     Table,
     setting,
 )
+from bridge.settings.prefixes import Prefixes
 
 _DISCOVERY: Final = re.compile(r"dns://[A-Za-z0-9._-]+:[1-9][0-9]{0,4}")
 
@@ -32,18 +33,23 @@ def _discovery(value: str) -> str:
     return value
 
 
+def _prefixes(value: str) -> str:
+    Prefixes.of(value)
+    return value
+
+
 class ClusterConnection(Table):
     """One cluster that this node belongs to."""
 
     name: Name = setting("Unique; what logs and status call the cluster.")
-    address: str = setting("Prefixes of shared addresses, comma separated, '!' excludes; empty: all.", "")
+    address: Annotated[str, AfterValidator(_prefixes)] = setting(
+        "Prefixes of shared addresses, comma separated, '!' excludes; empty: all.", ""
+    )
     connector_ref: str = setting(
         "Connector by which the others reach this node; its token, ca and certificate serve for "
         "discovered peers."
     )
-    static_connectors: tuple[str, ...] = setting(
-        "First contacts, or Kafka targets to fan out to; required unless discovery is set.", ()
-    )
+    static_connectors: tuple[str, ...] = setting("First contacts; required unless discovery is set.", ())
     discovery: Annotated[str, AfterValidator(_discovery)] = setting(
         '"dns://name:port", asked again every check-period.', ""
     )

@@ -53,7 +53,7 @@ class EndRules:
     no_source = ""
     #: The reason why no bridge can deliver there, as a rule of `static-connectors`; empty: bridges can.
     no_target = ""
-    #: Whether a node is there, which can be one of a cluster with this one.
+    #: Whether a node is there, with which the nodes of a cluster can link.
     is_node = False
     #: Whether a source is cut into lanes (`concurrency`).
     has_lanes = False

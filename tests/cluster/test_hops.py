@@ -1,4 +1,4 @@
-"""Messages that pass several nodes: chains and rings, in which each node has only the links of its settings."""
+"""Messages that pass several nodes: chains and rings whose nodes have only the links of their settings."""
 
 from __future__ import annotations
 

@@ -147,8 +147,8 @@ def test_c39_two_halves_that_find_each_other_late(tmp_path: Path) -> None:
     cluster.await_members(3, 4)
     assert len(cluster.table(0)) == 3
     assert len(cluster.table(4)) == 2
-    for node in range(5):
-        make_queue(cluster[node], "news", "q")
+    for index in range(5):
+        make_queue(cluster[index], "news", "q")
     send(cluster[0], "news", ["before"])
     assert read(cluster[0], "news", "q") == ["before"]
     cluster.contacts = {**halves, 2: [0, 4]}
@@ -156,8 +156,8 @@ def test_c39_two_halves_that_find_each_other_late(tmp_path: Path) -> None:
     cluster.configure(2)
     cluster.start(2)
     cluster.await_members()
-    for node in range(5):
-        cluster.await_place(0, node, "news", "q")
+    for index in range(5):
+        cluster.await_place(0, index, "news", "q")
     send(cluster[0], "news", numbers(10))
     found = []
     for node in cluster.nodes:
@@ -245,7 +245,8 @@ def test_c46_a_queue_that_is_gone_gets_a_dead_letter(shared: Cluster) -> None:
         found = shared[1].ops.get("/v1/dead-letters").json["dead-letters"]
         return [one for one in found if one["address"] == "c46.gone"]
 
-    found = eventually(lambda: len(letters()) == 3 and letters(), "three dead letters")
+    eventually(lambda: len(letters()) == 3, "three dead letters")
+    found = letters()
     assert {one["reason"] for one in found} == {"QUEUE_GONE: there is no queue c46.gone::q any more"}
     assert {one["bridge"] for one in found} == {f"$cluster.{shared.uuid(1)}"}
     eventually(lambda: backlog(shared, 0, shared.uuid(1)) == 0, "nothing waits")

@@ -221,8 +221,8 @@ def test_c9_five_nodes_take_turns_without_readers(tmp_path: Path) -> None:
     rest = '[addresses.jobs]\nrouting-type = "ANYCAST"\n'
     cluster = Cluster(tmp_path, 5, connection='message-load-balancing = "STRICT"', rest=rest).start()
     cluster.await_members()
-    for node in range(5):
-        cluster.await_place(0, node, "jobs", "jobs")
+    for index in range(5):
+        cluster.await_place(0, index, "jobs", "jobs")
     send(cluster[0], "jobs", numbers(10))
     found = []
     for node in cluster.nodes:
