@@ -8,17 +8,17 @@ from typing import Any, Final
 import msgspec
 
 from bridge.end_kind import kind_of
-from bridge.errors import Conflict, NotFound, Stopping, TargetUnavailable
+from bridge.errors import Conflict, Forbidden, NotFound, Stopping, TargetUnavailable
 from bridge.http.additions import shown, taken
 from bridge.http.authentication import Principal
-from bridge.http.problems import Forbidden
 from bridge.http.router import Addition
+from bridge.journal.sqlite.backlog import Backlog
 from bridge.link.duplicate_query import CONTENT_TYPE
 from bridge.link.socket import post
 from bridge.node.extension import NodeServices
 from bridge.relay.stages import Stage
 from cluster.drain import LEASE_TIMEOUT_MS, Drain, Phase
-from cluster.forgetting import Backlog, Forgetting, InDoubt, Window
+from cluster.forgetting import Forgetting, InDoubt, Window
 from cluster.handover import CALL_MOST, PATH, AnyCall
 from cluster.handover import Answer as HeirAnswer
 from cluster.heirs import Heirs

@@ -320,7 +320,7 @@ class Drain:
         for start, stop in chunks([len(row[0]) + len(row[1]) + 100 for row in rows]):
             await self._tell(state, Positions(node, state.drain, tuple(rows[start:stop])))
         for address in self._journal.address_states():
-            ids = [] if is_own(address.name) else self._journal.ids_of(address.name)
+            ids = [] if is_own(address.name) else list(address.cache)
             for start, stop in chunks([len(value) + 8 for value in ids]):
                 await self._tell(state, Ids(node, state.drain, address.name, tuple(ids[start:stop])))
         await self._tell(state, Apply(node, state.drain, tuple(self.inherited())))
@@ -330,6 +330,6 @@ class Drain:
     def _position_rows(self) -> list[PositionRow]:
         return [
             (bridge, stream, at.next, at.run, at.checksum, at.epoch, at.owner.principal, at.owner.node)
-            for (bridge, stream), at in self._journal.positions().items()
+            for (bridge, stream), at in dict(self._journal.state.positions).items()
             if at.next is not None and not at.moved_to
         ]

@@ -14,10 +14,9 @@ from typing import Any, Final
 import structlog
 
 from bridge.end_kind import kind_of
-from bridge.errors import TargetRefused, described
+from bridge.errors import Forbidden, TargetRefused, described
 from bridge.http.additions import shown
 from bridge.http.authentication import Principal
-from bridge.http.problems import Forbidden
 from bridge.http.router import Addition
 from bridge.journal.rules.owners import EVERY_RIGHT, Caller
 from bridge.journal.values.routing import Router

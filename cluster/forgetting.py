@@ -8,7 +8,6 @@ operator wants it placed anew, too.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
@@ -24,8 +23,9 @@ from bridge.journal.rules.commands import (
     NoteCommand,
 )
 from bridge.journal.rules.owners import THIS_NODE
+from bridge.journal.sqlite.backlog import Backlog, read_backlog
 from bridge.journal.sqlite.notes import read_note
-from bridge.journal.sqlite.reader import bridge_queues, read_settled
+from bridge.journal.sqlite.reader import read_settled
 from bridge.messages import positions as run_arithmetic
 from bridge.messages.batch import Batch
 from bridge.messages.stream_names import forward_log
@@ -62,22 +62,6 @@ class Forgotten(msgspec.Struct):
     unsent_from: dict[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Backlog:
-    """What waits for a node in one forward log."""
-
-    address: str
-    stream: str
-    #: First position that it has not confirmed, and one beyond the last.
-    next: int
-    end: int
-    #: From here on nothing was sent.
-    unsent_from: int
-    messages: int
-    #: Of the messages, those that it may have.
-    in_doubt: int
-
-
 class Forgetting:
     """The lost nodes of one node."""
 
@@ -100,7 +84,7 @@ class Forgetting:
     async def backlog(self, node: str) -> list[Backlog]:
         """What waits for a node."""
         return await self._journal.look(
-            _backlog, bridge_to(node), self._journal.identity.incarnation, self._sent_most
+            read_backlog, bridge_to(node), self._journal.identity.incarnation, self._sent_most
         )
 
     async def forget(self, node: str, name: str, in_doubt: InDoubt) -> list[Backlog]:
@@ -182,23 +166,3 @@ def is_empty(journal: Journal, node: str) -> bool:
         if address.name.startswith(prefix)
         for queue in list(address.queues.values())
     )
-
-
-def _backlog(connection: sqlite3.Connection, bridge: str, incarnation: str, sent_most: int) -> list[Backlog]:
-    found = []
-    for row in bridge_queues(connection, bridge):
-        stream = f"journal:{incarnation}:{row.address}:{row.first}"
-        messages = in_doubt = size = 0
-        unsent_from = row.queue_next
-        for first, count, block_bytes in connection.execute(
-            "SELECT first, count, size FROM blocks WHERE address_id = ? AND first + count > ? ORDER BY first",
-            (row.address_id, row.queue_next),
-        ):
-            left = first + count - max(first, row.queue_next)
-            messages += left
-            if size < sent_most:
-                in_doubt += left
-                unsent_from = first + count
-            size += block_bytes
-        found.append(Backlog(row.address, stream, row.queue_next, row.end, unsent_from, messages, in_doubt))
-    return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from bridge.journal.measures import read_queues
 from bridge.journal.values.options import REPLAYED_QUEUE, bridge_queue_name
 from bridge.messages.addresses import is_own
 from bridge.node.extension import NodeServices
@@ -34,7 +35,8 @@ class OwnPlaces:
             self._named = journal.notices.named
             self._queues = list(self._read_queues())
         timeout_ms = max(one.reader_timeout_ms for one in self._connections.all)
-        read = journal.read_queues(timeout_ms) | self._read_by_bridges()
+        read = read_queues(journal.state, journal.presence, journal.lease_now_ms, timeout_ms)
+        read |= self._read_by_bridges()
         return tuple(
             Place(one.address, one.queue, 1, one.filter, one.routing_type)
             if (one.address, one.queue) in read

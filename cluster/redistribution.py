@@ -17,6 +17,7 @@ import structlog
 
 from bridge.errors import AddressFull, AddressNotFound, DiskFull, QueueNotFound
 from bridge.filters import Filter
+from bridge.journal.measures import read_queues
 from bridge.journal.rules.commands import MoveCommand
 from bridge.journal.rules.moves import Choice, Movable, read_movable
 from bridge.journal.rules.state import AddressState, QueueState
@@ -117,7 +118,10 @@ class Redistribution:
                 continue
             timeout_ms = connection.reader_timeout_ms
             if timeout_ms not in read:
-                read[timeout_ms] = self._services.journal.read_queues(timeout_ms)
+                journal = self._services.journal
+                read[timeout_ms] = read_queues(
+                    journal.state, journal.presence, journal.lease_now_ms, timeout_ms
+                )
             for queue in list(address.queues.values()):
                 key = (address.name, queue.name)
                 if _may_move(address, queue) and key not in read[timeout_ms]:

@@ -36,7 +36,7 @@ from bridge.journal.rules.commands import (
     WriteCommand,
 )
 from bridge.journal.rules.queue_filters import parse_clients
-from bridge.journal.rules.state import AddressState, PositionState
+from bridge.journal.rules.state import AddressState, State
 from bridge.journal.sqlite import reader
 from bridge.journal.sqlite.database import FILE_NAME, CannotGrow, DirectoryLock
 from bridge.journal.sqlite.outbox_lines import read_lines
@@ -161,29 +161,10 @@ class Journal:
         """The time now by the clock that ends leases."""
         return self._writer.lease_now_ms
 
-    def read_queues(self, within_ms: int) -> set[tuple[str, str]]:
-        """The queues that have a reader, by address and name: one waits for messages, has a lease, or was
-        there within `within_ms`.
-        """
-        states = self._writer.state.addresses
-        found = set()
-        for address, queue in self.presence.known():
-            there = states.get(address)
-            state = None if there is None else there.queues.get(queue)
-            leases = {} if state is None else dict(state.cursor.leases)
-            leased = any(lease.expires_ms > self.lease_now_ms for lease in leases.values())
-            if leased or 0 <= self.presence.idle_ms(address, queue) < within_ms:
-                found.add((address, queue))
-        return found
-
-    def positions(self) -> Mapping[tuple[str, str], PositionState]:
-        """The positions of all bridges that deliver here, by bridge and stream; only to be looked at."""
-        return dict(self._writer.state.positions)
-
-    def ids_of(self, address: str) -> list[bytes]:
-        """The IDs that an address remembers, the oldest first; they change while clients send."""
-        state = self._writer.state.addresses.get(address)
-        return [] if state is None else list(state.cache)
+    @property
+    def state(self) -> State:
+        """The state by which the writer decides; only to be looked at."""
+        return self._writer.state
 
     # -- commands -------------------------------------------------------------------------------------
 

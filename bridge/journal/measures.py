@@ -98,6 +98,21 @@ def full_addresses(state: State) -> dict[str, FullAddress]:
     }
 
 
+def read_queues(state: State, presence: Presence, lease_now_ms: int, within_ms: int) -> set[tuple[str, str]]:
+    """The queues that have a reader, by address and name: one waits for messages, has a lease, or was there
+    within `within_ms`.
+    """
+    found = set()
+    for address, queue in presence.known():
+        there = state.addresses.get(address)
+        known = None if there is None else there.queues.get(queue)
+        leases = {} if known is None else dict(known.cursor.leases)
+        leased = any(lease.expires_ms > lease_now_ms for lease in leases.values())
+        if leased or 0 <= presence.idle_ms(address, queue) < within_ms:
+            found.add((address, queue))
+    return found
+
+
 def sizes(directory: Path) -> Sizes:
     """The sizes of the journal in `directory`."""
     path = directory / FILE_NAME

@@ -20,7 +20,7 @@ TEXT = {".md", ".py", ".toml", ".txt", ".sh", ".sql", ".in", ".yml", ".yaml", ".
 
 #: A module that needs more lines says here how many, and why.
 MOST_LINES = 400
-LONGER: dict[str, int] = {"bridge/relay/pump.py": 420}
+LONGER: dict[str, int] = {"bridge/journal/journal.py": 410, "bridge/relay/pump.py": 420}
 
 #: What tools and nodes make, and git ignores.
 MADE = re.compile(

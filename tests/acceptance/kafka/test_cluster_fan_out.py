@@ -33,9 +33,7 @@ def test_each_kafka_cluster_gets_each_message_once_and_a_dead_one_holds_nothing_
     send(cluster[0], jobs, numbers(6))
     send(cluster[1], jobs, numbers(4, 6))
     send(cluster[0], news, numbers(5))
-    assert sorted(values(read_topic(clusters.b, jobs, 10)), key=int) == [
-        text.encode() for text in numbers(10)
-    ]
+    assert set(values(read_topic(clusters.b, jobs, 10))) == {text.encode() for text in numbers(10)}
     assert values(read_topic(clusters.b, news, 5)) == [text.encode() for text in numbers(5)]
     await_waiting(cluster[0], jobs, jobs, 5)
     await_waiting(cluster[1], jobs, jobs, 5)
