@@ -49,7 +49,9 @@ class ClusterConnection(Table):
         "Connector by which the others reach this node; its token, ca and certificate serve for "
         "discovered peers."
     )
-    static_connectors: tuple[str, ...] = setting("First contacts; required unless discovery is set.", ())
+    static_connectors: tuple[str, ...] = setting(
+        "First contacts, or Kafka targets to fan out to; required unless discovery is set.", ()
+    )
     discovery: Annotated[str, AfterValidator(_discovery)] = setting(
         '"dns://name:port", asked again every check-period.', ""
     )
