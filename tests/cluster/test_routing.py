@@ -38,8 +38,6 @@ CONNECTIONS: Final = {
 #: ANYCAST addresses, and the nodes that have them from the start.
 ANYCAST: Final = {
     "strict.c1": (0, 1),
-    "strict.c7": (),
-    "demand.c8": (),
     "demand.c10": (0, 1, 2),
     "demand.c11": (1,),
     "off.c12": (0, 1),
@@ -187,18 +185,20 @@ def test_c7_only_what_the_filter_there_takes_crosses(shared: Cluster) -> None:
     assert sent(shared[0], there)[0] == before[0] + 10
 
 
-def test_c7_a_work_queue_with_filters_gives_each_message_to_the_one_that_takes_it(shared: Cluster) -> None:
-    """C7: ANYCAST with a filter here and another there; what neither takes is a dead letter, NO_ROUTE."""
+def test_c7_a_shared_name_with_two_filters_gives_each_message_to_the_one_that_takes_it(
+    shared: Cluster,
+) -> None:
+    """C7: one filter here, another there; what neither takes is counted. ANYCAST queues have no filter."""
     for node, kind in ((0, "x"), (1, "y")):
-        shared.nodes[node].api.call(
-            "PUT", "/v1/addresses/strict.c7/queues/strict.c7", filter=f"kind = '{kind}'"
-        )
-        shared.await_place(0, node, "strict.c7", "strict.c7")
+        shared.make_queues("strict.c7", "q", node, filter=f"kind = '{kind}'")
     for kind in "xyzxyz":
         send(shared[0], "strict.c7", [kind], **{"Message-Header-Kind": kind})
-    await_waiting(shared[1], "strict.c7", "strict.c7", 2)
-    assert read(shared[0], "strict.c7", "strict.c7") == ["x", "x"]
-    assert read(shared[1], "strict.c7", "strict.c7") == ["y", "y"]
+    await_waiting(shared[1], "strict.c7", "q", 2)
+    assert read(shared[0], "strict.c7", "q") == ["x", "x"]
+    assert read(shared[1], "strict.c7", "q") == ["y", "y"]
+    assert shared[0].api.get("/v1/addresses/strict.c7").json["unrouted"] == 2
+    reply = shared[1].api.call("PUT", "/v1/addresses/strict.c1/queues/strict.c1", filter="kind = 'x'")
+    assert reply.is_problem(409, "CONFLICT")["key"] == "filter"
 
 
 def test_c8_a_shared_name_goes_only_where_a_reader_takes_the_message(shared: Cluster) -> None:
