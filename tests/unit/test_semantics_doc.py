@@ -32,6 +32,7 @@ STATUSES: Final = ("tested", "built", "later", "n/a")
 MOST_NAMED: Final = 2
 FOLDERS: Final = (
     "acceptance",
+    "cluster",
     "fault",
     "integration",
     "kafka",
