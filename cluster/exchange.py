@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 
 import structlog
@@ -59,6 +59,7 @@ class Exchange:
         """Tell the neighbours what this node knows: a notice that was lost is noticed by it."""
         body = known_notice(self.topology.known())
         for _, conversation in self._preferred():
+            conversation.go_on()
             conversation.send(body)
 
     def _preferred(self) -> list[tuple[str, Conversation]]:
@@ -110,6 +111,8 @@ class Conversation:
         #: What that node knows, by its last word and what it was told since.
         self.its: dict[str, KnownNode] = {}
         self._assembler = Assembler()
+        #: Pages of one record that are still to be sent.
+        self._unsent: deque[bytes] = deque()
         self._notify: Callable[[bytes], bool] = lambda _body: False
         self._log = structlog.get_logger()
 
@@ -135,8 +138,17 @@ class Conversation:
                 return  # this node's own word, or a link that leads here
             self._exchange.heard(said, self.neighbour)
 
+    def go_on(self) -> bool:
+        """Send the pages of a record that the link has not taken yet; returns whether all have left."""
+        while self._unsent:
+            if not self.send(self._unsent[0]):
+                return False
+            self._unsent.popleft()
+        return True
+
     def disconnected(self) -> None:
         """End."""
+        self._unsent.clear()
         self._exchange.closed(self)
 
     def send(self, body: bytes) -> bool:
@@ -144,9 +156,14 @@ class Conversation:
         return self._notify(body)
 
     def tell(self, announced: Iterable[Announcement]) -> None:
-        """Tell these records, until the link takes no more: the next KNOWN asks for the rest."""
+        """Tell these records, until the link takes no more: the next KNOWN asks for the other records, and
+        `go_on` sends the other pages of a long one.
+        """
+        if not self.go_on():
+            return
         for said in announced:
-            if not all(self.send(body) for body in pages(said)):
+            self._unsent.extend(pages(said))
+            if not self.go_on():
                 return
             distance = None if said.path is None else len(said.path)
             self.its[said.record.node] = KnownNode(said.record.node, said.record.version, distance)

@@ -32,6 +32,7 @@ from cluster.contacts import Address, Contacts, Own
 from cluster.decisions import Decisions
 from cluster.exchange import Exchange
 from cluster.fan_out import FanOut
+from cluster.filling import Filling
 from cluster.forgetting import Window, drop_forward_logs, forward_logs, is_empty
 from cluster.own_places import OwnPlaces
 from cluster.peers import Peer, Peers, PlacingTarget, Process, contacting
@@ -256,6 +257,7 @@ class ClusterExtension(Extension):
             if exchange is None:
                 return
             exchange.tell_changes()
+            exchange.tell_known()  # the end of a way is news, too
             await self._apply(exchange.topology)
             await self._make_links(exchange)
 
@@ -304,11 +306,13 @@ class ClusterExtension(Extension):
         await self._found(peer, first)
 
     async def _say_known(self, interval_s: float) -> None:
+        filling = Filling(self._node.journal)
         while True:
             await asyncio.sleep(interval_s)
             if self._exchange is not None:
                 self._exchange.tell_known()
                 self._exchange.tell_changes()
+                filling.look()
                 await self._make_links(self._exchange)
 
     def _log_changes(self, view: View) -> None:
