@@ -13,6 +13,7 @@ import structlog
 from bridge.errors import BridgeError, TargetRefused, described
 from bridge.link.frames import Welcome
 from bridge.link.node_target import NodeTarget
+from bridge.relay.backoff import Backoff
 from bridge.settings.clusters import ClusterConnection
 from cluster.peers import Peer, Peers, Process, contact_name
 from cluster.topology import SameNodeTwice
@@ -73,11 +74,22 @@ class Contacts:
         `discovered`: the connector whose credentials serve for addresses of discovery, and whose URL has
         their scheme; None: there is no discovery.
         """
+        connection, loop = self.connection, asyncio.get_running_loop()
+        backoff = Backoff(
+            connection.retry_interval_ms,
+            connection.retry_interval_multiplier,
+            connection.max_retry_interval_ms,
+        )
+        named: list[Address] = []
+        asked_s, failures = 0.0, 0
         while True:
-            some = [*addresses, *([] if discovered is None else await self._discover(discovered))]
-            missing = [one for one in some if not self._is_known(one)]
+            period_s = max(connection.check_period_ms, 0) / 1000
+            if discovered is not None and (not named or loop.time() - asked_s >= period_s):
+                named, asked_s = await self._discover(discovered), loop.time()
+            missing = [one for one in (*addresses, *named) if not self._is_known(one)]
             await asyncio.gather(*[self._look(one) for one in missing])
-            await asyncio.sleep(self.connection.retry_interval_ms / 1000)
+            failures = failures + 1 if missing else 1
+            await asyncio.sleep(backoff.delay_ms(failures) / 1000)
 
     def _is_known(self, address: Address) -> bool:
         """Whether the node there is this one, or has a bridge that does not need to be found anew."""

@@ -121,8 +121,9 @@ class Decisions:
         """Begin a drain. Raises: Conflict, NotFound, TargetUnavailable, TargetRefused."""
         topology = self._known()
         if self.drain.state is None:
-            if self.heirs.busy:
-                detail = f"{self.heirs.busy} is handing its messages over to this node"
+            leaver = self.heirs.busy(lambda node: _is_draining(topology, node))
+            if leaver:
+                detail = f"{leaver} is handing its messages over to this node"
                 raise Conflict(detail, "to", found=asked.to)
             heir = _other(topology, asked.to)
             if heir.state is not NodeState.UP or topology.distance(heir.node) != 1:
@@ -187,6 +188,11 @@ class Decisions:
             topology.forget(record.node)
             self._changed()
         return _plan(record, asked, backlog)
+
+
+def _is_draining(topology: Topology, node: str) -> bool:
+    record = topology.records.get(node)
+    return record is None or record.state is not NodeState.UP
 
 
 def _other(topology: Topology, name: str) -> Record:

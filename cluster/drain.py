@@ -8,6 +8,7 @@ this node from then on (design: the drain's table in `docs/cluster.md`).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from enum import StrEnum
@@ -144,7 +145,6 @@ class Drain:
         refused = await self._ask(heir, accept)
         if refused:
             raise TargetUnavailable(f"{heir_name} does not take over: {refused}", "to", found=heir_name)
-        await self._journal.submit(IntakeCommand, intake=Intake.NO_CLIENTS)
         await self._keep(state)
         self._begun.set()
 
@@ -156,7 +156,8 @@ class Drain:
         if state.phase not in (Phase.QUIESCE, Phase.FREEZE, Phase.QUEUES):
             return "too late"
         self._begun.clear()
-        await self._ask(state.heir, Done(self._journal.identity.node_id, state.drain))
+        with contextlib.suppress(TargetUnavailable):  # an heir that is away learns it by this node's record
+            await self._ask(state.heir, Done(self._journal.identity.node_id, state.drain))
         await self._journal.submit(NoteCommand, name=_NOTE, value=None)
         await self._journal.submit(IntakeCommand, intake=Intake.OPEN)
         self.state = None
@@ -215,6 +216,8 @@ class Drain:
         """Everything that waits for others is confirmed by them; in the transaction that says so, nothing
         comes in any more.
         """
+        if self._journal.state.intake is Intake.OPEN:
+            await self._journal.submit(IntakeCommand, intake=Intake.NO_CLIENTS)
         waiting: list[str] = await self._journal.submit(
             IntakeCommand, intake=Intake.CLOSED, but=bridge_to(state.heir)
         )

@@ -14,7 +14,7 @@ from typing import Any, Final
 import structlog
 
 from bridge.end_kind import kind_of
-from bridge.errors import Forbidden, TargetRefused, described
+from bridge.errors import Forbidden, TargetRefused, TargetUnavailable, described
 from bridge.http.additions import shown
 from bridge.http.authentication import Principal
 from bridge.http.router import Addition
@@ -187,7 +187,7 @@ class ClusterExtension(Extension):
             return None
         exchange = self._exchange
         if exchange is None:
-            raise TargetRefused("this node is leaving")
+            raise TargetUnavailable("this node is leaving")
         if principal.is_user:
             detail = f"{principal.name} may not join the cluster: that takes a token of the acceptor"
             raise Forbidden(detail, "link")
@@ -205,7 +205,7 @@ class ClusterExtension(Extension):
             )
         mine = (own, *self._decisions.heirs.inherited)
         if process is None and hello.bridge.removeprefix(BRIDGE_PREFIX) not in mine:
-            raise TargetRefused(f"this node is {own}; the link is for {hello.bridge}", "bridge")
+            raise TargetUnavailable(f"this node is {own}; the link is for {hello.bridge}", "bridge")
         target = PlacingTarget(
             journal,
             hello.bridge,

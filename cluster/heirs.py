@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from bridge.errors import BridgeError, described
+from bridge.errors import BridgeError, Conflict, described
 from bridge.filters import parse
 from bridge.journal.journal import Journal
 from bridge.journal.rules.commands import InheritCommand, NoteCommand, QueueCommand
@@ -66,10 +66,13 @@ class Heirs:
         """UUID and store of the nodes that this node answers for."""
         return tuple((node, leaver.store) for node, leaver in sorted(self.leavers.items()) if leaver.applied)
 
-    @property
-    def busy(self) -> str:
-        """The name of a leaver whose drain is under way; empty: none."""
-        return next((one.name for one in self.leavers.values() if not one.done), "")
+    def busy(self, is_draining: Callable[[str], bool]) -> str:
+        """The name of a leaver whose drain is under way; empty: none.
+
+        `is_draining` answers whether a node has not taken its drain back, as far as is known.
+        """
+        under_way = ((node, one) for node, one in self.leavers.items() if not one.done)
+        return next((one.name for node, one in under_way if one.applied or is_draining(node)), "")
 
     async def _keep(self) -> None:
         await self._journal.submit(NoteCommand, name=_NOTE, value=msgspec.json.encode(self.leavers).decode())
@@ -140,7 +143,11 @@ class Heirs:
             wanted = len(state.cache) + sum(value not in state.cache for value in ids)
             if wanted > state.cache.capacity > 0:
                 await self._journal.resize_id_cache(address, wanted)
-        await self._journal.submit(InheritCommand, address=address, ids=ids)
+        try:
+            await self._journal.submit(InheritCommand, address=address, ids=ids)
+        except Conflict:  # the address is new, and its cache smaller than what comes
+            await self._journal.resize_id_cache(address, len(ids))
+            await self._journal.submit(InheritCommand, address=address, ids=ids)
 
     async def _apply(self, node: str, leaver: Leaver, inherited: Sequence[tuple[str, str]]) -> None:
         if not leaver.applied:

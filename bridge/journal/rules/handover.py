@@ -85,7 +85,7 @@ def inherit(group: Group, command: InheritCommand) -> None:
             position.epoch = max(epoch, known.epoch)
         group.state.positions[key] = group.changed_positions[key] = position
         group.state.brought.add((bridge, source_of(stream)))
-    if command.ids:
+    if command.ids and group.cache_capacity(command.address):
         address = group.require_address(command.address, bare=True)
         known_ids = set(group.known(address.name, command.ids))
         unknown = [value for index, value in enumerate(command.ids) if index not in known_ids]
