@@ -15,7 +15,7 @@ from bridge.link.frames import Welcome
 from bridge.link.node_target import NodeTarget
 from bridge.settings.clusters import ClusterConnection
 from cluster.peers import Peer, Peers, Process, contact_name
-from cluster.topology import SameNodeTwice
+from cluster.refusals import SameNodeTwice
 
 #: Addresses that one look-up of a name may bring.
 DISCOVERED_MOST: Final = 64
