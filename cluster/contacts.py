@@ -16,7 +16,7 @@ from bridge.link.node_target import NodeTarget
 from bridge.relay.backoff import Backoff
 from bridge.settings.clusters import ClusterConnection
 from cluster.peers import Peer, Peers, Process, contact_name
-from cluster.topology import SameNodeTwice
+from cluster.refusals import SameNodeTwice
 
 #: Addresses that one look-up of a name may bring.
 DISCOVERED_MOST: Final = 64

@@ -12,7 +12,7 @@ from bridge.filters import Filter, parse
 from cluster.connections import Connections
 from cluster.places import Located
 from cluster.routing import Place, RoutingTable, SharedAddress
-from cluster.topology import Snapshot
+from cluster.snapshot import Snapshot
 
 
 class TableMaker:

@@ -12,11 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Final, NamedTuple
 
 import msgspec
 
-from bridge.errors import BridgeError, Malformed, TargetRefused
 from cluster.places import Disagreement, Names, Places
 from cluster.record import (
     ANY_VERSION,
@@ -34,6 +32,8 @@ from cluster.record import (
     check_together,
     way_checksum,
 )
+from cluster.refusals import process_of, same_node_twice, too_many_nodes, wrong_teller
+from cluster.snapshot import NO_WAY_YET, Shortest, Snapshot
 
 
 class Heard(Enum):
@@ -52,48 +52,6 @@ class Heard(Enum):
     OTHER_RUN = auto()
     #: Nothing: passed on, of one node more than `NODES`.
     FULL = auto()
-
-
-class SameNodeTwice(TargetRefused):
-    """Two processes run with one node's UUID: a journal was copied, or an older one restored."""
-
-    code = "SAME_NODE_TWICE"
-
-
-class TooManyNodes(BridgeError):
-    """The cluster has more nodes than `NODES`."""
-
-    code, status = "TOO_MANY_NODES", 503
-
-
-class Shortest(NamedTuple):
-    """The shortest way that there ever was to a node."""
-
-    #: More than any `max-hops`: there was none yet.
-    links: int
-    next_hop: str
-
-
-_NO_WAY_YET: Final = Shortest(HOPS + 2, "")
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """What the router needs, for another thread: it does not change."""
-
-    #: The node that routes.
-    node: str
-    #: By address: the places that may be given messages, down ones included.
-    places: Mapping[str, Names]
-    #: By node, of each that places are at: the neighbour by which its messages leave; this node itself: here.
-    next_hops: Mapping[str, str]
-    #: The nodes that can be reached now, this one included.
-    reachable: frozenset[str]
-    #: Links to each node of `next_hops`; 0: this node itself.
-    distances: Mapping[str, int]
-    #: The shortest way that there ever was to each other node: what is for it waits there while it is farther
-    #: away than `max_hops`.
-    shortest: Mapping[str, Shortest]
 
 
 class _Way(Enum):
@@ -117,7 +75,7 @@ class _Entry:
     #: The last way, as in `Announcement.path`; None: there was none yet.
     path: tuple[str, ...] | None = None
     way: _Way = _Way.DOWN
-    shortest: Shortest = _NO_WAY_YET
+    shortest: Shortest = NO_WAY_YET
 
     @property
     def via(self) -> str:
@@ -189,11 +147,11 @@ class Topology:
         """
         if node == self.node:
             if run != self._own.run:
-                raise _same_node_twice(self._own, name, run, opening)
+                raise same_node_twice(self._own, name, run, opening)
             return
         entry = self._others.get(node)
         if entry is not None and run != entry.record.run and opening <= entry.record.version.opening:
-            raise _same_node_twice(entry.record, name, run, opening)
+            raise same_node_twice(entry.record, name, run, opening)
 
     def heard(self, said: Announcement, neighbour: str) -> Heard:
         """Take a record that `neighbour` told. It is a way only if `neighbour` is `linked`.
@@ -207,16 +165,16 @@ class Topology:
         # The way to a neighbour is the link, whoever tells of it.
         path = () if record.node in self._links else said.path or None
         if said.path is not None and neighbour != (said.path[-1] if said.path else record.node):
-            raise _wrong_teller(said, neighbour)
+            raise wrong_teller(said, neighbour)
         if record.node == self.node:
             if first_hand:
-                raise _same_node_twice(self._own, *_process(record))
+                raise same_node_twice(self._own, *process_of(record))
             return Heard.OWN
         entry = self._others.get(record.node)
         if entry is None:
             if len(self._others) + 1 >= NODES:
                 if first_hand:
-                    raise _too_many_nodes(record)
+                    raise too_many_nodes(record)
                 return Heard.FULL
             entry = self._others[record.node] = _Entry(record)
             self._places.replace(record.node, (), record.places)
@@ -225,7 +183,7 @@ class Topology:
             return Heard.APPLIED
         if _is_other_run(entry.record, record):
             if first_hand:
-                raise _same_node_twice(entry.record, *_process(record))
+                raise same_node_twice(entry.record, *process_of(record))
             if record.version.opening == entry.record.version.opening:
                 return Heard.OTHER_RUN
         return self._update(entry, record, path, neighbour)
@@ -411,30 +369,3 @@ def _in_short(node: str, entry: _Entry) -> KnownNode:
 
 def _is_other_run(known: Record, record: Record) -> bool:
     return record.run != known.run and record.version.opening <= known.version.opening
-
-
-def _process(record: Record) -> tuple[str, str, int]:
-    return f"{record.name} at {record.url}", record.run, record.version.opening
-
-
-def _same_node_twice(known: Record, other: str, run: str, opening: int) -> SameNodeTwice:
-    return SameNodeTwice(
-        f"two processes run with the UUID {known.node}, from one journal: {known.name} at {known.url}, run"
-        f" {known.run}, opening {known.version.opening}; and {other}, run {run}, opening {opening}: one of"
-        " them is a copy or an older state",
-        "run",
-        known.run,
-        run,
-    )
-
-
-def _too_many_nodes(record: Record) -> TooManyNodes:
-    detail = f"a cluster has at most {NODES} nodes; found one more, {record.name} at {record.url}"
-    return TooManyNodes(detail, "nodes", NODES, NODES + 1)
-
-
-def _wrong_teller(said: Announcement, neighbour: str) -> Malformed:
-    by = said.path[-1] if said.path else said.record.node
-    return Malformed(
-        f"path: ends with the node that tells it, {neighbour}; found {by}", "path", neighbour, by
-    )

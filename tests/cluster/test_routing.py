@@ -80,6 +80,7 @@ def test_c1_one_queue_on_two_nodes_takes_turns(shared: Cluster) -> None:
     assert read(second, "strict.c1", "strict.c1") == ["1", "3", "5", "7", "9"]
     send(first, "strict.c1", ["a"])
     send(first, "strict.c1", ["b"])
+    await_waiting(second, "strict.c1", "strict.c1", 1)
     send(second, "strict.c1", ["c", "d"])
     await_waiting(first, "strict.c1", "strict.c1", 2)
     assert read(first, "strict.c1", "strict.c1") == ["a", "d"]

@@ -18,7 +18,8 @@ from cluster.record import (
     Place,
     Version,
 )
-from cluster.topology import Heard, SameNodeTwice, TooManyNodes
+from cluster.refusals import SameNodeTwice, TooManyNodes
+from cluster.topology import Heard
 from tests.unit.cluster.rig import A, B, C, D, hear, orders, record, run_of, topology, turns, uuid
 
 FIRST = Version(1, 1)

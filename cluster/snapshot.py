@@ -1,0 +1,41 @@
+"""The table of a cluster as the router gets it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from cluster.places import Names
+from cluster.record import HOPS
+
+
+class Shortest(NamedTuple):
+    """The shortest way that there ever was to a node."""
+
+    #: More than any `max-hops`: there was none yet.
+    links: int
+    next_hop: str
+
+
+#: Beyond every `max-hops`.
+NO_WAY_YET: Final = Shortest(HOPS + 2, "")
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What the router needs, for another thread: it does not change."""
+
+    #: The node that routes.
+    node: str
+    #: By address: the places that may be given messages, down ones included.
+    places: Mapping[str, Names]
+    #: By node, of each that places are at: the neighbour by which its messages leave; this node itself: here.
+    next_hops: Mapping[str, str]
+    #: The nodes that can be reached now, this one included.
+    reachable: frozenset[str]
+    #: Links to each node of `next_hops`; 0: this node itself.
+    distances: Mapping[str, int]
+    #: The shortest way that there ever was to each other node: what is for it waits there while it is farther
+    #: away than `max_hops`.
+    shortest: Mapping[str, Shortest]
