@@ -26,9 +26,9 @@ from tests.harness.rounds import rounds
 from tests.property.test_relay import ADDRESSES, BRIDGE, LONGEST_S, LateStore, LateTarget
 
 #: Runs of the simulation in one test run, 100 unless the profile says otherwise; acts of trouble in each.
-SEEDS = max(40, rounds(100))
+SEEDS = max(20, rounds(100))
 ACTS = 40
-BROKEN_SEEDS = SEEDS // 2
+BROKEN_SEEDS = max(20, SEEDS // 2)
 #: Copies at a time.
 NODES = 3
 #: What happens to a node that nobody copies.
