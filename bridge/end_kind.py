@@ -248,6 +248,9 @@ class EndKind(EndRules):
     has_transactions = False
     #: The setting that readers of a target need so that they see each message once; empty: none.
     readers = ""
+    #: Whether a target can drop messages whose producer's ID it knows (`check-producer-ids`); False: the
+    #: log says of no bridge to it that it does.
+    checks_producer_ids = True
     #: The audit's reader for it (`dedup.reconcile.audit.plan.Access.kind`); None: there is none.
     audit_reader: Literal["kafka", "node"] | None = None
 

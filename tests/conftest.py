@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import random
@@ -53,6 +54,11 @@ os.environ["TEST_SEED"] = str(_SEED)
 
 def pytest_report_header() -> str:
     return f"seed: {_SEED} (TEST_SEED={_SEED} repeats it); a skip is {'a failure' if in_ci() else 'a skip'}"
+
+
+def pytest_collection_finish() -> None:
+    """Modules and collected tests stay to the end: the collector of cycles need not look at them again."""
+    gc.freeze()
 
 
 @pytest.fixture

@@ -47,13 +47,14 @@ class Assembly:
         """The facts about a bridge that do not change while it runs."""
         settings = self._settings
         sizes = [settings.for_address(address).id_cache_size for address in bridge.plain_addresses]
+        target = kind_of(settings, bridge.static_connectors[0])
         return BridgeSummary(
             source=bridge.source,
             target=bridge.target,
             guarantee=bridge.guarantee,
-            check_producer_ids=bridge.checks_producer_ids,
+            check_producer_ids=bridge.checks_producer_ids and target.checks_producer_ids,
             id_cache_size=min(sizes, default=settings.duplicate_detection.id_cache_size),
-            readers=kind_of(settings, bridge.static_connectors[0]).readers,
+            readers=target.readers,
             division=self._division(bridge),
             filter=bridge.filter,
             from_journal=kind_of(settings, bridge.source_connector).is_own,

@@ -102,4 +102,4 @@ async def owner(relays: Sequence[Relay]) -> Relay:
                 return relay
         await asyncio.sleep(LOOK_AGAIN_S)
     logs = "\n".join(relay.log_end() for relay in relays)
-    raise DemoFailed(f"nobody has taken the lane within {TAKEN_WITHIN_S:g} s", logs)
+    raise DemoFailed(f"no relay has taken the lane within {TAKEN_WITHIN_S:g} s", logs)

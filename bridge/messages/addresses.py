@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
@@ -109,13 +108,3 @@ def _matches(pattern: list[str], words: list[str]) -> bool:
         else:
             return False
     return all(part == "#" for part in pattern[index:])
-
-
-def most_specific_first(patterns: Iterable[str], address: str) -> list[str]:
-    """The patterns that cover `address`: word by word an exact word before ``*`` before ``#``."""
-    return sorted((pattern for pattern in patterns if matches(pattern, address)), key=_specificity)
-
-
-def _specificity(pattern: str) -> tuple[tuple[int, ...], int]:
-    words = pattern.split(".")
-    return tuple({"#": 2, "*": 1}.get(word, 0) for word in words), -len(words)

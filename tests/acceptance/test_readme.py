@@ -10,7 +10,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,13 +19,13 @@ import pytest
 
 from bridge.cli import main
 from bridge.demo.ports import free_ports
+from tests.harness.eventually import PATIENCE_S, eventually
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 #: The part that is about Kafka, and all the rest.
 KAFKA_TOUR = README[README.index("\n## A tour with Kafka") : README.index("\n## What is guaranteed")]
 OTHERWISE = README.replace(KAFKA_TOUR, "")
-PATIENCE_S = 20.0
 
 
 @dataclass(frozen=True)
@@ -84,11 +83,12 @@ def environment(tmp_path: Path) -> Iterator[tuple[Path, dict[str, str], dict[str
         ) as process,
     ):
         try:
-            deadline = time.monotonic() + PATIENCE_S
-            while b"listening" not in log.read_bytes():
+
+            def listens() -> bool:
                 assert process.poll() is None, log.read_text()
-                assert time.monotonic() < deadline, log.read_text()
-                time.sleep(0.02)  # another process's log: there is nothing to wait for
+                return b"listening" in log.read_bytes()
+
+            eventually(listens, "the node listens")
             yield tmp_path, variables, ports
             process.terminate()
             assert process.wait(PATIENCE_S) == 0

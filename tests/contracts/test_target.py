@@ -54,7 +54,8 @@ class Store(Protocol):
     async def fill(self, address: str) -> None:
         """No message more finds room at SMALL or HELD."""
 
-    async def make_room(self, address: str) -> None: ...
+    async def make_room(self, address: str) -> None:
+        """What `fill` filled has room again, for targets that are open too."""
 
     async def cut(self, target: Target) -> None:
         """What lies between an open target and its store goes, and says nothing."""

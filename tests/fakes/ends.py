@@ -34,7 +34,12 @@ class FakeLog:
     """An address of a `FakeJournal`: its stream and messages by position."""
 
     stream: str
+    #: They ascend.
     messages: dict[int, Message] = field(default_factory=dict)
+
+    def beginning(self, at: int) -> list[int]:
+        """The positions from `at` on, in order; found from the end, where what is read last stands."""
+        return [*itertools.takewhile(lambda position: position >= at, reversed(self.messages))][::-1]
 
 
 class FakeJournal:
@@ -105,7 +110,7 @@ class FakeJournal:
         """Messages that are not settled, in order."""
         log = self.logs[address]
         upto = self.settled_upto(bridge, log.stream)
-        return [message for position, message in log.messages.items() if position >= upto]
+        return [log.messages[position] for position in log.beginning(upto)]
 
 
 class FakeSource:
@@ -199,7 +204,7 @@ class FakeSource:
 
     def _next(self, log: FakeLog) -> Batch | None:
         at = self._at[log.stream]
-        covered = [position for position in log.messages if position >= at][: self.most()]
+        covered = log.beginning(at)[: self.most()]
         if not covered:
             return None
         carried = [position for position in covered if not self.filtered(log.messages[position])]

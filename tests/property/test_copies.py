@@ -12,7 +12,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import settings
 
 from bridge.messages.message import Message
 from bridge.relay.backoff import Backoff
@@ -23,12 +22,13 @@ from tests.fakes.ends import FakeJournal, FakeSource
 from tests.fakes.one_lane import OneLane
 from tests.fakes.virtual_time import VirtualClock, run
 from tests.harness.eventually import until
+from tests.harness.rounds import rounds
 from tests.property.test_relay import ADDRESSES, BRIDGE, LONGEST_S, LateStore, LateTarget
 
 #: Runs of the simulation in one test run, 100 unless the profile says otherwise; acts of trouble in each.
-SEEDS = max(40, settings().max_examples)
+SEEDS = max(20, rounds(100))
 ACTS = 40
-BROKEN_SEEDS = SEEDS // 2
+BROKEN_SEEDS = max(20, SEEDS // 2)
 #: Copies at a time.
 NODES = 3
 #: What happens to a node that nobody copies.

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from hypothesis import settings
 
 from bridge.errors import JournalUnavailable, StaleLease
 from bridge.journal.dead_letters import DeadLetterService
@@ -34,6 +33,7 @@ from bridge.messages.batch import Batch
 from bridge.messages.block import encode_message, pack
 from bridge.messages.message import Message
 from tests.harness.eventually import until
+from tests.harness.rounds import rounds
 from tests.integration.journal.failing import fail_with, once
 from tests.integration.journal.helpers import (
     MIB,
@@ -48,7 +48,7 @@ from tests.integration.journal.helpers import (
     target,
 )
 
-SEEDS: Final = max(20, settings().max_examples // 3)
+SEEDS: Final = rounds(33)
 ACTS: Final = 120
 ADDRESS: Final = "orders"
 PLACED: Final = "journal:0a:$sf.peer/orders:0"

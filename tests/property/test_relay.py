@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import settings
 
 from bridge.errors import BridgeError, TargetUnavailable
 from bridge.messages.batch import Batch
@@ -26,11 +25,12 @@ from tests.fakes.ends import FakeJournal, FakeSource, FakeStore, FakeTarget
 from tests.fakes.one_lane import OneLane
 from tests.fakes.virtual_time import VirtualClock, run
 from tests.harness.eventually import until
+from tests.harness.rounds import rounds
 
 BRIDGE = "orders-to-hub"
 ADDRESSES = ("orders", "invoices", "returns")
 #: Runs of the simulation in one test run, 200 unless the profile says otherwise; acts of trouble in each.
-SEEDS = 2 * settings().max_examples
+SEEDS = rounds(200)
 ACTS = 40
 TROUBLES = ("put", "put", "put", "cut", "down", "full", "home-full", "restart", "zombie", "pause")
 #: Of virtual time: until then everything must have arrived once the trouble is over.

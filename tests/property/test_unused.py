@@ -7,12 +7,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Final
 
-from hypothesis import settings
-
 from bridge.errors import AddressNotFound, QueueNotFound
 from bridge.journal.journal import Journal
 from bridge.journal.unused import UnusedRemover
 from bridge.journal.values.options import AddressPolicy, UnusedPolicy
+from tests.harness.rounds import rounds
 from tests.integration.journal.failing import file, memory
 from tests.integration.journal.helpers import (
     ManualClock,
@@ -24,7 +23,7 @@ from tests.integration.journal.helpers import (
     send,
 )
 
-SEEDS: Final = max(10, settings().max_examples // 5)
+SEEDS: Final = rounds(20)
 ACTS: Final = 80
 DELAY_MS: Final = 1_000
 ADDRESSES: Final = ("a", "b", "c")

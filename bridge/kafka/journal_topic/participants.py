@@ -57,7 +57,7 @@ class Outcome(Enum):
     COMMITTED = "committed"
     ABORTED = "aborted"
     #: It has ended, and the record that would show the outcome is gone.
-    UNKNOWN = "ended, nobody knows how"
+    UNKNOWN = "ended, it is not known how"
     #: The topic does not exist any more.
     GONE = "gone"
 

@@ -55,7 +55,7 @@ def check_source(record: GenerationRecord, *, bridge: str, source: str, topic: s
     if record.source and source and record.source != source:
         raise TargetRefused(
             f"the journal topic {topic} is what bridge {bridge} remembers of the source {record.source}; this"
-            f" one's source is {source}, and workers of both would leave messages of either to nobody: give"
+            f" one's source is {source}, and workers of both would leave some messages without a worker: give"
             f" this bridge another name, with previous-name = {bridge!r} if it takes the other's place (the"
             " other then stops)",
             key="source-connector",

@@ -79,7 +79,7 @@ def assign(lanes: int, claims: Mapping[str, Claim]) -> dict[str, frozenset[int]]
 
     Depends on nothing but its arguments, and not on their order.
     """
-    assert claims, "a group without members has nobody to own its lanes"
+    assert claims, "a group without members has no owner for its lanes"
     given = _undisputed(lanes, claims)
     takers = sorted(member for member in claims if not claims[member].failed) or sorted(claims)
     for lane in sorted(set(range(lanes)).difference(*given.values())):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.contracts.http.conftest import MEMORY_AND_PROCESS
 from tests.fakes.http_client import MSGPACK, Client
+from tests.harness.rounds import rounds
 
 DUPLICATE = {"verdict": "duplicate"}
 
@@ -61,7 +62,7 @@ async def read(client: Client, address: str, after: int, **headers: str) -> list
 
 @MEMORY_AND_PROCESS
 @given(messages=st.lists(messages_sent, min_size=1, max_size=5), ids=st.lists(some_bytes, max_size=5))
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=rounds(40), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 async def test_messages_come_back_byte_for_byte_in_both_forms(
     client: Client, address: str, messages: list[dict[str, Any]], ids: list[bytes]
 ) -> None:
@@ -88,7 +89,7 @@ async def test_messages_come_back_byte_for_byte_in_both_forms(
 
 @MEMORY_AND_PROCESS
 @given(body=st.binary(max_size=2000))
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=rounds(40), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 async def test_a_single_body_comes_back_byte_for_byte(client: Client, address: str, body: bytes) -> None:
     first, _ = (await client.send(address, body)).positions
     raw = await client.get(f"/v1/addresses/{address}/messages/{first}")

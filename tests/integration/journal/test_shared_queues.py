@@ -26,6 +26,7 @@ from bridge.journal.values.store import Page, Submission
 from bridge.messages.addresses import QueueName
 from bridge.messages.message import Message
 from bridge.messages.stream_names import own_log
+from tests.harness.rounds import rounds
 from tests.integration.journal.failing import file, memory
 from tests.integration.journal.helpers import (
     QUEUE,
@@ -195,7 +196,7 @@ class Rig:
         self.acknowledged += bodies(page.messages)[:count]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(rounds(40)))
 async def test_each_message_goes_to_one_reader_or_bridge(tmp_path: Path, seed: int) -> None:
     rig = Rig(random.Random(seed))
     for _ in range(4):

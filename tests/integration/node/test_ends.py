@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from structlog.testing import LogCapture
 
 from bridge import ends
 from bridge.assembly.credentials import Credentials
@@ -207,7 +208,7 @@ def test_commands_that_need_more_than_it_can_say_so(
 
 
 async def test_the_example_of_the_documentation_is_an_end_of_an_installed_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: LogCapture
 ) -> None:
     blocks = dict(re.findall(r"^```(toml|python)\n(.*?)^```", DOCUMENT.read_text(), re.DOTALL | re.MULTILINE))
     package = tomllib.loads(blocks["toml"])["project"]
@@ -230,15 +231,28 @@ async def test_the_example_of_the_documentation_is_an_end_of_an_installed_packag
 
         await until(settled, "it is settled")
         await node.stop()
+        (started,) = [entry for entry in log.entries if entry["event"] == "bridge-started"]
+        assert started["check_producer_ids"] is False, "it has no ID cache"
         file.write_text(KEEPING + 'source-connector = "there"\n')
         with pytest.raises(SettingsInvalid, match="must be a connector to read from; keeping:// keeps"):
             load(file, {})
-        file.write_text(KEEPING + 'previous-name = "before"\ncheck-producer-ids = true\n')
+        for options, rule in (
+            ("max-body=none", "must be a size"),
+            ("mode=fast", "must have no option but max-body"),
+        ):
+            file.write_text(KEEPING.replace("//anything", f"//anything?{options}"))
+            with pytest.raises(SettingsInvalid, match=rule):
+                load(file, {})
+        keys = 'previous-name = "before"\ncheck-producer-ids = true\nrouting-type = "ANYCAST"\n'
+        spare = '[connectors.spare]\nurl = "keeping://spare"\n'
+        file.write_text(KEEPING.replace('["there"]', '["there", "spare"]') + keys + spare)
         with pytest.raises(SettingsInvalid) as raised:
             load(file, {})
         assert [(one.key, one.rule) for one in raised.value.problems] == [
+            ("bridges[0].static-connectors[1] (out)", "must not be there: keeping:// has no fail-overs"),
             ("bridges[0].previous-name (out)", "must be left out, because keeping:// does not know it"),
             ("bridges[0].check-producer-ids (out)", "must be false, because keeping:// has no ID cache"),
+            ("bridges[0].routing-type (out)", "needs a target that is a node"),
         ]
     finally:
         ends.forget(scheme)

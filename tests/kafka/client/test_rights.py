@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import subprocess
-import sys
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
@@ -17,7 +15,6 @@ import pytest
 
 from bridge.assembly.bridges import Assembly
 from bridge.assembly.context import node_context
-from bridge.demo.ports import free_ports
 from bridge.journal.journal import Journal
 from bridge.journal.values.store import Submission, Transaction
 from bridge.messages.message import Message
@@ -174,16 +171,9 @@ async def settled(bridge: Operated) -> tuple[int, str]:
 @pytest.fixture
 def hub(directory: Path) -> Iterator[int]:
     """A node of another process; the port that it listens at."""
-    (port,) = free_ports(1)
-    path = directory / "hub.toml"
-    path.write_text(f'[node]\ndata-directory = "hub"\n[acceptor]\nurl = "ws://127.0.0.1:{port}"\n')
-    command = [sys.executable, "-m", "bridge", "run", "--settings", str(path)]
-    with (directory / "hub.log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as node:
-        try:
-            yield port
-        finally:
-            node.terminate()
-            node.wait(WITHIN_S)
+    node = Node("hub", directory).start()
+    yield node.port
+    node.stop()
 
 
 def test_the_document_s_tables_are_read() -> None:

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bridge.errors import InvalidAddress
-from bridge.messages.addresses import check_name, check_readable, matches, most_specific_first
+from bridge.messages.addresses import check_name, check_readable, matches
 
 
 @pytest.mark.parametrize("name", ["orders", "a", "A-Z_09.eu", "x" * 249, "...", "core-bridge", "..a"])
@@ -77,11 +77,6 @@ def test_matching_agrees_with_a_regular_expression(pattern: list[str], address: 
 
 def test_many_hashes_do_not_take_for_ever() -> None:
     assert not matches(".".join(["#", "a"] * 20), ".".join("b" * 120))
-
-
-def test_exact_wins_over_star_and_star_over_hash() -> None:
-    patterns = ["#", "orders.#", "orders.*", "orders.eu", "*.eu", "other"]
-    assert most_specific_first(patterns, "orders.eu") == ["orders.eu", "orders.*", "orders.#", "*.eu", "#"]
 
 
 @given(st.text(string.ascii_letters + string.digits + "._-", min_size=1, max_size=249))

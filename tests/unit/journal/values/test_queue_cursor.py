@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from bridge.journal.values.queue_cursor import Cursor, Interval, Lease, cut
+from tests.harness.rounds import rounds
 
 END = 40
 NEVER_MS = 10**15
@@ -214,5 +215,5 @@ class CursorMachine(RuleBasedStateMachine):
         assert all(low < high for low, high in itertools.pairwise(edges))
 
 
-CursorMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+CursorMachine.TestCase.settings = settings(max_examples=rounds(60), stateful_step_count=30, deadline=None)
 test_cursor_against_a_plain_model = CursorMachine.TestCase

@@ -23,8 +23,9 @@ from bridge.kafka.source.options import SourceOptions, TopicSelection
 from bridge.kafka.source.progress import Kind, Mark, Progress, show_a_start
 from bridge.kafka.source.source import KafkaSource
 from tests.fakes.starts import Bridge, Idle, Killed, Log, Model, Part, body, told_of
+from tests.harness.rounds import rounds
 
-CASES: Final = 320
+CASES: Final = rounds(320)
 STEPS: Final = 30
 NAMES: Final = ("orders", "bills")
 MOST_PARTITIONS: Final = 4
