@@ -60,7 +60,6 @@ def test_help_lists_what_is_there(capsys: pytest.CaptureFixture[str]) -> None:
         ["receive", "--address", "a", "--timeout", "-1"],
         ["receive", "--address", "a", "--timeout", "nan"],
         ["status", "--format", "xml"],
-        ["status", "--cluster"],
         ["demo", "--source", "127.0.0.1:9092"],
         ["demo", "--cluster"],
         ["start"],
