@@ -61,7 +61,7 @@ def test_help_lists_what_is_there(capsys: pytest.CaptureFixture[str]) -> None:
         ["receive", "--address", "a", "--timeout", "nan"],
         ["status", "--format", "xml"],
         ["demo", "--source", "127.0.0.1:9092"],
-        ["demo", "--cluster"],
+        ["demo", "--cluster", "--kafka"],
         ["start"],
         ["cache", "resize", "a", "-1"],
         ["dead-letters"],
