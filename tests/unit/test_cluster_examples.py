@@ -1,4 +1,4 @@
-"""The deployments in examples/cluster: their settings hold on every node, and get every variable that they name.
+"""The deployments in examples/cluster: one settings file holds on every node, and each variable is given.
 
 The YAML is read by the few forms that it is written in: no parser of it is installed.
 """
@@ -13,7 +13,7 @@ import pytest
 
 from bridge.cli import main
 from bridge.settings import load
-from cluster.connections import Prefixes
+from bridge.settings.prefixes import Prefixes
 
 ROOT: Final = Path(__file__).parents[2]
 EXAMPLES: Final = ROOT / "examples" / "cluster"
