@@ -14,6 +14,8 @@ RECONCILE := $(VENV)/.reconcile
 DEV := $(VENV)/.dev
 # Where `make run` leaves its delivery logs for the report.
 LOGS := build/delivery-logs
+# The same of `make demo-cluster`.
+CLUSTER_LOGS := build/cluster-delivery-logs
 CHECKED := bridge cluster dedup tests
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # What Spark runs on; empty where there is none.
@@ -34,7 +36,7 @@ define needed
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run report wheel serve test lint quick unit needs needs-kafka test-crash test-hostile test-artemis-long test-filters-long test-kafka-long test-spark-long kafka-up kafka-down demo-kafka bench bench-reconcile format lock clean
+.PHONY: help setup run report wheel serve test lint quick unit needs needs-kafka test-crash test-hostile test-artemis-long test-filters-long test-kafka-long test-spark-long kafka-up kafka-down demo-kafka demo-cluster bench bench-reconcile format lock clean
 
 help: ## says what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 17
@@ -45,6 +47,11 @@ run: $(BASE) ## relays real data through a cut and two kills, and proves that no
 	@rm -rf $(LOGS)
 	@$(BIN)/core-bridge demo --logs $(LOGS) $(ARGS)
 	@$(MAKE) --no-print-directory report
+
+demo-cluster: $(BASE) ## `make run` over a cluster: a node joins, one is killed, readers and clients at all of them
+	@rm -rf $(CLUSTER_LOGS)
+	@$(BIN)/core-bridge demo --cluster --logs $(CLUSTER_LOGS) $(ARGS)
+	@$(MAKE) --no-print-directory report LOGS=$(CLUSTER_LOGS)
 
 # Installs Spark only now that the proof is there. Without Java it says what to install, which is no failure.
 report: $(if $(JAVA),$(RECONCILE)) ## the second proof: Spark compares what both nodes of the last `make run` wrote down (needs Java)

@@ -8,6 +8,7 @@ from typing import Any
 
 from cluster.places import Disagreement
 from cluster.record import Record
+from cluster.routing import bridge_to
 from cluster.topology import Topology
 
 
@@ -50,6 +51,7 @@ class View:
             "via": None if node == self.node else self.next_hop[node],
             "heir": record.heir or None,
             "inherited": list(record.inherited),
+            "bridge": None if node == self.node else bridge_to(node),
             "queues": [
                 {
                     "address": place.address,

@@ -28,10 +28,19 @@ bridge are started. The one that relays is killed, the next one too, and the thi
 again. At last the target's topic is read, read_committed, and compared with the file, partition by partition
 and in order. Topics are made with names of their own, and removed afterwards.
 
+With --cluster the rows go to a cluster of three nodes, half of them as jobs (ANYCAST: each for one reader of
+the whole cluster), half as news (MULTICAST: each for every queue name; one queue is on every node, one on
+one node alone). Clients and readers are at every node. Two nodes start; the third joins under way; the one
+that alone has a queue is killed with SIGKILL and started again. A tenth of the rows is sent again. Readers
+acknowledge a page, and store what they made of it, in one transaction; at last all of that is compared with
+the file: each job was processed once over the cluster, each piece of news once for each queue name, and each
+client's rows in order. In the proof, sent and arrived count rows, processed counts them for each queue.
+
 example:
   {PROGRAM} demo
   seq 100000 | {PROGRAM} demo --input - --format json
   make kafka-up && {PROGRAM} demo --kafka
+  {PROGRAM} demo --cluster
 
 The last line of stdout is the proof, which is there before --report is begun:
   sent 20000 repeated 2000 duplicates 2000 arrived 20000 lost 0 doubled 0 out-of-order 0 kills 2 cuts 1 ...
@@ -80,13 +89,15 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
             help=f"with --kafka: a broker of the {side}, no TLS or SASL (default: 127.0.0.1:{port}, where "
             "`make kafka-up` starts one)",
         )
-    parser.add_argument("--cluster", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--cluster", action="store_true", help="over a cluster of three nodes, one of which joins under way"
+    )
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    if arguments.cluster:
-        warn(f"{PROGRAM}: demo --cluster is not built yet")
+    if arguments.cluster and arguments.kafka:
+        warn(f"{PROGRAM}: demo --cluster and --kafka are two demos: name one")
         return Exit.USAGE
     for side in ("source", "target"):
         if getattr(arguments, side) is not None and not arguments.kafka:
@@ -138,6 +149,10 @@ async def _stage(arguments: argparse.Namespace) -> Stage:
     """The demo to run. Raises: BadInput, OSError; NoClusters."""
     from bridge.demo.rows import read_input
 
+    if arguments.cluster:
+        from bridge.demo.cluster_story import ClusterStory
+
+        return ClusterStory(read_input(arguments.input), Progress(), keep=arguments.keep)
     if not arguments.kafka:
         from bridge.demo.story import Story
 

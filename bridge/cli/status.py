@@ -1,4 +1,4 @@
-"""`core-bridge status`: shows a running node's status: itself, its bridges, addresses and queues."""
+"""`core-bridge status`: shows a running node's status: itself, bridges, addresses, queues; its cluster."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from bridge.cli.cluster_status import cluster_of, describe_cluster
 from bridge.cli.endpoints import node_connection, operations_connection
 from bridge.cli.options import named_settings
 from bridge.client.exit_codes import PROGRAM, Exit
@@ -34,8 +35,26 @@ sent messages in vain, resent says how many. A bridge with a filter says how man
 (filtered), and for how many of them its condition could not be evaluated (not-evaluated). Where an address
 got messages that the filters of all its queues left out, unrouted says how many.
 
+With --cluster: what the node knows of its cluster. A line for each cluster connection; a table of the nodes,
+this one first, with the bridge to each: what it has sent, what the other node has acknowledged, what is under
+way, and what waits here for that node (lag), also while it is away; a table of the queues with their readers;
+and the addresses whose routing type another node has differently, which are not shared with it:
+
+  connection my-cluster RUNNING ON_DEMAND addresses all max-hops 1
+
+  node    state  reachable  hops  version  url               bridge   sent  acknowledged  in-flight  lag
+  node-1  UP     here       0     3.7      ws://node-1:61616 -        -     -             -          -
+  node-2  UP     yes        1     1.4      ws://node-2:61616 RUNNING  812   800           12         12
+
+  queue      node    routing-type  readers  filter
+  jobs/jobs  node-1  ANYCAST       0        -
+  jobs/jobs  node-2  ANYCAST       1        -
+
+A node without cluster connections says so.
+
 examples:
   {PROGRAM} status
+  {PROGRAM} status --cluster
   {PROGRAM} status --operations http://127.0.0.1:8161 --format json
 
 exit codes: 0 answered, 1 no answer, 2 wrong usage
@@ -51,19 +70,19 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
         description="Show what a running node says about itself.",
         epilog=_EPILOG,
     )
-    parser.add_argument("--cluster", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--cluster", action="store_true", help="show the cluster as the node knows it: nodes, queues, readers"
+    )
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    if arguments.cluster:
-        warn(f"{PROGRAM}: status --cluster is not built yet")
-        return Exit.USAGE
     status = asyncio.run(_ask(arguments))
+    shown = cluster_of(status) if arguments.cluster else status
     if arguments.format == "json":
-        print(json.dumps(status))
+        print(json.dumps(shown))
     else:
-        for line in describe(status):
+        for line in describe_cluster(shown) if arguments.cluster else describe(shown):
             print(line)
     return Exit.OK
 
@@ -72,7 +91,7 @@ async def _ask(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.url and not arguments.operations and named_settings(arguments) is None:
         warn(f"{PROGRAM}: status --url needs --operations or --settings, too: which node is it?")
         raise SystemExit(Exit.USAGE)
-    acceptor = node_connection(arguments) if arguments.url else None
+    acceptor = node_connection(arguments) if arguments.url and not arguments.cluster else None
     async with NodeClient(operations_connection(arguments)) as operations:
         status = dict((await operations.call("GET", "/v1/status")).body)
     if acceptor is None:

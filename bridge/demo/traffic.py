@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from bridge.client.node_client import NodeClient, address_path
 from bridge.client.retry import persistently
+from bridge.demo.milestones import Milestones
 from bridge.demo.nodes import ADDRESS
 from bridge.demo.rows import Row
 from bridge.errors import BridgeError
@@ -33,16 +34,13 @@ class Traffic:
     ) -> None:
         """`run` makes the transactions' IDs unique; `on_answer` gets the number of answered rows."""
         self._client = client
-        self._on_answer = on_answer
+        self._milestones = Milestones(on_answer)
         self._singles = rows[0::2]
         odd = rows[1::2]
         self._transactions = [odd[start : start + TRANSACTION] for start in range(0, len(odd), TRANSACTION)]
         self._run = run
-        self._milestones: list[tuple[int, asyncio.Event]] = []
         #: The position of each row at the edge, by index; None: the answer that named it was lost.
         self.edge_positions: list[int | None] = [None] * len(rows)
-        #: Rows that have been answered.
-        self.answered = 0
         #: Answers that were lost or "not now", and for which the client retried.
         self.retries = 0
         #: Rows sent again on purpose, and how many of them were answered "duplicate".
@@ -51,12 +49,14 @@ class Traffic:
         #: Rows sent again because an answer was lost, and answered "duplicate": the first copy was stored.
         self.known_on_retry = 0
 
+    @property
+    def answered(self) -> int:
+        """Rows that have been answered."""
+        return self._milestones.answered
+
     def reached(self, answered: int) -> asyncio.Event:
         """An event that is set once that many rows are answered."""
-        event = asyncio.Event()
-        self._milestones.append((answered, event))
-        self._answer(0)
-        return event
+        return self._milestones.reached(answered)
 
     async def send_all(self) -> None:
         """Send every row once.
@@ -84,7 +84,7 @@ class Traffic:
                 self.edge_positions[row.index] = answer["positions"][0]
             else:
                 self.known_on_retry += 1
-            self._answer(1)
+            self._milestones.answer(1)
 
     async def _send_transactions(self) -> None:
         for rows in self._transactions:
@@ -97,7 +97,7 @@ class Traffic:
                         self.edge_positions[row.index] = first + offset
             else:
                 self.known_on_retry += len(rows)
-            self._answer(len(rows))
+            self._milestones.answer(len(rows))
 
     async def _repeat_singles(self, rows: Sequence[Row]) -> None:
         for row in rows:
@@ -135,14 +135,6 @@ class Traffic:
 
     def _count_retry(self, _: BridgeError) -> None:
         self.retries += 1
-
-    def _answer(self, rows: int) -> None:
-        self.answered += rows
-        self._on_answer(self.answered)
-        for answered, event in self._milestones:
-            if self.answered >= answered:
-                event.set()
-        self._milestones = [milestone for milestone in self._milestones if not milestone[1].is_set()]
 
 
 def sender_of(index: int) -> Hashable:

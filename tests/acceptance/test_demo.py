@@ -21,6 +21,13 @@ PROOF = re.compile(
     r"kills 2 cuts 1 seconds \d+\.\d messages/s \d+"
 )
 
+CLUSTER_PROOF = re.compile(
+    r"sent (\d+) repeated (\d+) duplicates (\d+) arrived (\d+) lost 0 doubled 0 out-of-order 0 "
+    r"kills 1 cuts 0 joined 1 processed (\d+) seconds \d+\.\d messages/s \d+"
+)
+#: Three nodes start, one of them twice.
+CLUSTER_S = 180.0
+
 
 def start(directory: Path, *arguments: str, **variables: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
@@ -155,6 +162,52 @@ def test_the_proof_is_shown_before_the_report_is_begun(tmp_path: Path) -> None:
         assert demo.poll() is None
         demo.send_signal(signal.SIGTERM)
         assert demo.wait(PATIENCE_S) == 130
+
+
+def test_a_cluster_processes_each_job_once_and_each_piece_of_news_once_for_each_queue(tmp_path: Path) -> None:
+    data = some_lines(3000)
+    rows = sum(bool(line) for line in data.split(b"\n"))
+    news = sum(index // 2 % 2 for index in range(rows))
+    logs = tmp_path / "logs"
+    demo = start(tmp_path, "--cluster", "--input", "-", "--logs", str(logs))
+    code, out, err = finish(demo, data, CLUSTER_S)
+    assert code == 0, err
+    proof = CLUSTER_PROOF.fullmatch(out.rstrip("\n"))
+    assert proof, out
+    sent, repeated, duplicates, arrived, processed = map(int, proof.groups())
+    assert sent == arrived == rows
+    assert repeated == duplicates > 0
+    assert processed == rows + news
+    assert {path.name for path in logs.iterdir()} == {"node-1", "node-2", "node-3"}
+    assert left_behind(tmp_path) == []
+    assert list(tmp_path.iterdir()) == [logs]
+
+
+def test_one_row_goes_over_a_cluster(tmp_path: Path) -> None:
+    demo = start(tmp_path, "--cluster", "--input", "-", "--format", "json")
+    code, out, err = finish(demo, b"row\n", CLUSTER_S)
+    assert (code, err) == (0, "")
+    proof = json.loads(out.splitlines()[-1])
+    assert (proof["sent"], proof["arrived"], proof["kills"], proof["joined"]) == (1, 1, 1, 1)
+    assert proof["processed"] == 1
+    assert proof["lost"] == proof["doubled"] == proof["out-of-order"] == 0
+
+
+@pytest.mark.spark_long
+def test_the_delivery_logs_account_for_every_row_of_a_cluster(tmp_path: Path) -> None:
+    report = tmp_path / "report"
+    demo = start(tmp_path, "--cluster", "--input", "-", "--report", str(report))
+    code, out, err = finish(demo, some_lines(3000), CLUSTER_S + WITH_SPARK_S)
+    assert code == 0, err
+    assert CLUSTER_PROOF.fullmatch(out.rstrip("\n")), out
+    assert "clean: " in err
+    relayed = [
+        flow
+        for flow in json.loads((report / "summary.json").read_text())["bridges"]
+        if (flow["bridge"] or "").startswith("$cluster.")
+    ]
+    assert relayed
+    assert all(flow["sent"] == flow["received"] and not flow["lost"] for flow in relayed)
 
 
 @pytest.mark.spark_long

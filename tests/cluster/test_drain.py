@@ -118,3 +118,16 @@ def test_s11_ids_go_along(tmp_path: Path) -> None:
     await_phase(cluster[0], "DONE")
     again = cluster[1].api.call("POST", "/v1/addresses/jobs/messages", b"one", {"Duplicate-Id": "known"})
     assert again.json == {"verdict": "duplicate"}
+
+
+def test_what_waits_at_addresses_without_a_queue_goes_along(tmp_path: Path) -> None:
+    """Also at those that the cluster does not share: the heir keeps it for queues that come later."""
+    cluster = Cluster(tmp_path, 2, connection='address = "jobs"', rest=ANYCAST).start()
+    cluster.await_members()
+    send(cluster[0], "kept", numbers(7))
+    drain(cluster[0], "n1")
+    assert await_phase(cluster[0], "DONE")["moved"] == 7
+    found = cluster[1].api.get("/v1/addresses/kept/messages").json["messages"]
+    assert [message["body"] for message in found] == numbers(7)
+    make_queue(cluster[1], "kept", "late")
+    assert read(cluster[1], "kept", "late") == numbers(7)

@@ -13,10 +13,17 @@ from bridge.relay.lifecycle import State
 from bridge.runtime.logs import LIBRARY_EVENT
 from bridge.runtime.metrics import METRICS, Metric
 from bridge.settings import load
+from cluster import metrics as cluster_metrics
 
 ROOT: Final = Path(__file__).parents[2]
 DOCUMENT: Final = ROOT / "docs" / "operations.md"
 VARIABLES: Final = {"SHOP_TOKEN": "a", "OPERATIONS_TOKEN": "b", "HUB_TOKEN": "c", "POD_NAME": "shop-0"}
+
+#: Of a node, and of one with cluster connections.
+EVERY_METRIC: Final = (
+    *METRICS,
+    *(metric for metric in vars(cluster_metrics).values() if isinstance(metric, Metric)),
+)
 
 _KEBAB: Final = re.compile(r"[a-z]+(-[a-z]+)*")
 _METHODS: Final = ("debug", "info", "warning", "error", "log")
@@ -36,11 +43,13 @@ def metric_row(metric: Metric) -> str:
 def events_in_code() -> set[str]:
     """Every event that some module logs, and those that are counted and logged at a bounded rate."""
     found = {LIBRARY_EVENT}
-    for path in (ROOT / "bridge").rglob("*.py"):
+    for path in (path for package in ("bridge", "cluster") for path in (ROOT / package).rglob("*.py")):
         text = path.read_text("utf-8")
         if not _LOGS.search(text):
             continue
         for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef) and node.name == "_event":
+                found.update(texts(node.body))
             if not isinstance(node, ast.Call):
                 continue
             receiver, _, method = ast.unparse(node.func).rpartition(".")
@@ -53,15 +62,21 @@ def events_in_code() -> set[str]:
     return {event for event in found if _KEBAB.fullmatch(event)}
 
 
+def texts(body: list[ast.stmt]) -> set[str]:
+    """Every text in a function that names an event."""
+    constants = [node for statement in body for node in ast.walk(statement) if isinstance(node, ast.Constant)]
+    return {node.value for node in constants if isinstance(node.value, str)}
+
+
 def test_the_table_of_metrics_is_what_a_scrape_has() -> None:
     rows = [line for line in section("Metrics").splitlines() if line.startswith("| `core_bridge_")]
     documented = [row for row in rows if row.count("|") == 5]
-    assert documented == [metric_row(metric) for metric in METRICS]
+    assert documented == [metric_row(metric) for metric in EVERY_METRIC]
 
 
 def test_metrics_that_alerts_use_exist() -> None:
     names = set(re.findall(r"core_bridge_[a-z_]+", DOCUMENT.read_text("utf-8")))
-    assert names == {metric.name for metric in METRICS}
+    assert names == {metric.name for metric in EVERY_METRIC}
 
 
 def test_the_table_of_events_is_what_the_code_logs() -> None:

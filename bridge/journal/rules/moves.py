@@ -100,6 +100,8 @@ def read_movable(
     address, queue = leaving
     row = find_address(connection, address)
     cursor = None if row is None else read_cursor(connection, row.address_id, queue)
+    if cursor is None and queue == REPLAYED_QUEUE:
+        cursor = Cursor(0)  # it is made with the first messages that leave it
     if row is None or cursor is None:
         return Movable([])
     cursor.expire(lease_now_ms)

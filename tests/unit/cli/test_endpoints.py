@@ -24,7 +24,7 @@ token = "${NOBODY_SET_THIS}"
 """
 PORT_0 = "with port 0 the file cannot tell which it is"
 #: What each command needs besides options, as far as the parser looks.
-VERBS = {"cache": "show", "dead-letters": "list", "journal": "new-incarnation"}
+VERBS = {"cache": "show", "dead-letters": "list", "journal": "new-incarnation", "cluster": "forget"}
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,241 @@
+"""The demo of a cluster: starts its nodes, sends to all, breaks and adds one, reads at all, and compares.
+
+The meaning of "in order" here: a client sends its rows in file order, to one node. At every other node, and
+at that one, each queue must have them in that order. Clients of different nodes have no order among them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Final
+
+from bridge.demo.cluster_compare import ClusterProof, QueueComparison
+from bridge.demo.cluster_nodes import (
+    ARCHIVE,
+    BOARD,
+    JOBS,
+    QUEUES,
+    ClusterNode,
+    backlog_for,
+    known_to_each_other,
+    node_status,
+    waiting,
+)
+from bridge.demo.cluster_readers import Reader, processed
+from bridge.demo.cluster_traffic import ClusterTraffic, address_of
+from bridge.demo.compare import Proof
+from bridge.demo.nodes import LOOK_AGAIN_S, DemoFailed
+from bridge.demo.ports import free_ports
+from bridge.demo.stage import STILL_FOR_S, Stage, ended, together
+
+#: When the third node joins and when the second is killed, as fractions of all rows.
+JOIN_AT: Final = 0.25
+KILL_AT: Final = 0.5
+
+
+class ClusterStory(Stage):
+    """One run of the demo of a cluster: from two empty nodes, over three, to the proof."""
+
+    async def perform(self) -> Proof:
+        """As `Stage.perform`."""
+        nodes = self._nodes()
+        first, second, joining = nodes
+        async with ended(nodes):
+            self.progress.note(f"starting {first.name} and {second.name}")
+            await together(first.start(), second.start())
+            await known_to_each_other((first, second))
+            started_at = time.monotonic()
+            traffic = ClusterTraffic(self.rows, str(uuid.uuid4()), self._show_sent)
+            events = Events(self, nodes, traffic)
+            async with Readers(self) as readers:
+                readers.read(first)
+                readers.read(second)
+                await together(
+                    traffic.send_to(first), traffic.send_to(second), events.happen(joining, readers)
+                )
+                await self._wait_for_readers(nodes, readers)
+            comparisons = await self._compare(nodes, traffic)
+            seconds = time.monotonic() - started_at
+            self._explain(comparisons, traffic)
+            await self._stop(nodes)
+        return self._proof(comparisons, traffic, nodes, seconds)
+
+    def _nodes(self) -> Sequence[ClusterNode]:
+        """The three nodes; the first two are those that all ask for the others."""
+        ports = free_ports(6)
+        queues = ((JOBS, ARCHIVE), (JOBS, ARCHIVE, BOARD), (JOBS, ARCHIVE))
+        nodes = [
+            ClusterNode(
+                f"node-{index + 1}",
+                self.directory,
+                ports[2 * index],
+                port=ports[2 * index + 1],
+                queues=queues[index],
+            )
+            for index in range(3)
+        ]
+        for node in nodes:
+            node.configure(id_cache_size=self.id_cache_size, contacts=nodes[:2])
+        return nodes
+
+    def _show_sent(self, answered: int) -> None:
+        self.progress.update(f"sent {answered} of {len(self.rows)}")
+
+    async def _wait_for_readers(self, nodes: Sequence[ClusterNode], readers: Readers) -> None:
+        """Wait until nothing waits at any node, for another node or for a reader.
+
+        Nodes are asked one after the other: a message may move from the last to the first meanwhile. So
+        nothing must be found twice in a row.
+        Raises: DemoFailed: it stands still.
+        """
+        left, found, changed_at = -1, -1, time.monotonic()
+        while found or left:
+            left, found = found, sum([waiting(await node_status(node)) for node in nodes])
+            now = time.monotonic()
+            if found != left:
+                changed_at = now
+            elif now - changed_at > STILL_FOR_S:
+                logs = "\n".join(node.log_end() for node in nodes)
+                raise DemoFailed(f"{found} messages have stood still for {STILL_FOR_S:g} s", logs)
+            self.progress.update(f"processed {readers.processed}; still waiting: {found}")
+            if found:
+                await asyncio.sleep(LOOK_AGAIN_S)
+
+    async def _compare(
+        self, nodes: Sequence[ClusterNode], traffic: ClusterTraffic
+    ) -> Sequence[QueueComparison]:
+        """Read what the readers have processed, queue by queue."""
+        comparisons: list[QueueComparison] = []
+        for queue, address in QUEUES.items():
+            expected = [row.index for row in self.rows if address_of(row.index) == address]
+            comparison = QueueComparison(queue, self.rows, expected, traffic.sender_of)
+            for node in nodes:
+                async for message in processed(node, queue):
+                    comparison.take(node.name, message["key"], message["body"])
+            comparisons.append(comparison)
+        return comparisons
+
+    def _explain(self, comparisons: Sequence[QueueComparison], traffic: ClusterTraffic) -> None:
+        sent = ", ".join(f"{count} to {node}" for node, count in sorted(traffic.sent_to.items()))
+        self.progress.note(f"rows sent: {sent}")
+        kinds = {JOBS: "jobs, ANYCAST", ARCHIVE: "news, MULTICAST, on every node", BOARD: "news, on one node"}
+        for comparison in comparisons:
+            queue = comparison.queue
+            self.progress.note(f"queue {queue} ({kinds[queue]}): {comparison.line()}")
+            if comparison.missing:
+                self.progress.note(f"first lost rows of queue {queue}: {comparison.missing[:5]}")
+        on_purpose, on_retry = traffic.duplicates, traffic.known_on_retry
+        self.progress.note(
+            f"clients asked again {traffic.retries} times because an answer was lost or not now; "
+            f"{on_purpose} of {traffic.repeated} rows sent again on purpose were rejected duplicates"
+        )
+        self.rejected = (
+            f"duplicates rejected {on_purpose + on_retry}: {on_purpose} sent again on purpose, "
+            f"{on_retry} because an answer was lost"
+        )
+
+    async def _stop(self, nodes: Sequence[ClusterNode]) -> None:
+        """Stop all nodes. Raises: DemoFailed: one did not drain."""
+        codes = await asyncio.gather(*(node.stop() for node in nodes))
+        for node, code in zip(nodes, codes, strict=True):
+            if code != 0:
+                raise DemoFailed(f"{node.name} did not stop in order: exit code {code}", node.log_end())
+
+    def _proof(
+        self,
+        comparisons: Sequence[QueueComparison],
+        traffic: ClusterTraffic,
+        nodes: Sequence[ClusterNode],
+        seconds: float,
+    ) -> ClusterProof:
+        lost = {index for comparison in comparisons for index in comparison.missing}
+        return ClusterProof(
+            sent=len(self.rows),
+            repeated=traffic.repeated,
+            duplicates=traffic.duplicates,
+            arrived=len(self.rows) - len(lost),
+            lost=sum(len(comparison.missing) for comparison in comparisons),
+            doubled=sum(comparison.doubled for comparison in comparisons),
+            out_of_order=sum(comparison.out_of_order for comparison in comparisons),
+            kills=sum(node.kills for node in nodes),
+            cuts=0,
+            seconds=seconds,
+            joined=1,
+            processed=sum(comparison.at.total() for comparison in comparisons),
+        )
+
+
+class Readers:
+    """The readers of all nodes; they end on exit. Use as an async context manager."""
+
+    def __init__(self, story: ClusterStory) -> None:
+        self._story = story
+        self._tasks: list[asyncio.Task[None]] = []
+        #: Messages processed.
+        self.processed = 0
+
+    async def __aenter__(self) -> Readers:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self._tasks:
+            task.cancel()
+        ends = await asyncio.gather(*self._tasks, return_exceptions=True)
+        for end in ends:
+            if isinstance(end, Exception):
+                raise end
+
+    def read(self, node: ClusterNode) -> None:
+        """Read each queue of a node."""
+        for queue in node.queues:
+            self._tasks.append(asyncio.create_task(Reader(node, queue, self._count).run()))
+
+    def _count(self, messages: int) -> None:
+        self.processed += messages
+
+
+class Events:
+    """What happens to the cluster while it works."""
+
+    def __init__(self, story: ClusterStory, nodes: Sequence[ClusterNode], traffic: ClusterTraffic) -> None:
+        self._story = story
+        self._nodes = nodes
+        self._traffic = traffic
+
+    async def happen(self, joining: ClusterNode, readers: Readers) -> None:
+        """A node joins, with readers and clients; the one that alone has a queue is killed, and returns.
+
+        A node that drains (`core-bridge drain`) is to be the third event here, at three quarters of the rows.
+        Raises: DemoFailed: a node does not start, or is not noticed by the others.
+        """
+        total = len(self._story.rows)
+        await self._traffic.reached(int(total * JOIN_AT)).wait()
+        await self._join(joining, readers)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._traffic.send_to(joining))
+            await self._traffic.reached(int(total * KILL_AT)).wait()
+            await self._kill(next(node for node in self._nodes if BOARD in node.queues))
+
+    async def _join(self, node: ClusterNode, readers: Readers) -> None:
+        note = self._story.progress.note
+        note(f"{node.name} joins after {self._traffic.answered} rows")
+        await node.start()
+        await known_to_each_other(self._nodes)
+        readers.read(node)
+        note(f"every node knows {node.name} after {self._traffic.answered} rows")
+
+    async def _kill(self, node: ClusterNode) -> None:
+        note = self._story.progress.note
+        await node.kill()
+        note(f"killed {node.name} (SIGKILL) after {self._traffic.answered} rows")
+        # At least some more rows, where there are any: for the queue that it alone has, they wait elsewhere.
+        await self._traffic.reached(min(self._traffic.answered + 1, len(self._story.rows))).wait()
+        others = [one for one in self._nodes if one is not node]
+        waits = sum([backlog_for(await node_status(other), node.name) for other in others])
+        note(f"{waits} messages wait for {node.name} at the other nodes")
+        await node.start()
+        await known_to_each_other(self._nodes)
+        note(f"started {node.name} again; every node knows it")
