@@ -48,7 +48,7 @@ run: $(BASE) ## relays real data through a cut and two kills, and proves that no
 	@$(BIN)/core-bridge demo --logs $(LOGS) $(ARGS)
 	@$(MAKE) --no-print-directory report
 
-demo-cluster: $(BASE) ## `make run` over a cluster: a node joins, one is killed, readers and clients at all of them
+demo-cluster: $(BASE) ## `make run` over a cluster: a node joins, one is killed, one drains; readers and clients at all
 	@rm -rf $(CLUSTER_LOGS)
 	@$(BIN)/core-bridge demo --cluster --logs $(CLUSTER_LOGS) $(ARGS)
 	@$(MAKE) --no-print-directory report LOGS=$(CLUSTER_LOGS)

@@ -31,7 +31,8 @@ and in order. Topics are made with names of their own, and removed afterwards.
 With --cluster the rows go to a cluster of three nodes, half of them as jobs (ANYCAST: each for one reader of
 the whole cluster), half as news (MULTICAST: each for every queue name; one queue is on every node, one on
 one node alone). Clients and readers are at every node. Two nodes start; the third joins under way; the one
-that alone has a queue is killed with SIGKILL and started again. A tenth of the rows is sent again. Readers
+that alone has a queue is killed with SIGKILL and started again; the third drains to the first, and its
+clients go there. A tenth of the rows is sent again. Readers
 acknowledge a page, and store what they made of it, in one transaction; at last all of that is compared with
 the file: each job was processed once over the cluster, each piece of news once for each queue name, and each
 client's rows in order. In the proof, sent and arrived count rows, processed counts them for each queue.
@@ -90,7 +91,7 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
             "`make kafka-up` starts one)",
         )
     parser.add_argument(
-        "--cluster", action="store_true", help="over a cluster of three nodes, one of which joins under way"
+        "--cluster", action="store_true", help="over a cluster of three nodes, one of which joins and drains"
     )
     parser.set_defaults(run=_run)
 

@@ -11,7 +11,7 @@ from bridge.demo.rows import Row
 
 
 class QueueComparison:
-    """Takes the messages that were processed from all queues of one name, node by node in their order."""
+    """Takes the messages that were processed from all queues of one name, reader by reader in their order."""
 
     def __init__(
         self,
@@ -19,15 +19,25 @@ class QueueComparison:
         rows: Sequence[Row],
         expected: Collection[int],
         sender_of: Mapping[int, Hashable],
+        heirs: Collection[str] = (),
     ) -> None:
-        """`expected`: indices of the rows sent to its address. `sender_of`: by index, the row's client."""
+        """Begin without a message.
+
+        Args:
+            queue: its name.
+            rows: all rows.
+            expected: indices of the rows sent to its address.
+            sender_of: by index, the row's client.
+            heirs: nodes that have taken over another one: two queues in one, each in its own order.
+        """
         self.queue = queue
         self._rows = rows
         self._expected = frozenset(expected)
         self._sender_of = sender_of
         self._copies: Counter[int] = Counter()
-        #: By node and client, the last row.
-        self._last: dict[tuple[str, Hashable], int] = {}
+        self._heirs = frozenset(heirs)
+        #: By node and client, the last row of each of the queues that are one there.
+        self._last: dict[tuple[str, Hashable], list[int]] = {}
         #: Messages that are no row of this queue.
         self._foreign = 0
         #: Messages processed, by node.
@@ -44,9 +54,19 @@ class QueueComparison:
             return
         self._copies[index] += 1
         if self._copies[index] == 1:
-            place = (node, self._sender_of[index])
-            self.out_of_order += index < self._last.get(place, -1)
-            self._last[place] = max(index, self._last.get(place, -1))
+            self.out_of_order += not self._follows(node, index)
+
+    def _follows(self, node: str, index: int) -> bool:
+        """Whether the row can be the next one of one of the queues that are one at the node."""
+        last = self._last.setdefault((node, self._sender_of[index]), [])
+        before = [at for at, row in enumerate(last) if row < index]
+        if before:
+            last[max(before, key=last.__getitem__)] = index
+        elif len(last) < (2 if node in self._heirs else 1):
+            last.append(index)
+        else:
+            return False
+        return True
 
     @property
     def expected(self) -> int:
@@ -74,8 +94,9 @@ class QueueComparison:
 class ClusterProof(Proof):
     """The proof of a cluster: a row has arrived once every queue that it was for has processed it."""
 
-    #: Nodes that joined under way.
+    #: Nodes that joined under way, and that handed everything over and left.
     joined: int
+    drained: int
     #: Messages processed, over all queues.
     processed: int
 
@@ -83,4 +104,10 @@ class ClusterProof(Proof):
         """As `Proof.values`, with what a cluster adds before the time."""
         values = Proof.values(self)
         times = {name: values.pop(name) for name in ("seconds", "messages/s")}
-        return {**values, "joined": self.joined, "processed": self.processed, **times}
+        return {
+            **values,
+            "joined": self.joined,
+            "drained": self.drained,
+            "processed": self.processed,
+            **times,
+        }

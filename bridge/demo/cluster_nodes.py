@@ -22,8 +22,9 @@ BOARD: Final = "board"
 #: By queue, its address.
 QUEUES: Final[Mapping[str, str]] = {JOBS: JOBS, ARCHIVE: NEWS, BOARD: NEWS}
 
-#: Longest until nodes know each other, in seconds.
+#: Longest until nodes know each other, and until one is drained, in seconds.
 KNOWN_WITHIN_S: Final = 30.0
+DRAINED_WITHIN_S: Final = 90.0
 
 _SETTINGS: Final = """\
 [node]
@@ -124,6 +125,26 @@ def _knows(status: Mapping[str, Any], nodes: Sequence[ClusterNode]) -> bool:
         and {place["queue"] for place in known[node.name]["queues"]} >= set(node.queues)
         for node in nodes
     )
+
+
+async def drained(node: ClusterNode, heir: ClusterNode) -> int:
+    """Drain a node; returns the number of messages that were moved, when its heir answers for it.
+
+    Raises: DemoFailed: not in time. Problem, Unreachable.
+    """
+    path = "/v1/cluster/drain"
+    async with NodeClient(node.operations) as operations:
+        state = (await operations.call("POST", path, packed={"to": heir.name})).body
+        try:
+            async with asyncio.timeout(DRAINED_WITHIN_S):
+                while state["phase"] != "DONE":
+                    await asyncio.sleep(LOOK_AGAIN_S)
+                    state = (await operations.call("GET", path)).body
+        except TimeoutError:
+            waits = f"{state['phase']}: {state['waits']}"
+            raise DemoFailed(f"{node.name} is not drained: {waits}", node.log_end()) from None
+    moved: int = state["moved"]
+    return moved
 
 
 def backlog_for(status: Mapping[str, Any], name: str) -> int:

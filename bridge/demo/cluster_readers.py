@@ -24,6 +24,8 @@ PAGE: Final = 200
 LEASE_MS: Final = 3_000
 #: How long a node keeps a reader's question while it has no message.
 WAIT_MS: Final = 500
+#: Header of a result: the node whose reader made it. Results go along when a node drains.
+READER: Final = "reader"
 #: Beyond a lease's end, for clocks that are read one after the other, in seconds.
 MARGIN_S: Final = 0.5
 
@@ -72,7 +74,12 @@ class Reader:
         unit = {
             "duplicate-id": page["lease"],
             "messages": [
-                {"address": results_of(self.queue), "body": message["body"], "key": message["key"]}
+                {
+                    "address": results_of(self.queue),
+                    "body": message["body"],
+                    "key": message["key"],
+                    "headers": {READER: self.node.name},
+                }
                 for message in page["messages"]
             ],
             "acknowledge": [{"address": QUEUES[self.queue], "queue": self.queue, "lease": page["lease"]}],
@@ -96,7 +103,7 @@ async def _commit(client: NodeClient, unit: dict[str, Any]) -> Answer:
 
 
 async def processed(node: ClusterNode, queue: str) -> AsyncIterator[dict[str, Any]]:
-    """The messages that a node's reader of a queue has processed, in their order.
+    """The results at a node of what was read from a queue, in their order.
 
     Raises: Problem, Unreachable.
     """

@@ -1,7 +1,8 @@
-"""The demo of a cluster: starts its nodes, sends to all, breaks and adds one, reads at all, and compares.
+"""The demo of a cluster: nodes come, are killed and leave, with clients and readers at all; and the proof.
 
 The meaning of "in order" here: a client sends its rows in file order, to one node. At every other node, and
-at that one, each queue must have them in that order. Clients of different nodes have no order among them.
+at that one, each queue must have them in that order. Clients of different nodes have no order among them. A
+node that has taken over another one has two queues in one: each of them must be in order.
 """
 
 from __future__ import annotations
@@ -20,24 +21,26 @@ from bridge.demo.cluster_nodes import (
     QUEUES,
     ClusterNode,
     backlog_for,
+    drained,
     known_to_each_other,
     node_status,
     waiting,
 )
-from bridge.demo.cluster_readers import Reader, processed
+from bridge.demo.cluster_readers import READER, Reader, processed
 from bridge.demo.cluster_traffic import ClusterTraffic, address_of
 from bridge.demo.compare import Proof
 from bridge.demo.nodes import LOOK_AGAIN_S, DemoFailed
 from bridge.demo.ports import free_ports
 from bridge.demo.stage import STILL_FOR_S, Stage, ended, together
 
-#: When the third node joins and when the second is killed, as fractions of all rows.
+#: When the third node joins, the second is killed and the third drained, as fractions of all rows.
 JOIN_AT: Final = 0.25
 KILL_AT: Final = 0.5
+DRAIN_AT: Final = 0.75
 
 
 class ClusterStory(Stage):
-    """One run of the demo of a cluster: from two empty nodes, over three, to the proof."""
+    """One run of the demo of a cluster: from two empty nodes over three back to two, and to the proof."""
 
     async def perform(self) -> Proof:
         """As `Stage.perform`."""
@@ -48,19 +51,21 @@ class ClusterStory(Stage):
             await together(first.start(), second.start())
             await known_to_each_other((first, second))
             started_at = time.monotonic()
-            traffic = ClusterTraffic(self.rows, str(uuid.uuid4()), self._show_sent)
-            events = Events(self, nodes, traffic)
-            async with Readers(self) as readers:
+            async with (
+                ClusterTraffic(self.rows, str(uuid.uuid4()), self._show_sent) as traffic,
+                Readers() as readers,
+            ):
+                events = Events(self, nodes, traffic, readers)
                 readers.read(first)
                 readers.read(second)
                 await together(
-                    traffic.send_to(first), traffic.send_to(second), events.happen(joining, readers)
+                    traffic.send_to(first), traffic.send_to(second), events.happen(joining, heir=first)
                 )
-                await self._wait_for_readers(nodes, readers)
-            comparisons = await self._compare(nodes, traffic)
+                await self._wait_for_readers((first, second), readers)
+            comparisons = await self._compare((first, second), traffic, heir=first)
             seconds = time.monotonic() - started_at
             self._explain(comparisons, traffic)
-            await self._stop(nodes)
+            await self.stop((first, second))
         return self._proof(comparisons, traffic, nodes, seconds)
 
     def _nodes(self) -> Sequence[ClusterNode]:
@@ -105,16 +110,17 @@ class ClusterStory(Stage):
                 await asyncio.sleep(LOOK_AGAIN_S)
 
     async def _compare(
-        self, nodes: Sequence[ClusterNode], traffic: ClusterTraffic
+        self, nodes: Sequence[ClusterNode], traffic: ClusterTraffic, heir: ClusterNode
     ) -> Sequence[QueueComparison]:
-        """Read what the readers have processed, queue by queue."""
+        """Read what the readers have processed, queue by queue; the heir has what the drained node's had."""
         comparisons: list[QueueComparison] = []
         for queue, address in QUEUES.items():
             expected = [row.index for row in self.rows if address_of(row.index) == address]
-            comparison = QueueComparison(queue, self.rows, expected, traffic.sender_of)
+            comparison = QueueComparison(queue, self.rows, expected, traffic.sender_of, (heir.name,))
             for node in nodes:
                 async for message in processed(node, queue):
-                    comparison.take(node.name, message["key"], message["body"])
+                    reader = message["headers"][READER].decode()
+                    comparison.take(reader, message["key"], message["body"])
             comparisons.append(comparison)
         return comparisons
 
@@ -137,7 +143,7 @@ class ClusterStory(Stage):
             f"{on_retry} because an answer was lost"
         )
 
-    async def _stop(self, nodes: Sequence[ClusterNode]) -> None:
+    async def stop(self, nodes: Sequence[ClusterNode]) -> None:
         """Stop all nodes. Raises: DemoFailed: one did not drain."""
         codes = await asyncio.gather(*(node.stop() for node in nodes))
         for node, code in zip(nodes, codes, strict=True):
@@ -164,6 +170,7 @@ class ClusterStory(Stage):
             cuts=0,
             seconds=seconds,
             joined=1,
+            drained=1,
             processed=sum(comparison.at.total() for comparison in comparisons),
         )
 
@@ -171,9 +178,9 @@ class ClusterStory(Stage):
 class Readers:
     """The readers of all nodes; they end on exit. Use as an async context manager."""
 
-    def __init__(self, story: ClusterStory) -> None:
-        self._story = story
-        self._tasks: list[asyncio.Task[None]] = []
+    def __init__(self) -> None:
+        #: By node.
+        self._tasks: dict[str, list[asyncio.Task[None]]] = {}
         #: Messages processed.
         self.processed = 0
 
@@ -181,17 +188,22 @@ class Readers:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for task in self._tasks:
-            task.cancel()
-        ends = await asyncio.gather(*self._tasks, return_exceptions=True)
-        for end in ends:
-            if isinstance(end, Exception):
-                raise end
+        for node in list(self._tasks):
+            await self.stop(node)
 
     def read(self, node: ClusterNode) -> None:
         """Read each queue of a node."""
-        for queue in node.queues:
-            self._tasks.append(asyncio.create_task(Reader(node, queue, self._count).run()))
+        readers = [Reader(node, queue, self._count) for queue in node.queues]
+        self._tasks[node.name] = [asyncio.create_task(reader.run()) for reader in readers]
+
+    async def stop(self, node: str) -> None:
+        """End the readers of a node. Raises: what has ended one before."""
+        tasks = self._tasks.pop(node)
+        for task in tasks:
+            task.cancel()
+        for end in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(end, Exception):
+                raise end
 
     def _count(self, messages: int) -> None:
         self.processed += messages
@@ -200,31 +212,40 @@ class Readers:
 class Events:
     """What happens to the cluster while it works."""
 
-    def __init__(self, story: ClusterStory, nodes: Sequence[ClusterNode], traffic: ClusterTraffic) -> None:
+    def __init__(
+        self,
+        story: ClusterStory,
+        nodes: Sequence[ClusterNode],
+        traffic: ClusterTraffic,
+        readers: Readers,
+    ) -> None:
         self._story = story
         self._nodes = nodes
         self._traffic = traffic
+        self._readers = readers
 
-    async def happen(self, joining: ClusterNode, readers: Readers) -> None:
-        """A node joins, with readers and clients; the one that alone has a queue is killed, and returns.
+    async def happen(self, joining: ClusterNode, heir: ClusterNode) -> None:
+        """A node joins, with readers and clients; the one that alone has a queue is killed, and returns; the
+        first one drains to `heir`, and is gone.
 
-        A node that drains (`core-bridge drain`) is to be the third event here, at three quarters of the rows.
-        Raises: DemoFailed: a node does not start, or is not noticed by the others.
+        Raises: DemoFailed: a node does not start, is not noticed by the others, or is not drained.
         """
         total = len(self._story.rows)
         await self._traffic.reached(int(total * JOIN_AT)).wait()
-        await self._join(joining, readers)
+        await self._join(joining)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._traffic.send_to(joining))
             await self._traffic.reached(int(total * KILL_AT)).wait()
             await self._kill(next(node for node in self._nodes if BOARD in node.queues))
+            await self._traffic.reached(int(total * DRAIN_AT)).wait()
+            await self._drain(joining, heir)
 
-    async def _join(self, node: ClusterNode, readers: Readers) -> None:
+    async def _join(self, node: ClusterNode) -> None:
         note = self._story.progress.note
         note(f"{node.name} joins after {self._traffic.answered} rows")
         await node.start()
         await known_to_each_other(self._nodes)
-        readers.read(node)
+        self._readers.read(node)
         note(f"every node knows {node.name} after {self._traffic.answered} rows")
 
     async def _kill(self, node: ClusterNode) -> None:
@@ -239,3 +260,15 @@ class Events:
         await node.start()
         await known_to_each_other(self._nodes)
         note(f"started {node.name} again; every node knows it")
+
+    async def _drain(self, node: ClusterNode, heir: ClusterNode) -> None:
+        """Its readers end, and its clients wait: they go to the heir as soon as that answers for it."""
+        note = self._story.progress.note
+        note(f"{node.name} drains to {heir.name} after {self._traffic.answered} rows")
+        await self._readers.stop(node.name)
+        moved = await drained(node, heir)
+        await self._traffic.follow(node, heir)
+        await self._story.stop((node,))
+        note(
+            f"{node.name} is drained and stopped: {moved} messages have moved, its clients go to {heir.name}"
+        )

@@ -12,8 +12,11 @@ from bridge.demo.rows import Row
 ROWS = [Row(index, b"row %d" % index, f"id-{index}") for index in range(6)]
 
 
-def judged(*taken: tuple[str, int], senders: str = "aabbaa", expected: str = "012345") -> QueueComparison:
-    comparison = QueueComparison("jobs", ROWS, [int(digit) for digit in expected], dict(enumerate(senders)))
+def judged(
+    *taken: tuple[str, int], senders: str = "aabbaa", expected: str = "012345", heirs: tuple[str, ...] = ()
+) -> QueueComparison:
+    indices = [int(digit) for digit in expected]
+    comparison = QueueComparison("jobs", ROWS, indices, dict(enumerate(senders)), heirs)
     for node, index in taken:
         comparison.take(node, ROWS[index].key, ROWS[index].body)
     return comparison
@@ -44,6 +47,16 @@ def test_order_is_that_of_each_client_at_each_node() -> None:
     assert judged(("n1", 2), ("n1", 0), ("n1", 3), ("n1", 1)).out_of_order == 0
 
 
+def test_a_node_that_has_taken_over_another_one_has_two_orders_in_one() -> None:
+    def out_of_order(*indices: int) -> int:
+        taken = [("n1", index) for index in indices]
+        return judged(*taken, senders="aaaaaa", heirs=("n1",)).out_of_order
+
+    assert out_of_order(3, 0, 4, 1, 2, 5) == 0
+    assert out_of_order(0, 3, 2, 4, 5) == 0
+    assert out_of_order(5, 3, 1) == 1
+
+
 def test_half_of_the_rows_are_jobs_whether_they_go_alone_or_in_a_transaction() -> None:
     assert [address_of(index) for index in range(8)] == ["jobs", "jobs", "news", "news"] * 2
 
@@ -52,11 +65,11 @@ def test_half_of_the_rows_are_jobs_whether_they_go_alone_or_in_a_transaction() -
 def test_the_proof_has_the_keys_of_every_demo_and_those_of_a_cluster_before_the_time(lost: int) -> None:
     proof = ClusterProof(
         sent=20, repeated=2, duplicates=2, arrived=20 - lost, lost=lost, doubled=0, out_of_order=0, kills=1,
-        cuts=0, seconds=2.0, joined=1, processed=30,
+        cuts=0, seconds=2.0, joined=1, drained=1, processed=30,
     )  # fmt: skip
     assert proof.line("text") == (
         f"sent 20 repeated 2 duplicates 2 arrived {20 - lost} lost {lost} doubled 0 out-of-order 0 kills 1 "
-        "cuts 0 joined 1 processed 30 seconds 2.0 messages/s 10"
+        "cuts 0 joined 1 drained 1 processed 30 seconds 2.0 messages/s 10"
     )
     assert proof.holds is (lost == 0)
 
