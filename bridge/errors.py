@@ -125,8 +125,12 @@ class TooBusy(BridgeError):
     code, status = "TOO_BUSY", 503
 
 
+@dataclass(eq=False)
 class Stopping(BridgeError):
-    """The node is stopping."""
+    """The node is stopping, or hands its messages over to another one."""
+
+    #: URL of the node that takes them instead; empty: there is none. Not part of the text.
+    location: str = ""
 
     code, status = "STOPPING", 503
 

@@ -244,6 +244,8 @@ class ClusterExtension(Extension):
         )  # fmt: skip
         if topology.own(record):
             exchange.changed((topology.node,))
+        taker = topology.records.get(heir) if state is NodeState.DRAINED else None
+        self._router.taken_over_at = "" if taker is None else _http(taker.url)
 
     # -- changes -----------------------------------------------------------------------------------------
 
@@ -381,6 +383,11 @@ class ClusterExtension(Extension):
         """The cluster's metrics."""
         view = self._view
         return () if view is None else metrics.samples(view, self._router, self._redistribution.moved)
+
+
+def _http(url: str) -> str:
+    """The URL of a node for clients, from the one for its links."""
+    return f"http{url.removeprefix('ws')}"
 
 
 def _event(record: Record, *, reachable: bool) -> str:

@@ -131,6 +131,8 @@ class ClusterRouter:
         """`copied_to`: the logs besides, by address."""
         self.table = RoutingTable()
         self._copied_to = copied_to
+        #: As `bridge.journal.values.routing.Router.taken_over_at`.
+        self.taken_over_at = ""
         #: By address and queue, the node whose turn was last. At most one a logical queue; lost at a restart.
         self._last: dict[tuple[str, str], str] = {}
         #: Messages placed at other nodes, copies that went to another place, and those beyond `max-hops`.

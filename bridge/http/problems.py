@@ -5,7 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Final
 
-from bridge.errors import BridgeError, DuplicateIdRejected, FilterRefused, Malformed
+from bridge.errors import BridgeError, DuplicateIdRejected, FilterRefused, Malformed, Stopping
 from bridge.http.answers import PROBLEM, Answer, encode_json
 from bridge.http.codec import text_or_base64
 
@@ -83,7 +83,9 @@ def _shown(text: str) -> str:
 def _extra(error: BridgeError, status: HTTPStatus) -> bytes:
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
         seconds = RETRY_AFTER_S.get(error.code, _RETRY_AFTER_DEFAULT_S)
-        return b"Retry-After: %d\r\n" % seconds
+        elsewhere = error.location if isinstance(error, Stopping) else ""
+        location = f"Location: {elsewhere}\r\n" if elsewhere else ""
+        return b"Retry-After: %d\r\n" % seconds + location.encode("ascii", "ignore")
     if status == HTTPStatus.UNAUTHORIZED:
         return b"WWW-Authenticate: Bearer\r\n"
     if status == HTTPStatus.METHOD_NOT_ALLOWED:

@@ -45,6 +45,7 @@ def test_s1_s4_queues_and_messages_go_to_the_heir(tmp_path: Path) -> None:
     assert read(cluster[1], "jobs", "jobs") == numbers(10)
     refused = cluster[0].api.call("POST", "/v1/addresses/jobs/messages", b"late")
     refused.is_problem(503, "STOPPING")
+    assert refused.headers["location"] == f"http://127.0.0.1:{cluster[1].port}"
 
 
 def test_the_command_drains_and_says_how_far_it_is(tmp_path: Path) -> None:

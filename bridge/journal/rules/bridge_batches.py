@@ -71,7 +71,7 @@ def deliver(group: Group, command: DeliverCommand) -> None:
     batch = command.batch
     key = (command.bridge, batch.stream)
     position = _current(group, command)
-    check_open(group.state, position.owner)
+    check_open(group, position.owner)
     if position.refused_epoch == command.epoch:
         reason = "NOT_NOW: a batch before this one was not taken; open the stream again"
         command.result = Receipt(batch.stream, Verdict.NOT_NOW, position.next or 0, reason=reason)

@@ -110,7 +110,7 @@ def _apply(group: Group, connection: sqlite3.Connection, command: WriteCommand) 
     match command:
         case CommitCommand():
             if command.encoded:
-                handover.check_clients(group.state)
+                handover.check_clients(group)
             client_transactions.commit(group, command)
         case DeliverCommand():
             bridge_batches.deliver(group, command)
@@ -121,13 +121,13 @@ def _apply(group: Group, connection: sqlite3.Connection, command: WriteCommand) 
         case MoveCommand():
             moves.move(group, command)
         case LeaseCommand():
-            handover.check_open(group.state)
+            handover.check_open(group)
             unused.make_for_reader(group, connection, command)
             queues.lease(group, connection, command)
         case EndLeaseCommand():
             queues.end_lease(group, command)
         case OpenCommand():
-            handover.check_open(group.state, command.owner)
+            handover.check_open(group, command.owner)
             streams.open_stream(group, command)
         case QueueCommand():
             queues.change_queue_set(group, connection, command)

@@ -20,16 +20,22 @@ _PUT = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
 _DELETE = "DELETE FROM meta WHERE key = ?"
 
 
-def check_clients(state: State) -> None:
+def check_clients(group: Group) -> None:
     """Check that the journal takes messages of clients. Raises: Stopping."""
-    if state.intake is not Intake.OPEN:
-        raise Stopping("this node is handing its messages over to another one")
+    if group.state.intake is not Intake.OPEN:
+        raise _handed_over(group)
 
 
-def check_open(state: State, owner: Owner | None = None) -> None:
+def check_open(group: Group, owner: Owner | None = None) -> None:
     """Check that it takes anything: new leases, queues, and the batches of `owner`. Raises: Stopping."""
-    if state.intake is Intake.CLOSED and (owner is None or owner.principal != THIS_NODE):
-        raise Stopping("this node has handed its messages over to another one")
+    if group.state.intake is Intake.CLOSED and (owner is None or owner.principal != THIS_NODE):
+        raise _handed_over(group)
+
+
+def _handed_over(group: Group) -> Stopping:
+    router = group.options.router
+    location = "" if router is None else router.taken_over_at
+    return Stopping("this node hands its messages over to another one", location=location)
 
 
 def change_intake(group: Group, command: IntakeCommand) -> None:

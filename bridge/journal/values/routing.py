@@ -66,6 +66,10 @@ class Router(Protocol):
         are stored at the address that the client named.
         """
 
+    @property
+    def taken_over_at(self) -> str:
+        """URL of the node to which this one has handed its messages over; empty: there is none."""
+
     def made_as(self, address: str) -> WantedType:
         """The type that an address gets which is made now; empty: as the settings say."""
 
