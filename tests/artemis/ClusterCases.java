@@ -380,8 +380,8 @@ public class ClusterCases {
          Broker n0 = cluster.of(0);
          Broker n1 = cluster.of(1);
          n0.awaitPlace("canary", "canary", 1, 0);
-         n0.queue("filtered", "filtered", RoutingType.ANYCAST, null);
-         n1.queue("filtered", "filtered", RoutingType.ANYCAST, "color = 'red'");
+         n0.queue("filtered", "filtered", RoutingType.MULTICAST, null);
+         n1.queue("filtered", "filtered", RoutingType.MULTICAST, "color = 'red'");
          n0.awaitPlace("filtered", "filtered", 1, 0);
          n0.sendColoured("filtered", 0, 20);
          try (Client there = n1.client()) {

@@ -203,12 +203,10 @@ def redistribution(directory: Path, result: Result) -> None:
 
 
 def redistribution_filter(directory: Path, result: Result) -> None:
-    anycast = {"canary": (0, 1), "filtered": (0, 1)}
-    with cluster_of(directory, 2, "ON_DEMAND", redistributed(0), anycast=anycast) as cluster:
-        for address in anycast:
-            cluster.await_place(0, 1, address, address, readers=0)
-        make_queue(cluster[1], "filtered", "filtered", filter=RED)
-        cluster.await_filter(0, 1, "filtered", "filtered", RED)
+    with cluster_of(directory, 2, "ON_DEMAND", redistributed(0), anycast={"canary": (0, 1)}) as cluster:
+        cluster.await_place(0, 1, "canary", "canary", readers=0)
+        cluster.make_queues("filtered", "filtered", 0)
+        cluster.make_queues("filtered", "filtered", 1, filter=RED)
         send_coloured(cluster[0], "filtered", 0, 20)
         with reading(cluster[1], "filtered", "filtered") as there:
             canary(cluster)
@@ -341,7 +339,7 @@ def _crossing(directory: Path, result: Result, meanwhile: Callable[[Cluster, str
             letters = [
                 one
                 for node in cluster.nodes
-                for one in node.ops.get("/v1/dead-letters").json["dead-letters"]
+                for one in node.ops.get("/v1/dead-letters?max=1000").json["dead-letters"]
                 if one["address"] == address
             ]
             found = counts(cluster, address, "q")
@@ -395,8 +393,9 @@ def _parked(directory: Path, result: Result, holders: Sequence[int]) -> None:
             drain(cluster, 0, 1)
             for peer in peers:
                 operate(cluster[2], peer, "resume")
-            # Not all that await_settled asks: where the leaver's own links are does not matter any more.
-            eventually(lambda: not any(_backlogs(cluster[2])), "nothing waits for the leaver or the heir")
+            # Bridges of a leaver end: that none waits does not say that all have arrived.
+            with contextlib.suppress(AssertionError):
+                eventually(lambda: rig.waiting(cluster[1], "news", "q") == 20, "all arrive")
             found = read(cluster[1], "news", "q")
             lost.append(20 - len(set(found)))
             assert len(found) == len(set(found)), f"doubled: {found}"
