@@ -69,7 +69,7 @@ def strict(directory: Path, result: Result) -> None:
 
 def on_demand(directory: Path, result: Result) -> None:
     both, there = ("nowhere", "there", "here", "both", "late"), ("untyped", "typed")
-    anycast = {address: (0, 1) for address in both} | {address: (1,) for address in there}
+    anycast = dict.fromkeys(both, (0, 1)) | dict.fromkeys(there, (1,))
     with cluster_of(directory, 2, "ON_DEMAND", anycast=anycast) as cluster:
         for address in anycast:
             cluster.await_place(0, 1, address, address, readers=0)
@@ -168,7 +168,7 @@ def multicast(directory: Path, result: Result) -> None:
 def redistribution(directory: Path, result: Result) -> None:
     addresses = ("jobs", "held", "canary", "never")
     rest = redistributed(1500) + "[address-settings.never]\nredistribution-delay = -1\n"
-    anycast = {address: (0, 1) for address in addresses}
+    anycast = dict.fromkeys(addresses, (0, 1))
     with cluster_of(directory, 2, "ON_DEMAND", rest, anycast=anycast) as cluster:
         for address in addresses:
             cluster.await_place(0, 1, address, address, readers=0)
@@ -266,7 +266,9 @@ def redistribution_killed_node(directory: Path, result: Result) -> None:
                 cluster.await_unreachable(0, 1)
                 here.close()
                 eventually(
-                    lambda: rig.waiting(cluster[0], "jobs", "jobs") == 0 == parked(cluster[0], cluster.uuid(2)),
+                    lambda: (
+                        rig.waiting(cluster[0], "jobs", "jobs") == 0 == parked(cluster[0], cluster.uuid(2))
+                    ),
                     "the queue at n0 empties",
                 )
                 what = "the reader at n0 leaves: the live one at n2 gets"
@@ -450,7 +452,7 @@ CASES: Final[Mapping[str, Callable[[Path, Result], None]]] = {
 def cluster_of(
     directory: Path, count: int, balancing: str, rest: str = "", anycast: Mapping[str, Sequence[int]] = {}
 ) -> Iterator[Cluster]:
-    """Nodes that know and reach each other; ANYCAST addresses at these from the start. It ends with the block."""
+    """Nodes that reach each other, until the block ends; ANYCAST addresses at these from the start."""
     own = {
         node: "".join(
             f'[addresses.{address}]\nrouting-type = "ANYCAST"\n'
