@@ -220,8 +220,12 @@ class ClusterExtension(Extension):
 
     async def _found(self, peer: Peer, connection: ClusterConnection) -> None:
         exchange = self._exchange
-        if exchange is not None:
-            await self._peers.ensure(peer, connection, lambda: exchange.conversation(outgoing=True))
+        if exchange is None:
+            return
+        records = exchange.topology.records.values()
+        if not peer.heir and any(peer.node in record.inherited for record in records):
+            return  # a leaver that still runs: what waits for it goes to its heir
+        await self._peers.ensure(peer, connection, lambda: exchange.conversation(outgoing=True))
 
     # -- this node's record --------------------------------------------------------------------------------
 
