@@ -33,7 +33,7 @@ from cluster.decisions import Decisions
 from cluster.exchange import Exchange
 from cluster.fan_out import FanOut
 from cluster.filling import Filling
-from cluster.forgetting import Window, drop_forward_logs, forward_logs, is_empty
+from cluster.forgetting import Window, drop_forward_logs, is_empty
 from cluster.own_places import OwnPlaces
 from cluster.peers import Peer, Peers, PlacingTarget, Process, contacting
 from cluster.places import Disagreement
@@ -220,8 +220,12 @@ class ClusterExtension(Extension):
 
     async def _found(self, peer: Peer, connection: ClusterConnection) -> None:
         exchange = self._exchange
-        if exchange is not None:
-            await self._peers.ensure(peer, connection, lambda: exchange.conversation(outgoing=True))
+        if exchange is None:
+            return
+        records = exchange.topology.records.values()
+        if not peer.heir and any(peer.node in record.inherited for record in records):
+            return  # a leaver that still runs: what waits for it goes to its heir
+        await self._peers.ensure(peer, connection, lambda: exchange.conversation(outgoing=True))
 
     # -- this node's record --------------------------------------------------------------------------------
 
@@ -296,8 +300,7 @@ class ClusterExtension(Extension):
         journal, first = self._node.journal, self._connections.all[0]
         if is_empty(journal, node):
             await self._peers.drop(node)
-            if forward_logs(journal, node):
-                await drop_forward_logs(journal, node)
+            await drop_forward_logs(journal, node)
             return
         known = self._peers.known(heir.node) or Peer("", "", heir.url, first.connector_ref)
         forgotten = self._decisions.forgetting.nodes.get(node)

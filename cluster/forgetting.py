@@ -17,8 +17,7 @@ import structlog
 
 from bridge.journal.journal import Journal
 from bridge.journal.rules.commands import (
-    DeleteAddressCommand,
-    ForgetCommand,
+    DropLogCommand,
     InheritCommand,
     NoteCommand,
 )
@@ -145,10 +144,9 @@ class DoubtStage:
 
 
 async def drop_forward_logs(journal: Journal, node: str) -> None:
-    """Delete the forward logs of a node, which are empty and have no bridge any more."""
-    await journal.submit(ForgetCommand, bridge=bridge_to(node), address=None, really=True)
+    """Delete the forward logs of a node that has no bridge any more, if nothing waits in them."""
     for address in forward_logs(journal, node):
-        await journal.submit(DeleteAddressCommand, address=address)
+        await journal.submit(DropLogCommand, address=address, bridge=bridge_to(node))
 
 
 def forward_logs(journal: Journal, node: str) -> Sequence[str]:

@@ -6,7 +6,6 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
-import java.util.Collection;
 import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -40,9 +39,6 @@ import org.apache.activemq.artemis.core.server.ActiveMQServers;
 import org.apache.activemq.artemis.core.server.JournalType;
 import org.apache.activemq.artemis.core.server.Queue;
 import org.apache.activemq.artemis.core.server.cluster.Bridge;
-import org.apache.activemq.artemis.json.JsonArrayBuilder;
-import org.apache.activemq.artemis.json.JsonObjectBuilder;
-import org.apache.activemq.artemis.utils.JsonLoader;
 
 public class Cases {
 
@@ -603,52 +599,5 @@ public class Cases {
 
    static boolean ascends(List<Integer> numbers) {
       return IntStream.range(1, numbers.size()).allMatch(place -> numbers.get(place - 1) < numbers.get(place));
-   }
-
-   static final class Result {
-      final String name;
-      final Map<String, Object> seen = new LinkedHashMap<>();
-      final Map<String, Object> notes = new LinkedHashMap<>();
-
-      Result(String name) {
-         this.name = name;
-      }
-
-      void seen(String what, Object value) {
-         seen.put(what, value);
-      }
-
-      void note(String what, Object value) {
-         notes.put(what, value);
-      }
-
-      String line() {
-         return JsonLoader.createObjectBuilder().add("case", name).add("seen", object(seen))
-            .add("notes", object(notes)).build().toString();
-      }
-
-      private static JsonObjectBuilder object(Map<String, Object> values) {
-         JsonObjectBuilder object = JsonLoader.createObjectBuilder();
-         values.forEach((name, value) -> {
-            if (value instanceof Boolean truth) {
-               object.add(name, truth.booleanValue());
-            } else if (value instanceof Number number) {
-               object.add(name, number.longValue());
-            } else if (value instanceof Collection<?> items) {
-               JsonArrayBuilder list = JsonLoader.createArrayBuilder();
-               for (Object item : items) {
-                  if (item instanceof Integer number) {
-                     list.add(number);
-                  } else {
-                     list.add(String.valueOf(item));
-                  }
-               }
-               object.add(name, list);
-            } else {
-               object.add(name, String.valueOf(value));
-            }
-         });
-         return object;
-      }
    }
 }

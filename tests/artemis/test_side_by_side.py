@@ -1,4 +1,4 @@
-"""Queues, filters, bridges and IDs on a real Artemis and here: equal, or different for a named reason."""
+"""Queues, filters, bridges, IDs, clusters on a real Artemis and here: equal, or different for a reason."""
 
 from __future__ import annotations
 
@@ -7,25 +7,48 @@ from pathlib import Path
 
 import pytest
 
-from tests.artemis import ours
-from tests.artemis.ours import CASES, Result
-from tests.artemis.side_by_side import DIFFERENCES, artemis, table, unexplained
+from tests.artemis.clusters import ROUNDS
+from tests.artemis.ours import Result
+from tests.artemis.side_by_side import CLUSTERS, SINGLE, Comparison, artemis, table, unexplained
 
 pytestmark = [pytest.mark.artemis_long, pytest.mark.processes]
 
+ALL = {"single": SINGLE, "clusters": CLUSTERS}
+
 
 @pytest.fixture(scope="module")
-def there(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Result]:
-    return artemis(tmp_path_factory.mktemp("artemis"))
+def single(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Result]:
+    return artemis(SINGLE, tmp_path_factory.mktemp("artemis"))
 
 
-def test_both_sides_have_the_same_cases(there: Mapping[str, Result]) -> None:
-    assert list(there) == list(CASES)
-    assert [fact for fact in DIFFERENCES if fact[1] not in there[fact[0]].seen] == []
+@pytest.fixture(scope="module")
+def clusters(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Result]:
+    return artemis(CLUSTERS, tmp_path_factory.mktemp("artemis-clusters"))
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_case(case: str, there: Mapping[str, Result], tmp_path: Path) -> None:
-    here = ours.run(case, tmp_path)
-    print(*table({case: there[case]}, {case: here}), sep="\n")
-    assert unexplained(there[case], here) == []
+@pytest.mark.parametrize("which", ALL)
+def test_both_sides_have_the_same_cases(which: str, request: pytest.FixtureRequest) -> None:
+    comparison, there = ALL[which], request.getfixturevalue(which)
+    assert list(there) == list(comparison.cases)
+    assert [fact for fact in comparison.differences if fact[1] not in there[fact[0]].seen] == []
+
+
+@pytest.mark.parametrize("case", SINGLE.cases)
+def test_case(case: str, single: Mapping[str, Result], tmp_path: Path) -> None:
+    check(SINGLE, case, single, tmp_path)
+
+
+@pytest.mark.parametrize("case", CLUSTERS.cases)
+def test_case_of_clusters(case: str, clusters: Mapping[str, Result], tmp_path: Path) -> None:
+    here = check(CLUSTERS, case, clusters, tmp_path)
+    for what, lost in here.notes.items():
+        if what.startswith("lost of"):
+            assert lost == [0] * ROUNDS, f"{what}: where Artemis loses messages none is lost here"
+
+
+def check(comparison: Comparison, case: str, there: Mapping[str, Result], directory: Path) -> Result:
+    """Run the case here: it is as on Artemis, or different for the reason that is known."""
+    here = comparison.run(case, directory)
+    print(*table(comparison, {case: there[case]}, {case: here}), sep="\n")
+    assert unexplained(comparison, there[case], here) == []
+    return here

@@ -132,3 +132,21 @@ def test_what_waits_at_addresses_without_a_queue_goes_along(tmp_path: Path) -> N
     assert [message["body"] for message in found] == numbers(7)
     make_queue(cluster[1], "kept", "late")
     assert read(cluster[1], "kept", "late") == numbers(7)
+
+
+def test_a_leaver_that_still_runs_gets_no_bridge_again(tmp_path: Path) -> None:
+    """Contacts find it at its address: what waits for it goes to its heir all the same."""
+    cluster = Cluster(tmp_path, 3, rest=ANYCAST).start()
+    cluster.await_members()
+    bridge = f"$cluster.{cluster.uuid(0)}"
+    drain(cluster[0], "n1")
+    await_phase(cluster[0], "DONE")
+
+    def bridges() -> list[str]:
+        return [one["name"] for one in cluster[2].ops.get("/v1/status").json["bridges"]]
+
+    eventually(lambda: bridge not in bridges(), "n2's bridge to the leaver has ended")
+    begun = len(cluster[2].events("bridge-started", bridge=bridge))
+    for number in range(10):  # each takes longer than contacts wait
+        cluster.make_queues(f"news.{number}", "q", 1, seen_by=2)
+    assert len(cluster[2].events("bridge-started", bridge=bridge)) == begun

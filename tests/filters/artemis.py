@@ -65,7 +65,8 @@ def _fetch(into: Path) -> None:
 
 
 def compiled(program: Path, directory: Path) -> list[str]:
-    """Compile a Java program against Artemis into `directory`; the command that runs it.
+    """Compile a Java program, and the classes beside it that it uses, against Artemis into `directory`; the
+    command that runs it.
 
     Raises:
         Missing: no Java or no Artemis, or the program does not compile.
@@ -76,7 +77,7 @@ def compiled(program: Path, directory: Path) -> list[str]:
         raise Missing("a Java compiler is needed (Debian and Ubuntu: apt install default-jdk-headless)")
     class_path = f"{libraries()}/*"
     ran = subprocess.run(
-        [compiler, "-cp", class_path, "-d", str(directory), str(program)],
+        [compiler, "-cp", class_path, "-sourcepath", str(program.parent), "-d", str(directory), str(program)],
         capture_output=True,
         text=True,
         check=False,

@@ -303,6 +303,16 @@ class DeleteAddressCommand(WriteCommand):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
+class DropLogCommand(WriteCommand):
+    """Delete a log that one bridge alone has read and that does not run any more, if nothing waits in it, and
+    what the bridge has settled of it. Answer: whether it went.
+    """
+
+    address: str
+    bridge: str
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
 class DeleteUnusedCommand(WriteCommand):
     """Delete a queue, or with None an address, if it may go by itself. Answer: whether it went."""
 

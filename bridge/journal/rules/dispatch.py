@@ -30,6 +30,7 @@ from bridge.journal.rules.commands import (
     DeleteUnusedCommand,
     DeliverCommand,
     DisownCommand,
+    DropLogCommand,
     EndLeaseCommand,
     ForgetCommand,
     ForgetLinesCommand,
@@ -55,7 +56,14 @@ _UNREADABLE = (msgspec.DecodeError, ValueError, IndexError, RecursionError)
 
 
 #: Commands that are decided in a group of their own.
-_ALONE = (CacheCommand, DeleteAddressCommand, DeleteUnusedCommand, BridgeCommand, IntakeCommand)
+_ALONE = (
+    CacheCommand,
+    DeleteAddressCommand,
+    DeleteUnusedCommand,
+    DropLogCommand,
+    BridgeCommand,
+    IntakeCommand,
+)
 
 
 def parts(commands: Sequence[WriteCommand], *, probe: bool) -> Iterator[list[WriteCommand]]:
@@ -137,6 +145,8 @@ def _apply(group: Group, connection: sqlite3.Connection, command: WriteCommand) 
             branching.branch(group, command)
         case ForgetCommand():
             forgetting.forget_bridge(group, command)
+        case DropLogCommand():
+            forgetting.drop_log(group, connection, command)
         case DisownCommand():
             streams.disown(group, command)
         case ForgetLinesCommand():

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bridge.errors import Conflict, NotFound
-from bridge.journal.rules.commands import ForgetCommand, ForgetLinesCommand
+from bridge.journal.rules.commands import (
+    DeleteAddressCommand,
+    DropLogCommand,
+    ForgetCommand,
+    ForgetLinesCommand,
+)
 from bridge.journal.rules.commit_group import Group
+from bridge.journal.rules.queues import delete_address
 
 
 def forget_lines(group: Group, command: ForgetLinesCommand) -> None:
@@ -79,9 +87,41 @@ def forget_bridge(group: Group, command: ForgetCommand) -> None:
         del address.queues[queue.name]
         group.statements.append(("DELETE FROM queues WHERE queue_id = ?", (queue.queue_id,)))
         state.to_trim.add(address.address_id)
+    _forget_positions(group, settled, letters)
+
+
+def _forget_positions(
+    group: Group, settled: Sequence[tuple[str, str]], letters: Sequence[tuple[str, str]]
+) -> None:
+    """Delete these settled positions, and these of dead letters."""
     for key in settled:
-        del state.settled[key]
+        del group.state.settled[key]
         group.statements.append(("DELETE FROM settled WHERE bridge = ? AND stream = ?", key))
     for key in letters:
-        del state.positions[key]
+        del group.state.positions[key]
         group.statements.append(("DELETE FROM positions WHERE bridge = ? AND stream = ?", key))
+
+
+def drop_log(group: Group, connection: sqlite3.Connection, command: DropLogCommand) -> None:
+    """Delete the log and what is known of its stream, if nothing waits in it: in one step, or a message that
+    comes between the look and the deletion would go with it.
+
+    In a group of its own (`writer`).
+    """
+    command.result = False
+    state, name = group.state, command.bridge
+    address = state.addresses.get(command.address)
+    if address is None or any(bridge.bridge == name for bridge in group.options.bridges):
+        return
+    queues = address.queues.values()
+    if any(queue.bridge != name or queue.cursor.next < address.next for queue in queues):
+        return
+    stream = address.stream(group.incarnation)
+    _forget_positions(
+        group,
+        [key for key in state.settled if key == (name, stream)],
+        [key for key in state.positions if key[0].startswith(f"{name}/") and key[1] == stream],
+    )
+    address.queues.clear()
+    delete_address(group, connection, DeleteAddressCommand(future=command.future, address=address.name))
+    command.result = True

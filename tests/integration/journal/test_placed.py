@@ -12,11 +12,12 @@ from bridge.errors import Malformed
 from bridge.journal.batching import Cutter
 from bridge.journal.dead_letters import DeadLetterService
 from bridge.journal.journal import Journal
-from bridge.journal.rules.commands import MoveCommand
+from bridge.journal.rules.commands import DropLogCommand, MoveCommand
 from bridge.journal.rules.moves import read_movable
 from bridge.journal.source import JournalSource
 from bridge.journal.values.options import BridgeQueue, BridgeSelection
 from bridge.journal.values.routing import Destination, Placement, Routing
+from bridge.messages.addresses import WantedType
 from bridge.messages.batch import Batch
 from bridge.messages.block import Queues
 from bridge.messages.stream_names import forward_log
@@ -58,6 +59,15 @@ class Split:
             Placement(Destination("orders", besides=("a",)), odd),
             Placement(Destination(LOG, PEER, only=("a",)), odd),
         ]
+
+    def made_as(self, _address: str) -> WantedType:
+        return ""
+
+    def queue_here(self, name: str) -> str | None:
+        return name
+
+    def onward(self, address: str, name: str) -> Destination | str:
+        return f"QUEUE_GONE: {address}::{name}"
 
 
 async def send_four(journal: Journal, first: int = 0) -> None:
@@ -214,6 +224,33 @@ async def test_a_forward_log_hands_on_the_queues_that_its_messages_are_for(tmp_p
         await source.close()
         assert await consume(there, queue="a") == ["1", "3", "0", "2"]
         assert await consume(there, queue="b") == ["0", "2"], "moved ones name both"
+
+
+async def test_a_forward_log_is_dropped_only_once_nothing_waits_in_it(tmp_path: Path) -> None:
+    drop = {"address": LOG, "bridge": PEER}
+    async with (
+        opened(options(tmp_path / "here", router=Split())) as here,
+        opened(tmp_path / "peer") as there,
+    ):
+        for journal in (here, there):
+            await journal.create_queue("orders", "a", "earliest")
+        await send_four(here)
+        assert await here.submit(DropLogCommand, **drop) is False
+        source, end = _source(here, PEER), target(there, PEER, places=True)
+        (stream,) = await source.streams()
+        await source.open({stream.identity: _nothing()}, "there")
+        await end.open([stream])
+        for one in await source.read():
+            (receipt,) = await end.deliver([one])
+            await source.settled(one, receipt)
+        await source.close()
+        assert await here.submit(DropLogCommand, address=LOG, bridge="$cluster.other") is False
+        assert await here.submit(DropLogCommand, **drop) is True
+        assert await here.submit(DropLogCommand, **drop) is False, "it is gone, which is no error"
+        await send_four(here, 4)
+        assert memory(here) == file(here)
+        assert await browsed(here, LOG) == ["5", "7"], "a new log of the name"
+        assert await consume(there, queue="a") == ["1", "3"]
 
 
 def _source(journal: Journal, bridge: str) -> JournalSource:
