@@ -20,6 +20,7 @@ from typing import Any, Final
 import aiohttp
 
 from bridge.demo.proxy import LinkProxy
+from bridge.runtime.fault_injection import NAMES
 from tests.fault.rig import FaultyNode
 from tests.harness.eventually import LOOK_AGAIN_S, until
 
@@ -30,6 +31,10 @@ AGAIN_S: Final = 0.02
 #: Longest that the tables of all nodes take to agree, and that a node takes to end, in seconds.
 SETTLED_S: Final = 60.0
 
+#: Crash points that a node of a cluster reaches.
+CRASH_POINTS: Final = tuple(
+    name for name in NAMES if name.startswith(("journal.before-", "journal.after-", "link.", "source.", "http."))
+)
 _CONNECTION: Final = """
 [[cluster-connections]]
 name = "my-cluster"
@@ -79,6 +84,8 @@ class Mesh:
     heirs: dict[int, int] = field(default_factory=dict)
     #: How often each fault was.
     faults: Counter[str] = field(default_factory=Counter)
+    #: Whether nodes that are started again are to die at a named place.
+    arms: bool = False
 
     # -- clients -----------------------------------------------------------------------------------------
 
@@ -127,7 +134,14 @@ class Mesh:
             expected = (-signal.SIGKILL, 0) if index in self.stopping else (-signal.SIGKILL,)
             assert code in expected, f"{node.name} ended with {code}: {node.log_tail()}"
             await asyncio.sleep(self.random.uniform(0, 1.0))
-            node.spawn()
+            node.spawn(CORE_BRIDGE_CRASH_AT=self._crash_point())
+
+    def _crash_point(self) -> str:
+        """Where the next process dies by itself, and at which time; empty: nowhere."""
+        if not self.arms or self.random.random() < 0.4:
+            return ""
+        self.faults["armed"] += 1
+        return f"{self.random.choice(CRASH_POINTS)}:{self.random.choice((1, 3, 10, 30))}"
 
     async def settled(self, *indices: int) -> None:
         """These nodes, or all, know and reach each other, with the same records."""
@@ -152,9 +166,12 @@ class Mesh:
             if node.process is not None:
                 node.signal()
         for node in self.nodes:
-            if node.process is not None:
+            while node.process is not None:
                 code = await node.ended(SETTLED_S)
-                assert code == 0, f"{node.name} ended with {code}: {node.log_tail()}"
+                assert code in (0, -signal.SIGKILL), f"{node.name} ended with {code}: {node.log_tail()}"
+                if code:  # at a named place, on the way to its end
+                    node.spawn()
+                    node.signal()
 
     def check_logs(self) -> None:
         """No node has logged an error that was not foreseen."""
@@ -168,15 +185,17 @@ class Mesh:
     async def fail_at_random(self, until_s: float, at_once: int = 2) -> None:
         """So many faults at a time, until the loop's clock says `until_s`."""
         loop = asyncio.get_running_loop()
+        self.arms = True
 
         async def go_on() -> None:
             while loop.time() < until_s:
-                await asyncio.sleep(self.random.uniform(0.05, 0.8))
+                await asyncio.sleep(self.random.uniform(0.02, 0.3))
                 await self._fail_once()
 
         async with asyncio.TaskGroup() as group:
             for _ in range(at_once):
                 group.create_task(go_on())
+        self.arms = False
         self.heal()
 
     def heal(self) -> None:
@@ -197,24 +216,34 @@ class Mesh:
         try:
             match kind:
                 case "kill":
-                    self.nodes[index].signal(signal.SIGKILL)
+                    self._signal(index, signal.SIGKILL)
                     await self._lasts(0.3, 1.5)
                 case "stop":
                     self.stopping.add(index)
-                    self.nodes[index].signal(signal.SIGTERM)
+                    self._signal(index, signal.SIGTERM)
                     await self._lasts(0.5, 1.5)
                 case "pause":
-                    self.nodes[index].signal(signal.SIGSTOP)
-                    try:
-                        await self._lasts(0.2, 2.0)
-                    finally:
-                        self.nodes[index].signal(signal.SIGCONT)
+                    await self._pause(self.nodes[index])
                 case _:
                     await self._cut(kind, index, other)
             await self._runs(index)
         finally:
             self.stopping.discard(index)
             self.busy.discard(index)
+
+    def _signal(self, index: int, number: int) -> None:
+        if self.nodes[index].process is not None:
+            self.nodes[index].signal(number)
+
+    async def _pause(self, node: FaultyNode) -> None:
+        process = node.process
+        if process is None:
+            return
+        process.send_signal(signal.SIGSTOP)
+        try:
+            await self._lasts(0.2, 2.0)
+        finally:
+            process.send_signal(signal.SIGCONT)
 
     async def _cut(self, kind: str, index: int, other: int) -> None:
         if kind == "alone":

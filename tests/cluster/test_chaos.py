@@ -129,8 +129,8 @@ def check(books: Books) -> None:
     books.check(EU, [body for body in news if region(body) == "eu"])
 
 
-async def chaos(directory: Path, seed: int, size: Size) -> None:
-    """One run, with everything that must be true afterwards."""
+async def traffic_and_faults(directory: Path, seed: int, size: Size) -> list[Path]:
+    """One run; returns the delivery logs."""
     async with mesh(directory, seed, NODES, _REST) as it:
         try:
             books = await run(it, size)
@@ -139,7 +139,12 @@ async def chaos(directory: Path, seed: int, size: Size) -> None:
             print(f"faults: {dict(it.faults)}")
         check(books)
         it.check_logs()
-        logs = [node.data / "delivery-log" for node in it.nodes]
+        return [node.data / "delivery-log" for node in it.nodes]
+
+
+async def chaos(directory: Path, seed: int, size: Size) -> None:
+    """One run, with everything that must be true afterwards."""
+    logs = await traffic_and_faults(directory, seed, size)
     report = await asyncio.to_thread(Report.of, directory / "report", logs)
     assert (report.ended.code, report.summary["verdict"]) == (0, "clean"), report.ended
     wrong = [found for found in report.summary["findings"] if found["kind"] != "rejected"]
