@@ -37,6 +37,7 @@ from bridge.journal.values.routing import Destination
 from bridge.journal.values.store import Acknowledgement
 from bridge.messages.addresses import is_own
 from bridge.messages.stream_names import forward_log, is_forward_log
+from bridge.runtime.fault_injection import crash_point
 from cluster.handover import (
     Accept,
     AnyCall,
@@ -179,12 +180,14 @@ class Drain:
             if state is None or state.phase is Phase.DONE:
                 self._begun.clear()
                 continue
+            crash_point(f"cluster.drain-{state.phase}")
             try:
                 done = await steps[state.phase](state)
             except BridgeError as error:
                 self.waits, done = described(error), False
             if done and self.state is state:
                 self.waits = ""
+                crash_point("cluster.drain-next")
                 order = list(Phase)
                 await self._keep(state, order[order.index(state.phase) + 1])
             elif not done:
@@ -209,6 +212,7 @@ class Drain:
         refused = await self._ask(state.heir, call)
         if refused:
             raise TargetUnavailable(f"{state.heir_name}: {refused}")
+        crash_point("cluster.drain-told")
 
     # -- phases: each answers whether it is over --------------------------------------------------------
 
@@ -313,6 +317,7 @@ class Drain:
         except (AddressFull, DiskFull, QueueNotFound, AddressNotFound) as error:
             self.waits = described(error)
             return False
+        crash_point("cluster.drain-moved")
         taken = set(moved)
         state.moved += sum(one.block.count for one in movable.messages if one.first in taken)
         return bool(moved)

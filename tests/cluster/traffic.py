@@ -132,13 +132,16 @@ class Reader:
     results: Mapping[str, str] = field(default_factory=dict)
     #: Pages after which it moves on, at most.
     stays: int = 15
+    #: Where it reads; empty: everywhere.
+    nodes: Sequence[int] = ()
     _pages: int = 0
 
     async def run(self) -> None:
         """Read until done."""
         chance = self.mesh.random
+        nodes = self.nodes or range(len(self.mesh.nodes))
         while not self.done.is_set():
-            at, queue = chance.randrange(len(self.mesh.nodes)), chance.choice(self.queues)
+            at, queue = chance.choice(nodes), chance.choice(self.queues)
             for _ in range(chance.randint(1, self.stays)):
                 if not await self._page(self.mesh.serving(at), queue) or self.done.is_set():
                     break
