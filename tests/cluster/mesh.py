@@ -47,8 +47,8 @@ check-period = 300
 connection-ttl = 1200
 call-timeout = "2s"
 notification-interval = 300
-producer-window-size = "16KiB"
-confirmation-window-size = "64KiB"
+producer-window-size = "8KiB"
+confirmation-window-size = "32KiB"
 """
 
 
@@ -144,8 +144,10 @@ class Mesh:
         return f"{self.random.choice(CRASH_POINTS)}:{self.random.choice((1, 3, 10, 30))}"
 
     async def settled(self, *indices: int) -> None:
-        """These nodes, or all, know and reach each other, with the same records."""
+        """These nodes, or all, run, know and reach each other, with the same records."""
         chosen = indices or tuple(range(len(self.nodes)))
+        for index in chosen:
+            await self._runs(index)
         names = {self.nodes[index].name for index in chosen}
 
         async def agree() -> bool:
@@ -266,7 +268,10 @@ class Mesh:
         """The node is there again, before another thing is done to it."""
 
         async def there() -> bool:
-            answer = await self.ask(index, "GET", "/v1/addresses", operations=False)
+            process = self.nodes[index].process
+            code = None if process is None else process.poll()
+            assert code in (None, 0, -signal.SIGKILL), self.nodes[index].log_tail()
+            answer = await self.ask(index, "GET", "/v1/addresses")
             return answer.status == 200
 
         await until(there, f"n{index} runs again", SETTLED_S, LOOK_AGAIN_S)

@@ -163,7 +163,7 @@ def test_the_receiver_dies_with_a_queue_that_is_gone(tmp_path: Path, point: str)
     "point",
     [
         "cluster.before-move:1", "cluster.after-move:1", "cluster.after-move:2", "journal.before-commit:4",
-        "journal.after-commit:4", "journal.before-commit:6", "source.before-settle:2",
+        "journal.after-commit:4", "journal.before-commit:6", "source.before-settle:1",
     ],
 )  # fmt: skip
 def test_the_mover_dies_inside_a_move(tmp_path: Path, point: str) -> None:
@@ -189,7 +189,7 @@ def test_the_mover_dies_inside_a_move(tmp_path: Path, point: str) -> None:
 @pytest.mark.parametrize("killed", ["source", "target"])
 async def test_c33_messages_are_redistributed_while_a_node_is_killed(tmp_path: Path, killed: str) -> None:
     """C33: 2,000 messages; Artemis doubled 122 in one round of 18 when the target was killed."""
-    async with mesh(tmp_path, 33, 2, REST, connection=SMALL) as it, asyncio.timeout(SETTLED_S):
+    async with mesh(tmp_path, 33, 2, REST) as it, asyncio.timeout(SETTLED_S):
         await kill_while_it_moves(it, 0 if killed == "source" else 1, rounds=4, count=2_000)
         it.check_logs()
 
