@@ -21,6 +21,7 @@ from bridge.errors import (
     AddressFull,
     AddressNotFound,
     BridgeError,
+    Conflict,
     DiskFull,
     QueueNotFound,
     StaleLease,
@@ -138,14 +139,14 @@ class Drain:
             self._begun.set()
 
     async def begin(self, heir: str, heir_name: str, *, force: bool, lease_timeout_ms: int) -> None:
-        """Begin, once the heir has accepted. Raises: BridgeError: it refuses, or does not answer."""
+        """Begin, once the heir has accepted. Raises: Conflict: it refuses. TargetUnavailable: no answer."""
         drain = str(uuid.uuid4())
         state = DrainState(drain, heir, heir_name, force=force, lease_timeout_ms=lease_timeout_ms)
         identity = self._journal.identity
         accept = Accept(identity.node_id, drain, self._name, identity.store, self._bridges, force)
         refused = await self._ask(heir, accept)
         if refused:
-            raise TargetUnavailable(f"{heir_name} does not take over: {refused}", "to", found=heir_name)
+            raise Conflict(f"{heir_name} does not take over: {refused}", "to", found=heir_name)
         await self._keep(state)
         self._begun.set()
 
