@@ -36,7 +36,7 @@ define needed
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run report wheel serve test lint quick unit needs needs-kafka test-crash test-hostile test-artemis-long test-filters-long test-kafka-long test-spark-long kafka-up kafka-down demo-kafka demo-cluster bench bench-reconcile format lock clean
+.PHONY: help setup run report wheel serve test lint quick unit needs needs-kafka test-cluster-long test-crash test-hostile test-artemis-long test-filters-long test-kafka-long test-spark-long kafka-up kafka-down demo-kafka demo-cluster bench bench-reconcile format lock clean
 
 help: ## says what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 17
@@ -81,7 +81,7 @@ quick: $(DEV) ## the tests that need no Java, brokers or processes, with fewer r
 unit: $(DEV) needs ## the tests, with branch coverage and its floor
 	@$(BIN)/python -m tests.kafka.cluster.distribution fetch
 	@$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -p tests.sharing -n $(JOBS) -m "not artemis_long and not crash and not hostile and not filters_long and not kafka_long and not spark_long" $(ARGS)
+	$(BIN)/coverage run -m pytest -p tests.sharing -n $(JOBS) -m "not artemis_long and not cluster_long and not crash and not hostile and not filters_long and not kafka_long and not spark_long" $(ARGS)
 	@$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
@@ -95,6 +95,9 @@ needs-kafka: ## what Kafka takes from the system
 
 test-crash: $(DEV) ## 200 rounds of kills and cuts (`make test` does 6, and each named point), 50 of volumes that are filled
 	$(BIN)/pytest -m crash $(ARGS)
+
+test-cluster-long: $(DEV) ## chaos of five nodes with 100,000 messages, and the other long runs of clusters
+	$(BIN)/pytest -m cluster_long $(ARGS)
 
 test-hostile: $(DEV) ## 100,000 cases of hostile peers and clients on a node, in any order, and 10,000 that leave in mid-body (`make test` does each kind)
 	$(BIN)/pytest -m hostile $(ARGS)

@@ -174,7 +174,7 @@ class SourceRefused(BridgeError):
 class TargetUnavailable(BridgeError):
     """The target cannot be reached, or was lost: whether it stored the last batches is unknown."""
 
-    code = "TARGET_UNAVAILABLE"
+    code, status = "TARGET_UNAVAILABLE", 503
 
 
 class TargetRefused(BridgeError):

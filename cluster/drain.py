@@ -21,6 +21,7 @@ from bridge.errors import (
     AddressFull,
     AddressNotFound,
     BridgeError,
+    Conflict,
     DiskFull,
     QueueNotFound,
     StaleLease,
@@ -37,6 +38,7 @@ from bridge.journal.values.routing import Destination
 from bridge.journal.values.store import Acknowledgement
 from bridge.messages.addresses import is_own
 from bridge.messages.stream_names import forward_log, is_forward_log
+from bridge.runtime.fault_injection import crash_point
 from cluster.handover import (
     Accept,
     AnyCall,
@@ -137,14 +139,14 @@ class Drain:
             self._begun.set()
 
     async def begin(self, heir: str, heir_name: str, *, force: bool, lease_timeout_ms: int) -> None:
-        """Begin, once the heir has accepted. Raises: BridgeError: it refuses, or does not answer."""
+        """Begin, once the heir has accepted. Raises: Conflict: it refuses. TargetUnavailable: no answer."""
         drain = str(uuid.uuid4())
         state = DrainState(drain, heir, heir_name, force=force, lease_timeout_ms=lease_timeout_ms)
         identity = self._journal.identity
         accept = Accept(identity.node_id, drain, self._name, identity.store, self._bridges, force)
         refused = await self._ask(heir, accept)
         if refused:
-            raise TargetUnavailable(f"{heir_name} does not take over: {refused}", "to", found=heir_name)
+            raise Conflict(f"{heir_name} does not take over: {refused}", "to", found=heir_name)
         await self._keep(state)
         self._begun.set()
 
@@ -179,12 +181,14 @@ class Drain:
             if state is None or state.phase is Phase.DONE:
                 self._begun.clear()
                 continue
+            crash_point(f"cluster.drain-{state.phase}")
             try:
                 done = await steps[state.phase](state)
             except BridgeError as error:
                 self.waits, done = described(error), False
             if done and self.state is state:
                 self.waits = ""
+                crash_point("cluster.drain-next")
                 order = list(Phase)
                 await self._keep(state, order[order.index(state.phase) + 1])
             elif not done:
@@ -209,6 +213,7 @@ class Drain:
         refused = await self._ask(state.heir, call)
         if refused:
             raise TargetUnavailable(f"{state.heir_name}: {refused}")
+        crash_point("cluster.drain-told")
 
     # -- phases: each answers whether it is over --------------------------------------------------------
 
@@ -313,6 +318,7 @@ class Drain:
         except (AddressFull, DiskFull, QueueNotFound, AddressNotFound) as error:
             self.waits = described(error)
             return False
+        crash_point("cluster.drain-moved")
         taken = set(moved)
         state.moved += sum(one.block.count for one in movable.messages if one.first in taken)
         return bool(moved)

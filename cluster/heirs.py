@@ -14,6 +14,7 @@ from bridge.journal.journal import Journal
 from bridge.journal.rules.commands import InheritCommand, NoteCommand, QueueCommand
 from bridge.journal.sqlite.notes import read_note
 from bridge.messages.addresses import WantedType
+from bridge.runtime.fault_injection import crash_point
 from cluster.handover import Accept, Answer, AnyCall, Apply, Done, Ids, Positions, QueueDefinition, Queues
 from cluster.record import NODES
 
@@ -79,10 +80,12 @@ class Heirs:
 
     async def take(self, call: AnyCall, *, draining: bool) -> Answer:
         """Carry a call out; an error becomes its answer."""
+        crash_point("cluster.heir-before")
         try:
             refused = await self._take(call, draining=draining)
         except BridgeError as error:
             refused = described(error)
+        crash_point("cluster.heir-after")
         if refused:
             _log.warning("drain-refused", peer_id=call.leaver, reason=refused)
         return Answer(refused)

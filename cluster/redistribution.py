@@ -26,6 +26,7 @@ from bridge.journal.values.routing import Destination
 from bridge.messages.addresses import is_own
 from bridge.messages.stream_names import forward_log
 from bridge.node.extension import NodeServices
+from bridge.runtime.fault_injection import crash_point
 from cluster.connections import Connections
 from cluster.routing import ClusterRouter, Place, PlaceName, bridge_to
 
@@ -183,6 +184,7 @@ class Redistribution:
                 break
         if not movable.messages:
             return 0
+        crash_point("cluster.before-move")
         moved: Sequence[int] = await journal.submit(
             MoveCommand,
             address=key[0],
@@ -190,6 +192,7 @@ class Redistribution:
             messages=movable.messages,
             size=sum(one.block.size for one in movable.messages),
         )
+        crash_point("cluster.after-move")
         taken = set(moved)
         return sum(one.block.count for one in movable.messages if one.first in taken)
 

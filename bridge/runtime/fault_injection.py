@@ -38,6 +38,18 @@ NAMES: Final = (
     "kafka.after-commit",
     "kafka-source.before-commit",
     "kafka-source.after-commit",
+    "cluster.before-move",
+    "cluster.after-move",
+    "cluster.drain-QUIESCE",
+    "cluster.drain-FREEZE",
+    "cluster.drain-QUEUES",
+    "cluster.drain-MOVE",
+    "cluster.drain-STATE",
+    "cluster.drain-next",
+    "cluster.drain-moved",
+    "cluster.drain-told",
+    "cluster.heir-before",
+    "cluster.heir-after",
 )
 
 

@@ -126,6 +126,15 @@ class Cluster:
 
         eventually(is_down, f"n{seen_by} notices that n{at} is down", TABLES_WITHIN_S)
 
+    def await_reachable(self, seen_by: int, at: int) -> None:
+        """Wait until one node reaches another."""
+        name = f"n{at}"
+        eventually(
+            lambda: self.table(seen_by).get(name, {}).get("reachable"),
+            f"n{seen_by} reaches {name}",
+            TABLES_WITHIN_S,
+        )
+
     def await_place(
         self, seen_by: int, at: int, address: str, queue: str, readers: int | None = None
     ) -> None:

@@ -15,7 +15,7 @@ from tests.harness.reports import Report
 
 ROUNDS: Final = 100
 #: Those of bridges between nodes, and none: chance alone.
-_POINTS: Final = [*(name for name in NAMES if not name.startswith("kafka")), ""]
+_POINTS: Final = [*(name for name in NAMES if not name.startswith(("kafka", "cluster"))), ""]
 
 
 def made(directory: Path) -> Path:
