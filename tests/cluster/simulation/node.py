@@ -52,7 +52,7 @@ READER_TIMEOUT_MS: Final = 3_000
 REDISTRIBUTION_DELAY_MS: Final = 3_500
 RETRY_MS: Final = 200
 #: So that a message of a transaction is often alone in its batch, and some are not.
-BATCH_BYTES: Final = 120
+BATCH_BYTES: Final = 80
 
 
 class RecordingRouter(ClusterRouter):
@@ -92,6 +92,8 @@ class SimNode:
         self.neighbours: Sequence[SimNode] = ()
         self.uuid = ""
         self.alive = False
+        #: The process has ended, and the others do not know yet.
+        self.is_dying = False
         #: Counts lives: an answer to an earlier one reaches no caller.
         self.life = 0
         self.journal: SimJournal
@@ -125,7 +127,7 @@ class SimNode:
         self.journal = SimJournal(options, clock, submitted)
         identity = self.journal.identity
         self.uuid = identity.node_id
-        self.alive = True
+        self.alive, self.is_dying = True, False
         self.life += 1
         self._tables = TableMaker(self.connections)
         record = Record(
@@ -181,9 +183,13 @@ class SimNode:
         """Do something for a caller of this life; a kill ends it."""
         self.hold(asyncio.create_task(work))
 
+    def forget_task(self, task: asyncio.Task[Any] | None) -> None:
+        """Let a task outlive the node: the one that buries it."""
+        self._tasks -= {task}
+
     def hold(self, task: asyncio.Task[Any]) -> None:
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda done: self._tasks.discard(done))
 
     # -- links -------------------------------------------------------------------------------------------
 
