@@ -36,7 +36,7 @@ define needed
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run report wheel serve test lint quick unit needs needs-kafka test-crash test-hostile test-artemis-long test-filters-long test-kafka-long test-spark-long kafka-up kafka-down demo-kafka demo-cluster bench bench-reconcile format lock clean
+.PHONY: help setup run report wheel serve test lint quick unit needs needs-kafka test-crash test-hostile test-artemis-long test-cluster-long test-filters-long test-kafka-long test-spark-long kafka-up kafka-down demo-kafka demo-cluster bench bench-reconcile format lock clean
 
 help: ## says what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 17
@@ -81,7 +81,7 @@ quick: $(DEV) ## the tests that need no Java, brokers or processes, with fewer r
 unit: $(DEV) needs ## the tests, with branch coverage and its floor
 	@$(BIN)/python -m tests.kafka.cluster.distribution fetch
 	@$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -p tests.sharing -n $(JOBS) -m "not artemis_long and not crash and not hostile and not filters_long and not kafka_long and not spark_long" $(ARGS)
+	$(BIN)/coverage run -m pytest -p tests.sharing -n $(JOBS) -m "not artemis_long and not cluster_long and not crash and not hostile and not filters_long and not kafka_long and not spark_long" $(ARGS)
 	@$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
@@ -101,6 +101,9 @@ test-hostile: $(DEV) ## 100,000 cases of hostile peers and clients on a node, in
 
 test-artemis-long: $(DEV) needs-kafka ## queues, filters, bridges and IDs on real Artemis brokers and here, case by case
 	$(BIN)/pytest -m artemis_long $(ARGS)
+
+test-cluster-long: $(DEV) ## 300 random histories of a cluster: kills, cuts, late frames and stale records (`make test` does 12)
+	$(BIN)/pytest -m cluster_long $(ARGS)
 
 test-filters-long: $(DEV) needs-kafka ## 100,000 random conditions and 40,000 broken ones, here and at Artemis's own filter
 	$(BIN)/pytest -m filters_long $(ARGS)

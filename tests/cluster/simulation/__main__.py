@@ -1,4 +1,4 @@
-"""Runs random histories by hand: ``python -m tests.cluster.simulation --seeds N --first K --without RULE``."""
+"""Runs random histories by hand: `python -m tests.cluster.simulation --seeds N --first K --without RULE`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The simulation's checks, over what the journals of all nodes have committed.
 
-Each message, with each queue name at which its entry node has placed it, is in exactly one place: a queue, a
-forward log beyond the receiver's next, the dead letters, or settled by a reader. Messages of one entry node at
-one place keep their order, but for those that were moved.
+Each message, with each queue name at which its entry node has placed it, is in exactly one place: a queue,
+a forward log beyond the receiver's next, the dead letters, or settled by a reader. Messages of one entry node
+at one place keep their order, but for those that were moved.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from bridge.journal.sqlite.reader import read_block
 from bridge.journal.values.options import REPLAYED_QUEUE
 from bridge.journal.values.queue_cursor import Cursor
 from bridge.journal.values.routes import QueueSet, unpack_sets
+from bridge.journal.values.store import Acknowledgement
 from bridge.messages.message import Message
 from bridge.messages.stream_names import forward_log, is_forward_log
 from bridge.relay.dead_letters import queue_of
@@ -79,20 +80,23 @@ class Ledger:
                 if index not in pending.skipped:
                     self._enter(node, body_of(submission.message))
         for command in group.decided:
-            if command.error is not None:
-                continue
-            if isinstance(command, EndLeaseCommand) and command.settle:
-                wanted = command.acknowledgement
-                for position, body in self.leases.pop(wanted.lease):
-                    if wanted.upto is None or position <= wanted.upto:
-                        self.acknowledged[body, wanted.queue] += 1
-            elif isinstance(command, MoveCommand):
-                taken = set(command.result)
-                for one in command.messages:
-                    if one.first in taken:
-                        self.moves += one.block.count
-                        self.moved |= {(body_of(message), command.queue) for message in one.block.messages()}
+            if command.error is None and isinstance(command, EndLeaseCommand) and command.settle:
+                self._settle(command.acknowledgement)
+            elif command.error is None and isinstance(command, MoveCommand):
+                self._move(command)
         self._look_at_new(node, group, connection)
+
+    def _settle(self, wanted: Acknowledgement) -> None:
+        for position, body in self.leases.pop(wanted.lease):
+            if wanted.upto is None or position <= wanted.upto:
+                self.acknowledged[body, wanted.queue] += 1
+
+    def _move(self, command: MoveCommand) -> None:
+        taken = set(command.result)
+        for one in command.messages:
+            if one.first in taken:
+                self.moves += one.block.count
+                self.moved |= {(body_of(message), command.queue) for message in one.block.messages()}
 
     def _enter(self, node: SimNode, body: str) -> None:
         if body in self.entered:
@@ -151,6 +155,10 @@ class Ledger:
                     )
                 last[entry.node] = entry.number
 
+    def dead_letters(self) -> int:
+        """How many there are."""
+        return self._places()[1].total()
+
     def waiting_at(self, node: SimNode) -> set[tuple[str, str]]:
         """The queues of a node's addresses at which messages wait."""
         connection = node.connect()
@@ -162,7 +170,8 @@ class Ledger:
                 for address_id, messages in read_messages(connection)
                 for queue, cursor in cursors.get(address_id, {}).items()
                 for position, _, names in messages
-                if _is_unsettled(cursor, position) and (names.has(queue) or is_forward_log(addresses[address_id]))
+                if _is_unsettled(cursor, position)
+                and (names.has(queue) or is_forward_log(addresses[address_id]))
             }
         finally:
             connection.close()
@@ -259,5 +268,3 @@ def _is_unsettled(cursor: Cursor, position: int) -> bool:
 
 def _within(intervals: Iterable[tuple[int, int]], position: int) -> bool:
     return any(low <= position < high for low, high in intervals)
-
-

@@ -8,10 +8,10 @@ import random
 import sqlite3
 import uuid
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from unittest.mock import patch
 
 import structlog
@@ -46,6 +46,8 @@ COMMANDS_AT_ONCE: Final = 2
 READERS_MOST: Final = 6
 #: Cycles of the event loop in which an answer that has left the writer reaches its link.
 _LAST_CYCLES: Final = 12
+#: Rounds of notices that answer notices.
+_ECHOES: Final = 200
 
 
 @dataclass
@@ -185,6 +187,9 @@ class Simulation:
                 link.noticed = True
             elif link.sender == node.name:
                 link.cut(TargetUnavailable(f"{node.name} is down"))
+        self.stats["placed elsewhere"] += node.router.routed
+        self.stats["rerouted"] += node.router.rerouted
+        self.stats["too many hops"] += node.router.hops_exceeded
         node.kill()
         self.readers = [one for one in self.readers if one.at != node.name]
 
@@ -207,7 +212,7 @@ class Simulation:
         self.stats["links"] += 1
         return link
 
-    async def _links(self) -> None:
+    async def _links(self, _node: SimNode) -> None:
         """One step of some links."""
         up = [link for link in self.links if not link.is_down]
         for _ in range(3):
@@ -247,16 +252,10 @@ class Simulation:
 
     # -- topology ----------------------------------------------------------------------------------------
 
-    def _tell(self, node: SimNode) -> None:
-        node.say_own()
-        node.exchange.tell_changes()
-
     def _hear(self, link: Link, *, by_sender: bool) -> None:
         """Let a notice arrive, at the sender of the link or at its receiver."""
         node = self.nodes[link.sender if by_sender else link.receiver]
-        conversation, notices = (
-            (link.out, link.to_sender) if by_sender else (link.back, link.to_receiver)
-        )
+        conversation, notices = (link.out, link.to_sender) if by_sender else (link.back, link.to_receiver)
         body = notices.popleft()
         try:
             conversation.noticed(body)
@@ -379,9 +378,8 @@ class Simulation:
         except BridgeError as error:
             self.stats[f"create: {error.code}"] += 1
 
-    def _change_queues(self) -> None:
+    async def _change_queues(self, node: SimNode) -> None:
         """Delete an empty queue, or make one again that is gone."""
-        node = self.r.choice(self._alive())
         there = set(node.queues())
         gone = [one for one in self.wanted[node.name] if one not in there]
         if gone and self.r.random() < 0.5:
@@ -423,52 +421,66 @@ class Simulation:
 
     async def _step(self) -> None:
         r, self.now = self.r, self.now + 1
-        alive = self._alive()
         dead = [node for node in self.nodes.values() if not node.alive]
-        if len(alive) > 1 and r.random() < 0.006:
-            self._kill(r.choice(alive))
-        elif dead and (r.random() < 0.03 or not alive):
+        if len(dead) < len(self.nodes) - 1 and r.random() < 0.006:
+            self._kill(r.choice(self._alive()))
+        elif dead and (r.random() < 0.03 or len(dead) == len(self.nodes)):
             await self._restart(r.choice(dead))
-        alive = self._alive()
-        if not alive:
+        node = r.choice(self._alive() or list(self.nodes.values()))
+        if not node.alive:
             return
-        node = r.choice(alive)
         if r.random() < 0.15:
             self._turn(node)
-        x = r.random()
-        if x < 0.10:
-            self._produce(r.choice(self.producers))
-        elif x < 0.28:
-            if self.readers:
-                self._read(r.choice(self.readers))
-        elif x < 0.30:
-            if node.alive:
-                self._attach(node)
-        elif x < 0.34:
-            if node.alive:
-                self._tell(node)
-        elif x < 0.44:
-            for _ in range(3):
-                if heard_by := self._heard_by():
-                    link, by_sender = r.choice(heard_by)
-                    self._hear(link, by_sender=by_sender)
-        elif x < 0.50:
-            behind = [one for one in self._alive() if one.is_behind]
-            if behind:
-                await r.choice(behind).renew_table()
-        elif x < 0.54:
-            if node.alive:
-                if r.random() < 0.3:  # a reader comes at the same time
-                    if (reader := self._attach(node)) is not None:
-                        self._read(reader, stays=True)
-                node.do(node.redistribution.look())
-        elif x < 0.55:
-            if node.alive:
-                node.exchange.tell_known()
-        elif x < 0.555:
-            self._change_queues()
-        else:
-            await self._links()
+        actions = self._actions()
+        (action,) = r.choices(list(actions), list(actions.values()))
+        await action(node)
+
+    def _actions(self) -> dict[Callable[[SimNode], Coroutine[Any, Any, None]], float]:
+        """What a step does, and how often."""
+        return {
+            self._links: 45,
+            self._some_read: 18,
+            self._some_produce: 10,
+            self._some_hear: 10,
+            self._some_renew: 6,
+            self._some_tell: 4,
+            self._some_redistribute: 4,
+            self._some_attach: 2,
+            self._say_known: 1,
+            self._change_queues: 0.5,
+        }
+
+    async def _some_produce(self, _node: SimNode) -> None:
+        self._produce(self.r.choice(self.producers))
+
+    async def _some_read(self, _node: SimNode) -> None:
+        if self.readers:
+            self._read(self.r.choice(self.readers))
+
+    async def _some_attach(self, node: SimNode) -> None:
+        self._attach(node)
+
+    async def _some_tell(self, node: SimNode) -> None:
+        node.say_own()
+        node.exchange.tell_changes()
+
+    async def _say_known(self, node: SimNode) -> None:
+        node.exchange.tell_known()
+
+    async def _some_hear(self, _node: SimNode) -> None:
+        for _ in range(3):
+            if heard_by := self._heard_by():
+                link, by_sender = self.r.choice(heard_by)
+                self._hear(link, by_sender=by_sender)
+
+    async def _some_renew(self, _node: SimNode) -> None:
+        if behind := [one for one in self._alive() if one.is_behind]:
+            await self.r.choice(behind).renew_table()
+
+    async def _some_redistribute(self, node: SimNode) -> None:
+        if self.r.random() < 0.3 and (reader := self._attach(node)) is not None:
+            self._read(reader, stays=True)  # a reader comes at the same time
+        node.do(node.redistribution.look())
 
     async def _round(self) -> None:
         """Everything goes on a little, and nothing fails."""
@@ -476,12 +488,25 @@ class Simulation:
         for node in self.nodes.values():
             if not node.alive:
                 await self._restart(node)
+        await self._carry_all()
+        for node in self.nodes.values():
+            node.say_own()
+            if self.now % 10 == 0:
+                node.exchange.tell_known()
+            node.exchange.tell_changes()
+            node.do(node.redistribution.look())
+        self._hear_all()
+        for node in self.nodes.values():
+            await node.renew_table()
+            self._turn(node)
+
+    async def _carry_all(self) -> None:
+        """Every frame arrives, clients ask, and every answer comes back."""
         for link in list(self.links):
             if link.is_down and not link.noticed:
                 await link.notice()
             if link.is_down:
                 self.links.remove(link)
-        for link in self.links:
             while link.frames and not link.is_down:
                 link.carry()
         for producer in self.producers:
@@ -492,22 +517,16 @@ class Simulation:
         for link in self.links:
             while link.bring_back():
                 pass
-        for node in self.nodes.values():
-            node.say_own()
-            if self.now % 10 == 0:
-                node.exchange.tell_known()
-            node.exchange.tell_changes()
-            node.do(node.redistribution.look())
-        for _ in range(200):
+
+    def _hear_all(self) -> None:
+        for _ in range(_ECHOES):
             heard_by = self._heard_by()
             for one in heard_by:
                 if one in self._heard_by():  # else an earlier notice has ended the link
                     self._hear(one[0], by_sender=one[1])
             if not heard_by:
-                break
-        for node in self.nodes.values():
-            await node.renew_table()
-            self._turn(node)
+                return
+        raise Bad("topology: notices answer each other for ever")
 
     def _ensure_readers(self) -> None:
         """One place of each queue has a reader; where nothing is redistributed, all of them have one."""
@@ -574,9 +593,7 @@ class Simulation:
                     raise Bad(f"topology: {node.name} has no way to {other.name}")
 
     def _left(self) -> str:
-        waiting = {
-            node.name: sorted(self.ledger.waiting_at(node)) for node in self.nodes.values()
-        }
+        waiting = {node.name: sorted(self.ledger.waiting_at(node)) for node in self.nodes.values()}
         doubts = [one.doubt for one in self.producers if one.doubt or one.todo]
         return f"{waiting}, producers {doubts}"
 
@@ -620,6 +637,7 @@ def run(seed: int, directory: Path, without: Iterable[str] = ()) -> Outcome:
                 with simulation.commits.watched():
                     error = await _run(simulation)
                 simulation.stats["moves"] = simulation.ledger.moves
+                simulation.stats["dead letters"] = simulation.ledger.dead_letters()
                 simulation.stats["messages"] = len(simulation.ledger.entered)
                 return Outcome(seed, error, simulation.stats)
 

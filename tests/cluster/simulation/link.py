@@ -114,10 +114,10 @@ class Link:
             return
         self.down.set_result(None)
         self.to_sender.clear()
-        for waiting in (*self.answers, *self.frames):
-            if not waiting.answer.done():
-                waiting.answer.set_exception(error)
-                waiting.answer.exception()  # the caller may have gone
+        for answer in [one.answer for one in self.answers] + [one.answer for one in self.frames]:
+            if not answer.done():
+                answer.set_exception(error)
+                answer.exception()  # the caller may have gone
         self.out.disconnected()
 
     async def notice(self) -> None:

@@ -189,7 +189,10 @@ class SimNode:
 
     def hold(self, task: asyncio.Task[Any]) -> None:
         self._tasks.add(task)
-        task.add_done_callback(lambda done: self._tasks.discard(done))
+        task.add_done_callback(self._discard)
+
+    def _discard(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
 
     # -- links -------------------------------------------------------------------------------------------
 

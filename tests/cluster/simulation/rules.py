@@ -246,7 +246,7 @@ def _takes_batches_beyond_next() -> AbstractContextManager[object]:
 
 
 def _begins_where_the_first_batch_does() -> AbstractContextManager[object]:
-    """Two locks hold here: the target's, and the sender's, which keeps one batch of such a stream in flight."""
+    """Two locks hold here: the target's, and the sender's, which has one batch of such a stream in flight."""
     open_ = Session._open
 
     async def open_at_once(session: Session, streams: Sequence[Stream]) -> None:
@@ -300,5 +300,3 @@ def rules_off(without: Iterable[str]) -> Iterator[None]:
         for rule in without:
             stack.enter_context(RULES[rule][1]())
         yield
-
-
