@@ -1,0 +1,646 @@
+"""Random histories: producers, readers, kills, cuts and late notices, in an order that one seed gives."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import sqlite3
+import uuid
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+from unittest.mock import patch
+
+import structlog
+
+from bridge.errors import BridgeError, TargetUnavailable
+from bridge.journal.rules import moves
+from bridge.journal.rules.commands import DeleteAddressCommand
+from bridge.journal.rules.commit_group import Group
+from bridge.journal.values.store import Acknowledgement, Page, Submission, Transaction
+from bridge.journal.values.stored_block import END
+from bridge.messages.message import Message
+from bridge.settings.clusters import ClusterConnection
+from cluster import redistribution
+from tests.cluster.simulation.checks import Bad, Ledger, body_of
+from tests.cluster.simulation.journal import AFTER_COMMIT, BEFORE_COMMIT, Commits, Killed
+from tests.cluster.simulation.link import Link
+from tests.cluster.simulation.node import KINDS, SHARED, SimNode
+from tests.cluster.simulation.rules import rules_off
+from tests.fakes.virtual_time import VirtualLoop
+
+STEP_S: Final = 0.05
+STEPS: Final = 900
+#: Rounds in which nothing fails any more and everything has to come to rest.
+ROUNDS: Final = 600
+LEASE_MS: Final = 3_000
+#: Steps that a producer waits for an answer, and a reader between two requests.
+ANSWER_STEPS: Final = 40
+ASK_STEPS: Final = 20
+#: Messages of a MoveCommand and commands in a row: few, so that others come in between.
+MOVED_AT_ONCE: Final = 3
+COMMANDS_AT_ONCE: Final = 2
+READERS_MOST: Final = 6
+#: Cycles of the event loop in which an answer that has left the writer reaches its link.
+_LAST_CYCLES: Final = 12
+#: Rounds of notices that answer notices.
+_ECHOES: Final = 200
+
+
+@dataclass
+class Producer:
+    """A client that sends one transaction at a time, and repeats it until it knows the verdict."""
+
+    at: str
+    todo: int
+    #: The transaction whose verdict it does not know: address and bodies.
+    doubt: tuple[str, tuple[str, ...]] | None = None
+    asked: bool = False
+    #: The step until which it waits for an answer.
+    until: int = 0
+
+
+@dataclass(eq=False)
+class Reader:
+    """A client that reads one queue."""
+
+    at: str
+    address: str
+    queue: str
+    lease: Page | None = None
+    #: The step before which it asks for nothing.
+    not_before: int = 0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one seed ended."""
+
+    seed: int
+    #: Empty: all checks passed.
+    error: str
+    stats: Counter[str] = field(default_factory=Counter)
+
+
+class Simulation:
+    """One seed's history."""
+
+    def __init__(self, seed: int, directory: Path, without: Iterable[str] = ()) -> None:
+        self.r = r = random.Random(seed)
+        self.without = frozenset(without)
+        self.now = 0
+        self.quiet = False
+        self.stats: Counter[str] = Counter()
+        self.mesh = r.random() < 0.75
+        self.mode = r.choice(("STRICT", "ON_DEMAND", "ON_DEMAND", "OFF_WITH_REDISTRIBUTION"))
+        connection = ClusterConnection.model_validate(
+            {
+                "name": "simulation",
+                "address": SHARED,
+                "connector-ref": "own",
+                "static-connectors": ["own"],
+                "message-load-balancing": self.mode,
+                "max-hops": 1 if self.mesh else 8,
+            }
+        )
+        names = [f"n{index}" for index in range(r.choice((3, 3, 4, 5)))]
+        self.nodes = {name: SimNode(name, directory / name, connection) for name in names}
+        self.by_directory = {node.directory: node for node in self.nodes.values()}
+        self.wanted: dict[str, list[tuple[str, str]]] = {}
+        for index, name in enumerate(names):
+            queues = [("s.p", f"u{index}")] if r.random() < 0.6 else []
+            shared = (("s.w", "s.w"), ("s.v", "s.v"), ("s.p", "s"))
+            self.wanted[name] = queues + [one for one in shared if r.random() < 0.7 or index == 0]
+        self.links: list[Link] = []
+        self.producers = [Producer(r.choice(names), r.randint(8, 16)) for _ in range(3)]
+        self.readers: list[Reader] = []
+        self.bodies = 0
+        self.ledger = Ledger(self.nodes)
+        self.commits = Commits(self._committed)
+
+    # -- nodes -------------------------------------------------------------------------------------------
+
+    async def begin(self) -> None:
+        for node in self.nodes.values():
+            self._open(node)
+        names = list(self.nodes)
+        for index, node in enumerate(self.nodes.values()):
+            node.neighbours = [
+                other for place, other in enumerate(self.nodes.values())
+                if place != index and (self.mesh or abs(place - index) == 1)
+            ]  # fmt: skip
+            for address, queue in self.wanted[names[index]]:
+                node.do(self._make_queue(node, address, queue))
+            self._turn(node)
+        await asyncio.sleep(0)
+        for node in self.nodes.values():
+            await node.relay_to(lambda peer, node=node: self._dial(node, peer))  # type: ignore[misc]
+
+    def _open(self, node: SimNode) -> None:
+        node.open(lambda: self._submitted(node))
+
+    def _submitted(self, node: SimNode) -> None:
+        """A command waits. Most groups are committed at once, others stay open for a while."""
+        if self.quiet or self.r.random() < 0.6:
+            asyncio.get_running_loop().call_soon(self._turn, node, node.life)
+
+    def _turn(self, node: SimNode, life: int | None = None) -> None:
+        if not node.alive or node.is_dying or life not in (None, node.life):
+            return
+        try:
+            node.journal.turn()
+        except Killed:
+            node.is_dying = True
+            node.hold(asyncio.create_task(self._die_soon(node)))
+
+    def _committed(self, directory: Path, group: Group, connection: sqlite3.Connection) -> None:
+        self.ledger.committed(self.by_directory[directory], group, connection)
+
+    def _kill(self, node: SimNode) -> None:
+        """Kill a node: now, or within its next commit."""
+        point = self.r.choice(("", BEFORE_COMMIT, AFTER_COMMIT))
+        if point:
+            self.commits.dies_at.setdefault(node.directory, point)
+        else:
+            self._die(node)
+
+    async def _die_soon(self, node: SimNode) -> None:
+        """Let receipts arrive that had left when the process ended; then it is seen that it has."""
+        for _ in range(_LAST_CYCLES):
+            await asyncio.sleep(0)
+        for link in self.links:
+            if link.receiver == node.name and not link.is_down:
+                while self.r.random() < 0.7 and link.bring_back():
+                    pass
+        node.forget_task(asyncio.current_task())
+        self._die(node)
+
+    def _die(self, node: SimNode) -> None:
+        point = self.commits.dies_at.pop(node.directory, "")
+        self.stats["kills" + (f" {point}" if point else "")] += 1
+        for link in self.links:
+            if link.receiver == node.name:
+                link.cut(TargetUnavailable(f"{node.name} is down"))
+                link.noticed = True
+            elif link.sender == node.name:
+                link.cut(TargetUnavailable(f"{node.name} is down"))
+        self.stats["placed elsewhere"] += node.router.routed
+        self.stats["rerouted"] += node.router.rerouted
+        self.stats["too many hops"] += node.router.hops_exceeded
+        node.kill()
+        self.readers = [one for one in self.readers if one.at != node.name]
+
+    async def _restart(self, node: SimNode) -> None:
+        await node.bury()
+        self._open(node)
+        await node.relay_to(lambda peer: self._dial(node, peer))
+        self.stats["restarts"] += 1
+
+    def _alive(self) -> list[SimNode]:
+        return [node for node in self.nodes.values() if node.alive]
+
+    # -- links -------------------------------------------------------------------------------------------
+
+    def _dial(self, node: SimNode, peer: SimNode) -> Link:
+        if not node.alive or (not self.quiet and self.r.random() < 0.1):
+            raise TargetUnavailable(f"{peer.name} does not answer")
+        link = peer.accept(node)
+        self.links.append(link)
+        self.stats["links"] += 1
+        return link
+
+    async def _links(self, _node: SimNode) -> None:
+        """One step of some links."""
+        up = [link for link in self.links if not link.is_down]
+        for _ in range(3):
+            if up:
+                link = self.r.choice(up)
+                x = self.r.random()
+                if x < (0.1 if len(link.frames) > 1 else 0.01):
+                    self.stats["cuts"] += 1
+                    self._cut(link)
+                elif x < 0.4 and link.frames:
+                    link.carry()
+                elif x > 0.6:
+                    link.bring_back()
+        down = [link for link in self.links if link.is_down]
+        if down and self.r.random() < 0.15:
+            link = self.r.choice(down)
+            if link.noticed:
+                self.links.remove(link)
+            elif link.frames and self.r.random() < 0.8:
+                self._arrive_late(link)
+            else:
+                await link.notice()
+
+    def _cut(self, link: Link) -> None:
+        link.cut(TargetUnavailable("the link was cut"))
+        if self.r.random() < 0.3:
+            link.frames.clear()
+            link.to_receiver.clear()
+        while self.r.random() < 0.5 and link.frames:
+            self._arrive_late(link)
+
+    def _arrive_late(self, link: Link) -> None:
+        """A frame of a link that the sender has lost arrives all the same, perhaps before earlier ones."""
+        if link.frames and not link.noticed:
+            self.stats["late frames"] += 1
+            link.carry(self.r.randrange(len(link.frames)))
+
+    # -- topology ----------------------------------------------------------------------------------------
+
+    def _hear(self, link: Link, *, by_sender: bool) -> None:
+        """Let a notice arrive, at the sender of the link or at its receiver."""
+        node = self.nodes[link.sender if by_sender else link.receiver]
+        conversation, notices = (link.out, link.to_sender) if by_sender else (link.back, link.to_receiver)
+        body = notices.popleft()
+        try:
+            conversation.noticed(body)
+        except BridgeError as error:
+            self.stats[f"notice refused: {error.code}"] += 1
+            if self.quiet:
+                raise Bad(f"topology: {node.name} refuses a notice: {error}") from error
+            self._cut(link)
+        self._check_versions(node)
+
+    def _check_versions(self, node: SimNode) -> None:
+        """What a node knows of another never goes back to an older record."""
+        for uuid_, record in node.exchange.topology.records.items():
+            known = node.known.get(uuid_)
+            if known is not None and record.version < known:
+                raise Bad(f"topology: {node.name} knew {known} of {record.name}, and has {record.version}")
+            node.known[uuid_] = record.version
+
+    def _heard_by(self) -> list[tuple[Link, bool]]:
+        found = []
+        for link in self.links:
+            if link.to_receiver and not link.noticed:
+                found.append((link, False))
+            if link.to_sender and not link.is_down:
+                found.append((link, True))
+        return found
+
+    # -- producers ---------------------------------------------------------------------------------------
+
+    def _produce(self, producer: Producer) -> None:
+        if producer.asked:
+            if self.now < producer.until:
+                return
+            producer.asked = False  # no answer came: it does not know
+            if "sticky-producer" in self.without:
+                producer.at = self.r.choice(list(self.nodes))
+        if producer.doubt is None:
+            if not producer.todo:
+                return
+            producer.todo -= 1
+            count = self.r.choice((1, 1, 2, 4))
+            bodies = tuple(f"m{self.bodies + number}" for number in range(1, count + 1))
+            self.bodies += count
+            producer.doubt = (self.r.choice(list(KINDS)), bodies)
+            if self.r.random() < 0.2:
+                producer.at = self.r.choice(list(self.nodes))
+        node = self.nodes[producer.at]
+        if node.alive:
+            producer.asked, producer.until = True, self.now + ANSWER_STEPS
+            node.do(self._send(node, producer, producer.doubt))
+
+    async def _send(self, node: SimNode, producer: Producer, doubt: tuple[str, tuple[str, ...]]) -> None:
+        address, bodies = doubt
+        messages = [Submission(address, Message(body.encode()), body.encode()) for body in bodies]
+        try:
+            await node.journal.commit(Transaction(messages, on_duplicate="skip"))
+        except BridgeError as error:
+            self.stats[f"send: {error.code}"] += 1
+            return
+        if not self.quiet and self.r.random() < 0.08:
+            return  # the answer is lost
+        if producer.doubt == doubt:
+            producer.doubt, producer.asked = None, False
+
+    # -- readers -----------------------------------------------------------------------------------------
+
+    def _attach(self, node: SimNode) -> Reader | None:
+        queues = sorted(node.queues())
+        if not queues or len(self.readers) >= READERS_MOST:
+            return None
+        self.readers.append(Reader(node.name, *self.r.choice(queues)))
+        return self.readers[-1]
+
+    def _read(self, reader: Reader, *, stays: bool = False) -> None:
+        node = self.nodes[reader.at]
+        if not (self.quiet or stays) and self.r.random() < 0.05:
+            self.readers.remove(reader)  # it goes, its lease open
+            return
+        if not node.alive or self.now < reader.not_before:
+            return
+        reader.not_before = self.now + ASK_STEPS
+        if reader.lease is None:
+            node.do(self._take(node, reader))
+        elif self.quiet or self.r.random() < 0.8:
+            node.do(self._acknowledge(node, reader, reader.lease))
+
+    async def _take(self, node: SimNode, reader: Reader) -> None:
+        try:
+            page = await node.journal.lease(
+                reader.address, reader.queue, most=self.r.randint(1, 3), wait_ms=0, lease_ms=LEASE_MS,
+                most_bytes=END,
+            )  # fmt: skip
+        except BridgeError as error:
+            self.stats[f"lease: {error.code}"] += 1
+            if reader in self.readers:
+                self.readers.remove(reader)
+            return
+        if page.lease is None or (not self.quiet and self.r.random() < 0.05):
+            return  # nothing there, or the answer is lost: then the lease runs out
+        self.ledger.leases[page.lease] = [(one.position, body_of(one.message)) for one in page.messages]
+        reader.lease, reader.not_before = page, 0
+
+    async def _acknowledge(self, node: SimNode, reader: Reader, page: Page) -> None:
+        assert page.lease is not None
+        upto = self.r.choice((None, None, page.messages[0].position))
+        try:
+            await node.journal.acknowledge(Acknowledgement(reader.address, reader.queue, page.lease, upto))
+        except BridgeError as error:
+            self.stats[f"acknowledge: {error.code}"] += 1
+        if self.quiet or self.r.random() > 0.05:
+            reader.lease, reader.not_before = None, 0
+
+    # -- queues ------------------------------------------------------------------------------------------
+
+    async def _make_queue(self, node: SimNode, address: str, queue: str) -> None:
+        try:
+            if KINDS[address] == "ANYCAST":
+                queue = address
+            await node.journal.create_queue(address, queue, "latest")
+        except BridgeError as error:
+            self.stats[f"create: {error.code}"] += 1
+
+    async def _change_queues(self, node: SimNode) -> None:
+        """Delete an empty queue, or make one again that is gone."""
+        there = set(node.queues())
+        gone = [one for one in self.wanted[node.name] if one not in there]
+        if gone and self.r.random() < 0.5:
+            node.do(self._make_queue(node, *self.r.choice(gone)))
+            self.stats["queues made again"] += 1
+            return
+        self._turn(node)
+        if not node.alive:
+            return
+        waiting = self.ledger.waiting_at(node)
+        for address, queue in self.r.sample(sorted(there), len(there)):
+            if (address, queue) in waiting or self._is_in_doubt(node, address):
+                continue
+            node.do(self._delete(node, address, queue))
+            self.readers = [
+                one for one in self.readers if (one.at, one.address, one.queue) != (node.name, address, queue)
+            ]
+            self.stats["queues deleted"] += 1
+            return
+
+    def _is_in_doubt(self, node: SimNode, address: str) -> bool:
+        """Whether the address's ID cache may still be asked: it goes with an ANYCAST queue."""
+        return any(one.at == node.name and one.doubt and one.doubt[0] == address for one in self.producers)
+
+    async def _delete(self, node: SimNode, address: str, queue: str) -> None:
+        # In a group of its own, at once: what waits in the queue now was looked at.
+        try:
+            if KINDS[address] == "ANYCAST":
+                deleting = node.journal.send(DeleteAddressCommand, address=address).future
+            else:
+                deleting = asyncio.ensure_future(node.journal.delete_queue(address, queue))
+                await asyncio.sleep(0)
+            self._turn(node)
+            await deleting
+        except BridgeError as error:
+            self.stats[f"delete: {error.code}"] += 1
+
+    # -- the run -----------------------------------------------------------------------------------------
+
+    async def _step(self) -> None:
+        r, self.now = self.r, self.now + 1
+        dead = [node for node in self.nodes.values() if not node.alive]
+        if len(dead) < len(self.nodes) - 1 and r.random() < 0.006:
+            self._kill(r.choice(self._alive()))
+        elif dead and (r.random() < 0.03 or len(dead) == len(self.nodes)):
+            await self._restart(r.choice(dead))
+        node = r.choice(self._alive() or list(self.nodes.values()))
+        if not node.alive:
+            return
+        if r.random() < 0.15:
+            self._turn(node)
+        actions = self._actions()
+        (action,) = r.choices(list(actions), list(actions.values()))
+        await action(node)
+
+    def _actions(self) -> dict[Callable[[SimNode], Coroutine[Any, Any, None]], float]:
+        """What a step does, and how often."""
+        return {
+            self._links: 45,
+            self._some_read: 18,
+            self._some_produce: 10,
+            self._some_hear: 10,
+            self._some_renew: 6,
+            self._some_tell: 4,
+            self._some_redistribute: 4,
+            self._some_attach: 2,
+            self._say_known: 1,
+            self._change_queues: 0.5,
+        }
+
+    async def _some_produce(self, _node: SimNode) -> None:
+        self._produce(self.r.choice(self.producers))
+
+    async def _some_read(self, _node: SimNode) -> None:
+        if self.readers:
+            self._read(self.r.choice(self.readers))
+
+    async def _some_attach(self, node: SimNode) -> None:
+        self._attach(node)
+
+    async def _some_tell(self, node: SimNode) -> None:
+        node.say_own()
+        node.exchange.tell_changes()
+
+    async def _say_known(self, node: SimNode) -> None:
+        node.exchange.tell_known()
+
+    async def _some_hear(self, _node: SimNode) -> None:
+        for _ in range(3):
+            if heard_by := self._heard_by():
+                link, by_sender = self.r.choice(heard_by)
+                self._hear(link, by_sender=by_sender)
+
+    async def _some_renew(self, _node: SimNode) -> None:
+        if behind := [one for one in self._alive() if one.is_behind]:
+            await self.r.choice(behind).renew_table()
+
+    async def _some_redistribute(self, node: SimNode) -> None:
+        if self.r.random() < 0.3 and (reader := self._attach(node)) is not None:
+            self._read(reader, stays=True)  # a reader comes at the same time
+        node.do(node.redistribution.look())
+
+    async def _round(self) -> None:
+        """Everything goes on a little, and nothing fails."""
+        self.now += 1
+        for node in self.nodes.values():
+            if not node.alive:
+                await self._restart(node)
+        await self._carry_all()
+        for node in self.nodes.values():
+            node.say_own()
+            if self.now % 10 == 0:
+                node.exchange.tell_known()
+            node.exchange.tell_changes()
+            node.do(node.redistribution.look())
+        self._hear_all()
+        for node in self.nodes.values():
+            await node.renew_table()
+            self._turn(node)
+
+    async def _carry_all(self) -> None:
+        """Every frame arrives, clients ask, and every answer comes back."""
+        for link in list(self.links):
+            if link.is_down and not link.noticed:
+                await link.notice()
+            if link.is_down:
+                self.links.remove(link)
+            while link.frames and not link.is_down:
+                link.carry()
+        for producer in self.producers:
+            self._produce(producer)
+        for reader in list(self.readers):
+            self._read(reader)
+        await asyncio.sleep(0)
+        for link in self.links:
+            while link.bring_back():
+                pass
+
+    def _hear_all(self) -> None:
+        for _ in range(_ECHOES):
+            heard_by = self._heard_by()
+            for one in heard_by:
+                if one in self._heard_by():  # else an earlier notice has ended the link
+                    self._hear(one[0], by_sender=one[1])
+            if not heard_by:
+                return
+        raise Bad("topology: notices answer each other for ever")
+
+    def _ensure_readers(self) -> None:
+        """One place of each queue has a reader; where nothing is redistributed, all of them have one."""
+        every = self.mode == "STRICT"
+        places: dict[tuple[str, str], list[str]] = {}
+        for node in self.nodes.values():
+            for key in node.queues():
+                places.setdefault(key, []).append(node.name)
+        kept: dict[tuple[str, str, str], Reader] = {}
+        for one in self.readers:
+            if one.at in places.get((one.address, one.queue), ()):
+                kept.setdefault((one.address, one.queue, one.at if every else ""), one)
+        for key, names in places.items():
+            for at in names if every else [self.r.choice(names)]:
+                kept.setdefault((*key, at if every else ""), Reader(at, *key))
+        self.readers = list(kept.values())
+
+    async def run(self) -> None:
+        """The history, and its end. Raises: Bad."""
+        await self.begin()
+        for number in range(STEPS):
+            await self._step()
+            await asyncio.sleep(STEP_S)
+            self._check_bridges()
+            if number % 60 == 59:
+                self.ledger.conserve()
+        self.quiet = True
+        self.commits.dies_at.clear()
+        for number in range(ROUNDS):
+            await self._round()
+            await asyncio.sleep(STEP_S)
+            self._check_bridges()
+            if number % 20 == 19:
+                self._ensure_readers()
+                if self._is_done(self.ledger.conserve()):
+                    break
+        else:
+            raise Bad(f"stuck: {self._left()}")
+        self.ledger.order()
+        await self._agree()
+
+    def _check_bridges(self) -> None:
+        for node in self._alive():
+            if node.failed:
+                raise Bad(f"bridge: {node.name}: {node.failed}")
+
+    def _is_done(self, waiting: Counter[tuple[str, str]]) -> bool:
+        idle = not any(one.todo or one.doubt for one in self.producers)
+        return idle and not waiting
+
+    async def _agree(self) -> None:
+        """Once nothing changes any more, every node knows every other's newest record."""
+        self.readers = []
+        for _ in range(90):
+            await self._round()
+            await asyncio.sleep(STEP_S)
+        for node in self.nodes.values():
+            records = node.exchange.topology.records
+            for other in self.nodes.values():
+                own = other.exchange.topology.records[other.uuid]
+                if records.get(other.uuid) != own:
+                    raise Bad(f"topology: {node.name} has {records.get(other.uuid)} of {other.name}: {own}")
+                if not node.exchange.topology.reachable(other.uuid):
+                    raise Bad(f"topology: {node.name} has no way to {other.name}")
+
+    def _left(self) -> str:
+        waiting = {node.name: sorted(self.ledger.waiting_at(node)) for node in self.nodes.values()}
+        doubts = [one.doubt for one in self.producers if one.doubt or one.todo]
+        return f"{waiting}, producers {doubts}"
+
+    async def end(self) -> None:
+        for node in self.nodes.values():
+            if node.alive:
+                self._die(node)
+        for node in self.nodes.values():
+            await node.bury()
+
+
+async def _run(simulation: Simulation) -> str:
+    try:
+        await simulation.run()
+    except Bad as error:
+        return str(error)
+    finally:
+        simulation.quiet = True
+        await simulation.end()
+        for link in simulation.links:
+            await asyncio.gather(*(one.work for one in link.answers), return_exceptions=True)
+    return ""
+
+
+def run(seed: int, directory: Path, without: Iterable[str] = ()) -> Outcome:
+    """Run one seed, in a directory that is empty."""
+    ids = random.Random(f"ids {seed}")
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    try:
+        with (
+            asyncio.Runner(loop_factory=VirtualLoop) as runner,
+            patch.object(uuid, "uuid4", lambda: uuid.UUID(int=ids.getrandbits(128), version=4)),
+            patch.object(moves, "MOVE_MESSAGES", MOVED_AT_ONCE),
+            patch.object(redistribution, "COMMANDS_AT_ONCE", COMMANDS_AT_ONCE),
+            rules_off(without),
+        ):
+
+            async def main() -> Outcome:
+                simulation = Simulation(seed, directory, without)
+                with simulation.commits.watched():
+                    error = await _run(simulation)
+                simulation.stats["moves"] = simulation.ledger.moves
+                simulation.stats["dead letters"] = simulation.ledger.dead_letters()
+                simulation.stats["messages"] = len(simulation.ledger.entered)
+                return Outcome(seed, error, simulation.stats)
+
+            return runner.run(main())
+    finally:
+        structlog.configure(**before)

@@ -1,0 +1,69 @@
+"""Random histories on real nodes: nothing is lost or doubled, and each rule is needed.
+
+`python -m tests.cluster.simulation --first SEED --seeds 1` repeats the history of one seed.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.cluster.simulation.history import Outcome, run
+from tests.cluster.simulation.rules import NOT_NEEDED, RULES
+
+#: Histories of `make test`, in parts that share the work, and those of `make test-cluster-long`.
+PARTS: Final = 4
+SEEDS_A_PART: Final = 3
+LONG_SEEDS: Final = 300
+#: Histories in which a rule that is left out has to fail: these many, from the first that is likely to.
+TRIES: Final = 40
+FIRST: Final[dict[str, int]] = {}
+#: A tmpfs where there is one: a commit there takes no disk.
+MEMORY: Final = Path("/dev/shm")
+
+
+@contextmanager
+def _directory() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as directory:
+        yield Path(directory)
+
+
+def _outcome(seed: int, without: str = "") -> Outcome:
+    with _directory() as directory:
+        return run(seed, directory, [without] if without else [])
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_random_histories_lose_and_double_nothing(part: int) -> None:
+    for seed in range(part * SEEDS_A_PART, (part + 1) * SEEDS_A_PART):
+        outcome = _outcome(seed)
+        assert not outcome.error, f"seed {seed}: {outcome.error}"
+        assert outcome.stats["messages"]
+
+
+@pytest.mark.parametrize("rule", sorted(RULES.keys() - NOT_NEEDED))
+def test_without_the_rule_a_history_fails(rule: str) -> None:
+    first = FIRST.get(rule, 0)
+    for seed in range(first, first + TRIES):
+        outcome = _outcome(seed, rule)
+        if outcome.error:
+            print(f"without {rule}, {RULES[rule][0]}: seed {seed}: {outcome.error}")
+            return
+    pytest.fail(f"without {rule} ({RULES[rule][0]}) none of the seeds {first} to {first + TRIES - 1} fails")
+
+
+def test_a_seed_gives_the_same_history_each_time() -> None:
+    assert _outcome(5) == _outcome(5)
+
+
+@pytest.mark.cluster_long
+@pytest.mark.parametrize("part", range(10))
+def test_many_random_histories_lose_and_double_nothing(part: int) -> None:
+    size = LONG_SEEDS // 10
+    outcomes = [_outcome(1000 + seed) for seed in range(part * size, (part + 1) * size)]
+    assert {one.seed: one.error for one in outcomes if one.error} == {}
