@@ -23,7 +23,7 @@ from benchmarks.nodes import Node, running
 
 #: Of directories with what a run needs; then comes the process id.
 PREFIX: Final = "core-bridge-bench-"
-PARTS: Final = ("clients", "nodes", "kafka", "delivery-log", "all")
+PARTS: Final = ("clients", "nodes", "kafka", "delivery-log", "cluster", "all")
 
 
 @contextlib.contextmanager
@@ -169,13 +169,29 @@ def delivery_log(directory: Path, scale: float, rounds: int) -> None:
         parts.compare("Kafka to Kafka", once, rounds)
 
 
+def cluster(directory: Path, scale: float, rounds: int) -> None:
+    """Compare clusters with one plain bridge, and a node with an idle cluster connection with one without."""
+    from benchmarks import cluster as parts
+
+    messages = int(200_000 * scale) // TRANSACTION * TRANSACTION
+
+    def send(node: Node) -> dict[str, Any]:
+        return client("transaction", node, messages, 4)
+
+    parts.deliveries(directory / "cluster", messages, send, rounds)
+    parts.idle_connection(directory / "cluster", messages, send, rounds)
+
+
 def main() -> None:
     """Run everything, or one part."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
     parser.add_argument("part", nargs="?", choices=PARTS, default="all")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the messages (1.0)")
     parser.add_argument(
-        "--rounds", type=int, default=5, help="of node to node, and with and without the delivery log (5)"
+        "--rounds",
+        type=int,
+        default=5,
+        help="of node to node, with and without the delivery log, and of each cluster (5)",
     )
     arguments = parser.parse_args()
     with workplace() as directory:
@@ -188,6 +204,8 @@ def main() -> None:
             kafka_to_kafka(directory, arguments.scale)
         if arguments.part in ("delivery-log", "all"):
             delivery_log(directory, arguments.scale, arguments.rounds)
+        if arguments.part in ("cluster", "all"):
+            cluster(directory, arguments.scale, arguments.rounds)
 
 
 if __name__ == "__main__":

@@ -131,6 +131,7 @@ async def _run(kind: str, port: int, count: int, connections: int) -> None:
         json.dumps(
             {
                 "messages/s": count / seconds,
+                "began": began,
                 "seconds": seconds,
                 "p50": at(0.5),
                 "p90": at(0.9),
