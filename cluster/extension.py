@@ -241,7 +241,7 @@ class ClusterExtension(Extension):
         topology = exchange.topology
         before = topology.records[topology.node]
         state, heir = self._decisions.state(self._state)
-        places = () if state in GONE else self._own.read()
+        places = () if state is NodeState.LEFT else self._own.read()
         record = Record(
             before.node, before.store, before.run, before.version, before.name, before.url,
             state, heir, self._decisions.heirs.inherited, places,

@@ -41,7 +41,7 @@ def samples(view: View, router: ClusterRouter, moved: Mapping[str, int]) -> Iter
             continue
         gone = record.state in GONE
         states["left" if gone else "joined" if view.reachable[node] else "unreachable"] += 1
-        places += len(record.places)
+        places += 0 if gone else len(record.places)
     for state in _STATES:
         yield Sample(NODES, states[state], {"state": state})
     yield Sample(PLACES, places, {})

@@ -37,10 +37,17 @@ class Places:
     A node's places keep their order while it is down; one that leaves and returns comes last.
     """
 
-    def __init__(self, own: str, routable: Callable[[str], bool]) -> None:
-        """`own` is this node's UUID; `routable` tells whether a node may be given messages at all."""
+    def __init__(
+        self, own: str, routable: Callable[[str], bool], leaving: Callable[[str], bool] = lambda _node: False
+    ) -> None:
+        """`own` is this node's UUID; `routable` tells whether a node may be given messages at all.
+
+        `leaving` tells whether it may be given those that no other node has a queue for: what a leaver gets
+        goes on to its heir, and no message misses a queue that is on its way there.
+        """
         self._own = own
         self._routable = routable
+        self._leaving = leaving
         #: By address, queue and node.
         self._all: dict[str, dict[str, dict[str, Place]]] = {}
         self._names: dict[str, Names] = {}
@@ -98,13 +105,16 @@ class Places:
         others: set[Disagreement] = set()
         for queue, nodes in queues.items():
             seen: list[Located] = []
+            leaving: list[Located] = []
             for node, place in nodes.items():
                 if ours is not None and place.routing_type != ours:
                     others.add(Disagreement(node, address, ours, place.routing_type))
                 elif self._routable(node):
                     seen.append(Located(node, place))
-            if seen:
-                names[queue] = tuple(seen)
+                elif self._leaving(node):
+                    leaving.append(Located(node, place))
+            if seen or leaving:
+                names[queue] = tuple(seen or leaving)
         if names:
             self._names[address] = MappingProxyType(names)
         if others:

@@ -61,11 +61,11 @@ class NodeState(StrEnum):
     DRAINING = "DRAINING"
     #: Stopped cleanly: has no places until it returns.
     LEFT = "LEFT"
-    #: Has handed everything over, and does not return.
+    #: Has handed everything over, and does not return. It has its places until its heir is known to have them.
     DRAINED = "DRAINED"
 
 
-#: States of nodes that have no places.
+#: States of nodes that have left the cluster.
 GONE: Final = frozenset({NodeState.LEFT, NodeState.DRAINED})
 
 
@@ -88,7 +88,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
     heir: str = ""
     #: UUIDs of drained nodes for which it answers.
     inherited: tuple[str, ...] = ()
-    #: In the order of their names; empty in the states `GONE`.
+    #: In the order of their names; empty where it has LEFT.
     places: tuple[Place, ...] = ()
 
 
@@ -196,7 +196,7 @@ def check_together(record: Record) -> None:
         Malformed: too many; one twice; two routing types for an address; or places of a node that is gone.
     """
     places = record.places
-    check_most("places", len(places), 0 if record.state in GONE else QUEUES_A_NODE)
+    check_most("places", len(places), 0 if record.state is NodeState.LEFT else QUEUES_A_NODE)
     if len({(place.address, place.queue) for place in places}) < len(places):
         raise Malformed("places: no queue twice", "places", "no queue twice")
     types: dict[str, RoutingType] = {}

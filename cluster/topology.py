@@ -18,7 +18,6 @@ import msgspec
 from cluster.places import Disagreement, Names, Places
 from cluster.record import (
     ANY_VERSION,
-    GONE,
     HOPS,
     NODES,
     Announcement,
@@ -64,6 +63,8 @@ class _Way(Enum):
     DOWN = auto()
 
 
+#: States of nodes whose messages go to an heir.
+_LEAVING: Final = frozenset({NodeState.DRAINING, NodeState.DRAINED})
 _WORSE = {_Way.LIVE: _Way.DOUBTED, _Way.DOUBTED: _Way.DOWN}
 
 
@@ -98,7 +99,7 @@ class Topology:
         self._own = _described(record, 1)
         self._others: dict[str, _Entry] = {}
         self._links: set[str] = set()
-        self._places = Places(record.node, self._routable)
+        self._places = Places(record.node, self._routable, self._leaving)
         self._places.replace(record.node, (), self._own.places)
 
     # -- this node ---------------------------------------------------------------------------------------
@@ -122,6 +123,7 @@ class Topology:
         self._places.replace(record.node, before.places, record.places)
         if (before.state is NodeState.UP) != (record.state is NodeState.UP):
             self._places.touch(record.places)
+        self._inherits(before, record)
         self.changes += 1
         return True
 
@@ -178,6 +180,7 @@ class Topology:
                 return Heard.FULL
             entry = self._others[record.node] = _Entry(record)
             self._places.replace(record.node, (), record.places)
+            self._inherits(None, record)
             self._take_way(entry, path, neighbour)
             self.changes += 1
             return Heard.APPLIED
@@ -196,6 +199,7 @@ class Topology:
             self._places.replace(record.node, before.places, record.places)
             if before.state is not record.state:
                 self._places.touch(record.places)
+            self._inherits(before, record)
             self.changes += 1
         other_way = self._take_way(entry, path, neighbour)
         if newer:
@@ -294,7 +298,8 @@ class Topology:
         """The places of an address that may be given messages, down ones included.
 
         Left out: nodes that are not UP, those that never were within `max_hops`, and those that disagree with
-        this node on the address's routing type. A node without a place there agrees with all: the caller
+        this node on the address's routing type. A queue that only nodes have that drain, or are drained, is
+        theirs until their heir answers for them: what they get goes on to it. A node without a place there agrees with all: the caller
         compares `Place.routing_type`.
         """
         return self._places.names(address)
@@ -331,14 +336,35 @@ class Topology:
         entry = self._others[node]
         return entry.record.state is NodeState.UP and entry.shortest.links <= self.max_hops
 
+    def _is_seen(self, node: str) -> bool:
+        return self._routable(node) or self._leaving(node)
+
+    def _leaving(self, node: str) -> bool:
+        """Whether what the node gets goes on to an heir that is not known to have its queues yet."""
+        entry = self._others.get(node)
+        return (
+            entry is not None
+            and entry.record.state in _LEAVING
+            and entry.shortest.links <= self.max_hops
+            and not any(node in record.inherited for record in self.records.values())
+        )
+
+    def _inherits(self, before: Record | None, record: Record) -> None:
+        """The places of nodes for which a node answers now, or no longer, are to be looked at again."""
+        old = frozenset[str]() if before is None else frozenset(before.inherited)
+        for node in old.symmetric_difference(record.inherited):
+            entry = self._others.get(node)
+            if entry is not None:
+                self._places.touch(entry.record.places)
+
     def _set_way(self, entry: _Entry, path: tuple[str, ...] | None, way: _Way) -> bool:
         if (entry.path, entry.way) == (path, way):
             return False
-        before = self._routable(entry.record.node)
+        before = self._is_seen(entry.record.node)
         entry.path, entry.way = path, way
         if path is not None and len(path) + 1 <= entry.shortest.links:
             entry.shortest = Shortest(len(path) + 1, entry.via)
-        if before != self._routable(entry.record.node):
+        if before != self._is_seen(entry.record.node):
             self._places.touch(entry.record.places)
         self.changes += 1
         return True
@@ -346,7 +372,7 @@ class Topology:
 
 def _in_order(record: Record, counter: int) -> Record:
     """A node's own record, with its places in order."""
-    places = () if record.state in GONE else tuple(sorted(record.places))
+    places = () if record.state is NodeState.LEFT else tuple(sorted(record.places))
     version = Version(record.version.opening, counter)
     return msgspec.structs.replace(record, version=version, places=places)
 

@@ -162,6 +162,21 @@ class Mesh:
 
         await until(agree, f"{sorted(names)} know each other", SETTLED_S, LOOK_AGAIN_S)
 
+    async def knows(self, address: str, queue: str) -> None:
+        """Each node knows the queue at the same number of nodes, and at one at least."""
+        async def known() -> bool:
+            answers = [
+                await self.ask(index, "GET", "/v1/cluster", operations=True) for index in range(len(self.nodes))
+            ]
+            counts = {
+                sum((one["address"], one["queue"]) == (address, queue) for node in answer.json["nodes"] for one in node["queues"])
+                for answer in answers
+                if answer.status == 200
+            }
+            return all(answer.status == 200 for answer in answers) and len(counts) == 1 and 0 not in counts
+
+        await until(known, f"all know {address}::{queue}", SETTLED_S, LOOK_AGAIN_S)
+
     async def stop(self) -> None:
         """End every node cleanly."""
         for node in self.nodes:

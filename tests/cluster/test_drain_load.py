@@ -58,7 +58,8 @@ class Load:
             await it.surely(leaver, "PUT", f"/v1/addresses/news/queues/only{leaver}", json={})
         for index in range(len(it.nodes)):
             await it.surely(index, "PUT", "/v1/addresses/news/queues/everywhere", json={})
-        await it.settled()
+        for _, queue in self.only.values():
+            await it.knows("news", queue)
         queues = [JOBS, EVERYWHERE, *self.only.values()]
         producers = [
             Producer(it, books, f"{address}{number}", address, count, pause_s=0.02)

@@ -387,6 +387,33 @@ def test_a_draining_nodes_places_are_not_seen_and_come_back_at_their_turn() -> N
     assert turns(table) == [B, C]
 
 
+def test_a_queue_that_only_a_leaver_has_is_there_until_its_heir_is_known_to_have_it() -> None:
+    """Else a subscription would miss what others send between the leaver's word and its heir's."""
+    table = topology(A)
+    for neighbour in (B, C):
+        table.linked(neighbour)
+    hear(table, record(B, orders()))
+    hear(table, record(C))
+    hear(table, record(B, orders(), counter=2, state=NodeState.DRAINING))
+    assert turns(table) == [B]
+    hear(table, record(C, orders(), counter=2))
+    assert turns(table) == [C], "the heir has the queue"
+    hear(table, record(C, counter=3))
+    hear(table, record(B, orders(), counter=3, state=NodeState.DRAINED))
+    assert turns(table) == [B], "drained, and nobody is known to answer for it"
+    hear(table, record(C, counter=4, inherited=(B,)))
+    assert turns(table) == [], "its heir had the queue, and has deleted it"
+
+
+def test_a_leavers_queue_is_gone_once_this_node_answers_for_it() -> None:
+    table = topology(A)
+    table.linked(B)
+    hear(table, record(B, orders(), state=NodeState.DRAINED))
+    assert turns(table) == [B]
+    assert table.own(record(A, inherited=(B,)))
+    assert turns(table) == []
+
+
 def test_a_node_that_disagrees_on_a_routing_type_is_named_and_its_places_there_are_ignored() -> None:
     table = topology(A, orders())
     table.linked(B)
