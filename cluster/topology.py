@@ -64,7 +64,7 @@ class _Way(Enum):
 
 
 #: States of nodes whose messages go to an heir.
-_LEAVING: Final = frozenset({NodeState.DRAINING, NodeState.DRAINED})
+_LEAVING = frozenset({NodeState.DRAINING, NodeState.DRAINED})
 _WORSE = {_Way.LIVE: _Way.DOUBTED, _Way.DOUBTED: _Way.DOWN}
 
 
@@ -299,8 +299,8 @@ class Topology:
 
         Left out: nodes that are not UP, those that never were within `max_hops`, and those that disagree with
         this node on the address's routing type. A queue that only nodes have that drain, or are drained, is
-        theirs until their heir answers for them: what they get goes on to it. A node without a place there agrees with all: the caller
-        compares `Place.routing_type`.
+        theirs until their heir answers for them: what they get goes on to it. A node without a place there
+        agrees with all: the caller compares `Place.routing_type`.
         """
         return self._places.names(address)
 

@@ -1,4 +1,4 @@
-"""Drains during which the leaver, its heir or a third node dies, in each phase: nothing is lost or doubled."""
+"""Drains in each phase of which the leaver, its heir or a third node dies: nothing is lost or doubled."""
 
 from __future__ import annotations
 
@@ -6,18 +6,22 @@ import itertools
 import subprocess
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from tests.cluster.rig import Cluster, await_waiting, make_queue, numbers, read
+from tests.cluster.rig import Cluster, await_waiting, numbers, read
+from tests.harness.commands import Process
 from tests.harness.eventually import eventually
 
 pytestmark = pytest.mark.processes
 
 #: Small batches; the jobs are more than one move takes, and the IDs are of clients.
-_CONNECTION: Final = 'producer-window-size = "4KiB"\nconfirmation-window-size = "16KiB"\ncall-timeout = "5s"\n'
+_CONNECTION: Final = (
+    'producer-window-size = "4KiB"\nconfirmation-window-size = "16KiB"\ncall-timeout = "5s"\n'
+)
 JOBS: Final = 1_500
 NEWS: Final = 60
 _LEAVER: Final = '[addresses.jobs]\nrouting-type = "ANYCAST"\n'
@@ -65,6 +69,10 @@ class Story:
             return reply.status == 200
 
         eventually(begun, "the drain begins")
+
+    def is_over(self, process: Process) -> bool:
+        """Whether a process has ended, or the drain has."""
+        return process.poll() is not None or self.phase() == "DONE"
 
     def phase(self) -> Any:
         """How far it is, as n0 says; None: n0 does not answer."""
@@ -144,9 +152,7 @@ def test_the_heir_dies_at_every_call_of_a_drain(tmp_path: Path, point: str) -> N
             story.drain()
         process = n1.process
         assert process is not None
-        eventually(
-            lambda process=process: process.poll() is not None or story.phase() == "DONE", "n1 dies, or all is done"
-        )
+        eventually(partial(story.is_over, process), "n1 dies, or all is done")
         if process.poll() is None:
             break
         deaths += 1
@@ -157,7 +163,9 @@ def test_the_heir_dies_at_every_call_of_a_drain(tmp_path: Path, point: str) -> N
     story.check()
 
 
-@pytest.mark.parametrize("point", ["link.after-batch:1", "source.before-settle:1", "source.after-settle:2", ""])
+@pytest.mark.parametrize(
+    "point", ["link.after-batch:1", "source.before-settle:1", "source.after-settle:2", ""]
+)
 def test_s14_a_third_node_dies_while_its_copies_cross_to_the_leaver(tmp_path: Path, point: str) -> None:
     """S14; third node, in flight to the leaver: parked; the heir answers the inherited next."""
     story = Story.begin(tmp_path)

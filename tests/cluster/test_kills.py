@@ -10,6 +10,7 @@ import contextlib
 import http.client
 import signal
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +25,6 @@ from tests.cluster.rig import (
     numbers,
     read,
     reading,
-    send,
     waiting,
 )
 from tests.cluster.traffic import Books, Reader, left
@@ -32,15 +32,17 @@ from tests.harness.eventually import LOOK_AGAIN_S, eventually, until
 
 pytestmark = pytest.mark.processes
 
-REST: Final = (
-    '[addresses.jobs]\nrouting-type = "ANYCAST"\n[address-settings."#"]\nredistribution-delay = 0\n'
-)
+REST: Final = '[addresses.jobs]\nrouting-type = "ANYCAST"\n[address-settings."#"]\nredistribution-delay = 0\n'
 #: Small batches, so that each point is reached several times.
 SMALL: Final = 'producer-window-size = "1KiB"\nconfirmation-window-size = "4KiB"\n'
 #: Messages that cross, and what each has of a body beside its number.
 COUNT: Final = 200
 #: (address, queue) of n1 that n0 has not.
 THERE: Final = (("news", "sub"), ("jobs", "jobs"))
+
+
+def read_at_least(books: Books, most: int) -> bool:
+    return books.count(("jobs", "jobs")) >= most
 
 
 def send_all(cluster: Cluster, index: int, count: int = COUNT) -> list[str]:
@@ -78,8 +80,8 @@ def check_arrived(cluster: Cluster, bodies: list[str]) -> None:
 
 @pytest.mark.parametrize("point", ["journal.before-commit", "journal.after-commit", "http.before-answer"])
 def test_the_entry_node_dies_in_the_transaction_that_routes(tmp_path: Path, point: str) -> None:
-    """Entry node, before COMMIT: nothing is stored, and the repeat is new. After: copies and ID are there, and
-    the repeat is a duplicate.
+    """Entry node, before COMMIT: nothing is stored, and the repeat is new. After: copies and ID are there,
+    and the repeat is a duplicate.
     """
     cluster = Cluster(tmp_path, 2, connection=SMALL).start()
     cluster.await_members()
@@ -110,10 +112,16 @@ def test_the_entry_node_dies_in_the_transaction_that_routes(tmp_path: Path, poin
 @pytest.mark.parametrize("times", [1, 4])
 @pytest.mark.parametrize(
     "point",
-    ["source.before-settle", "source.after-settle", "link.before-batch", "link.after-batch", "link.before-open"],
+    [
+        "source.before-settle",
+        "source.after-settle",
+        "link.before-batch",
+        "link.after-batch",
+        "link.before-open",
+    ],
 )
 def test_the_sender_dies_around_a_batch_and_its_receipt(tmp_path: Path, point: str, times: int) -> None:
-    """Sender: what the target covers is settled by its word, the rest is sent again under the same positions."""
+    """Sender: what the target covers is settled by its word, the rest is sent again at its positions."""
     cluster, bodies = parked(tmp_path)
     cluster[0].kill()
     cluster.start(1)
@@ -134,7 +142,9 @@ def test_the_receiver_dies_around_its_commit(tmp_path: Path, point: str, times: 
     check_arrived(cluster, bodies)
 
 
-@pytest.mark.parametrize("point", ["journal.before-commit:4", "journal.after-commit:4", "link.before-receipt:1"])
+@pytest.mark.parametrize(
+    "point", ["journal.before-commit:4", "journal.after-commit:4", "link.before-receipt:1"]
+)
 def test_the_receiver_dies_with_a_queue_that_is_gone(tmp_path: Path, point: str) -> None:
     """Place: the dead letter of a copy whose queue is gone is stored once, in the transaction of next."""
     cluster, bodies = parked(tmp_path)
@@ -209,7 +219,7 @@ async def kill_while_it_moves(it: Mesh, victim: int, rounds: int, count: int) ->
         reading_ = group.create_task(reader.run())
         for number in range(rounds):
             most = count * (number + 1) // (rounds + 1)
-            await until(lambda most=most: books.count(("jobs", "jobs")) >= most, "some are read", SETTLED_S)
+            await until(partial(read_at_least, books, most), "some are read", SETTLED_S)
             if it.nodes[victim].process is not None:
                 it.nodes[victim].signal(signal.SIGKILL)
         await until(lambda: books.count(("jobs", "jobs")) >= count, "all are read", SETTLED_S, LOOK_AGAIN_S)

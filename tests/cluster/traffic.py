@@ -1,8 +1,8 @@
 """Producers and readers of a cluster whose nodes fail, and the books that are kept of it.
 
-Producers have IDs and are sticky: what was not answered is sent again to the same node, or to its heir. Readers
-move between nodes and lease pages; what they settle they settle in transactions with IDs, together with what
-they send. So each of their answers is definite in the end, and is counted.
+Producers have IDs and are sticky: what was not answered is sent again to the same node, or to its heir.
+Readers move between nodes and lease pages; what they settle they settle in transactions with IDs, together
+with what they send. So each of their answers is definite in the end, and is counted.
 """
 
 from __future__ import annotations
@@ -128,7 +128,8 @@ class Reader:
     done: asyncio.Event
     #: Messages of a page, at most.
     most: int = 50
-    #: Where what is processed of an address is sent to, as `address/body`, in the transaction that settles it.
+    #: Where what is processed of an address is sent to, as `address/body`, in the transaction that settles
+    #: it.
     results: Mapping[str, str] = field(default_factory=dict)
     #: Pages after which it moves on, at most.
     stays: int = 15

@@ -13,6 +13,7 @@ from typing import Any, Final, cast
 
 from bridge.errors import TargetUnavailable
 from bridge.journal.batching import Cutter
+from bridge.journal.measures import read_queues
 from bridge.journal.rules.owners import EVERY_RIGHT, Caller
 from bridge.journal.source import JournalSource
 from bridge.journal.sqlite.database import FILE_NAME
@@ -229,7 +230,8 @@ class SimNode:
 
     def places(self) -> tuple[Place, ...]:
         """As `cluster.extension` advertises them."""
-        read = self.journal.read_queues(READER_TIMEOUT_MS)
+        journal = self.journal
+        read = read_queues(journal.state, journal.presence, journal.lease_now_ms, READER_TIMEOUT_MS)
         return tuple(
             Place(address, queue, int((address, queue) in read), "", KINDS[address])
             for address, queue in self.queues()
