@@ -175,11 +175,13 @@ def cluster(directory: Path, scale: float, rounds: int) -> None:
 
     messages = int(200_000 * scale) // TRANSACTION * TRANSACTION
 
-    def send(node: Node) -> dict[str, Any]:
-        return client("transaction", node, messages, 4)
+    part = messages // parts.SLICES // TRANSACTION * TRANSACTION
 
-    parts.deliveries(directory / "cluster", messages, send, rounds)
-    parts.idle_connection(directory / "cluster", messages, send, rounds)
+    def sending(count: int) -> parts.Send:
+        return lambda node: client("transaction", node, count, 4)
+
+    parts.deliveries(directory / "cluster", messages, sending(messages), rounds)
+    parts.idle_connection(directory / "cluster", part, sending(part), rounds)
 
 
 def main() -> None:

@@ -24,6 +24,8 @@ IDLE_AIM: Final = 0.97
 ARRIVES_WITHIN_S: Final = 300.0
 #: Pause between two looks at what has arrived, in seconds.
 LOOK_EVERY_S: Final = 0.02
+#: Turns of each node in a round of the comparison with an idle cluster connection.
+SLICES: Final = 4
 PLAIN: Final = "plain bridge"
 
 #: Sends the messages of a run to a node, and returns what `benchmarks.clients` prints.
@@ -96,28 +98,37 @@ def deliveries(directory: Path, messages: int, send: Send, rounds: int) -> None:
         )
 
 
-def idle_connection(directory: Path, messages: int, send: Send, rounds: int) -> None:
-    """Compare a node without a cluster connection with nodes that route nothing through theirs."""
+def idle_connection(directory: Path, slice_messages: int, send: Send, rounds: int) -> None:
+    """Compare a node without a cluster connection with nodes that route nothing through theirs.
+
+    All run side by side and get `slice_messages` in turns: other load affects all; the medians count.
+    """
     kinds = {"none": None, "that excludes the address": "!orders", "that shares it with no other node": ""}
     rates: dict[str, list[float]] = {kind: [] for kind in kinds}
     costs: dict[str, list[float]] = {kind: [] for kind in kinds}
-    for number in range(rounds):
-        for kind in list(kinds) if number % 2 else reversed(kinds):
-            rate, cpu_us = _alone(directory, messages, send, kinds[kind])
-            rates[kind].append(rate)
-            costs[kind].append(cpu_us)
-        for kind in kinds:
-            print(
-                f"cluster connection {kind}, round {number + 1}: {rates[kind][-1]:,.0f} messages/s,"
-                f" node {costs[kind][-1]:.1f} CPU us/message"
-            )
-        print(f"cluster, load after round {number + 1}: {_load()}", flush=True)
-    for kind in list(kinds)[1:]:
+    pairs = {kind: _pair(directory / str(index), kinds[kind]) for index, kind in enumerate(kinds)}
+    try:
+        with running(*(node for pair in pairs.values() for node in pair)):
+            for kind, pair in pairs.items():
+                if kinds[kind] is not None:
+                    eventually(lambda node=pair[0]: _reachable(node) == 1, "the nodes know each other")
+            for number in range(rounds * SLICES):
+                for kind in list(kinds) if number % 2 else reversed(kinds):
+                    node = pairs[kind][0]
+                    before = node.cpu_seconds()
+                    rates[kind].append(send(node)["messages/s"])
+                    costs[kind].append((node.cpu_seconds() - before) / slice_messages * 1e6)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    print(f"cluster, load after {rounds * SLICES} slices: {_load()}")
+    for kind in kinds:
         share = statistics.median(one / none for one, none in zip(rates[kind], rates["none"], strict=True))
         cost = statistics.median(one / none for one, none in zip(costs[kind], costs["none"], strict=True))
         print(
-            f"cluster connection {kind}, median of {rounds}: {share:.3f} of the throughput without one,"
-            f" {cost:.3f} of the CPU [aim >= {IDLE_AIM:.2f}]",
+            f"cluster connection {kind}: {statistics.median(rates[kind]):,.0f} messages/s,"
+            f" {share:.3f} of the throughput without one;"
+            f" {statistics.median(costs[kind]):.1f} CPU us/message, {cost:.3f} of that without one"
+            f" [aim >= {IDLE_AIM:.2f}]",
             flush=True,
         )
 
@@ -152,22 +163,14 @@ def _clustered(directory: Path, messages: int, send: Send, case: Case) -> Found:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _alone(directory: Path, messages: int, send: Send, shared: str | None) -> tuple[float, float]:
-    """Messages/s into a node, and its CPU us a message; a second node idles beside it in each case."""
+def _pair(directory: Path, shared: str | None) -> list[Node]:
+    """A node with a queue, and a second that idles; None: without cluster connections."""
     nodes = [Node(f"n{index}", directory / f"n{index}") for index in range(2)]
     for node in nodes:
         connection = "" if shared is None else _connection(node, nodes, f'address = "{shared}"\n')
         node.rest = _LIMITS + connection
     nodes[0].rest += '[addresses.orders]\nqueues = ["q"]\n'
-    try:
-        with running(*nodes):
-            if shared is not None:
-                eventually(lambda: _reachable(nodes[0]) == 1, "the nodes know each other")
-            before = nodes[0].cpu_seconds()
-            rate: float = send(nodes[0])["messages/s"]
-            return rate, (nodes[0].cpu_seconds() - before) / messages * 1e6
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+    return nodes
 
 
 _LIMITS: Final = '[address-settings."#"]\nmax-size-bytes = "8GiB"\n'
@@ -182,7 +185,7 @@ def _connection(node: Node, nodes: Sequence[Node], keys: str) -> str:
     return (
         "".join(f'[connectors.{one.name}]\nurl = "ws://{HOST}:{one.port}"\n' for one in nodes)
         + f'[[cluster-connections]]\nname = "bench"\nconnector-ref = "{node.name}"\n'
-        + f"static-connectors = [{others}]\nretry-interval = 50\nmax-retry-interval = 50\n{keys}"
+        + f"static-connectors = [{others}]\n{keys}"
     )
 
 
