@@ -102,7 +102,7 @@ test-cluster-long: $(DEV) ## clusters: chaos of five nodes with 100,000 messages
 test-hostile: $(DEV) ## 100,000 cases of hostile peers and clients on a node, in any order, and 10,000 that leave in mid-body (`make test` does each kind)
 	$(BIN)/pytest -m hostile $(ARGS)
 
-test-artemis-long: $(DEV) needs-kafka ## queues, filters, bridges and IDs on real Artemis brokers and here, case by case
+test-artemis-long: $(DEV) needs-kafka ## queues, filters, bridges, IDs and clusters on real Artemis brokers and here, case by case
 	$(BIN)/pytest -m artemis_long $(ARGS)
 
 test-filters-long: $(DEV) needs-kafka ## 100,000 random conditions and 40,000 broken ones, here and at Artemis's own filter
