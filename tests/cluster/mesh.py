@@ -1,6 +1,6 @@
 """Nodes of a cluster that reach each other through proxies, and what can be done to them at random.
 
-Node `n<i>` reaches `n<j>` through a proxy of its own, so that one link, a pair or a whole node can be cut off.
+Node `n<i>` reaches `n<j>` through a proxy of its own: one link, a pair or a whole node can be cut off.
 Clients use the nodes' own ports. A node that dies is started again by its keeper.
 """
 
@@ -33,7 +33,9 @@ SETTLED_S: Final = 60.0
 
 #: Crash points that a node of a cluster reaches.
 CRASH_POINTS: Final = tuple(
-    name for name in NAMES if name.startswith(("journal.before-", "journal.after-", "link.", "source.", "http."))
+    name
+    for name in NAMES
+    if name.startswith(("journal.before-", "journal.after-", "link.", "source.", "http."))
 )
 _CONNECTION: Final = """
 [[cluster-connections]]
@@ -164,12 +166,18 @@ class Mesh:
 
     async def knows(self, address: str, queue: str) -> None:
         """Each node knows the queue at the same number of nodes, and at one at least."""
+
         async def known() -> bool:
             answers = [
-                await self.ask(index, "GET", "/v1/cluster", operations=True) for index in range(len(self.nodes))
+                await self.ask(index, "GET", "/v1/cluster", operations=True)
+                for index in range(len(self.nodes))
             ]
             counts = {
-                sum((one["address"], one["queue"]) == (address, queue) for node in answer.json["nodes"] for one in node["queues"])
+                sum(
+                    (one["address"], one["queue"]) == (address, queue)
+                    for node in answer.json["nodes"]
+                    for one in node["queues"]
+                )
                 for answer in answers
                 if answer.status == 200
             }
@@ -313,7 +321,11 @@ async def mesh(
                 if one != other:
                     proxies[one, other] = await stack.enter_async_context(LinkProxy(nodes[other].port))
         for index, node in enumerate(nodes):
-            urls = {other: f"ws://127.0.0.1:{proxy.port}" for (one, other), proxy in proxies.items() if one == index}
+            urls = {
+                other: f"ws://127.0.0.1:{proxy.port}"
+                for (one, other), proxy in proxies.items()
+                if one == index
+            }
             urls[index] = node.url
             connectors = "".join(f'[connectors.n{one}]\nurl = "{url}"\n' for one, url in urls.items())
             others = json.dumps([f"n{one}" for one in urls if one != index])

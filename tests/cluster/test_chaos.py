@@ -60,7 +60,9 @@ async def run(it: Mesh, size: Size) -> Books:
     await it.settled()
     ready = asyncio.get_running_loop().time()
     producers = [
-        Producer(it, books, f"{address}{number}", address, count // size.producers, size.at_once, size.pause_s)
+        Producer(
+            it, books, f"{address}{number}", address, count // size.producers, size.at_once, size.pause_s
+        )
         for address, count in (("jobs", size.jobs), ("news", size.news))
         for number in range(size.producers)
     ]

@@ -1,4 +1,4 @@
-"""Drains during which the leaver, its heir or a third node dies, in each phase: nothing is lost or doubled."""
+"""Drains in which the leaver, its heir or a third node dies, in each phase: nothing is lost or doubled."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from typing import Any, Final
 
 import pytest
 
-from tests.cluster.rig import Cluster, await_waiting, make_queue, numbers, read
+from tests.cluster.rig import Cluster, await_waiting, numbers, read
+from tests.harness.commands import Process
 from tests.harness.eventually import eventually
 
 pytestmark = pytest.mark.processes
 
 #: Small batches; the jobs are more than one move takes, and the IDs are of clients.
-_CONNECTION: Final = 'producer-window-size = "4KiB"\nconfirmation-window-size = "16KiB"\ncall-timeout = "5s"\n'
+_CONNECTION: Final = (
+    'producer-window-size = "4KiB"\nconfirmation-window-size = "16KiB"\ncall-timeout = "5s"\n'
+)
 JOBS: Final = 1_500
 NEWS: Final = 60
 _LEAVER: Final = '[addresses.jobs]\nrouting-type = "ANYCAST"\n'
@@ -75,6 +78,10 @@ class Story:
 
     def await_done(self) -> None:
         eventually(lambda: self.phase() == "DONE", "n0 is drained")
+
+    def await_death_or_done(self, process: Process) -> None:
+        """Wait until a node dies, or all is done."""
+        eventually(lambda: process.poll() is not None or self.phase() == "DONE", "it dies, or all is done")
 
     def check(self) -> None:
         """Everything is at n1, or where it was to be, once."""
@@ -144,9 +151,7 @@ def test_the_heir_dies_at_every_call_of_a_drain(tmp_path: Path, point: str) -> N
             story.drain()
         process = n1.process
         assert process is not None
-        eventually(
-            lambda process=process: process.poll() is not None or story.phase() == "DONE", "n1 dies, or all is done"
-        )
+        story.await_death_or_done(process)
         if process.poll() is None:
             break
         deaths += 1
@@ -157,7 +162,9 @@ def test_the_heir_dies_at_every_call_of_a_drain(tmp_path: Path, point: str) -> N
     story.check()
 
 
-@pytest.mark.parametrize("point", ["link.after-batch:1", "source.before-settle:1", "source.after-settle:2", ""])
+@pytest.mark.parametrize(
+    "point", ["link.after-batch:1", "source.before-settle:1", "source.after-settle:2", ""]
+)
 def test_s14_a_third_node_dies_while_its_copies_cross_to_the_leaver(tmp_path: Path, point: str) -> None:
     """S14; third node, in flight to the leaver: parked; the heir answers the inherited next."""
     story = Story.begin(tmp_path)

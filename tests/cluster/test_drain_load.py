@@ -34,7 +34,11 @@ class Load:
         """Drain a node, and stop it when it is drained."""
         while True:
             answer = await self.it.ask(
-                leaver, "POST", "/v1/cluster/drain", operations=True, json={"to": f"n{heir}", "lease-timeout": 1000}
+                leaver,
+                "POST",
+                "/v1/cluster/drain",
+                operations=True,
+                json={"to": f"n{heir}", "lease-timeout": 1000},
             )
             if answer.status == 200:
                 break

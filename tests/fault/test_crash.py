@@ -40,8 +40,8 @@ _ONLY = {
     "source.after-settle": "edge",
     "http.before-answer": "edge",
 }
-#: Those of bridges between nodes; the others are Kafka's (tests/kafka/exactly_once, tests/kafka/target) and the
-#: cluster's (tests/cluster).
+#: Those of bridges between nodes; the others are Kafka's (tests/kafka/exactly_once, tests/kafka/target) and
+#: the cluster's (tests/cluster).
 _POINTS = [name for name in NAMES if not name.startswith(("kafka", "cluster"))]
 #: Reached once or a few times a round: a link is opened, a file completed. The first time is taken.
 _SELDOM = {"link.before-open", *(name for name in NAMES if name.startswith("delivery-log."))}
