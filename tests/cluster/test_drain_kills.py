@@ -1,4 +1,4 @@
-"""Drains in each phase of which the leaver, its heir or a third node dies: nothing is lost or doubled."""
+"""Drains in which the leaver, its heir or a third node dies, in each phase: nothing is lost or doubled."""
 
 from __future__ import annotations
 
@@ -84,6 +84,10 @@ class Story:
     def await_done(self) -> None:
         eventually(lambda: self.phase() == "DONE", "n0 is drained")
 
+    def await_death_or_done(self, process: Process) -> None:
+        """Wait until a node dies, or all is done."""
+        eventually(lambda: process.poll() is not None or self.phase() == "DONE", "it dies, or all is done")
+
     def check(self) -> None:
         """Everything is at n1, or where it was to be, once."""
         n1, n2 = self.cluster[1], self.cluster[2]
@@ -152,7 +156,7 @@ def test_the_heir_dies_at_every_call_of_a_drain(tmp_path: Path, point: str) -> N
             story.drain()
         process = n1.process
         assert process is not None
-        eventually(partial(story.is_over, process), "n1 dies, or all is done")
+        story.await_death_or_done(process)
         if process.poll() is None:
             break
         deaths += 1

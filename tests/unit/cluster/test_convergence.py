@@ -61,7 +61,8 @@ class World:
             self.say(source, target, self.tables[source].known())
 
     def cut(self, one: int, other: int) -> None:
-        if self.ends.pop((one, other), None) and self.ends.pop((other, one)):
+        if (one, other) in self.ends:
+            del self.ends[one, other], self.ends[other, one]
             self.tables[one].lost(uuid(other))
             self.tables[other].lost(uuid(one))
 
@@ -223,6 +224,7 @@ def test_tables_become_equal_and_true_whatever_became_of_the_notices(
     for _ in range(nodes):
         # The last that happens to links is not heard of yet.
         step(world, chance.choice(["join", "join", "cut"]), chance.randrange(1_000), chance.randrange(1_000))
+    told = 0
     for _ in range(EXCHANGES):
         told = world.exchange()
         if not told and not world.faults() and not world.unequal():
