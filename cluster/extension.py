@@ -42,6 +42,7 @@ from cluster.exchange import Exchange
 from cluster.fan_out import FanOut
 from cluster.filling import Filling
 from cluster.forgetting import Window, drop_forward_logs, is_empty
+from cluster.heirs import answering
 from cluster.memory import Memory
 from cluster.own_places import OwnPlaces
 from cluster.peers import Peer, Peers, PlacingTarget, Process, contacting
@@ -315,7 +316,7 @@ class ClusterExtension(Extension):
         """
         topology = exchange.topology
         records = list(topology.records.values())
-        heirs = {leaver: record for record in records for leaver in record.inherited}
+        heirs = answering(records)
         heirs |= dict.fromkeys(self._decisions.forgetting.nodes, topology.records[topology.node])
         for record in records:
             known = self._peers.known(record.node)

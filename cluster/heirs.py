@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -16,7 +16,7 @@ from bridge.journal.sqlite.notes import read_note
 from bridge.messages.addresses import WantedType
 from bridge.runtime.fault_injection import crash_point
 from cluster.handover import Accept, Answer, AnyCall, Apply, Done, Ids, Positions, QueueDefinition, Queues
-from cluster.record import NODES
+from cluster.record import NODES, NodeState, Record
 
 #: The name under which the journal keeps them.
 _NOTE: Final = "cluster.heirs"
@@ -36,6 +36,19 @@ class Leaver(msgspec.Struct):
     applied: bool = False
     #: Whether the leaver has seen that.
     done: bool = False
+
+
+def answering(records: Iterable[Record]) -> dict[str, Record]:
+    """By leaver, the record of the node that answers for it now.
+
+    An heir that has drained itself still names its leavers, for which its own heir answers.
+    """
+    return {
+        leaver: record
+        for record in records
+        if record.state is not NodeState.DRAINED
+        for leaver in record.inherited
+    }
 
 
 class Heirs:

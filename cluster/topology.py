@@ -325,7 +325,7 @@ class Topology:
         theirs until their heir answers for them: what they get goes on to it. A node without a place there
                 agrees with all: the caller
         compares `Place.routing_type`.
-                """
+        """
         return self._places.names(address)
 
     def disagreements(self) -> tuple[Disagreement, ...]:

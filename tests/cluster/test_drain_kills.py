@@ -6,7 +6,6 @@ import itertools
 import subprocess
 from collections import Counter
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 

@@ -10,7 +10,6 @@ import contextlib
 import http.client
 import signal
 from collections import Counter
-from functools import partial
 from pathlib import Path
 from typing import Final
 

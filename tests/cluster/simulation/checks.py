@@ -58,8 +58,8 @@ class Ledger:
 
     nodes: Mapping[str, SimNode]
     entered: dict[str, Entry] = field(default_factory=dict)
-    #: Messages that entered more than once.
-    twice: list[str] = field(default_factory=list)
+    #: What a commit ought not to have done.
+    wrong: list[str] = field(default_factory=list)
     #: By node, what readers have settled there.
     acknowledged: Counter[Pair] = field(default_factory=Counter)
     #: Messages of queues that were moved or rerouted: their order is not kept.
@@ -83,7 +83,7 @@ class Ledger:
             if command.error is None and isinstance(command, EndLeaseCommand) and command.settle:
                 self._settle(command.acknowledgement)
             elif command.error is None and isinstance(command, MoveCommand):
-                self._move(command)
+                self._move(group, command)
         self._look_at_new(node, group, connection)
 
     def _settle(self, wanted: Acknowledgement) -> None:
@@ -91,16 +91,25 @@ class Ledger:
             if wanted.upto is None or position <= wanted.upto:
                 self.acknowledged[body, wanted.queue] += 1
 
-    def _move(self, command: MoveCommand) -> None:
-        taken = set(command.result)
-        for one in command.messages:
-            if one.first in taken:
-                self.moves += one.block.count
-                self.moved |= {(body_of(message), command.queue) for message in one.block.messages()}
+    def _move(self, group: Group, command: MoveCommand) -> None:
+        taken = [one for one in command.messages if one.first in command.result]
+        for one in taken:
+            self.moves += one.block.count
+            self.moved |= {(body_of(message), command.queue) for message in one.block.messages()}
+        address = group.state.addresses.get(command.address)
+        queue = None if address is None else address.queues.get(command.queue)
+        for lease in () if queue is None else queue.cursor.leases.values():
+            if lease.expires_ms > group.lease_now_ms and any(
+                _within(lease.intervals, position)
+                for one in taken
+                for low, high in one.places
+                for position in range(low, high)
+            ):
+                self.wrong.append(f"leased: {command.address}::{command.queue} lost messages under a lease")
 
     def _enter(self, node: SimNode, body: str) -> None:
         if body in self.entered:
-            self.twice.append(body)
+            self.wrong.append(f"doubled: {body} entered twice")
         self._numbers[node.name] += 1
         self.entered[body] = Entry(node.name, self._numbers[node.name], node.router.names[body])
 
@@ -125,8 +134,8 @@ class Ledger:
 
     def conserve(self) -> Counter[Pair]:
         """Check that each message is in one place; answers those that still wait somewhere. Raises: Bad."""
-        if self.twice:
-            raise Bad(f"doubled: {self.twice[0]} entered twice")
+        if self.wrong:
+            raise Bad(self.wrong[0])
         waiting, dead = self._places()
         found = waiting + dead + self.acknowledged
         expected = {(body, name) for body, entry in self.entered.items() for name in entry.names}

@@ -36,7 +36,7 @@ STEP_S: Final = 0.05
 STEPS: Final = 900
 #: Rounds in which nothing fails any more and everything has to come to rest.
 ROUNDS: Final = 600
-LEASE_MS: Final = 3_000
+LEASE_MS: Final = 4_500
 #: Steps that a producer waits for an answer, and a reader between two requests.
 ANSWER_STEPS: Final = 40
 ASK_STEPS: Final = 20
@@ -140,7 +140,11 @@ class Simulation:
             await node.relay_to(lambda peer, node=node: self._dial(node, peer))  # type: ignore[misc]
 
     def _open(self, node: SimNode) -> None:
-        node.open(lambda: self._submitted(node))
+        node.open(lambda: self._submitted(node), self._late_s)
+
+    def _late_s(self) -> float:
+        """How late the result of a read comes."""
+        return 0 if self.quiet or self.r.random() < 0.7 else STEP_S * self.r.randint(1, 4)
 
     def _submitted(self, node: SimNode) -> None:
         """A command waits. Most groups are committed at once, others stay open for a while."""
@@ -478,9 +482,12 @@ class Simulation:
             await self.r.choice(behind).renew_table()
 
     async def _some_redistribute(self, node: SimNode) -> None:
-        if self.r.random() < 0.3 and (reader := self._attach(node)) is not None:
-            self._read(reader, stays=True)  # a reader comes at the same time
+        due = sorted(key for key, _ in node.redistribution._without_readers())
         node.do(node.redistribution.look())
+        await asyncio.sleep(0)
+        if due and node.alive and self.r.random() < 0.5:  # a reader comes while messages are moved
+            self.readers.append(Reader(node.name, *self.r.choice(due)))
+            self._read(self.readers[-1], stays=True)
 
     async def _round(self) -> None:
         """Everything goes on a little, and nothing fails."""

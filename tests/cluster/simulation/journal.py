@@ -6,6 +6,7 @@ transaction. A kill loses what waits; it can also come within the commit, at the
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from unittest.mock import patch
 
 from bridge.errors import JournalUnavailable
 from bridge.journal.journal import Journal
-from bridge.journal.rules.commands import WriteCommand
+from bridge.journal.rules.commands import CommitCommand, DeliverCommand, MoveCommand, WriteCommand
 from bridge.journal.rules.commit_group import Group
 from bridge.journal.sqlite.database import FILE_NAME, DirectoryLock
 from bridge.journal.sqlite.pages import PageSize, deliver_page, read_page
@@ -41,12 +42,20 @@ class Killed(BaseException):
 
 
 class ReadersHere(Readers):
-    """Read functions, run at once and in the caller's thread."""
+    """Read functions, run at once and in the caller's thread; what they find may come late."""
+
+    def __init__(self, path: Path, late_s: Callable[[], float]) -> None:
+        """`late_s` says how much later, each time."""
+        super().__init__(path)
+        self._late_s = late_s
 
     async def run(
         self, function: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        return self._in_transaction(lambda connection: function(connection, *args, **kwargs))
+        found = self._in_transaction(lambda connection: function(connection, *args, **kwargs))
+        if late_s := self._late_s():
+            await asyncio.sleep(late_s)
+        return found
 
     async def page(self, address_id: int, intervals: Iterable[Interval], most: PageSize) -> list[Delivered]:
         with readable():
@@ -59,10 +68,16 @@ class ReadersHere(Readers):
 class SimJournal(Journal):
     """One opening of a node's journal."""
 
-    def __init__(self, options: JournalOptions, clock: Clock, submitted: Callable[[], None]) -> None:
-        """`submitted` is called with each command."""
+    def __init__(
+        self,
+        options: JournalOptions,
+        clock: Clock,
+        submitted: Callable[[], None],
+        late_s: Callable[[], float],
+    ) -> None:
+        """`submitted` is called with each command; `late_s` as in `ReadersHere`."""
         super().__init__(options, DirectoryLock(options.directory), clock)
-        self._readers = ReadersHere(options.directory / FILE_NAME)
+        self._readers = ReadersHere(options.directory / FILE_NAME, late_s)
         self.read = self._readers.run
         self._submitted = submitted
         self._prepare()
@@ -80,10 +95,6 @@ class SimJournal(Journal):
         """Store what waits, in one commit. Raises: Killed."""
         if self.has_open_group:
             self._writer._work()
-
-    @property
-    def state(self) -> Any:
-        return self._writer.state
 
     def abandon(self) -> None:
         """End as the process does that is killed: what is not committed is gone, no answer leaves."""
@@ -106,6 +117,8 @@ class Commits:
 
     #: Called with the journal's directory after each COMMIT, before any answer leaves.
     committed: Callable[[Path, Group, sqlite3.Connection], None]
+    #: A kill within a commit waits for one of these commands.
+    within: tuple[type[WriteCommand], ...] = (DeliverCommand, MoveCommand, CommitCommand)
     #: By the directory of a journal, the crash point at which its node dies.
     dies_at: dict[Path, str] = field(default_factory=dict)
     _writing: tuple[Path, Group, sqlite3.Connection] | None = None
@@ -126,10 +139,10 @@ class Commits:
     def _crash_point(self, name: str) -> None:
         if self._writing is None:
             return  # a journal is being opened
-        directory = self._writing[0]
+        directory, group, _ = self._writing
         if name == AFTER_COMMIT:
             writing, self._writing = self._writing, None
             self.committed(*writing)
-        if self.dies_at.get(directory) == name:
+        if self.dies_at.get(directory) == name and any(isinstance(one, self.within) for one in group.decided):
             self._writing = None
             raise Killed

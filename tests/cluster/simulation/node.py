@@ -113,7 +113,7 @@ class SimNode:
 
     # -- life --------------------------------------------------------------------------------------------
 
-    def open(self, submitted: Callable[[], None]) -> None:
+    def open(self, submitted: Callable[[], None], late_s: Callable[[], float]) -> None:
         """Open the journal, and begin to be a node of the cluster."""
         self.router = RecordingRouter()
         options = JournalOptions(
@@ -125,7 +125,7 @@ class SimNode:
             router=self.router,
         )
         clock = VirtualClock()
-        self.journal = SimJournal(options, clock, submitted)
+        self.journal = SimJournal(options, clock, submitted, late_s)
         identity = self.journal.identity
         self.uuid = identity.node_id
         self.alive, self.is_dying = True, False
