@@ -24,6 +24,7 @@ from tests.cluster.rig import (
     numbers,
     read,
     reading,
+    send,
     waiting,
 )
 from tests.cluster.traffic import Books, Reader, left
