@@ -14,7 +14,15 @@ from typing import Any, Final
 import structlog
 
 from bridge.end_kind import kind_of
-from bridge.errors import Forbidden, TargetRefused, TargetUnavailable, described
+from bridge.errors import (
+    DiskFull,
+    Forbidden,
+    JournalUnavailable,
+    Stopping,
+    TargetRefused,
+    TargetUnavailable,
+    described,
+)
 from bridge.http.additions import shown
 from bridge.http.authentication import Principal
 from bridge.http.router import Addition
@@ -34,6 +42,7 @@ from cluster.exchange import Exchange
 from cluster.fan_out import FanOut
 from cluster.filling import Filling
 from cluster.forgetting import Window, drop_forward_logs, is_empty
+from cluster.memory import Memory
 from cluster.own_places import OwnPlaces
 from cluster.peers import Peer, Peers, PlacingTarget, Process, contacting
 from cluster.places import Disagreement
@@ -70,6 +79,10 @@ class ClusterExtension(Extension):
         self._contacts: list[Contacts] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._changed = asyncio.Event()
+        self._following = asyncio.Lock()
+        #: Changes of the topology, and the nodes that this one answers for, of which the table was made.
+        self._applied: tuple[int, tuple[str, ...]] = (-1, ())
+        self._memory: Memory
         self._decisions = Decisions(
             timeout_ms=settings.cluster_connections[0].call_timeout_ms, changed=self._changed.set
         )
@@ -113,12 +126,16 @@ class ClusterExtension(Extension):
             node.journal.options.dead_letter_address,
             self._decisions.stage,
         )
+        self._memory = Memory(node.journal)
         window = Window(first.confirmation_window_size_bytes, first.producer_window_size_bytes)
         await self._decisions.begin(node, topology, self._peers, window)
         self._redistribution = Redistribution(
             node, self._connections, self._router, lambda: self._decisions.drain.state is not None
         )
         await self._fan_out.start(node)
+        for known in await self._memory.load():
+            if known.record.node not in self._decisions.forgetting.nodes:
+                topology.remember(known)
         self._contacts = []
         for connection in self._connections.all:
             contacts = Contacts(
@@ -264,8 +281,26 @@ class ClusterExtension(Extension):
                 return
             exchange.tell_changes()
             exchange.tell_known()  # the end of a way is news, too
-            await self._apply(exchange.topology)
+            await self._follow(exchange)
+
+    async def _follow(self, exchange: Exchange) -> None:
+        """Give the router a table of the present topology, keep that, and have the links that it asks for."""
+        topology = exchange.topology
+        async with self._following:  # two tasks ask for it
+            for node in self._decisions.forgetting.nodes:
+                topology.forget(node)
+            present = (topology.changes, self._decisions.heirs.inherited)
+            if self._applied != present:
+                await self._apply(topology)
+                await self._keep(topology)
+                self._applied = present
             await self._make_links(exchange)
+
+    async def _keep(self, topology: Topology) -> None:
+        try:
+            await self._memory.keep(topology)
+        except (JournalUnavailable, DiskFull, Stopping) as error:  # the next change keeps it
+            self._log.debug("topology-not-kept", reason=described(error))
 
     async def _apply(self, topology: Topology) -> None:
         """Give the router the present table, and show it."""
@@ -318,7 +353,7 @@ class ClusterExtension(Extension):
                 self._exchange.tell_known()
                 self._exchange.tell_changes()
                 filling.look()
-                await self._make_links(self._exchange)
+                await self._follow(self._exchange)
 
     def _log_changes(self, view: View) -> None:
         for node, record in view.records.items():

@@ -61,7 +61,7 @@ class NodeState(StrEnum):
     DRAINING = "DRAINING"
     #: Stopped cleanly: has no places until it returns.
     LEFT = "LEFT"
-    #: Has handed everything over, and does not return. It has its places until its heir is known to have
+    #: Has handed everything over, and does not return. Its places are there until its heir is known to have
     #: them.
     DRAINED = "DRAINED"
 

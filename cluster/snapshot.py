@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+import msgspec
+
 from cluster.places import Names
-from cluster.record import HOPS
+from cluster.record import ANY_VERSION, HOPS, Record
 
 
 class Shortest(NamedTuple):
@@ -39,3 +41,20 @@ class Snapshot:
     #: The shortest way that there ever was to each other node: what is for it waits there while it is farther
     #: away than `max_hops`.
     shortest: Mapping[str, Shortest]
+
+
+class Remembered(NamedTuple):
+    """Another node as a process hands it on to the next one of the same journal."""
+
+    record: Record
+    #: The last way, as in `cluster.record.Announcement.path`.
+    path: tuple[str, ...]
+    shortest: Shortest
+
+    def at_rest(self) -> Remembered:
+        """The same without what may have changed by then: its readers, and the version, so that it is told
+        again.
+        """
+        places = tuple(msgspec.structs.replace(place, readers=0) for place in self.record.places)
+        record = msgspec.structs.replace(self.record, version=ANY_VERSION, places=places)
+        return self._replace(record=record)

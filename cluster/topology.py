@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Final
 
 import msgspec
 
@@ -32,7 +33,7 @@ from cluster.record import (
     way_checksum,
 )
 from cluster.refusals import process_of, same_node_twice, too_many_nodes, wrong_teller
-from cluster.snapshot import NO_WAY_YET, Shortest, Snapshot
+from cluster.snapshot import NO_WAY_YET, Remembered, Shortest, Snapshot
 
 
 class Heard(Enum):
@@ -126,6 +127,29 @@ class Topology:
         self._inherits(before, record)
         self.changes += 1
         return True
+
+    # -- from one process to the next --------------------------------------------------------------------
+
+    def remembered(self) -> list[Remembered]:
+        """The other nodes that the next process is to know: those that have not left, nor have an heir."""
+        return [
+            Remembered(entry.record, entry.path, entry.shortest)
+            for node, entry in self._others.items()
+            if entry.path is not None
+            and entry.record.state is not NodeState.LEFT
+            and not self._is_inherited(node)
+        ]
+
+    def remember(self, one: Remembered) -> None:
+        """Know a node, to which there is no way now, as an earlier process did."""
+        node = one.record.node
+        if node == self.node or node in self._others or len(self._others) + 1 >= NODES:
+            return
+        record = one.at_rest().record
+        self._others[node] = _Entry(record, one.path, _Way.DOWN, one.shortest)
+        self._places.replace(node, (), record.places)
+        self._inherits(None, record)
+        self.changes += 1
 
     # -- what neighbours say -----------------------------------------------------------------------------
 
@@ -334,7 +358,11 @@ class Topology:
         if node == self.node:
             return self._own.state is NodeState.UP
         entry = self._others[node]
-        return entry.record.state is NodeState.UP and entry.shortest.links <= self.max_hops
+        return (
+            entry.record.state is NodeState.UP
+            and entry.shortest.links <= self.max_hops
+            and not self._is_inherited(node)
+        )
 
     def _is_seen(self, node: str) -> bool:
         return self._routable(node) or self._leaving(node)
@@ -346,8 +374,13 @@ class Topology:
             entry is not None
             and entry.record.state in _LEAVING
             and entry.shortest.links <= self.max_hops
-            and not any(node in record.inherited for record in self.records.values())
+            and not self._is_inherited(node)
         )
+
+    def _is_inherited(self, node: str) -> bool:
+        """Whether another node answers for it: it is drained, whatever its last word was."""
+        own = node in self._own.inherited
+        return own or any(node in entry.record.inherited for entry in self._others.values())
 
     def _inherits(self, before: Record | None, record: Record) -> None:
         """The places of nodes for which a node answers now, or no longer, are to be looked at again."""

@@ -1,7 +1,7 @@
 """Nodes of a cluster that reach each other through proxies, and what can be done to them at random.
 
-Node `n<i>` reaches `n<j>` through a proxy of its own, so that one link, a pair or a whole node can be cut
-off. Clients use the nodes' own ports. A node that dies is started again by its keeper.
+Node `n<i>` reaches `n<j>` through a proxy of its own: one link, a pair or a whole node can be cut off.
+Clients use the nodes' own ports. A node that dies is started again by its keeper.
 """
 
 from __future__ import annotations

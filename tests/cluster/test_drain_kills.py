@@ -1,4 +1,4 @@
-"""Drains in each phase of which the leaver, its heir or a third node dies: nothing is lost or doubled."""
+"""Drains in which the leaver, its heir or a third node dies, in each phase: nothing is lost or doubled."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import itertools
 import subprocess
 from collections import Counter
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -70,10 +69,6 @@ class Story:
 
         eventually(begun, "the drain begins")
 
-    def is_over(self, process: Process) -> bool:
-        """Whether a process has ended, or the drain has."""
-        return process.poll() is not None or self.phase() == "DONE"
-
     def phase(self) -> Any:
         """How far it is, as n0 says; None: n0 does not answer."""
         try:
@@ -83,6 +78,10 @@ class Story:
 
     def await_done(self) -> None:
         eventually(lambda: self.phase() == "DONE", "n0 is drained")
+
+    def await_death_or_done(self, process: Process) -> None:
+        """Wait until a node dies, or all is done."""
+        eventually(lambda: process.poll() is not None or self.phase() == "DONE", "it dies, or all is done")
 
     def check(self) -> None:
         """Everything is at n1, or where it was to be, once."""
@@ -152,7 +151,7 @@ def test_the_heir_dies_at_every_call_of_a_drain(tmp_path: Path, point: str) -> N
             story.drain()
         process = n1.process
         assert process is not None
-        eventually(partial(story.is_over, process), "n1 dies, or all is done")
+        story.await_death_or_done(process)
         if process.poll() is None:
             break
         deaths += 1

@@ -10,7 +10,6 @@ import contextlib
 import http.client
 import signal
 from collections import Counter
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +24,7 @@ from tests.cluster.rig import (
     numbers,
     read,
     reading,
+    send,
     waiting,
 )
 from tests.cluster.traffic import Books, Reader, left
@@ -39,10 +39,6 @@ SMALL: Final = 'producer-window-size = "1KiB"\nconfirmation-window-size = "4KiB"
 COUNT: Final = 200
 #: (address, queue) of n1 that n0 has not.
 THERE: Final = (("news", "sub"), ("jobs", "jobs"))
-
-
-def read_at_least(books: Books, most: int) -> bool:
-    return books.count(("jobs", "jobs")) >= most
 
 
 def send_all(cluster: Cluster, index: int, count: int = COUNT) -> list[str]:
@@ -109,6 +105,31 @@ def test_the_entry_node_dies_in_the_transaction_that_routes(tmp_path: Path, poin
     assert read(cluster[0], "news", "here") == numbers(number + 1)
 
 
+def test_a_node_that_starts_alone_keeps_what_is_for_queues_of_the_others(tmp_path: Path) -> None:
+    """C38 over a restart: the entry node knows the others' queues before it has heard of them again."""
+    cluster = Cluster(tmp_path, 2, connection=SMALL).start()
+    cluster.await_members()
+    make_queue(cluster[0], "news", "here")
+    make_queue(cluster[1], "news", "sub")
+    make_queue(cluster[1], "gone", "sub")
+    cluster.await_place(0, 1, "news", "sub")
+    cluster.await_place(0, 1, "gone", "sub")
+    delete_queue(cluster[1], "gone", "sub")
+    cluster.await_no_place(0, 1, "gone", "sub")
+    for node in (cluster[1], cluster[0]):
+        node.kill()
+    for restart in range(3):
+        cluster.start(0)
+        send(cluster[0], "news", numbers(10, 10 * restart))
+        send(cluster[0], "gone", ["x"])
+        cluster[0].kill()
+    cluster.start()
+    await_waiting(cluster[1], "news", "sub", 30)
+    assert read(cluster[1], "news", "sub") == numbers(30)
+    assert read(cluster[0], "news", "here") == numbers(30)
+    assert cluster[1].ops.get("/v1/dead-letters").json["dead-letters"] == []
+
+
 @pytest.mark.parametrize("times", [1, 4])
 @pytest.mark.parametrize(
     "point",
@@ -121,7 +142,7 @@ def test_the_entry_node_dies_in_the_transaction_that_routes(tmp_path: Path, poin
     ],
 )
 def test_the_sender_dies_around_a_batch_and_its_receipt(tmp_path: Path, point: str, times: int) -> None:
-    """Sender: what the target covers is settled by its word, the rest is sent again at its positions."""
+    """Sender: what the target covers is settled by its word, the rest goes again under the same positions."""
     cluster, bodies = parked(tmp_path)
     cluster[0].kill()
     cluster.start(1)
@@ -218,11 +239,10 @@ async def kill_while_it_moves(it: Mesh, victim: int, rounds: int, count: int) ->
         reader = Reader(it, books, "reader", [("jobs", "jobs")], done, most=100, nodes=(1,))
         reading_ = group.create_task(reader.run())
         for number in range(rounds):
-            most = count * (number + 1) // (rounds + 1)
-            await until(partial(read_at_least, books, most), "some are read", SETTLED_S)
+            await books.until_count(("jobs", "jobs"), count * (number + 1) // (rounds + 1), SETTLED_S)
             if it.nodes[victim].process is not None:
                 it.nodes[victim].signal(signal.SIGKILL)
-        await until(lambda: books.count(("jobs", "jobs")) >= count, "all are read", SETTLED_S, LOOK_AGAIN_S)
+        await books.until_count(("jobs", "jobs"), count, SETTLED_S)
         done.set()
         await reading_
 

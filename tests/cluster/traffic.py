@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tests.cluster.mesh import AGAIN_S, Answer, Mesh
+from tests.harness.eventually import until
 
 #: How long a page is a reader's, in ms.
 LEASE_MS: Final = 2_000
@@ -40,6 +41,10 @@ class Books:
     def count(self, queue: Queue) -> int:
         """Different bodies that were processed."""
         return len(self.processed.get(queue, ()))
+
+    async def until_count(self, queue: Queue, count: int, within_s: float) -> None:
+        """Wait until so many different bodies were processed."""
+        await until(lambda: self.count(queue) >= count, f"{count} of {queue} are processed", within_s)
 
     def check(self, queue: Queue, wanted: Sequence[str]) -> None:
         """Each of `wanted` once in the queue, and nothing else."""
@@ -128,8 +133,7 @@ class Reader:
     done: asyncio.Event
     #: Messages of a page, at most.
     most: int = 50
-    #: Where what is processed of an address is sent to, as `address/body`, in the transaction that settles
-    #: it.
+    #: By address, where what is processed of it goes, as `address/body`, in the transaction that settles it.
     results: Mapping[str, str] = field(default_factory=dict)
     #: Pages after which it moves on, at most.
     stays: int = 15

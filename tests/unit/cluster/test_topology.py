@@ -405,6 +405,47 @@ def test_a_queue_that_only_a_leaver_has_is_there_until_its_heir_is_known_to_have
     assert turns(table) == [], "its heir had the queue, and has deleted it"
 
 
+def test_what_an_earlier_process_knew_is_known_until_it_is_heard_again() -> None:
+    before = topology(A)
+    for neighbour in (B, C, D):
+        before.linked(neighbour)
+        hear(before, record(neighbour, orders(readers=2), opening=3))
+    hear(before, record(D, opening=3, counter=2, state=NodeState.LEFT))
+    table = topology(A)
+    for one in before.remembered():
+        table.remember(one)
+    assert turns(table) == [B, C], "in their order; D has left"
+    assert not table.reachable(B)
+    assert table.next_hop(B) == B
+    (place,) = table.records[B].places
+    assert place.readers == 0, "they may have gone"
+    table.linked(B)
+    assert hear(table, record(B, opening=3)) is Heard.APPLIED, "told again, though nothing has changed there"
+    assert turns(table) == [C]
+
+
+def test_a_remembered_node_is_told_to_no_one_and_asked_for() -> None:
+    before = topology(A)
+    before.linked(B)
+    hear(before, record(B, orders()))
+    table = topology(A)
+    table.remember(before.remembered()[0])
+    assert table.announced(B, C) is None
+    assert [one.version for one in table.known().nodes] == [Version(1, 1), ANY_VERSION]
+
+
+def test_a_remembered_leaver_gets_nothing_once_its_heir_is_heard() -> None:
+    before = topology(A)
+    before.linked(B)
+    hear(before, record(B, orders()))
+    table = topology(A)
+    table.remember(before.remembered()[0])
+    table.linked(C)
+    hear(table, record(C, inherited=(B,)))
+    assert turns(table) == []
+    assert [one.record.node for one in table.remembered()] == [C]
+
+
 def test_a_leavers_queue_is_gone_once_this_node_answers_for_it() -> None:
     table = topology(A)
     table.linked(B)
