@@ -69,10 +69,6 @@ class Story:
 
         eventually(begun, "the drain begins")
 
-    def is_over(self, process: Process) -> bool:
-        """Whether a process has ended, or the drain has."""
-        return process.poll() is not None or self.phase() == "DONE"
-
     def phase(self) -> Any:
         """How far it is, as n0 says; None: n0 does not answer."""
         try:

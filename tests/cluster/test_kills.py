@@ -41,10 +41,6 @@ COUNT: Final = 200
 THERE: Final = (("news", "sub"), ("jobs", "jobs"))
 
 
-def read_at_least(books: Books, most: int) -> bool:
-    return books.count(("jobs", "jobs")) >= most
-
-
 def send_all(cluster: Cluster, index: int, count: int = COUNT) -> list[str]:
     """Send to both addresses, in transactions of 20."""
     bodies = [f"{number:04}" + "." * 60 for number in range(count)]
