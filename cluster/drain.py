@@ -181,7 +181,6 @@ class Drain:
             if state is None or state.phase is Phase.DONE:
                 self._begun.clear()
                 continue
-            crash_point(f"cluster.drain-{state.phase}")
             try:
                 done = await steps[state.phase](state)
             except BridgeError as error:
@@ -221,6 +220,7 @@ class Drain:
         """Everything that waits for others is confirmed by them; in the transaction that says so, nothing
         comes in any more.
         """
+        crash_point("cluster.drain-QUIESCE")
         if self._journal.state.intake is Intake.OPEN:
             await self._journal.submit(IntakeCommand, intake=Intake.NO_CLIENTS)
         waiting: list[str] = await self._journal.submit(
@@ -231,6 +231,7 @@ class Drain:
 
     async def _freeze(self, state: DrainState) -> bool:
         """Leases have ended, or have had their time."""
+        crash_point("cluster.drain-FREEZE")
         leases = [
             (Acknowledgement(address.name, queue.name, lease), ends.expires_ms)
             for address in self._journal.address_states()
@@ -256,6 +257,7 @@ class Drain:
         return self._frozen_ms + state.lease_timeout_ms
 
     async def _queues(self, state: DrainState) -> bool:
+        crash_point("cluster.drain-QUEUES")
         queues = [
             QueueDefinition(address.name, queue.name, address.routing_type, queue.condition)
             for address in self._journal.address_states()
@@ -270,6 +272,7 @@ class Drain:
 
     async def _move(self, state: DrainState) -> bool:
         """All messages are in forward logs of the heir, and confirmed by it."""
+        crash_point("cluster.drain-MOVE")
         for address in self._journal.address_states():
             for queue in self._leaving(address):
                 while await self._move_once(state, address.name, queue):
@@ -324,6 +327,7 @@ class Drain:
         return bool(moved)
 
     async def _hand_state_over(self, state: DrainState) -> bool:
+        crash_point("cluster.drain-STATE")
         node = self._journal.identity.node_id
         rows = self._position_rows()
         for start, stop in chunks([len(row[0]) + len(row[1]) + 100 for row in rows]):

@@ -20,7 +20,13 @@ TEXT = {".md", ".py", ".toml", ".txt", ".sh", ".sql", ".in", ".yml", ".yaml", ".
 
 #: A module that needs more lines says here how many, and why.
 MOST_LINES = 400
-LONGER: dict[str, int] = {"bridge/journal/journal.py": 410, "bridge/relay/pump.py": 420}
+LONGER: dict[str, int] = {
+    "bridge/journal/journal.py": 410,
+    "bridge/relay/pump.py": 420,
+    # What the event loop has of a cluster, and one table with its rules: parts of them would need each other.
+    "cluster/extension.py": 440,
+    "cluster/topology.py": 440,
+}
 
 #: What tools and nodes make, and git ignores.
 MADE = re.compile(
