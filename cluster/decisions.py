@@ -95,7 +95,7 @@ class Decisions:
         drain = self.drain.state
         if drain is not None and drain.phase is Phase.DONE:
             return NodeState.DRAINED, drain.heir
-        if present is NodeState.UP and drain is not None:
+        if drain is not None:  # also where it stops: what it would get waits for it, or for its heir
             return NodeState.DRAINING, drain.heir
         return present, ""
 

@@ -31,6 +31,9 @@ AGAIN_S: Final = 0.02
 #: Longest that the tables of all nodes take to agree, and that a node takes to end, in seconds.
 SETTLED_S: Final = 60.0
 
+#: What can be done to a node, by how often: `stop` is a clean one, `deaf` swallows answers, `alone` cuts all
+#: links of a node.
+FAULTS: Final = ("kill", "kill", "pause", "stop", "cut", "deaf", "alone")
 #: Crash points that a node of a cluster reaches.
 CRASH_POINTS: Final = tuple(
     name
@@ -207,7 +210,7 @@ class Mesh:
 
     # -- faults ------------------------------------------------------------------------------------------
 
-    async def fail_at_random(self, until_s: float, at_once: int = 2) -> None:
+    async def fail_at_random(self, until_s: float, at_once: int = 2, kinds: Sequence[str] = FAULTS) -> None:
         """So many faults at a time, until the loop's clock says `until_s`."""
         loop = asyncio.get_running_loop()
         self.arms = True
@@ -215,7 +218,7 @@ class Mesh:
         async def go_on() -> None:
             while loop.time() < until_s:
                 await asyncio.sleep(self.random.uniform(0.02, 0.3))
-                await self._fail_once()
+                await self._fail_once(self.random.choice(kinds))
 
         async with asyncio.TaskGroup() as group:
             for _ in range(at_once):
@@ -228,14 +231,13 @@ class Mesh:
         for proxy in self.proxies.values():
             proxy.heal()
 
-    async def _fail_once(self) -> None:
+    async def _fail_once(self, kind: str) -> None:
         free = [
             index for index in range(len(self.nodes)) if index not in self.busy and index not in self.heirs
         ]
         if len(free) < 2:
             return
         index, other = self.random.sample(free, 2)
-        kind = self.random.choice(("kill", "kill", "pause", "stop", "cut", "deaf", "alone"))
         self.faults[kind] += 1
         self.busy.add(index)
         try:
