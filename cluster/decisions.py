@@ -19,11 +19,11 @@ from bridge.node.extension import NodeServices
 from bridge.relay.stages import Stage
 from cluster.drain import LEASE_TIMEOUT_MS, Drain, Phase
 from cluster.forgetting import Forgetting, InDoubt, Window
-from cluster.handover import CALL_MOST, PATH, AnyCall
+from cluster.handover import CALL_MOST, PATH, Accept, AnyCall
 from cluster.handover import Answer as HeirAnswer
 from cluster.heirs import Heirs
 from cluster.peers import Peers
-from cluster.record import NodeState, Record
+from cluster.record import ANY_VERSION, NodeState, Record, Version
 from cluster.topology import Topology
 
 #: Bytes of an operator's request.
@@ -61,6 +61,8 @@ class Decisions:
         #: None until the journal is open, and after the stop.
         self._topology: Topology | None = None
         self._peers: Peers
+        #: By a leaver whose heir this node is, the version that its record had at its call.
+        self._accepted: dict[str, Version] = {}
         self.heirs: Heirs
         self.drain: Drain
         self.forgetting: Forgetting
@@ -121,7 +123,7 @@ class Decisions:
         """Begin a drain. Raises: Conflict, NotFound, TargetUnavailable, TargetRefused."""
         topology = self._known()
         if self.drain.state is None:
-            leaver = self.heirs.busy(lambda node: _is_draining(topology, node))
+            leaver = self.heirs.busy(self._is_draining)
             if leaver:
                 detail = f"{leaver} is handing its messages over to this node"
                 raise Conflict(detail, "to", found=asked.to)
@@ -171,7 +173,17 @@ class Decisions:
             detail = f"{principal.name} may not hand a node over: that takes a token of the acceptor"
             raise Forbidden(detail, "link")
         self._known()
+        if isinstance(call, Accept):
+            record = self._known().records.get(call.leaver)
+            self._accepted[call.leaver] = ANY_VERSION if record is None else record.version
         return await self.heirs.take(call, draining=self.drain.state is not None)
+
+    def _is_draining(self, node: str) -> bool:
+        """Whether a leaver has not taken its drain back: it is UP in no record later than its first call."""
+        record = self._known().records.get(node)
+        if record is None or record.state is not NodeState.UP:
+            return True
+        return record.version <= self._accepted.get(node, ANY_VERSION)
 
     async def _forget(self, asked: ForgetRequest, _principal: Principal) -> Mapping[str, Any]:
         """Forget a lost node. Raises: Conflict: it is up. NotFound."""
@@ -188,11 +200,6 @@ class Decisions:
             topology.forget(record.node)
             self._changed()
         return _plan(record, asked, backlog)
-
-
-def _is_draining(topology: Topology, node: str) -> bool:
-    record = topology.records.get(node)
-    return record is None or record.state is not NodeState.UP
 
 
 def _other(topology: Topology, name: str) -> Record:

@@ -31,6 +31,9 @@ class Came(IntEnum):
     LETTER = 2
 
 
+#: Names beside those of queues by which a node that hands its dead letters over says that they are some. No
+#: queue's name has a slash.
+LETTER_NAMES: Final = {"/letter-here": Came.LETTER_HERE, "/letter": Came.LETTER}
 #: The queues that each message of a block is for; None: every queue.
 Sets = Sequence[QueueSet] | None
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import sqlite3
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from bridge.filters import Filter
 from bridge.filters.blocks import taken
 from bridge.journal.rules import routing
-from bridge.journal.rules.arrivals import Came
+from bridge.journal.rules.arrivals import LETTER_NAMES, Came
 from bridge.journal.rules.commands import MoveCommand, Moved
 from bridge.journal.rules.commit_group import Group
 from bridge.journal.rules.state import AddressState, QueueState
@@ -22,6 +22,7 @@ from bridge.journal.values.queue_cursor import Cursor, Interval, common, interva
 from bridge.journal.values.routing import Destination
 from bridge.journal.values.stored_block import END
 from bridge.messages.block import Block
+from bridge.messages.stream_names import is_forward_log
 
 #: Messages and bytes of one command, so that it delays others for some milliseconds only.
 MOVE_MESSAGES: Final = 1_000
@@ -123,7 +124,8 @@ def read_movable(
             chosen = indices[:number]
             places = intervals(free.first + index for index in chosen)
             part = block.chosen(chosen).stamped(stream, ((low, high - 1) for low, high in places))
-            found.append(Moved(places, free.from_ if chosen[0] == 0 else places[0][0], to, part))
+            before = free.from_ if chosen[0] == 0 else places[0][0]
+            found.append(Moved(places, before, _letters_to(to, free.came), part))
             count += number
             size += part.size
         looked += block.size
@@ -131,6 +133,14 @@ def read_movable(
         if has_more:
             break
     return Movable(found, has_more, cursor.next_expiry_ms, len(cursor.settled))
+
+
+def _letters_to(to: Destination, came: Came) -> Destination:
+    """The destination, which for dead letters that go to another node says that they are some."""
+    if not is_forward_log(to.address):
+        return to
+    name = next((name for name, letter in LETTER_NAMES.items() if letter is came), None)
+    return to if name is None else replace(to, only=(*to.only, name))
 
 
 def read_cursor(connection: sqlite3.Connection, address_id: int, queue: str) -> Cursor | None:

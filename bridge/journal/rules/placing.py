@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from bridge.journal.rules import routing
-from bridge.journal.rules.arrivals import Came
+from bridge.journal.rules.arrivals import LETTER_NAMES, Came
 from bridge.journal.rules.commands import DeliverCommand
 from bridge.journal.rules.commit_group import Group
 from bridge.journal.values.options import REPLAYED_QUEUE
@@ -38,6 +38,10 @@ class Placed:
     elsewhere: dict[Destination, Block] = field(default_factory=dict)
     #: The dead letters of copies whose queue is gone.
     letters: list[Block] = field(default_factory=list)
+    #: Dead letters of `address` that another node hands over, each for its queues here alone, by how they are
+    #: kept.
+    handed_over: dict[Came, Block] = field(default_factory=dict)
+    address: str = ""
 
     def require_room(self, group: Group) -> None:
         """Check that forward logs and dead letters have room.
@@ -46,13 +50,17 @@ class Placed:
             Blocked: there is no room now.
         """
         routing.require_room(group, {to: block.largest for to, block in self.elsewhere.items()})
+        for block in self.handed_over.values():
+            group.require_room(self.address, block.largest)
         if self.letters:
             group.require_room(
                 group.options.dead_letter_address, max(block.largest for block in self.letters)
             )
 
     def store(self, group: Group) -> None:
-        """Store the copies that do not stay here."""
+        """Store the copies that do not stay here, and dead letters."""
+        for came, block in self.handed_over.items():
+            group.arrivals_of(group.require_address(self.address)).add_block(block, came)
         for to, block in self.elsewhere.items():
             group.arrivals_of(routing.open_destination(group, to)).add_block(block)
         if self.letters:
@@ -67,6 +75,8 @@ class _Ways:
 
     #: The queues here that each is for; no name: every queue.
     here: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    #: The same of dead letters, by how they are kept.
+    handed_over: dict[Came, dict[int, tuple[str, ...]]] = field(default_factory=dict)
     #: By forward log, the places elsewhere that each is for.
     elsewhere: dict[Destination, dict[int, tuple[str, ...]]] = field(default_factory=dict)
     #: The queues that each was for and that are gone, with the reason of its dead letter.
@@ -84,6 +94,8 @@ def place(group: Group, command: DeliverCommand, fresh: Batch, kept: Block, reje
         _block(kept, ways.here) if ways.here else None,
         {to: _block(kept, names) for to, names in ways.elsewhere.items()},
         _letters(group, command, fresh, kept, rejected, ways.gone) if ways.gone else [],
+        {came: _block(kept, names) for came, names in ways.handed_over.items()},
+        command.address,
     )
 
 
@@ -96,19 +108,25 @@ def _ways(group: Group, address: str, kept: Block, there: Set[str]) -> _Ways:
         here: list[str] = []
         by_log: dict[Destination, list[str]] = {}
         gone: list[tuple[str, str]] = []
-        for name in names:
+        letter = next((name for name in names if name in LETTER_NAMES), None)
+        queues = [name for name in names if name not in LETTER_NAMES]
+        for name in queues:
             if name not in known:
                 known[name] = _way(group, address, name, there)
             queue, to = known[name]
             if to is None:
                 here.append(queue)
             elif isinstance(to, Destination):
-                by_log.setdefault(Destination(to.address, to.bridge), []).extend(to.only)
+                more = (*to.only, letter) if letter else to.only
+                by_log.setdefault(Destination(to.address, to.bridge), []).extend(more)
             else:
                 gone.append((queue, to))
         for one in range(index, index + count):
-            if here or not names:
-                ways.here[one] = tuple(here)
+            if here or not queues:
+                there_for = (
+                    ways.here if letter is None else ways.handed_over.setdefault(LETTER_NAMES[letter], {})
+                )
+                there_for[one] = tuple(here)
             for log, places in by_log.items():
                 ways.elsewhere.setdefault(log, {})[one] = tuple(places)
             if gone:
