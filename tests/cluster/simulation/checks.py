@@ -21,7 +21,7 @@ from bridge.journal.values.queue_cursor import Cursor
 from bridge.journal.values.routes import QueueSet, unpack_sets
 from bridge.journal.values.store import Acknowledgement
 from bridge.messages.message import Message
-from bridge.messages.stream_names import forward_log, is_forward_log
+from bridge.messages.stream_names import FORWARD_PREFIX, is_forward_log
 from bridge.relay.dead_letters import queue_of
 from cluster.routing import bridge_to, parse_place
 from tests.cluster.simulation.node import SimNode
@@ -48,8 +48,8 @@ class Entry:
     node: str
     #: Counts the messages that entered there.
     number: int
-    #: The queue names at which it was placed.
-    names: tuple[str, ...]
+    #: By the queue names at which it was placed, the UUIDs of the places' nodes.
+    places: Mapping[str, str]
 
 
 @dataclass
@@ -72,6 +72,8 @@ class Ledger:
     #: By node, the sequence up to which stored blocks were looked at.
     _seen: dict[str, int] = field(default_factory=dict)
     moves: int = 0
+    #: As `_read_next` found it last.
+    _next: list[dict[tuple[str, str], int]] = field(default_factory=list)
 
     def committed(self, node: SimNode, group: Group, connection: sqlite3.Connection) -> None:
         """A group is durable."""
@@ -95,7 +97,8 @@ class Ledger:
         taken = [one for one in command.messages if one.first in command.result]
         for one in taken:
             self.moves += one.block.count
-            self.moved |= {(body_of(message), command.queue) for message in one.block.messages()}
+            if not command.leaves:  # a drain keeps the order
+                self.moved |= {(body_of(message), command.queue) for message in one.block.messages()}
         address = group.state.addresses.get(command.address)
         queue = None if address is None else address.queues.get(command.queue)
         for lease in () if queue is None else queue.cursor.leases.values():
@@ -111,7 +114,8 @@ class Ledger:
         if body in self.entered:
             self.wrong.append(f"doubled: {body} entered twice")
         self._numbers[node.name] += 1
-        self.entered[body] = Entry(node.name, self._numbers[node.name], node.router.names[body])
+        places = {queue: place or node.uuid for queue, place in node.router.places[body].items()}
+        self.entered[body] = Entry(node.name, self._numbers[node.name], places)
 
     def _look_at_new(self, node: SimNode, group: Group, connection: sqlite3.Connection) -> None:
         start = self._seen.get(node.name, 0)
@@ -138,7 +142,7 @@ class Ledger:
             raise Bad(self.wrong[0])
         waiting, dead = self._places()
         found = waiting + dead + self.acknowledged
-        expected = {(body, name) for body, entry in self.entered.items() for name in entry.names}
+        expected = {(body, name) for body, entry in self.entered.items() for name in entry.places}
         for pair in sorted(expected | found.keys()):
             if found[pair] != (pair in expected):
                 where = [name for name, in_it in self._by_node().items() if pair in in_it]
@@ -152,17 +156,18 @@ class Ledger:
     def order(self) -> None:
         """Check the order of what came to each place. Raises: Bad."""
         for (node, address, queue), bodies in self.came.items():
-            last: dict[str, int] = {}
+            last: dict[tuple[str, str], int] = {}
             for body in bodies:
                 entry = self.entered.get(body)
                 if entry is None or (body, queue) in self.moved:
                     continue
-                if entry.number <= last.get(entry.node, 0):
+                place = (entry.node, entry.places.get(queue, ""))
+                if entry.number <= last.get(place, 0):
                     raise Bad(
                         f"order: {address}::{queue} at {node} got message {entry.number} of {entry.node},"
-                        f" {body}, behind its message {last[entry.node]}"
+                        f" {body}, behind its message {last[place]}"
                     )
-                last[entry.node] = entry.number
+                last[place] = entry.number
 
     def dead_letters(self) -> int:
         """How many there are."""
@@ -189,6 +194,7 @@ class Ledger:
         return {name: self._waiting_at(node)[0] for name, node in self.nodes.items()}
 
     def _places(self) -> tuple[Counter[Pair], Counter[Pair]]:
+        self._next = self._read_next()
         waiting: Counter[Pair] = Counter()
         dead: Counter[Pair] = Counter()
         for node in self.nodes.values():
@@ -212,8 +218,11 @@ class Ledger:
                 if is_forward_log(name):
                     (cursor,) = queues.values()
                     for position, message, names in messages:
-                        if position >= max(cursor.next, beyond.get(name, 0)):
-                            waiting.update((body_of(message), parse_place(one).queue) for one in names.names)
+                        if position < max(cursor.next, beyond.get(name, 0)):
+                            continue
+                        if name.endswith(f"/{DEAD_LETTERS}"):  # on its way to an heir
+                            dead[body_of(message), queue_of(message)] += 1
+                        waiting.update((body_of(message), parse_place(one).queue) for one in names.names)
                 elif name == DEAD_LETTERS:
                     dead.update((body_of(message), queue_of(message)) for _, message, _ in messages)
                 else:
@@ -226,25 +235,25 @@ class Ledger:
         return waiting, dead
 
     def _beyond(self, node: SimNode, connection: sqlite3.Connection) -> dict[str, int]:
-        """By forward log, the target's next."""
+        """By forward log, the next of those who answer for its node."""
         found: dict[str, int] = {}
-        firsts = dict(connection.execute("SELECT name, first FROM addresses"))
-        for peer in node.neighbours:
-            other = peer.connect()
-            try:
-                positions = dict(
-                    other.execute(
-                        "SELECT stream, next FROM positions WHERE bridge = ? AND next IS NOT NULL",
-                        (bridge_to(peer.uuid),),
-                    )
-                )
-            finally:
-                other.close()
-            prefix = forward_log(peer.uuid, "")
-            for name, first in firsts.items():
+        for name, first in connection.execute("SELECT name, first FROM addresses"):
+            if is_forward_log(name):
+                peer = name.removeprefix(FORWARD_PREFIX).partition("/")[0]
                 stream = f"journal:{node.stream_origin}:{name}:{first}"
-                if name.startswith(prefix) and stream in positions:
-                    found[name] = positions[stream]
+                found[name] = max(next_.get((bridge_to(peer), stream), 0) for next_ in self._next)
+        return found
+
+    def _read_next(self) -> list[dict[tuple[str, str], int]]:
+        """By node, the positions that it has committed of others' streams."""
+        found = []
+        for node in self.nodes.values():
+            connection = node.connect()
+            try:
+                rows = connection.execute("SELECT bridge, stream, next FROM positions WHERE next IS NOT NULL")
+                found.append({(bridge, stream): next_ for bridge, stream, next_ in rows})
+            finally:
+                connection.close()
         return found
 
 

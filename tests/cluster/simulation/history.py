@@ -8,27 +8,38 @@ import random
 import sqlite3
 import uuid
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 from unittest.mock import patch
 
+import msgspec
 import structlog
 
 from bridge.errors import BridgeError, TargetUnavailable
+from bridge.journal.batching import Cutter
 from bridge.journal.rules import moves
 from bridge.journal.rules.commands import DeleteAddressCommand
 from bridge.journal.rules.commit_group import Group
 from bridge.journal.values.store import Acknowledgement, Page, Submission, Transaction
 from bridge.journal.values.stored_block import END
+from bridge.link.frames import Hello
+from bridge.link.socket import Endpoint
 from bridge.messages.message import Message
 from bridge.settings.clusters import ClusterConnection
-from cluster import redistribution
+from bridge.settings.model import Settings
+from cluster import decisions, extension, peers, redistribution
+from cluster.contacts import Address, Own
+from cluster.decisions import DrainRequest
+from cluster.exchange import Conversation
+from cluster.handover import AnyCall
+from cluster.peers import Peer, Peers
 from tests.cluster.simulation.checks import Bad, Ledger, body_of
 from tests.cluster.simulation.journal import AFTER_COMMIT, BEFORE_COMMIT, Commits, Killed
-from tests.cluster.simulation.link import Link
-from tests.cluster.simulation.node import KINDS, SHARED, SimNode
+from tests.cluster.simulation.link import Link, LinkTarget
+from tests.cluster.simulation.node import KINDS, PEER, SHARED, RecordingRouter, SimNode
 from tests.cluster.simulation.rules import rules_off
 from tests.fakes.virtual_time import VirtualLoop
 
@@ -44,10 +55,16 @@ ASK_STEPS: Final = 20
 MOVED_AT_ONCE: Final = 3
 COMMANDS_AT_ONCE: Final = 2
 READERS_MOST: Final = 6
+READER_TIMEOUT_MS: Final = 3_000
+#: At least `READER_TIMEOUT_MS` (design, section 7).
+REDISTRIBUTION_DELAY_MS: Final = 3_500
+RETRY_MS: Final = 200
+#: So that a message of a transaction is often alone in its batch, and some are not.
+BATCH_BYTES: Final = 80
 #: Cycles of the event loop in which an answer that has left the writer reaches its link.
 _LAST_CYCLES: Final = 12
 #: Rounds of notices that answer notices.
-_ECHOES: Final = 200
+_ECHOES: Final = 2_000
 
 
 @dataclass
@@ -96,18 +113,10 @@ class Simulation:
         self.stats: Counter[str] = Counter()
         self.mesh = r.random() < 0.75
         self.mode = r.choice(("STRICT", "ON_DEMAND", "ON_DEMAND", "OFF_WITH_REDISTRIBUTION"))
-        connection = ClusterConnection.model_validate(
-            {
-                "name": "simulation",
-                "address": SHARED,
-                "connector-ref": "own",
-                "static-connectors": ["own"],
-                "message-load-balancing": self.mode,
-                "max-hops": 1 if self.mesh else 8,
-            }
-        )
         names = [f"n{index}" for index in range(r.choice((3, 3, 4, 5)))]
-        self.nodes = {name: SimNode(name, directory / name, connection) for name in names}
+        self.nodes = {
+            name: SimNode(name, directory / name, self._settings(name, names, directory)) for name in names
+        }
         self.by_directory = {node.directory: node for node in self.nodes.values()}
         self.wanted: dict[str, list[tuple[str, str]]] = {}
         for index, name in enumerate(names):
@@ -120,27 +129,51 @@ class Simulation:
         self.bodies = 0
         self.ledger = Ledger(self.nodes)
         self.commits = Commits(self._committed)
+        self.drains = r.choice((0, 1, 2, 2)) if self.mesh and len(names) > 3 else 0
+
+    def _settings(self, name: str, names: list[str], directory: Path) -> Settings:
+        index = names.index(name)
+        contacts = [
+            one for place, one in enumerate(names) if place != index and (self.mesh or abs(place - index) == 1)
+        ]
+        connection = {
+            "name": "simulation",
+            "address": SHARED,
+            "connector-ref": name,
+            "static-connectors": contacts,
+            "allow-direct-connections-only": not self.mesh,
+            "message-load-balancing": self.mode,
+            "max-hops": 1 if self.mesh else 8,
+            "reader-timeout": f"{READER_TIMEOUT_MS}ms",
+            "retry-interval": RETRY_MS,
+            "max-retry-interval": RETRY_MS,
+        }
+        return Settings.model_validate(
+            {
+                "node": {"name": name, "data-directory": str(directory / name)},
+                "connectors": {one: {"url": f"ws://{one}:61616"} for one in names},
+                "cluster-connections": [connection],
+                "address-settings": {
+                    f"{SHARED}#": {"redistribution-delay": f"{REDISTRIBUTION_DELAY_MS}ms"}
+                },
+            }
+        )
 
     # -- nodes -------------------------------------------------------------------------------------------
 
     async def begin(self) -> None:
         for node in self.nodes.values():
-            self._open(node)
-        names = list(self.nodes)
-        for index, node in enumerate(self.nodes.values()):
-            node.neighbours = [
-                other for place, other in enumerate(self.nodes.values())
-                if place != index and (self.mesh or abs(place - index) == 1)
-            ]  # fmt: skip
-            for address, queue in self.wanted[names[index]]:
+            await self._open(node)
+            for address, queue in self.wanted[node.name]:
                 node.do(self._make_queue(node, address, queue))
+            await asyncio.sleep(0)
             self._turn(node)
         await asyncio.sleep(0)
         for node in self.nodes.values():
-            await node.relay_to(lambda peer, node=node: self._dial(node, peer))  # type: ignore[misc]
+            await node.join()
 
-    def _open(self, node: SimNode) -> None:
-        node.open(lambda: self._submitted(node), self._late_s)
+    async def _open(self, node: SimNode) -> None:
+        await node.open(lambda: self._submitted(node), self._late_s)
 
     def _late_s(self) -> float:
         """How late the result of a read comes."""
@@ -199,22 +232,57 @@ class Simulation:
 
     async def _restart(self, node: SimNode) -> None:
         await node.bury()
-        self._open(node)
-        await node.relay_to(lambda peer: self._dial(node, peer))
+        await self._open(node)
+        await node.join()
         self.stats["restarts"] += 1
 
     def _alive(self) -> list[SimNode]:
         return [node for node in self.nodes.values() if node.alive]
 
+    def _at(self, url: str) -> SimNode:
+        return next(node for node in self.nodes.values() if url == f"ws://{node.name}:61616")
+
     # -- links -------------------------------------------------------------------------------------------
 
-    def _dial(self, node: SimNode, peer: SimNode) -> Link:
-        if not node.alive or (not self.quiet and self.r.random() < 0.1):
+    def peer_target(
+        self, _node: str, endpoint: Endpoint, hello: Hello, *, correspondent: Conversation, **_how: object
+    ) -> LinkTarget:
+        """Stands for `cluster.peers.PeerTarget`."""
+        return LinkTarget(lambda: self._dial(hello, self._at(endpoint.url), correspondent))
+
+    def _dial(self, hello: Hello, peer: SimNode, out: Conversation) -> Link:
+        if not self.quiet and self.r.random() < 0.1:
             raise TargetUnavailable(f"{peer.name} does not answer")
-        link = peer.accept(node)
+        link = peer.accept(hello, out)
         self.links.append(link)
         self.stats["links"] += 1
         return link
+
+    def contacts(
+        self, connection: ClusterConnection, _peers: Peers, _own: Own, found: Callable[..., Awaitable[None]]
+    ) -> SimpleNamespace:
+        """Stands for `cluster.contacts.Contacts`: each address is answered at once."""
+
+        async def run(addresses: list[Address], _discovered: Address | None) -> None:
+            for one in addresses:
+                node = self._at(one.url)
+                await found(Peer(node.uuid, node.name, one.url, one.connector, static=True), connection)
+
+        return SimpleNamespace(connection=connection, failed="", run=run)
+
+    async def post(self, endpoint: Endpoint, _path: str, body: bytes, *_how: object) -> bytes:
+        """Stands for `bridge.link.socket.post`: calls and answers can be lost."""
+        node = self._at(endpoint.url)
+        lost = TargetUnavailable(f"{node.name} does not answer")
+        if not node.listens or node.is_dying or (not self.quiet and self.r.random() < 0.1):
+            raise lost
+        decisions = node.extension._decisions
+        call = msgspec.msgpack.decode(body, type=AnyCall)
+        work = node.do(decisions._be_heir(call, PEER))
+        await asyncio.wait((work,))
+        if work.cancelled() or work.exception() is not None or (not self.quiet and self.r.random() < 0.1):
+            raise lost
+        return msgspec.msgpack.encode(work.result())
 
     async def _links(self, _node: SimNode) -> None:
         """One step of some links."""
@@ -287,6 +355,45 @@ class Simulation:
                 found.append((link, True))
         return found
 
+    # -- drains ------------------------------------------------------------------------------------------
+
+    async def _begin_drain(self, node: SimNode) -> None:
+        staying = [one for one in self.nodes.values() if not one.gone and (not one.alive or one.drain is None)]
+        others = [one for one in self._alive() if one is not node]
+        if not self.drains or self.now < 100 or len(staying) < 3 or node.drain is not None or not others:
+            return
+        heir = self.r.choice(others)
+        request = DrainRequest(heir.uuid, lease_timeout=self.r.choice((1_000, 60_000)))
+        node.do(self._ask_for_drain(node, request))
+
+    async def _ask_for_drain(self, node: SimNode, request: DrainRequest) -> None:
+        try:
+            await node.extension._decisions._begin_drain(request, PEER)
+        except BridgeError as error:
+            self.stats[f"drain: {error.code}"] += 1
+        else:
+            self.drains -= 1
+            self.stats["drains"] += 1
+
+    async def _stop_drained(self, _node: SimNode) -> None:
+        """An operator stops a node whose drain is DONE."""
+        for node in self._alive():
+            if node.has_drained and not node.is_dying:
+                self._turn(node)
+                if node.alive and not node.is_dying:
+                    node.gone = True
+                    self._die(node)
+                    self.stats["drained"] += 1
+                return
+
+    def _heir(self, node: SimNode) -> SimNode:
+        """Who answers a client of the node, once it has drained."""
+        while node.gone or (node.alive and node.has_drained):
+            state = node.drain
+            assert state is not None
+            node = next(one for one in self.nodes.values() if one.uuid == state.heir)
+        return node
+
     # -- producers ---------------------------------------------------------------------------------------
 
     def _produce(self, producer: Producer) -> None:
@@ -306,7 +413,8 @@ class Simulation:
             producer.doubt = (self.r.choice(list(KINDS)), bodies)
             if self.r.random() < 0.2:
                 producer.at = self.r.choice(list(self.nodes))
-        node = self.nodes[producer.at]
+        node = self._heir(self.nodes[producer.at])
+        producer.at = node.name
         if node.alive:
             producer.asked, producer.until = True, self.now + ANSWER_STEPS
             node.do(self._send(node, producer, producer.doubt))
@@ -318,6 +426,8 @@ class Simulation:
             await node.journal.commit(Transaction(messages, on_duplicate="skip"))
         except BridgeError as error:
             self.stats[f"send: {error.code}"] += 1
+            if producer.doubt == doubt:
+                producer.asked = False
             return
         if not self.quiet and self.r.random() < 0.08:
             return  # the answer is lost
@@ -425,10 +535,10 @@ class Simulation:
 
     async def _step(self) -> None:
         r, self.now = self.r, self.now + 1
-        dead = [node for node in self.nodes.values() if not node.alive]
-        if len(dead) < len(self.nodes) - 1 and r.random() < 0.006:
+        dead = [node for node in self.nodes.values() if not node.alive and not node.gone]
+        if self._alive()[1:] and len(dead) < len(self.nodes) - 1 and r.random() < 0.006:
             self._kill(r.choice(self._alive()))
-        elif dead and (r.random() < 0.03 or len(dead) == len(self.nodes)):
+        elif dead and (r.random() < 0.03 or not self._alive()):
             await self._restart(r.choice(dead))
         node = r.choice(self._alive() or list(self.nodes.values()))
         if not node.alive:
@@ -445,12 +555,11 @@ class Simulation:
             self._links: 45,
             self._some_read: 18,
             self._some_produce: 10,
-            self._some_hear: 10,
-            self._some_renew: 6,
-            self._some_tell: 4,
+            self._some_hear: 20,
             self._some_redistribute: 4,
             self._some_attach: 2,
-            self._say_known: 1,
+            self._begin_drain: 0.7,
+            self._stop_drained: 2,
             self._change_queues: 0.5,
         }
 
@@ -464,27 +573,14 @@ class Simulation:
     async def _some_attach(self, node: SimNode) -> None:
         self._attach(node)
 
-    async def _some_tell(self, node: SimNode) -> None:
-        node.say_own()
-        node.exchange.tell_changes()
-
-    async def _say_known(self, node: SimNode) -> None:
-        node.exchange.tell_known()
-
     async def _some_hear(self, _node: SimNode) -> None:
-        for _ in range(3):
+        for _ in range(self.r.choice((3, 30, 60))):
             if heard_by := self._heard_by():
                 link, by_sender = self.r.choice(heard_by)
                 self._hear(link, by_sender=by_sender)
 
-    async def _some_renew(self, _node: SimNode) -> None:
-        if behind := [one for one in self._alive() if one.is_behind]:
-            await self.r.choice(behind).renew_table()
-
     async def _some_redistribute(self, node: SimNode) -> None:
         due = sorted(key for key, _ in node.redistribution._without_readers())
-        node.do(node.redistribution.look())
-        await asyncio.sleep(0)
         if due and node.alive and self.r.random() < 0.5:  # a reader comes while messages are moved
             self.readers.append(Reader(node.name, *self.r.choice(due)))
             self._read(self.readers[-1], stays=True)
@@ -493,19 +589,14 @@ class Simulation:
         """Everything goes on a little, and nothing fails."""
         self.now += 1
         for node in self.nodes.values():
-            if not node.alive:
+            if not node.alive and not node.gone:
                 await self._restart(node)
         await self._carry_all()
-        for node in self.nodes.values():
-            node.say_own()
-            if self.now % 10 == 0:
-                node.exchange.tell_known()
-            node.exchange.tell_changes()
-            node.do(node.redistribution.look())
         self._hear_all()
-        for node in self.nodes.values():
-            await node.renew_table()
+        for node in self._alive():
             self._turn(node)
+        if self.now % 20 == 0:
+            await self._stop_drained(self._alive()[0])
 
     async def _carry_all(self) -> None:
         """Every frame arrives, clients ask, and every answer comes back."""
@@ -539,8 +630,8 @@ class Simulation:
         """One place of each queue has a reader; where nothing is redistributed, all of them have one."""
         every = self.mode == "STRICT"
         places: dict[tuple[str, str], list[str]] = {}
-        for node in self.nodes.values():
-            for key in node.queues():
+        for node in self._alive():
+            for key in node.queues() if node.drain is None else ():
                 places.setdefault(key, []).append(node.name)
         kept: dict[tuple[str, str, str], Reader] = {}
         for one in self.readers:
@@ -582,7 +673,7 @@ class Simulation:
 
     def _is_done(self, waiting: Counter[tuple[str, str]]) -> bool:
         idle = not any(one.todo or one.doubt for one in self.producers)
-        return idle and not waiting
+        return idle and not waiting and all(node.drain is None for node in self._alive())
 
     async def _agree(self) -> None:
         """Once nothing changes any more, every node knows every other's newest record."""
@@ -590,9 +681,9 @@ class Simulation:
         for _ in range(90):
             await self._round()
             await asyncio.sleep(STEP_S)
-        for node in self.nodes.values():
+        for node in self._alive():
             records = node.exchange.topology.records
-            for other in self.nodes.values():
+            for other in self._alive():
                 own = other.exchange.topology.records[other.uuid]
                 if records.get(other.uuid) != own:
                     raise Bad(f"topology: {node.name} has {records.get(other.uuid)} of {other.name}: {own}")
@@ -601,8 +692,9 @@ class Simulation:
 
     def _left(self) -> str:
         waiting = {node.name: sorted(self.ledger.waiting_at(node)) for node in self.nodes.values()}
+        drains = {node.name: (node.drain, node.extension._decisions.drain.waits) for node in self._alive()}
         doubts = [one.doubt for one in self.producers if one.doubt or one.todo]
-        return f"{waiting}, producers {doubts}"
+        return f"{waiting}, producers {doubts}, drains {drains}"
 
     async def end(self) -> None:
         for node in self.nodes.values():
@@ -635,13 +727,20 @@ def run(seed: int, directory: Path, without: Iterable[str] = ()) -> Outcome:
             asyncio.Runner(loop_factory=VirtualLoop) as runner,
             patch.object(uuid, "uuid4", lambda: uuid.UUID(int=ids.getrandbits(128), version=4)),
             patch.object(moves, "MOVE_MESSAGES", MOVED_AT_ONCE),
+            patch.object(extension, "ClusterRouter", RecordingRouter),
             patch.object(redistribution, "COMMANDS_AT_ONCE", COMMANDS_AT_ONCE),
             rules_off(without),
         ):
 
             async def main() -> Outcome:
                 simulation = Simulation(seed, directory, without)
-                with simulation.commits.watched():
+                with (
+                    simulation.commits.watched(),
+                    patch.object(peers, "PeerTarget", simulation.peer_target),
+                    patch.object(peers, "Cutter", lambda _most, large, stamp: Cutter(BATCH_BYTES, large, stamp)),
+                    patch.object(extension, "Contacts", simulation.contacts),
+                    patch.object(decisions, "post", simulation.post),
+                ):
                     error = await _run(simulation)
                 simulation.stats["moves"] = simulation.ledger.moves
                 simulation.stats["dead letters"] = simulation.ledger.dead_letters()

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bridge.errors import BridgeError, TargetUnavailable
@@ -44,6 +44,8 @@ class Link:
     receiver: str
     #: At the receiver.
     target: JournalTarget
+    #: The stores that the receiver answers for besides its own.
+    inherited: Callable[[], Iterable[str]]
     #: Gets the tasks of the receiver, which end with it.
     hold: Callable[[asyncio.Task[Any]], None]
     #: At the sender and at the receiver.
@@ -140,8 +142,9 @@ class LinkTarget:
     async def open(self, streams: Sequence[Stream]) -> Opened:
         if self.link is None or self.link.is_down:
             self.link = self._dial()
+        inherited = self.link.inherited()
         opened: Opened = await self.link.ask(lambda target: target.open(streams))
-        return opened
+        return replace(opened, inherited=tuple(inherited))
 
     async def deliver(self, batches: Sequence[Batch]) -> Sequence[Receipt]:
         if self.link is None:

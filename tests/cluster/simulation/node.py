@@ -1,5 +1,6 @@
-"""One node of a simulation: a real journal, router, topology, exchange and redistribution, and the bridges to
-its neighbours with the real relay. Only links, threads and time are the simulation's.
+"""One node of a simulation: a real journal, and on it the real cluster extension with everything that it has.
+
+Only links, threads and time are the simulation's, and the search for first contacts.
 """
 
 from __future__ import annotations
@@ -12,164 +13,134 @@ from types import SimpleNamespace
 from typing import Any, Final, cast
 
 from bridge.errors import TargetUnavailable
-from bridge.journal.batching import Cutter
-from bridge.journal.measures import read_queues
-from bridge.journal.rules.owners import EVERY_RIGHT, Caller
-from bridge.journal.source import JournalSource
+from bridge.http.authentication import Principal
 from bridge.journal.sqlite.database import FILE_NAME
-from bridge.journal.values.options import (
-    REPLAYED_QUEUE,
-    AddressPolicy,
-    BridgeQueue,
-    BridgeSelection,
-    JournalOptions,
-)
+from bridge.journal.target import JournalTarget
+from bridge.journal.values.options import REPLAYED_QUEUE, AddressPolicy, JournalOptions
 from bridge.journal.values.routing import Placement, Routing
 from bridge.link.frames import Hello
 from bridge.messages.addresses import RoutingType, is_own
+from bridge.node.bridge_set import BridgeSet
 from bridge.node.extension import NodeServices
-from bridge.relay.backoff import Backoff
+from bridge.relay.lanes import LanedRelay
 from bridge.relay.lifecycle import State
-from bridge.relay.relay import LaneEnds, Relay, RelayOptions
-from bridge.settings.clusters import ClusterConnection
-from cluster.connections import Connections
-from cluster.exchange import Exchange
-from cluster.peers import PlacingTarget
-from cluster.record import Place, Record, Version
+from bridge.settings.model import Settings
+from cluster.drain import DrainState, Phase
+from cluster.exchange import Conversation, Exchange
+from cluster.extension import ClusterExtension
+from cluster.record import Version
 from cluster.redistribution import Redistribution
-from cluster.routing import BRIDGE_PREFIX, ClusterRouter, bridge_to, parse_place
-from cluster.table import TableMaker
-from cluster.topology import Topology
+from cluster.routing import BRIDGE_PREFIX, ClusterRouter, CopiedTo, parse_place
 from tests.cluster.simulation.journal import SimJournal
-from tests.cluster.simulation.link import Link, LinkTarget
+from tests.cluster.simulation.link import Link
 from tests.fakes.virtual_time import VirtualClock
 
 #: Prefix of the addresses that the nodes share.
 SHARED: Final = "s."
 #: Routing types of the shared addresses.
 KINDS: Final[Mapping[str, RoutingType]] = {"s.w": "ANYCAST", "s.v": "ANYCAST", "s.p": "MULTICAST"}
-READER_TIMEOUT_MS: Final = 3_000
-#: At least `READER_TIMEOUT_MS` (design, section 7).
-REDISTRIBUTION_DELAY_MS: Final = 3_500
-RETRY_MS: Final = 200
-#: So that a message of a transaction is often alone in its batch, and some are not.
-BATCH_BYTES: Final = 80
+#: The other end's rights: it shows a token of the acceptor.
+PEER: Final = cast(Principal, SimpleNamespace(name="peer", is_user=False, check_deliver=lambda _address: None))
 
 
 class RecordingRouter(ClusterRouter):
-    """The real router; it also notes the queue names at which each message is placed."""
+    """The real router; it also notes where each message is placed."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        #: By message, from its last placing.
-        self.names: dict[str, tuple[str, ...]] = {}
+    def __init__(self, copied_to: CopiedTo = lambda _address: ()) -> None:
+        super().__init__(copied_to)
+        #: By message, from its last placing: by queue name, the UUID of the place's node; empty: this one.
+        self.places: dict[str, dict[str, str]] = {}
 
     def __call__(self, routing: Routing) -> Sequence[Placement] | None:
         placements = super().__call__(routing)
-        here = tuple(sorted(set(routing.queues) - {REPLAYED_QUEUE}))
+        here = sorted(set(routing.queues) - {REPLAYED_QUEUE})
         if KINDS[routing.address] == "ANYCAST":
-            here = (routing.address,)  # the queue is made where it is missing
+            here = [routing.address]  # the queue is made where it is missing
         for index in routing.indices:
-            found: list[str] = []
+            found: dict[str, str] = dict.fromkeys(here, "") if placements is None else {}
             for to, indices in placements or ():
                 if index in indices and to.bridge is not None:
-                    found += [parse_place(name).queue for name in to.only]
+                    places = map(parse_place, to.only)
+                    neighbour = to.bridge.removeprefix(BRIDGE_PREFIX)
+                    found |= {place.queue: place.node or neighbour for place in places}
                 elif index in indices:
-                    found += [queue for queue in here if queue not in to.besides]
+                    found |= {queue: "" for queue in here if queue not in to.besides}
             body = routing.message(index).body
             assert body is not None
-            self.names[body.decode()] = here if placements is None else tuple(found)
+            self.places[body.decode()] = found
         return placements
 
 
 class SimNode:
     """A node, dead or alive."""
 
-    def __init__(self, name: str, directory: Path, connection: ClusterConnection) -> None:
+    def __init__(self, name: str, directory: Path, settings: Settings) -> None:
         self.name = name
         self.directory = directory
-        self.connections = Connections((connection,))
-        #: By name; set once all nodes are there.
-        self.neighbours: Sequence[SimNode] = ()
+        self.settings = settings
         self.uuid = ""
         self.alive = False
+        #: It takes links: it has started.
+        self.listens = False
         #: The process has ended, and the others do not know yet.
         self.is_dying = False
+        #: It has drained, and was stopped for good.
+        self.gone = False
         #: Counts lives: an answer to an earlier one reaches no caller.
         self.life = 0
         self.journal: SimJournal
-        self.router: RecordingRouter
-        self.exchange: Exchange
-        self.redistribution: Redistribution
-        self.relays: dict[str, Relay] = {}
-        self.targets: dict[str, LinkTarget] = {}
-        #: Whether the router's table is behind the topology.
-        self.is_behind = False
+        self.extension: ClusterExtension
+        self.bridges: BridgeSet
         #: The newest version of each node that this life has known.
         self.known: dict[str, Version] = {}
-        self._tables: TableMaker
         self._tasks: set[asyncio.Task[Any]] = set()
         self._dead: set[asyncio.Task[Any]] = set()
 
     # -- life --------------------------------------------------------------------------------------------
 
-    def open(self, submitted: Callable[[], None], late_s: Callable[[], float]) -> None:
-        """Open the journal, and begin to be a node of the cluster."""
-        self.router = RecordingRouter()
+    async def open(self, submitted: Callable[[], None], late_s: Callable[[], float]) -> None:
+        """Open the journal."""
+        self.extension = ClusterExtension(self.settings)
         options = JournalOptions(
             self.directory,
             self.name,
             policy=lambda address: AddressPolicy(routing_type=KINDS.get(address, "MULTICAST")),
-            bridges=[BridgeQueue(bridge_to(one.uuid), (), lambda _address: False) for one in self.neighbours],
             delivery_log=False,
             router=self.router,
         )
-        clock = VirtualClock()
-        self.journal = SimJournal(options, clock, submitted, late_s)
-        identity = self.journal.identity
-        self.uuid = identity.node_id
+        self.journal = SimJournal(options, VirtualClock(), submitted, late_s)
+        self.uuid = self.journal.identity.node_id
+        self.known = {}
         self.alive, self.is_dying = True, False
         self.life += 1
-        self._tables = TableMaker(self.connections)
-        record = Record(
-            self.uuid, identity.store, identity.session_id, self.version(identity.opening), self.name,
-            f"ws://{self.name}:61616", places=self.places(),
-        )  # fmt: skip
-        topology = Topology(record, self.connections.max_hops)
-        self.exchange = Exchange(topology, identity.session_id, self._changed, 2)
-        self.known = {}
-        settings = SimpleNamespace(
-            for_address=lambda _address: SimpleNamespace(redistribution_delay_ms=REDISTRIBUTION_DELAY_MS)
+
+    async def join(self) -> None:
+        """Begin to be a node of the cluster."""
+        self.bridges = BridgeSet()
+        services = NodeServices(
+            self.settings,
+            self.journal.clock,
+            self.journal,
+            cast(Any, None),
+            self.bridges,
+            lambda _connector: "",
+            lambda _connector: None,
         )
-        services = SimpleNamespace(settings=settings, clock=clock, journal=self.journal)
-        self.redistribution = Redistribution(cast(NodeServices, services), self.connections, self.router)
-
-    def version(self, opening: int) -> Version:
-        """The version of the first record of this opening."""
-        return Version(opening, 1)
-
-    async def relay_to(self, dial: Callable[[SimNode], Link]) -> None:
-        """Start the bridges to the neighbours."""
-        await self.renew_table()
-        for peer in self.neighbours:
-            self.targets[peer.name] = target = LinkTarget(lambda peer=peer: dial(peer))  # type: ignore[misc]
-            name = bridge_to(peer.uuid)
-            selection = BridgeSelection(name, lambda _address: False, lambda address: address)
-            cutter = Cutter(BATCH_BYTES, 100 * 1024, True)
-            source = JournalSource(self.journal, selection, cutter, target_name=peer.name)
-            backoff = Backoff(RETRY_MS, 1.0, RETRY_MS)
-            relay = Relay(RelayOptions(name, backoff), LaneEnds(source, target), clock=self.journal.clock)
-            self.relays[peer.name] = relay
-            await relay.start()
+        await self.extension.start(services)
+        self.listens = True
 
     def kill(self) -> None:
         """End without a word."""
-        self.alive = False
+        self.alive = self.listens = False
         self.journal.abandon()
-        for relay in self.relays.values():
-            if relay._task is not None:
-                self.hold(relay._task)
-        self.relays, self.targets = {}, {}
+        for task in self.extension._tasks:
+            self.hold(task)
+        for bridge in self.bridges.values():
+            assert isinstance(bridge.relay, LanedRelay)
+            lives = [bridge.relay._life, *(lane._task for lane in bridge.relay.lanes.values())]
+            for life in lives:
+                if life is not None:
+                    self.hold(life)
         for task in self._tasks:
             task.cancel()
         self._dead |= self._tasks
@@ -180,13 +151,16 @@ class SimNode:
         await asyncio.gather(*self._dead, return_exceptions=True)
         self._dead.clear()
 
-    def do(self, work: Coroutine[Any, Any, None]) -> None:
+    def do(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Do something for a caller of this life; a kill ends it."""
-        self.hold(asyncio.create_task(work))
+        task = asyncio.create_task(work)
+        self.hold(task)
+        return task
 
     def forget_task(self, task: asyncio.Task[Any] | None) -> None:
         """Let a task outlive the node: the one that buries it."""
-        self._tasks -= {task}
+        if task is not None:
+            self._tasks -= {task}
 
     def hold(self, task: asyncio.Task[Any]) -> None:
         self._tasks.add(task)
@@ -195,73 +169,65 @@ class SimNode:
     def _discard(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
 
-    # -- links -------------------------------------------------------------------------------------------
+    # -- the parts of the extension ----------------------------------------------------------------------
 
-    def hello(self, bridge: str) -> Hello:
-        return Hello(1, self.uuid, self.name, self.journal.store, bridge, False, True, 2**20, -1, -1)
+    @property
+    def router(self) -> RecordingRouter:
+        assert isinstance(self.extension._router, RecordingRouter)
+        return self.extension._router
 
-    def accept(self, sender: SimNode) -> Link:
-        """A link from another node. Raises: TargetUnavailable."""
-        if not self.alive:
-            raise TargetUnavailable(f"{self.name} is down")
-        target = PlacingTarget(
-            self.journal, bridge_to(self.uuid), Caller(EVERY_RIGHT, sender.uuid), self.redistribution.arrived
-        )
-        link = Link(
-            sender.name,
-            self.name,
-            target,
-            self.hold,
-            sender.exchange.conversation(outgoing=True),
-            self.exchange.conversation(outgoing=False),
-        )
-        link.begin(sender.hello(bridge_to(self.uuid)), self.hello(""))
-        return link
+    @property
+    def exchange(self) -> Exchange:
+        assert self.extension._exchange is not None
+        return self.extension._exchange
+
+    @property
+    def redistribution(self) -> Redistribution:
+        return self.extension._redistribution
+
+    @property
+    def drain(self) -> DrainState | None:
+        """The drain that it has begun; None: there is none."""
+        return self.extension._decisions.drain.state
+
+    @property
+    def has_drained(self) -> bool:
+        return self.drain is not None and self.drain.phase is Phase.DONE
 
     @property
     def failed(self) -> str:
-        """Why a bridge has failed for good; empty: none has."""
-        return next((one.reason for one in self.relays.values() if one.state is State.FAILED), "")
+        """What has failed for good; empty: nothing has."""
+        if self.extension._fault:
+            return self.extension._fault
+        return next((one.relay.reason for one in self.bridges.values() if one.relay.state is State.FAILED), "")
 
-    # -- topology ----------------------------------------------------------------------------------------
+    # -- links -------------------------------------------------------------------------------------------
 
-    def _changed(self) -> None:
-        self.is_behind = True
+    def accept(self, hello: Hello, out: Conversation) -> Link:
+        """A link from another node. Raises: TargetUnavailable, TargetRefused."""
+        if not self.listens:
+            raise TargetUnavailable(f"{self.name} is down")
+        end = self.extension.link_end(hello, PEER)
+        assert end is not None
+        assert isinstance(end.target, JournalTarget)
+        assert isinstance(end.correspondent, Conversation)
+        link = Link(
+            hello.node_name, self.name, end.target, self.extension.inherited_stores, self.hold, out,
+            end.correspondent,
+        )  # fmt: skip
+        own = Hello(1, self.uuid, self.name, self.journal.store, "", False, True, 2**20, -1, -1)
+        link.begin(hello, own)
+        return link
 
-    def places(self) -> tuple[Place, ...]:
-        """As `cluster.extension` advertises them."""
-        journal = self.journal
-        read = read_queues(journal.state, journal.presence, journal.lease_now_ms, READER_TIMEOUT_MS)
-        return tuple(
-            Place(address, queue, int((address, queue) in read), "", KINDS[address])
-            for address, queue in self.queues()
-        )
+    # -- what is stored ----------------------------------------------------------------------------------
 
     def queues(self) -> Iterator[tuple[str, str]]:
         """The readers' queues of the shared addresses."""
         for address in self.journal.address_states():
-            if not is_own(address.name) and self.connections.of(address.name) is not None:
-                for queue in address.queues:
-                    if queue != REPLAYED_QUEUE and not queue.startswith(f"$bridge.{BRIDGE_PREFIX}"):
+            if not is_own(address.name) and address.name.startswith(SHARED):
+                for queue, state in address.queues.items():
+                    if queue != REPLAYED_QUEUE and state.bridge is None:
                         yield address.name, queue
-
-    def say_own(self) -> None:
-        """Let the topology have this node's own record as it is now."""
-        topology = self.exchange.topology
-        before = topology.records[self.uuid]
-        record = Record(
-            before.node, before.store, before.run, before.version, before.name, before.url,
-            places=self.places(),
-        )  # fmt: skip
-        if topology.own(record):
-            self.exchange.changed((self.uuid,))
-
-    async def renew_table(self) -> None:
-        """Give the router a table of what is known now."""
-        self.is_behind = False
-        self.router.table = await self._tables.table(self.exchange.topology.snapshot())
-
-    # -- what is stored ----------------------------------------------------------------------------------
 
     @property
     def stream_origin(self) -> str:

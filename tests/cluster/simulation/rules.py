@@ -32,7 +32,7 @@ from bridge.messages.batch import Batch
 from bridge.messages.block import Block
 from bridge.relay.ports import Receipt, Stream
 from bridge.relay.session import Session
-from cluster import redistribution
+from cluster import extension, redistribution
 from cluster.record import ANY_VERSION, Record, Version
 from cluster.topology import Heard, Topology, _Entry
 from dedup import coverage
@@ -220,7 +220,7 @@ def _takes_older_records() -> AbstractContextManager[object]:
 
 
 def _versions_without_openings() -> AbstractContextManager[object]:
-    return patch.object(SimNode, "version", lambda _node, _opening: Version(0, 1))
+    return patch.object(extension, "Version", lambda _opening, counter: Version(0, counter))
 
 
 def _moves_what_is_leased() -> AbstractContextManager[object]:
