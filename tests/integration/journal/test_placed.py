@@ -17,12 +17,12 @@ from bridge.journal.rules.moves import read_movable
 from bridge.journal.source import JournalSource
 from bridge.journal.values.options import BridgeQueue, BridgeSelection
 from bridge.journal.values.routing import Destination, Placement, Routing
-from bridge.messages.addresses import WantedType
 from bridge.messages.batch import Batch
 from bridge.messages.block import Queues
 from bridge.messages.stream_names import forward_log
 from bridge.relay.ports import Receipt, StreamState
 from dedup.verdict import Verdict
+from tests.fakes.routing import Alone
 from tests.integration.journal.failing import file, memory
 from tests.integration.journal.helpers import (
     acknowledgement,
@@ -47,7 +47,7 @@ LOG = forward_log("0b", "orders")
 PEER = "$cluster.0b"
 
 
-class Split:
+class Split(Alone):
     """Even messages are for queue `a` here, odd ones for `a` at the peer; all are for the other queues."""
 
     def __call__(self, routing: Routing) -> Sequence[Placement] | None:
@@ -59,15 +59,6 @@ class Split:
             Placement(Destination("orders", besides=("a",)), odd),
             Placement(Destination(LOG, PEER, only=("a",)), odd),
         ]
-
-    def made_as(self, _address: str) -> WantedType:
-        return ""
-
-    def queue_here(self, name: str) -> str | None:
-        return name
-
-    def onward(self, address: str, name: str) -> Destination | str:
-        return f"QUEUE_GONE: {address}::{name}"
 
 
 async def send_four(journal: Journal, first: int = 0) -> None:

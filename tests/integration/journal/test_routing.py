@@ -11,10 +11,11 @@ import pytest
 from bridge.errors import AddressFull, AddressNotFound, JournalUnavailable
 from bridge.http.acceptor import Acceptor, AcceptorOptions
 from bridge.journal.values.options import AddressPolicy
-from bridge.journal.values.routing import Destination, Placement, Router, Routing
+from bridge.journal.values.routing import Destination, Placement, Routing
 from bridge.journal.values.store import Submission, Transaction
 from bridge.messages.message import Message
 from tests.fakes.http_client import http_client
+from tests.fakes.routing import Alone, Routed, Rule
 from tests.harness.eventually import until
 from tests.integration.journal.failing import caught_up, file, memory, together
 from tests.integration.journal.helpers import (
@@ -35,7 +36,7 @@ HERE = Destination("orders")
 PEERS = (Destination("$peer.a/orders", "peer-a"), Destination("$peer.b/orders", "peer-b"))
 
 
-class Turns:
+class Turns(Alone):
     """Messages for `orders` go to the places in turn; those for other addresses stay."""
 
     def __init__(self, *places: Destination) -> None:
@@ -94,7 +95,7 @@ async def test_a_message_may_be_stored_at_several_addresses_and_by_its_headers(t
         eu = [index for index in routing.indices if routing.message(index).header("region") == b"eu"]
         return [Placement(HERE, routing.indices), Placement(PEERS[0], eu)]
 
-    async with opened(options(tmp_path, router=by_header)) as journal:
+    async with opened(options(tmp_path, router=Routed(by_header))) as journal:
         regions = ["eu", "us", "eu"]
         given = [
             Submission("orders", Message(str(number).encode(), None, (("region", region.encode()),)))
@@ -141,7 +142,7 @@ async def test_a_router_sees_which_addresses_have_room(tmp_path: Path) -> None:
 
     small = AddressPolicy(max_size_bytes=300)
     given = options(
-        tmp_path, policies(AddressPolicy(), **{"$peer.a/orders": small}), router=where_there_is_room
+        tmp_path, policies(AddressPolicy(), **{"$peer.a/orders": small}), router=Routed(where_there_is_room)
     )
     async with opened(given) as journal:
         for _ in range(4):
@@ -163,12 +164,12 @@ def doubles(routing: Routing) -> Sequence[Placement]:
     return [Placement(HERE, routing.indices), Placement(HERE, routing.indices)]
 
 
-@pytest.mark.parametrize("router", [fails, forgets, doubles])
-async def test_a_faulty_router_fails_its_transaction_alone(tmp_path: Path, router: Router) -> None:
+@pytest.mark.parametrize("rule", [fails, forgets, doubles])
+async def test_a_faulty_router_fails_its_transaction_alone(tmp_path: Path, rule: Rule) -> None:
     def only_orders(routing: Routing) -> Sequence[Placement] | None:
-        return router(routing) if routing.address == "orders" else None
+        return rule(routing) if routing.address == "orders" else None
 
-    async with opened(options(tmp_path, router=only_orders)) as journal:
+    async with opened(options(tmp_path, router=Routed(only_orders))) as journal:
         refused, stored = await together(
             journal, lambda _sql: None, send(journal, "m", "a"), send(journal, "n", address="other")
         )
