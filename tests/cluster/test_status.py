@@ -76,8 +76,11 @@ def test_nodes_that_disagree_on_a_routing_type_are_named(tmp_path: Path) -> None
 
 def test_a_node_without_a_cluster_says_so_and_ends_with_0(tmp_path: Path) -> None:
     node = Node("alone", tmp_path).start()
-    where = ("--operations", f"http://127.0.0.1:{node.operations_port}")
-    ended = command("status", "--cluster", *where)
-    assert (ended.code, ended.out, ended.err) == (0, "node alone has no cluster connections\n", "")
-    found = view(node)
+    try:
+        where = ("--operations", f"http://127.0.0.1:{node.operations_port}")
+        ended = command("status", "--cluster", *where)
+        assert (ended.code, ended.out, ended.err) == (0, "node alone has no cluster connections\n", "")
+        found = view(node)
+    finally:
+        node.stop()
     assert (found["connections"], found["nodes"], found["disagreements"]) == ([], [], [])
