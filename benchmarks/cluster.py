@@ -54,7 +54,7 @@ CASES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What one run of one case showed."""
+    """The measurements of one run of one case."""
 
     #: Copies that arrived, a second, over all nodes.
     deliveries_per_s: float

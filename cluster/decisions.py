@@ -157,7 +157,10 @@ class Decisions:
         }
 
     async def _call_heir(self, heir: str, call: AnyCall) -> str:
-        """What the node refuses. Raises: TargetUnavailable, TargetRefused: it does not answer."""
+        """Call the heir; returns why it refuses, empty: it agrees.
+
+        Raises: TargetUnavailable, TargetRefused: it does not answer.
+        """
         peer = self._peers.known(heir)
         if peer is None:
             raise TargetUnavailable(f"there is no link to {heir}")

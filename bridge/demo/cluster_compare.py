@@ -84,7 +84,7 @@ class QueueComparison:
         return sum(copies - 1 for copies in self._copies.values() if copies > 1) + self._foreign
 
     def line(self) -> str:
-        """What became of the rows, in one line."""
+        """The number of rows that were processed once, in all and at each node, as one line."""
         nodes = ", ".join(f"{count} at {node}" for node, count in sorted(self.at.items()))
         once = sum(copies == 1 for copies in self._copies.values())
         return f"{once} of {self.expected} processed once: {nodes or 'none'}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from bridge.client.node_client import Connection, NodeClient
-from bridge.demo.nodes import LOOK_AGAIN_S, DemoFailed, NodeProcess
+from bridge.demo.nodes import LOOK_AGAIN_S, NODE_SETTINGS, DemoFailed, NodeProcess
 from bridge.demo.ports import HOST
 
 #: An ANYCAST address: each message is for one reader of the whole cluster.
@@ -26,21 +26,9 @@ QUEUES: Final[Mapping[str, str]] = {JOBS: JOBS, ARCHIVE: NEWS, BOARD: NEWS}
 KNOWN_WITHIN_S: Final = 30.0
 DRAINED_WITHIN_S: Final = 90.0
 
-_SETTINGS: Final = """\
-[node]
-name = "{name}"
-data-directory = "{name}-data"
-log-format = "json"
-
-[acceptor]
-url = "ws://{host}:{port}"
-
-[operations]
-url = "http://{host}:{operations_port}"
-
-[duplicate-detection]
-id-cache-size = {id_cache_size}
-
+_SETTINGS: Final = (
+    NODE_SETTINGS
+    + """\
 [addresses.{jobs}]
 routing-type = "ANYCAST"
 
@@ -55,6 +43,7 @@ static-connectors = [{contacts}]
 retry-interval = 100
 max-retry-interval = 500
 """
+)
 
 _CONNECTOR: Final = """
 [connectors.{name}]

@@ -210,7 +210,7 @@ class Readers:
 
 
 class Events:
-    """What happens to the cluster while it works."""
+    """The faults and the drain that the demo brings on the cluster while it works."""
 
     def __init__(
         self,

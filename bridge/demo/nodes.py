@@ -27,7 +27,8 @@ LOOK_AGAIN_S: Final = 0.05
 #: Lines of a node's log that are shown when it fails.
 LOG_LINES_SHOWN: Final = 15
 
-_SETTINGS: Final = """\
+#: The sections that each node of a demo has.
+NODE_SETTINGS: Final = """\
 [node]
 name = "{name}"
 data-directory = "{name}-data"
@@ -42,8 +43,14 @@ url = "http://{host}:{operations_port}"
 [duplicate-detection]
 id-cache-size = {id_cache_size}
 
+"""
+
+_SETTINGS: Final = (
+    NODE_SETTINGS
+    + """\
 [addresses.{address}]
 """
+)
 
 _HUB: Final = """\
 queues = ["{queue}"]

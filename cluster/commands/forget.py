@@ -66,7 +66,7 @@ async def _act(arguments: argparse.Namespace) -> int:
 
 
 def _lines(plan: Mapping[str, Any]) -> list[str]:
-    """What would be done."""
+    """The lines that describe the plan to the operator."""
     doubt = {"dead-letter": "become dead letters", "requeue": "are placed anew, and may be doubled"}
     return [
         f"forgets {plan['name']} ({plan['node']}): {plan['waiting']} messages wait for it here",

@@ -25,7 +25,7 @@ DELETED_PREFIX = "$deleted."
 
 
 class Intake(StrEnum):
-    """What a journal takes."""
+    """From whom a journal takes messages."""
 
     OPEN = "open"
     #: Nothing from clients: it is being handed over to another node.

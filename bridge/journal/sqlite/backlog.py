@@ -1,4 +1,4 @@
-"""What waits for the target of one bridge, address by address, and how much of it may have been sent."""
+"""The messages that wait for the target of one bridge, by address, and which of them may have been sent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bridge.journal.sqlite.reader import bridge_queues
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What waits for a bridge's target at one address."""
+    """The messages of one address that wait for a bridge's target."""
 
     address: str
     stream: str
