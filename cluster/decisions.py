@@ -95,8 +95,8 @@ class Decisions:
         drain = self.drain.state
         if drain is not None and drain.phase is Phase.DONE:
             return NodeState.DRAINED, drain.heir
-        if present is NodeState.UP and drain is not None:
-            return NodeState.DRAINING, drain.heir
+        if present is NodeState.UP and (drain is not None or self.drain.beginning):
+            return NodeState.DRAINING, "" if drain is None else drain.heir
         return present, ""
 
     # -- the calls ---------------------------------------------------------------------------------------
@@ -121,7 +121,9 @@ class Decisions:
         """Begin a drain. Raises: Conflict, NotFound, TargetUnavailable, TargetRefused."""
         topology = self._known()
         if self.drain.state is None:
-            leaver = self.heirs.busy(lambda node: _is_draining(topology, node))
+            if self.drain.beginning:
+                raise Conflict("a drain of this node is beginning", "to", found=asked.to)
+            leaver = self.heirs.busy(topology.records)
             if leaver:
                 detail = f"{leaver} is handing its messages over to this node"
                 raise Conflict(detail, "to", found=asked.to)
@@ -129,10 +131,26 @@ class Decisions:
             if heir.state is not NodeState.UP or topology.distance(heir.node) != 1:
                 detail = f"{asked.to} is {heir.state.value}, and {topology.distance(heir.node)} links away"
                 raise Conflict(detail, "to", found=asked.to)
-            await self.drain.begin(
-                heir.node, heir.name, force=asked.force, lease_timeout_ms=asked.lease_timeout
-            )
+            await self._ask_heir(topology, heir, asked)
         return self.drain_status()
+
+    async def _ask_heir(self, topology: Topology, heir: Record, asked: DrainRequest) -> None:
+        """Say that this node drains, then ask: the heir knows by the version which records are older."""
+        self.drain.beginning = True
+        try:
+            own = topology.records[topology.node]
+            topology.own(msgspec.structs.replace(own, state=NodeState.DRAINING))
+            version = topology.records[topology.node].version
+            await self.drain.begin(
+                heir.node,
+                heir.name,
+                force=asked.force,
+                lease_timeout_ms=asked.lease_timeout,
+                version=(version.opening, version.counter),
+            )
+        finally:
+            self.drain.beginning = False
+            self._changed()
 
     async def _cancel_drain(self, _asked: object, _principal: Principal) -> Mapping[str, Any]:
         self._known()
@@ -171,7 +189,7 @@ class Decisions:
             detail = f"{principal.name} may not hand a node over: that takes a token of the acceptor"
             raise Forbidden(detail, "link")
         self._known()
-        return await self.heirs.take(call, draining=self.drain.state is not None)
+        return await self.heirs.take(call, draining=self.drain.beginning or self.drain.state is not None)
 
     async def _forget(self, asked: ForgetRequest, _principal: Principal) -> Mapping[str, Any]:
         """Forget a lost node. Raises: Conflict: it is up. NotFound."""
@@ -188,11 +206,6 @@ class Decisions:
             topology.forget(record.node)
             self._changed()
         return _plan(record, asked, backlog)
-
-
-def _is_draining(topology: Topology, node: str) -> bool:
-    record = topology.records.get(node)
-    return record is None or record.state is not NodeState.UP
 
 
 def _other(topology: Topology, name: str) -> Record:

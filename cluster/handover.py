@@ -55,6 +55,8 @@ class Accept(Call, frozen=True, tag="ACCEPT"):
     bridges: Annotated[tuple[_Name, ...], Meta(max_length=ENTRIES_MOST)] = ()
     #: Also where the heir has not all of them.
     force: bool = False
+    #: Version of the leaver's record that says that it drains: opening and counter.
+    version: tuple[_Number, _Number] = (0, 0)
 
 
 class Queues(Call, frozen=True, tag="QUEUES"):

@@ -134,7 +134,9 @@ class Simulation:
     def _settings(self, name: str, names: list[str], directory: Path) -> Settings:
         index = names.index(name)
         contacts = [
-            one for place, one in enumerate(names) if place != index and (self.mesh or abs(place - index) == 1)
+            one
+            for place, one in enumerate(names)
+            if place != index and (self.mesh or abs(place - index) == 1)
         ]
         connection = {
             "name": "simulation",
@@ -153,9 +155,7 @@ class Simulation:
                 "node": {"name": name, "data-directory": str(directory / name)},
                 "connectors": {one: {"url": f"ws://{one}:61616"} for one in names},
                 "cluster-connections": [connection],
-                "address-settings": {
-                    f"{SHARED}#": {"redistribution-delay": f"{REDISTRIBUTION_DELAY_MS}ms"}
-                },
+                "address-settings": {f"{SHARED}#": {"redistribution-delay": f"{REDISTRIBUTION_DELAY_MS}ms"}},
             }
         )
 
@@ -358,7 +358,9 @@ class Simulation:
     # -- drains ------------------------------------------------------------------------------------------
 
     async def _begin_drain(self, node: SimNode) -> None:
-        staying = [one for one in self.nodes.values() if not one.gone and (not one.alive or one.drain is None)]
+        staying = [
+            one for one in self.nodes.values() if not one.gone and (not one.alive or one.drain is None)
+        ]
         others = [one for one in self._alive() if one is not node]
         if not self.drains or self.now < 100 or len(staying) < 3 or node.drain is not None or not others:
             return
@@ -723,6 +725,10 @@ def run(seed: int, directory: Path, without: Iterable[str] = ()) -> Outcome:
     before = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     try:
+
+        def small_batches(_most_bytes: int, large_bytes: int, stamp: bool) -> Cutter:
+            return Cutter(BATCH_BYTES, large_bytes, stamp)
+
         with (
             asyncio.Runner(loop_factory=VirtualLoop) as runner,
             patch.object(uuid, "uuid4", lambda: uuid.UUID(int=ids.getrandbits(128), version=4)),
@@ -737,7 +743,9 @@ def run(seed: int, directory: Path, without: Iterable[str] = ()) -> Outcome:
                 with (
                     simulation.commits.watched(),
                     patch.object(peers, "PeerTarget", simulation.peer_target),
-                    patch.object(peers, "Cutter", lambda _most, large, stamp: Cutter(BATCH_BYTES, large, stamp)),
+                    patch.object(
+                        peers, "Cutter", lambda _most, large, stamp: Cutter(BATCH_BYTES, large, stamp)
+                    ),
                     patch.object(extension, "Contacts", simulation.contacts),
                     patch.object(decisions, "post", simulation.post),
                 ):

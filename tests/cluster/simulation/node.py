@@ -40,7 +40,9 @@ SHARED: Final = "s."
 #: Routing types of the shared addresses.
 KINDS: Final[Mapping[str, RoutingType]] = {"s.w": "ANYCAST", "s.v": "ANYCAST", "s.p": "MULTICAST"}
 #: The other end's rights: it shows a token of the acceptor.
-PEER: Final = cast(Principal, SimpleNamespace(name="peer", is_user=False, check_deliver=lambda _address: None))
+PEER: Final = cast(
+    Principal, SimpleNamespace(name="peer", is_user=False, check_deliver=lambda _address: None)
+)
 
 
 class RecordingRouter(ClusterRouter):
@@ -199,7 +201,9 @@ class SimNode:
         """What has failed for good; empty: nothing has."""
         if self.extension._fault:
             return self.extension._fault
-        return next((one.relay.reason for one in self.bridges.values() if one.relay.state is State.FAILED), "")
+        return next(
+            (one.relay.reason for one in self.bridges.values() if one.relay.state is State.FAILED), ""
+        )
 
     # -- links -------------------------------------------------------------------------------------------
 
