@@ -19,11 +19,11 @@ from bridge.node.extension import NodeServices
 from bridge.relay.stages import Stage
 from cluster.drain import LEASE_TIMEOUT_MS, Drain, Phase
 from cluster.forgetting import Forgetting, InDoubt, Window
-from cluster.handover import CALL_MOST, PATH, Accept, AnyCall
+from cluster.handover import CALL_MOST, PATH, AnyCall
 from cluster.handover import Answer as HeirAnswer
 from cluster.heirs import Heirs
 from cluster.peers import Peers
-from cluster.record import ANY_VERSION, NodeState, Record, Version
+from cluster.record import NodeState, Record
 from cluster.topology import Topology
 
 #: Bytes of an operator's request.
@@ -61,8 +61,6 @@ class Decisions:
         #: None until the journal is open, and after the stop.
         self._topology: Topology | None = None
         self._peers: Peers
-        #: By a leaver whose heir this node is, the version that its record had at its call.
-        self._accepted: dict[str, Version] = {}
         self.heirs: Heirs
         self.drain: Drain
         self.forgetting: Forgetting
@@ -99,6 +97,8 @@ class Decisions:
             return NodeState.DRAINED, drain.heir
         if drain is not None:  # also where it stops: what it would get waits for it, or for its heir
             return NodeState.DRAINING, drain.heir
+        if present is NodeState.UP and self.drain.beginning:
+            return NodeState.DRAINING, ""
         return present, ""
 
     # -- the calls ---------------------------------------------------------------------------------------
@@ -123,7 +123,9 @@ class Decisions:
         """Begin a drain. Raises: Conflict, NotFound, TargetUnavailable, TargetRefused."""
         topology = self._known()
         if self.drain.state is None:
-            leaver = self.heirs.busy(self._is_draining)
+            if self.drain.beginning:
+                raise Conflict("a drain of this node is beginning", "to", found=asked.to)
+            leaver = self.heirs.busy(topology.records)
             if leaver:
                 detail = f"{leaver} is handing its messages over to this node"
                 raise Conflict(detail, "to", found=asked.to)
@@ -131,10 +133,25 @@ class Decisions:
             if heir.state is not NodeState.UP or topology.distance(heir.node) != 1:
                 detail = f"{asked.to} is {heir.state.value}, and {topology.distance(heir.node)} links away"
                 raise Conflict(detail, "to", found=asked.to)
-            await self.drain.begin(
-                heir.node, heir.name, force=asked.force, lease_timeout_ms=asked.lease_timeout
-            )
+            await self._ask_heir(topology, heir, asked)
         return self.drain_status()
+
+    async def _ask_heir(self, topology: Topology, heir: Record, asked: DrainRequest) -> None:
+        """Say that this node drains, then ask: the heir knows by the version which records are older."""
+        self.drain.beginning = True
+        try:
+            own = topology.records[topology.node]
+            topology.own(msgspec.structs.replace(own, state=NodeState.DRAINING))
+            await self.drain.begin(
+                heir.node,
+                heir.name,
+                force=asked.force,
+                lease_timeout_ms=asked.lease_timeout,
+                version=topology.records[topology.node].version,
+            )
+        finally:
+            self.drain.beginning = False
+            self._changed()
 
     async def _cancel_drain(self, _asked: object, _principal: Principal) -> Mapping[str, Any]:
         self._known()
@@ -176,17 +193,7 @@ class Decisions:
             detail = f"{principal.name} may not hand a node over: that takes a token of the acceptor"
             raise Forbidden(detail, "link")
         self._known()
-        if isinstance(call, Accept):
-            record = self._known().records.get(call.leaver)
-            self._accepted[call.leaver] = ANY_VERSION if record is None else record.version
-        return await self.heirs.take(call, draining=self.drain.state is not None)
-
-    def _is_draining(self, node: str) -> bool:
-        """Whether a leaver has not taken its drain back: it is UP in no record later than its first call."""
-        record = self._known().records.get(node)
-        if record is None or record.state is not NodeState.UP:
-            return True
-        return record.version <= self._accepted.get(node, ANY_VERSION)
+        return await self.heirs.take(call, draining=self.drain.beginning or self.drain.state is not None)
 
     async def _forget(self, asked: ForgetRequest, _principal: Principal) -> Mapping[str, Any]:
         """Forget a lost node. Raises: Conflict: it is up. NotFound."""

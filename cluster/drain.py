@@ -51,6 +51,7 @@ from cluster.handover import (
     Queues,
     chunks,
 )
+from cluster.record import Version
 from cluster.routing import bridge_to
 
 #: The name under which the journal keeps the drain.
@@ -123,6 +124,8 @@ class Drain:
         self._call = call
         self._changed = changed
         self.state: DrainState | None = None
+        #: Whether an heir is being asked: this node says that it drains, and accepts no leaver.
+        self.beginning = False
         #: What the phase waits for; empty: for nothing, or there is no drain.
         self.waits = ""
         #: When this process first saw it frozen, by the clock of leases; None: not yet.
@@ -138,12 +141,17 @@ class Drain:
             self.state = msgspec.json.decode(found, type=DrainState)
             self._begun.set()
 
-    async def begin(self, heir: str, heir_name: str, *, force: bool, lease_timeout_ms: int) -> None:
-        """Begin, once the heir has accepted. Raises: Conflict: it refuses. TargetUnavailable: no answer."""
+    async def begin(
+        self, heir: str, heir_name: str, *, force: bool, lease_timeout_ms: int, version: Version
+    ) -> None:
+        """Begin, once the heir has accepted. Raises: Conflict: it refuses. TargetUnavailable: no answer.
+
+        `version`: of this node's record that says already that it drains.
+        """
         drain = str(uuid.uuid4())
         state = DrainState(drain, heir, heir_name, force=force, lease_timeout_ms=lease_timeout_ms)
         identity = self._journal.identity
-        accept = Accept(identity.node_id, drain, self._name, identity.store, self._bridges, force)
+        accept = Accept(identity.node_id, drain, self._name, identity.store, self._bridges, force, version)
         refused = await self._ask(heir, accept)
         if refused:
             raise Conflict(f"{heir_name} does not take over: {refused}", "to", found=heir_name)

@@ -122,14 +122,11 @@ class ClusterExtension(Extension):
         self._exchange = Exchange(
             topology, identity.session_id, self._changed.set, first.notification_attempts
         )
-        self._peers = Peers(
-            node,
-            node.journal.options.dead_letter_address,
-            self._decisions.stage,
-        )
+        self._peers = Peers(node, node.journal.options.dead_letter_address, self._decisions.stage)
         self._memory = Memory(node.journal)
         window = Window(first.confirmation_window_size_bytes, first.producer_window_size_bytes)
         await self._decisions.begin(node, topology, self._peers, window)
+        self._say_own()  # that it drains, before anything else
         self._redistribution = Redistribution(
             node, self._connections, self._router, lambda: self._decisions.drain.state is not None
         )

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from bridge.link import limits
+from cluster.record import ANY_VERSION, Version
 
 #: Path of the calls on the heir's acceptor.
 PATH: Final = "/v1/cluster/heir"
@@ -55,6 +56,8 @@ class Accept(Call, frozen=True, tag="ACCEPT"):
     bridges: Annotated[tuple[_Name, ...], Meta(max_length=ENTRIES_MOST)] = ()
     #: Also where the heir has not all of them.
     force: bool = False
+    #: Of the leaver's record that says that it drains.
+    version: Version = ANY_VERSION
 
 
 class Queues(Call, frozen=True, tag="QUEUES"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -16,7 +16,7 @@ from bridge.journal.sqlite.notes import read_note
 from bridge.messages.addresses import WantedType
 from bridge.runtime.fault_injection import crash_point
 from cluster.handover import Accept, Answer, AnyCall, Apply, Done, Ids, Positions, QueueDefinition, Queues
-from cluster.record import NODES, NodeState, Record
+from cluster.record import ANY_VERSION, NODES, NodeState, Record, Version
 
 #: The name under which the journal keeps them.
 _NOTE: Final = "cluster.heirs"
@@ -36,6 +36,8 @@ class Leaver(msgspec.Struct):
     applied: bool = False
     #: Whether the leaver has seen that.
     done: bool = False
+    #: Of the record in which it first said that it drains: an older one says nothing of it.
+    version: Version = ANY_VERSION
 
 
 def answering(records: Iterable[Record]) -> dict[str, Record]:
@@ -80,13 +82,19 @@ class Heirs:
         """UUID and store of the nodes that this node answers for."""
         return tuple((node, leaver.store) for node, leaver in sorted(self.leavers.items()) if leaver.applied)
 
-    def busy(self, is_draining: Callable[[str], bool]) -> str:
-        """The name of a leaver whose drain is under way; empty: none.
+    def busy(self, records: Mapping[str, Record]) -> str:
+        """The name of a leaver whose drain is under way, as far as these records say; empty: none.
 
-        `is_draining` answers whether a node has not taken its drain back, as far as is known.
+        A drain is taken back once a record says so that is not older than it.
         """
-        under_way = ((node, one) for node, one in self.leavers.items() if not one.done)
-        return next((one.name for node, one in under_way if one.applied or is_draining(node)), "")
+        for node, leaver in self.leavers.items():
+            record = records.get(node)
+            taken_back = (
+                record is not None and record.state is NodeState.UP and record.version >= leaver.version
+            )
+            if not leaver.done and (leaver.applied or not taken_back):
+                return leaver.name
+        return ""
 
     async def _keep(self) -> None:
         await self._journal.submit(NoteCommand, name=_NOTE, value=msgspec.json.encode(self.leavers).decode())
@@ -135,7 +143,7 @@ class Heirs:
         if missing and not call.force:
             names = ", ".join(missing)
             return f"this node has no bridge {names} (--force: what waits for it becomes dead letters)"
-        self.leavers[call.leaver] = Leaver(call.drain, call.name, call.store)
+        self.leavers[call.leaver] = Leaver(call.drain, call.name, call.store, version=call.version)
         await self._keep()
         return ""
 

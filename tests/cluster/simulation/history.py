@@ -725,6 +725,10 @@ def run(seed: int, directory: Path, without: Iterable[str] = ()) -> Outcome:
     before = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     try:
+
+        def small_batches(_most_bytes: int, large_bytes: int, stamp: bool) -> Cutter:
+            return Cutter(BATCH_BYTES, large_bytes, stamp)
+
         with (
             asyncio.Runner(loop_factory=VirtualLoop) as runner,
             patch.object(uuid, "uuid4", lambda: uuid.UUID(int=ids.getrandbits(128), version=4)),
