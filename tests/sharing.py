@@ -24,6 +24,7 @@ from tests.kafka.conftest import QUICK_SESSIONS, RUNNING
 #: One process runs all of these, with one Spark.
 _SPARK: Final = (
     "tests/reconcile/", "tests/kafka/test_audit.py", "tests/acceptance/test_waiting.py", "tests/verdicts/",
+    "tests/cluster/test_chaos.py",
 )  # fmt: skip
 #: One process runs all of these, with one node.
 _HTTP_CONTRACT: Final = "tests/contracts/http/"

@@ -57,6 +57,11 @@ class LinkProxy:
         port: int = self._server.sockets[0].getsockname()[1]
         return port
 
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes that the source has sent, since the last `swallow_answers_after`."""
+        return self._sent_bytes
+
     def cut(self) -> None:
         """Reset every connection, and every new one, until `heal`."""
         self.cuts += 1

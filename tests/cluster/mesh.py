@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import aiohttp
@@ -40,21 +41,17 @@ CRASH_POINTS: Final = tuple(
     for name in NAMES
     if name.startswith(("journal.before-", "journal.after-", "link.", "source.", "http."))
 )
-_CONNECTION: Final = """
-[[cluster-connections]]
-name = "my-cluster"
-connector-ref = "{name}"
-static-connectors = {others}
-retry-interval = 50
-max-retry-interval = 200
-reader-timeout = "700ms"
-check-period = 300
-connection-ttl = 1200
-call-timeout = "2s"
-notification-interval = 300
-producer-window-size = "8KiB"
-confirmation-window-size = "32KiB"
-"""
+_CONNECTION: Final = {
+    "retry-interval": "50",
+    "max-retry-interval": "200",
+    "reader-timeout": '"700ms"',
+    "check-period": "300",
+    "connection-ttl": "1200",
+    "call-timeout": '"2s"',
+    "notification-interval": "300",
+    "producer-window-size": '"8KiB"',
+    "confirmation-window-size": '"32KiB"',
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +120,11 @@ class Mesh:
                 return answer.json
             assert answer.status in (-1, 0, 503), answer
             await asyncio.sleep(AGAIN_S)
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes that nodes have sent over the links that they have made."""
+        return sum(proxy.sent_bytes for proxy in self.proxies.values())
 
     # -- life --------------------------------------------------------------------------------------------
 
@@ -304,11 +306,16 @@ class Mesh:
 
 @contextlib.asynccontextmanager
 async def mesh(
-    directory: Path, seed: int, count: int, rest: str = "", own: Sequence[str] = (), connection: str = ""
+    directory: Path,
+    seed: int,
+    count: int,
+    rest: str = "",
+    own: Sequence[str] = (),
+    keys: Mapping[str, str] = MappingProxyType({}),
 ) -> AsyncIterator[Mesh]:
     """So many nodes, described and not started; everything is gone at the end.
 
-    `rest`: TOML of each node; `own`: of each single one, in order. `connection`: further keys of its table.
+    `rest`: TOML of each node; `own`: of each single one, in order. `keys`: of the cluster connection.
     """
     print(f"seed {seed}")
     nodes = [
@@ -331,7 +338,9 @@ async def mesh(
             urls[index] = node.url
             connectors = "".join(f'[connectors.n{one}]\nurl = "{url}"\n' for one, url in urls.items())
             others = json.dumps([f"n{one}" for one in urls if one != index])
-            table = _CONNECTION.format(name=node.name, others=others) + connection
+            table = "".join(f"{key} = {value}\n" for key, value in {**_CONNECTION, **keys}.items())
+            head = f'name = "my-cluster"\nconnector-ref = "{node.name}"\nstatic-connectors = {others}\n'
+            table = f"[[cluster-connections]]\n{head}{table}"
             node.rest = "\n".join((rest, own[index] if own else "", connectors, table))
         connector = aiohttp.TCPConnector(limit=0)
         session = await stack.enter_async_context(aiohttp.ClientSession(connector=connector, timeout=timeout))
