@@ -22,7 +22,7 @@ SEEDS_A_PART: Final = 2
 LONG_SEEDS: Final = 300
 #: Histories in which a rule that is left out has to fail: these many, from the first that is likely to.
 TRIES: Final = 40
-FIRST: Final = {"skip-leased": 8, "stream-start": 1}
+FIRST: Final = {"answer-after-commit": 1, "gone-queue": 2, "skip-leased": 8, "stream-start": 1}
 #: A tmpfs where there is one: a commit there takes no disk.
 MEMORY: Final = Path("/dev/shm")
 
