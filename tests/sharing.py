@@ -43,6 +43,13 @@ _UNMEASURED: Final = (
     _HTTP_CONTRACT,
     *("tests/kafka/client/test_rights.py", "tests/kafka/nodes/test_loops.py"),
     *(
+        f"tests/cluster/test_{name}.py"
+        for name in (
+            *("chaos", "drain_cases", "drain_kills", "drain_load", "hostile", "kills", "leaving"),
+            *("redistribution",),
+        )
+    ),
+    *(
         f"tests/acceptance/test_{name}.py"
         for name in (
             *("delivery_log", "full_address", "link", "link_rights", "logs"),
