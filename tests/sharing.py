@@ -46,7 +46,7 @@ _UNMEASURED: Final = (
         f"tests/cluster/test_{name}.py"
         for name in (
             *("chaos", "drain_cases", "drain_kills", "drain_load", "hostile", "kills", "leaving"),
-            *("redistribution",),
+            *("hops", "redistribution", "routing"),
         )
     ),
     *(
