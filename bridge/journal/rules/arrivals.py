@@ -67,14 +67,24 @@ class Arrivals:
     #: The sets of queues that some of the messages are for, each once; empty: all are for every queue.
     sets: set[QueueSet] = field(default_factory=set)
 
+    @property
+    def joins(self) -> bool:
+        """Whether the next messages of clients are joined to the last ones."""
+        return bool(self.chunks) and isinstance(self.chunks[-1], _Sent)
+
     def add_messages(
-        self, encoded: Sequence[bytes], ids: Sequence[IndexedId], sets: Sequence[QueueSet] | None = None
+        self,
+        encoded: Sequence[bytes],
+        ids: Sequence[IndexedId],
+        sets: Sequence[QueueSet] | None = None,
+        *,
+        apart: bool = False,
     ) -> int:
-        """Add clients' messages; answers how many came before them."""
+        """Add clients' messages, with `apart` in blocks of their own; answers how many came before them."""
         before = self.count
         self.sets.update(sets or ())
         last = self.chunks[-1] if self.chunks else None
-        if isinstance(last, _Sent):
+        if isinstance(last, _Sent) and not apart:
             offset = len(last.encoded)
             if sets is not None or last.sets is not None:
                 last.sets = [*(last.sets or [EVERY] * offset), *(sets or [EVERY] * len(encoded))]
@@ -108,6 +118,10 @@ class Arrivals:
     def leave_out(self, queue: str) -> bool:
         """Whether some of the messages are not for this queue."""
         return not all(one.has(queue) for one in self.sets)
+
+    def encode(self) -> None:
+        """Make the blocks to store, so that `blocks` has the same ones each time."""
+        self.chunks = list(self.blocks())
 
     def blocks(self) -> Iterator[Arrived]:
         """The blocks to store."""

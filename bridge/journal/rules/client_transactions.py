@@ -199,21 +199,29 @@ def _store(
     indices: Sequence[int],
     ids: list[IndexedId],
     sets: Sequence[QueueSet] | None = None,
+    *,
+    apart: bool = False,
 ) -> tuple[int, int]:
     """Store messages at an address; answers how many of the group come before them, and how many they are."""
     encoded = [command.encoded[index] for index in indices]
-    return group.arrivals_of(address).add_messages(encoded, ids, sets), len(indices)
+    return group.arrivals_of(address).add_messages(encoded, ids, sets, apart=apart), len(indices)
 
 
 def _store_placed(
     group: Group, pending: Pending, name: str, count: int, placements: Sequence[Placement]
 ) -> None:
-    """Store the messages for `name` where the router has placed them."""
+    """Store the messages for `name` where the router has placed them.
+
+    Where one log begins a block with them, all do: logs that get the same messages have equal blocks, and
+    share their bodies.
+    """
     pending.elsewhere[name] = count
-    for destination, chosen, sets in routing.by_address(placements):
-        address = routing.open_destination(group, destination)
+    placed = list(routing.by_address(placements))
+    logs = [routing.open_destination(group, one.destination) for one in placed]
+    apart = not all(group.arrivals_of(log).joins for log in logs)
+    for (destination, chosen, sets), log in zip(placed, logs, strict=True):
         ids = _ids(pending.command.transaction, chosen)
-        stored = _store(group, pending.command, address, chosen, ids, sets)
+        stored = _store(group, pending.command, log, chosen, ids, sets, apart=apart)
         if destination.address == name and len(chosen) == count:
             del pending.elsewhere[name]
             pending.offsets[name] = stored

@@ -16,7 +16,7 @@ from bridge.runtime.file_lock import FileLock, LockHeld
 from bridge.runtime.private_files import make_directory, opener
 
 #: Increased by one with every change of schema.sql; `_MIGRATIONS` leads from each version to the next.
-SCHEMA_VERSION: Final = 5
+SCHEMA_VERSION: Final = 6
 _MIGRATIONS: Final[dict[int, str]] = {
     1: "ALTER TABLE positions ADD COLUMN moved_to TEXT NOT NULL DEFAULT ''",
     2: "ALTER TABLE blocks ADD COLUMN hops BLOB",
@@ -29,6 +29,9 @@ _MIGRATIONS: Final[dict[int, str]] = {
     "ALTER TABLE queues ADD COLUMN filter TEXT NOT NULL DEFAULT '';"
     "ALTER TABLE queues ADD COLUMN messages INTEGER;"
     "ALTER TABLE queues ADD COLUMN auto_created INTEGER NOT NULL DEFAULT 0",
+    5: "ALTER TABLE blocks ADD COLUMN body_id INTEGER;"
+    "CREATE INDEX blocks_by_body ON blocks (body_id) WHERE body_id IS NOT NULL;"
+    "CREATE TABLE bodies (body_id INTEGER PRIMARY KEY, body BLOB NOT NULL)",
 }
 
 #: Memory a connection may use for pages.

@@ -26,7 +26,10 @@ _origins_decoder = msgspec.msgpack.Decoder(tuple[Origin, ...])
 _hops_decoder = msgspec.msgpack.Decoder(Hops)
 
 
-_BLOCK_COLUMNS = "first, count, largest, checksum, stored_ms, ids, origins, hops, body"
+_BLOCK_COLUMNS = (
+    "first, count, largest, checksum, stored_ms, ids, origins, hops, CASE WHEN body_id IS NULL THEN body"
+    " ELSE (SELECT shared.body FROM bodies shared WHERE shared.body_id = blocks.body_id) END"
+)
 
 
 def find_blocks(
@@ -74,15 +77,17 @@ def read_blocks(
 
 
 def read_block(connection: sqlite3.Connection, first: int) -> StoredBlock:
-    """The block that begins at `first`."""
+    """The block that begins at `first`. Raises: sqlite3.DatabaseError: the body that it shares is gone."""
     row = connection.execute(f"SELECT {_BLOCK_COLUMNS} FROM blocks WHERE first = ?", (first,)).fetchone()
     return _stored_block(row)
 
 
 def _stored_block(
-    row: tuple[int, int, int, int, int, bytes | None, bytes | None, bytes | None, bytes],
+    row: tuple[int, int, int, int, int, bytes | None, bytes | None, bytes | None, bytes | None],
 ) -> StoredBlock:
     first, count, largest, checksum, stored_ms, ids, origins, hops, body = row
+    if body is None:
+        raise sqlite3.DatabaseError(f"the body of the block at {first} is missing")
     block = Block(
         count,
         body,

@@ -1,4 +1,4 @@
--- The journal's tables, version 5. `bridge.journal.sqlite.database` says how earlier ones become it.
+-- The journal's tables, version 6. `bridge.journal.sqlite.database` says how earlier ones become it.
 
 -- schema, node-id, incarnation, log-session
 CREATE TABLE meta (
@@ -52,12 +52,21 @@ CREATE TABLE blocks (
     origins    BLOB,                -- msgpack [[stream, first, last]]; NULL: first stored here
     hops       BLOB,                -- msgpack [[count, hops]] of all messages; NULL: none came over a bridge
     routes     BLOB,                -- the queues that each message is addressed to (`values.routes`); NULL: every one
-    body       BLOB NOT NULL        -- msgpack array of messages
+    body_id    INTEGER,             -- where its messages are, if other logs got the same; NULL: in `body`
+    body       BLOB NOT NULL        -- msgpack array of messages; empty with a `body_id`
 );
 -- Everything that is asked about blocks without their messages, so that no body's page is read for it.
 CREATE INDEX blocks_by_address ON blocks (address_id, first, count, size, ordinal, largest);
 -- Empty where no address has a queue with a filter.
 CREATE INDEX blocks_with_routes ON blocks (address_id, first) WHERE routes IS NOT NULL;
+-- Whether a body is needed. Empty where no message is stored for several nodes.
+CREATE INDEX blocks_by_body ON blocks (body_id) WHERE body_id IS NOT NULL;
+
+-- Messages that several logs got in one commit, stored once. A body goes with the last of its blocks.
+CREATE TABLE bodies (
+    body_id INTEGER PRIMARY KEY,    -- the first of its blocks: positions are never used again
+    body    BLOB NOT NULL
+);
 
 CREATE TABLE queues (
     queue_id   INTEGER PRIMARY KEY,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -10,6 +11,7 @@ import msgspec
 from bridge.journal.rules.arrivals import Arrivals, Came
 from bridge.journal.rules.commit_group import Group
 from bridge.journal.rules.queue_filters import begin_counts, route
+from bridge.journal.rules.shared_bodies import SharedBody, find_shared
 from bridge.journal.rules.state import AUTOMATIC, USED
 from bridge.journal.values.stored_block import PAGE_BYTES, stored_bytes
 from bridge.journal.writer.id_rows import add_ids, fit_ids
@@ -26,8 +28,8 @@ _ROW_BYTES: Final = 2 * PAGE_BYTES
 _INSERT_BLOCK = (
     "INSERT INTO blocks"
     " (first, address_id, count, ordinal, size, largest, checksum, stored_ms, ids, origins, hops, body,"
-    " buried, routes)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    " buried, routes, body_id)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _UPSERT_ADDRESS = (
     "INSERT INTO addresses"
@@ -84,8 +86,11 @@ def write_group(group: Group, connection: sqlite3.Connection) -> int:
         connection.execute(sql, parameters)
     for address in group.changed_caches:
         fit_ids(connection, address)
+    shared: dict[int, SharedBody] = {}
+    if group.options.router is not None and len(group.arrivals) > 1:
+        shared = find_shared(group.arrivals.values())
     for arrivals in group.arrivals.values():
-        size += _write_arrivals(group, connection, arrivals)
+        size += _write_arrivals(group, connection, arrivals, shared)
     size += _write_ids(group, connection)
     size += _ROW_BYTES * trim(group, connection)
     size += _write_changes(group, connection)
@@ -99,11 +104,14 @@ def write_group(group: Group, connection: sqlite3.Connection) -> int:
     return size
 
 
-def _write_arrivals(group: Group, connection: sqlite3.Connection, arrivals: Arrivals) -> int:
+def _write_arrivals(
+    group: Group, connection: sqlite3.Connection, arrivals: Arrivals, shared: Mapping[int, SharedBody]
+) -> int:
     state, address = group.state, arrivals.address
     counting = begin_counts(group, connection, arrivals) if address.has_counts or arrivals.sets else ()
     from_clients = []
     rows = []
+    bodies = []
     position = state.sequence
     for block, came, sets in arrivals.blocks():
         ids = _encode(block.ids) if block.ids else None
@@ -113,9 +121,17 @@ def _write_arrivals(group: Group, connection: sqlite3.Connection, arrivals: Arri
         if routes:
             arrivals.size += len(routes)
         size = stored_bytes(block.body, ids, origins, hops, routes)
+        body, body_id = block.body, None
+        if (common := shared.get(id(block))) is not None:
+            if common.body_id is None:
+                common.body_id = position
+                bodies.append((position, body))
+            else:
+                arrivals.size -= len(body)
+            body, body_id = b"", common.body_id
         rows.append(
             (position, address.address_id, block.count, address.total, size, block.largest,
-             block.checksum, group.now_ms, ids, origins, hops, block.body, came, routes)
+             block.checksum, group.now_ms, ids, origins, hops, body, came, routes, body_id)
         )  # fmt: skip
         if came is Came.SENT:
             from_clients.append((position, block))
@@ -126,6 +142,7 @@ def _write_arrivals(group: Group, connection: sqlite3.Connection, arrivals: Arri
     if address.policy.retain_time_ms and not address.retains:
         state.to_trim.add(address.address_id)  # retained messages give way
     connection.executemany(_INSERT_BLOCK, rows)
+    connection.executemany("INSERT INTO bodies (body_id, body) VALUES (?, ?)", bodies)
     state.sequence = address.next = position
     for queue in counting:
         group.change_queue(address, queue)
@@ -135,7 +152,7 @@ def _write_arrivals(group: Group, connection: sqlite3.Connection, arrivals: Arri
         address.logged = position
     group.changed_addresses[address.address_id] = address
     group.touched.add(address.name)
-    return arrivals.size + len(rows) * _ROW_BYTES
+    return arrivals.size + (len(rows) + len(bodies)) * _ROW_BYTES
 
 
 def _write_ids(group: Group, connection: sqlite3.Connection) -> int:

@@ -7,14 +7,20 @@ lost.
 from __future__ import annotations
 
 import sqlite3
+from typing import Final
 
 from bridge.journal.rules.commit_group import Group
 from bridge.journal.rules.queue_filters import pass_left_out
 from bridge.journal.rules.state import AddressState
 from bridge.journal.values.options import TRIM_BLOCKS, TRIM_BYTES
 
-#: First position, messages and bytes of a block, and when it was stored, wall clock in ms.
-_Row = tuple[int, int, int, int]
+#: First position, messages and bytes of a block, when it was stored, wall clock in ms, and the body that it
+#: shares.
+_Row = tuple[int, int, int, int, int | None]
+
+_DELETE_BODY: Final = (
+    "DELETE FROM bodies WHERE body_id = ? AND NOT EXISTS (SELECT 1 FROM blocks WHERE body_id = ?)"
+)
 
 
 def trim(group: Group, connection: sqlite3.Connection) -> int:
@@ -68,13 +74,13 @@ def _trim_address(
     """
     needed, due_ms = address.needed_from, None
     rows: list[_Row] = connection.execute(
-        f"SELECT first, count, size, {_stored(address)} FROM blocks WHERE address_id = ? AND first < ?"
+        "SELECT first, count, size, stored_ms, body_id FROM blocks WHERE address_id = ? AND first < ?"
         " ORDER BY first LIMIT ?",
         (address.address_id, needed, blocks + 1),
     ).fetchall()
     gone: list[_Row] = []
     for row in rows[:blocks]:
-        first, count, length, stored_ms = row
+        first, count, length, stored_ms, _ = row
         if first + count > needed or size <= 0:
             break
         due_ms = address.retained_until_ms(stored_ms)
@@ -85,16 +91,10 @@ def _trim_address(
         address.messages -= count
         address.bytes -= length
     connection.executemany("DELETE FROM blocks WHERE first = ?", [(row[0],) for row in gone])
+    connection.executemany(_DELETE_BODY, [(row[4], row[4]) for row in gone if row[4] is not None])
     if len(gone) < len(rows):
         first, count, *_ = rows[len(gone)]
         address.trimmed, address.oldest_end = first, first + count
     else:
         address.trimmed, address.oldest_end = needed, None
     return gone, due_ms if due_ms is not None and due_ms > now_ms else None
-
-
-def _stored(address: AddressState) -> str:
-    """The column with a block's time where it matters: it is not in the index that answers the rest of the
-    query.
-    """
-    return "stored_ms" if address.policy.retain_time_ms else "0"

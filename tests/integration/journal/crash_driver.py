@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from bridge.journal.journal import Journal
@@ -17,7 +17,8 @@ from bridge.journal.rules.moves import read_movable
 from bridge.journal.sqlite import reserve, vacuum
 from bridge.journal.target import JournalTarget
 from bridge.journal.values.options import JournalOptions
-from bridge.journal.values.routing import Destination
+from bridge.journal.values.routing import Destination, Placement, Routing
+from tests.fakes.routing import Routed
 from tests.integration.journal.helpers import (
     QUEUE,
     acknowledgement,
@@ -33,6 +34,8 @@ from tests.integration.journal.helpers import (
 )
 
 ROUNDS = 15
+#: The logs that get each message for the first of them.
+NEWS = ("news", "news-b", "news-c")
 #: Enough for pages to become free when messages go.
 PADDING = "." * 20_000
 
@@ -48,7 +51,8 @@ def names(padded: list[str]) -> list[str]:
 async def work(journal: Journal) -> AsyncIterator[None]:
     """Sends, transactions, deliveries, moves and acknowledgements, several in each commit."""
     await journal.create_queue("orders", QUEUE, "earliest")
-    await journal.create_queue("parked", QUEUE, "earliest")
+    for address in ("parked", *NEWS):
+        await journal.create_queue(address, QUEUE, "earliest")
     end = target(journal)
     first = (await open_stream(end, address="bridged")).next or 0
     for place in range(first, first + ROUNDS):
@@ -59,6 +63,7 @@ async def work(journal: Journal) -> AsyncIterator[None]:
             one_batch(end, place),
             one_send(journal, f"parked-{place}", "parked"),
             one_move(journal),
+            one_send(journal, f"news-{place}", "news"),
         )
         yield
         page = await lease(journal, most=2 if place % 2 else 8, lease_ms=10**9)
@@ -66,12 +71,22 @@ async def work(journal: Journal) -> AsyncIterator[None]:
         say("leased", bodies=read)
         await journal.acknowledge(acknowledgement(page))
         say("acknowledged", bodies=read)
+        await one_reader_of_news(journal, NEWS[place % len(NEWS)])
         yield
 
 
 async def one_send(journal: Journal, name: str, address: str = "orders") -> None:
     answer = await send(journal, name + PADDING, name, address)
-    say("sent" if address == "orders" else "parked", bodies=[name], stored=answer.stored)
+    say("sent" if address == "orders" else address, bodies=[name], stored=answer.stored)
+
+
+async def one_reader_of_news(journal: Journal, log: str) -> None:
+    """Read all but the last of what waits in one of its logs."""
+    page = await lease(journal, log, lease_ms=10**9)
+    *read, _ = names(bodies(page.messages))
+    say(f"reads {log}", bodies=read)
+    if read:
+        await journal.acknowledge(acknowledgement(page, page.messages[-2].position, log))
 
 
 async def one_move(journal: Journal) -> None:
@@ -95,6 +110,13 @@ async def one_batch(end: JournalTarget, place: int) -> None:
     say("delivered", next=receipt.next)
 
 
+def route(routing: Routing) -> Sequence[Placement] | None:
+    """Each message for the first of `NEWS` is for all of them."""
+    if routing.address != NEWS[0]:
+        return None
+    return [Placement(Destination(log), routing.indices) for log in NEWS]
+
+
 async def main(directory: Path) -> None:
     # What a long life brings, in a short one: a checkpoint and a step of shrinking at every turn.
     for module, limit in (
@@ -104,7 +126,7 @@ async def main(directory: Path) -> None:
         (vacuum, "_PAUSE_MS"),
     ):
         setattr(module, limit, 0)
-    journal = await Journal.open(JournalOptions(directory))
+    journal = await Journal.open(JournalOptions(directory, router=Routed(route)))
     async for _ in work(journal):
         pass
     say("done")

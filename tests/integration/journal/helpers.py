@@ -199,6 +199,7 @@ def number(directory: Path, sql: str) -> int:
 def check_file(directory: Path) -> None:
     """SQLite's own check, and that the counters of addresses and queues are those of the blocks."""
     assert rows(directory, "PRAGMA integrity_check") == [("ok",)]
+    check_bodies(directory)
     for address_id, messages, size in rows(directory, "SELECT address_id, messages, bytes FROM addresses"):
         counted = "SELECT coalesce(sum(count), 0), coalesce(sum(size), 0) FROM blocks"
         assert rows(directory, f"{counted} WHERE address_id = {address_id}") == [(messages, size)]
@@ -211,6 +212,15 @@ def check_file(directory: Path) -> None:
             leased = [place for lease in cursor.leases.values() for place in spread(lease.intervals)]
             assert len(set(leased)) == sum(lease.count for lease in cursor.leases.values()), name
             assert waiting.issuperset(leased), name
+
+
+def check_bodies(directory: Path) -> None:
+    """Each block has its body, by itself or shared, and no body is kept that no block has."""
+    unnamed = "SELECT body_id FROM bodies EXCEPT SELECT body_id FROM blocks"
+    missing = "SELECT body_id FROM blocks WHERE body_id IS NOT NULL EXCEPT SELECT body_id FROM bodies"
+    twice_or_never = "SELECT first FROM blocks WHERE (body_id IS NULL) = (length(body) = 0)"
+    found = f"SELECT * FROM ({unnamed}) UNION ALL SELECT * FROM ({missing}) UNION ALL {twice_or_never}"
+    assert rows(directory, found) == []
 
 
 def addressed_positions(directory: Path, address_id: int, queue: str) -> set[int]:

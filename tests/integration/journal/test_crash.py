@@ -16,7 +16,7 @@ import pytest
 
 from bridge.journal.journal import Journal
 from bridge.runtime import fault_injection
-from tests.integration.journal.crash_driver import ROUNDS, names
+from tests.integration.journal.crash_driver import NEWS, ROUNDS, names
 from tests.integration.journal.helpers import (
     PATIENCE_S,
     ManualClock,
@@ -58,6 +58,7 @@ async def test_a_kill_loses_nothing_that_was_answered_and_doubles_nothing(tmp_pa
     answers = await run_driver(tmp_path, f"{point}:{first}")
     answers += await run_driver(tmp_path, f"{point}:{second}")
     check_file(tmp_path)
+    assert rows(tmp_path, "SELECT * FROM bodies LIMIT 1") != [], "logs share what they got"
     check_lines(tmp_path)
     clock = ManualClock()
     clock.now_ms = LATER_MS
@@ -66,6 +67,7 @@ async def test_a_kill_loses_nothing_that_was_answered_and_doubles_nothing(tmp_pa
         check_queue(answers, left)
         await check_bridged(journal, answers)
         await check_moved(journal, answers)
+        await check_news(journal, answers)
         for body in answered(answers, "sent"):
             assert not (await send(journal, "again", body)).stored
     check_file(tmp_path)
@@ -109,6 +111,15 @@ async def check_moved(journal: Journal, answers: list[dict[str, Any]]) -> None:
     assert len(set(there)) == len(there)
     assert there == sorted(there, key=lambda body: int(body.split("-")[1]))
     assert set(answered(answers, "parked")) <= set(there)
+
+
+async def check_news(journal: Journal, answers: list[dict[str, Any]]) -> None:
+    """Each of its logs has what was sent, each once, in order, but what was read there."""
+    sent = set(answered(answers, "news"))
+    for log in NEWS:
+        left = names(await consume(journal, log))
+        assert left == sorted(set(left), key=lambda body: int(body.split("-")[1]))
+        assert sent - set(answered(answers, f"reads {log}")) <= set(left)
 
 
 async def exists(journal: Journal, address: str) -> bool:

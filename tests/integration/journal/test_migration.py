@@ -15,8 +15,11 @@ from bridge.journal.rules.owners import Caller
 from bridge.journal.sqlite.database import FILE_NAME, SCHEMA_VERSION
 from bridge.journal.sqlite.reader import find_address, read_blocks
 from bridge.journal.target import JournalTarget
+from bridge.journal.values.routing import Destination, Placement
 from bridge.journal.values.stored_block import END
 from bridge.messages.hops import HOP_BYTES, Hops
+from tests.fakes.routing import Routed
+from tests.harness.eventually import until
 from tests.integration.journal.helpers import (
     BRIDGE,
     batch,
@@ -27,6 +30,7 @@ from tests.integration.journal.helpers import (
     number,
     open_stream,
     opened,
+    options,
     rows,
     send,
     target,
@@ -35,6 +39,7 @@ from tests.integration.journal.helpers import (
 PASSED: Hops = ((2, b"1" * HOP_BYTES), (1, b"2" * HOP_BYTES * 2))
 #: What takes each version back to the one before it.
 STEPS_BACK = {
+    6: "DROP INDEX blocks_by_body; DROP TABLE bodies; ALTER TABLE blocks DROP COLUMN body_id",
     5: "DROP INDEX blocks_with_routes; ALTER TABLE blocks DROP COLUMN routes;"
     "ALTER TABLE queues DROP COLUMN filter; ALTER TABLE queues DROP COLUMN messages;"
     "ALTER TABLE queues DROP COLUMN auto_created; ALTER TABLE addresses DROP COLUMN auto_created",
@@ -128,6 +133,26 @@ async def test_a_queue_of_an_older_journal_gets_a_filter(tmp_path: Path) -> None
         assert await consume(journal) == ["a", "b", "d"]
         assert await consume(journal, queue="all") == list("abcd")
     check_file(tmp_path)
+
+
+async def test_logs_of_an_older_journal_share_what_they_get_from_now_on(tmp_path: Path) -> None:
+    """Its blocks have the column behind their bodies there."""
+    logs = ("orders", "second")
+    async with opened(tmp_path) as journal:
+        for log in logs:
+            await journal.create_queue(log, "q", "earliest")
+            await send(journal, "before" * 10_000, address=log)
+    take_back(tmp_path, 5)
+    router = Routed(lambda routing: [Placement(Destination(log), routing.indices) for log in logs])
+    async with opened(options(tmp_path, router=router)) as journal:
+        await send(journal, "after" * 10_000)
+        assert rows(tmp_path, "SELECT length(body) > 0 FROM bodies") == [(1,)]
+        assert rows(tmp_path, "SELECT body_id IS NULL FROM blocks ORDER BY first") == [(1,), (1,), (0,), (0,)]
+        check_file(tmp_path)
+        for log in logs:
+            assert await consume(journal, log) == ["before" * 10_000, "after" * 10_000]
+        await until(lambda: number(tmp_path, "SELECT count(*) FROM blocks") == 0, "what was read goes")
+        check_file(tmp_path)
 
 
 async def test_positions_of_an_older_journal_belong_to_the_first_that_opens_them(tmp_path: Path) -> None:
