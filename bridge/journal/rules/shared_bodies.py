@@ -28,12 +28,15 @@ def find_shared(logs: Collection[Arrivals]) -> dict[int, SharedBody]:
     The messages are encoded for it, all of the group's at once. Bodies are compared where count, length and
     the last message's checksum agree.
     """
-    first_of: dict[tuple[int, int, int], Block] = {}
+    alike: dict[tuple[int, int, int], list[Block]] = {}
     shared: dict[int, SharedBody] = {}
     for log in logs:
         log.encode()
         for block, *_ in log.blocks():
-            first = first_of.setdefault((block.count, len(block.body), block.checksum), block)
-            if first is not block and first.body == block.body:
+            firsts = alike.setdefault((block.count, len(block.body), block.checksum), [])
+            first = next((one for one in firsts if one.body == block.body), None)
+            if first is None:
+                firsts.append(block)
+            else:
                 shared[id(block)] = shared.setdefault(id(first), SharedBody(first.body))
     return shared

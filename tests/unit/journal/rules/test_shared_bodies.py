@@ -48,6 +48,7 @@ def test_a_block_that_a_bridge_brought_shares_its_body_with_the_copy_that_goes_o
 def test_bodies_that_only_look_alike_are_not_shared() -> None:
     """Count, length and the last message agree."""
     assert found(log([A, C]), log([B, C]), log([A, C])) == [[True], [False], [True]]
+    assert found(log([A, C]), log([B, C]), log([B, C])) == [[False], [True], [True]]
 
 
 def test_logs_with_more_or_fewer_messages_have_their_own() -> None:
