@@ -9,7 +9,7 @@ from enum import StrEnum
 from bridge.filters import Filter
 from bridge.journal.rules.owners import NOT_RECORDED, Owner
 from bridge.journal.values.options import REPLAYED_QUEUE, AddressPolicy
-from bridge.journal.values.queue_cursor import Cursor, cut
+from bridge.journal.values.queue_cursor import Cursor, Interval, Lease, cut
 from bridge.messages.addresses import RoutingType
 from dedup.cache import IdCache
 
@@ -53,11 +53,17 @@ class QueueState:
     automatic: bool = False
     #: Whether it ever had a reader, or a bridge has taken messages from it.
     used: bool = False
+    #: By name, messages that bridges have been given and are about to move; in memory only, and for ever.
+    reserved: dict[str, Lease] = field(default_factory=dict)
 
     @property
     def condition(self) -> str:
         """The filter's text; empty: there is none."""
         return "" if self.filter is None else self.filter.text
+
+    def free(self, upto: int) -> list[Interval]:
+        """The intervals below `upto` that are neither settled, leased nor reserved, ascending."""
+        return self.cursor.free(upto, self.reserved.values())
 
     def acknowledge(self, lease_id: str, upto: int | None) -> bool:
         """As `Cursor.acknowledge`, counted."""
