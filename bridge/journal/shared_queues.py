@@ -34,6 +34,8 @@ from bridge.messages.stream_names import own_log
 #: Most intervals of settled messages behind others that a bridge's filter leaves in a queue. Beyond it the
 #: bridge waits until readers have taken some of those.
 INTERVALS_MOST: Final = 10_000
+#: Then it looks again after so long.
+LOOK_AGAIN_MS: Final = 1_000
 #: The window while the disk is full: what is moved takes of the room that is kept aside, until it has left.
 FULL_DISK_BYTES: Final = 256 * 1024
 
@@ -46,8 +48,8 @@ class _Queue:
     choice: Choice | None
     #: Done when messages have come to its address since; None: the bridge asks at once.
     more: asyncio.Future[None] | None = None
-    #: The end of the next lease, by the clock of leases; None: nothing is leased.
-    expiry_ms: int | None = None
+    #: When it looks again without news, by the clock of leases: the next lease ends. None: never.
+    look_at_ms: int | None = None
     #: Bytes that the bridge may take. Without any it looks whether there is room before it asks: where it is
     #: not ready it must keep no message from others.
     room: int = 0
@@ -103,9 +105,9 @@ class SharedQueues:
         return [queue.more for queue in self._queues.values() if queue.more is not None]
 
     @property
-    def expires_in_s(self) -> float | None:
-        """Seconds until a lease ends that holds messages of these queues; None: nothing is leased."""
-        ends = [queue.expiry_ms for queue in self._queues.values() if queue.expiry_ms is not None]
+    def due_in_s(self) -> float | None:
+        """Seconds until the bridge looks at one of the queues without news, as a lease ends; None: never."""
+        ends = [queue.look_at_ms for queue in self._queues.values() if queue.look_at_ms is not None]
         return max(min(ends) - self.journal.lease_now_ms, 1) / 1000 if ends else None
 
     def room_came(self) -> None:
@@ -135,13 +137,13 @@ class SharedQueues:
         return None if self.condition is None else Choice(self.condition)
 
     def _is_due(self, queue: _Queue) -> bool:
-        if queue.expiry_ms is not None and queue.expiry_ms <= self.journal.lease_now_ms:
+        if queue.look_at_ms is not None and queue.look_at_ms <= self.journal.lease_now_ms:
             return True
         return queue.more is None or queue.more.done()
 
     async def _take(self, name: QueueName, queue: _Queue) -> bool:
         """Whether there may be more to take at once."""
-        queue.more, queue.expiry_ms = self.journal.notices.changed(name.address), None
+        queue.more, queue.look_at_ms = self.journal.notices.changed(name.address), None
         if queue.room <= 0 or self.journal.disk_full:
             await self._look(name, queue, ())
             if queue.room <= 0:
@@ -164,7 +166,7 @@ class SharedQueues:
             return False  # it is gone
         if grant is None:
             if command.retry_ms is not None:
-                queue.expiry_ms = self.journal.lease_now_ms + command.retry_ms
+                queue.look_at_ms = self.journal.lease_now_ms + command.retry_ms
             return command.retry_ms == 0
         return await self._move_reserved(name, queue, grant)
 
@@ -219,7 +221,7 @@ class SharedQueues:
         if intervals < INTERVALS_MOST:
             queue.room, queue.reason = found.room, ""
         else:
-            queue.room = 0
+            queue.room, queue.look_at_ms = 0, self.journal.lease_now_ms + LOOK_AGAIN_MS
             queue.reason = f"{name} holds {intervals} intervals of messages that its filter leaves"
         return found.movable.messages
 
@@ -234,9 +236,9 @@ def _look(
     reserved: Sequence[Interval],
 ) -> _Look:
     log = own_log(bridge, name.address)
-    movable = read_movable(
-        connection, name, Destination(log, bridge), incarnation, choice=choice, reserved=reserved
-    )
+    # Its blocks name the queue that they were taken from, unless it has the address's name (`giving_back`).
+    to = Destination(log, bridge, besides=() if name.queue == name.address else (name.queue,))
+    movable = read_movable(connection, name, to, incarnation, choice=choice, reserved=reserved)
     return _Look(movable, window_bytes - _waiting_bytes(connection, log, bridge_queue_name(bridge)))
 
 

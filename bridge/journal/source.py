@@ -250,7 +250,7 @@ class JournalSource:
     async def _wait(self, arrival: asyncio.Future[None]) -> None:
         """Return when messages or addresses have come, or shared queues may have free messages again."""
         shared = self._shared
-        timeout_s = None if shared is None else shared.expires_in_s
+        timeout_s = None if shared is None else shared.due_in_s
         news = () if shared is None else shared.news
         self._room = asyncio.get_running_loop().create_future()
         # Other callers wait for the same futures, too: none is cancelled with this.

@@ -347,7 +347,8 @@ def end_lease(group: Group, command: EndLeaseCommand) -> None:
         found = queue.cursor.release(wanted.lease)
     if not found:
         raise stale_lease(wanted)
-    group.touched.add(wanted.address)
+    if wanted.upto is not None or not command.settle:
+        group.touched.add(wanted.address)
     group.change_queue(address, queue)
 
 
