@@ -157,6 +157,8 @@ class Moved:
     block: Block
     #: Whether the destination remembers the producers' IDs, as if it had accepted the messages itself.
     learns_ids: bool = False
+    #: How they come to the destination.
+    came: Came = Came.RELAYED
 
     @property
     def first(self) -> int:
@@ -177,7 +179,7 @@ class MoveCommand(WriteCommand):
     """
 
     address: str
-    #: A readers' queue, or that of the letters that were sent again.
+    #: A readers' queue, that of the letters that were sent again, or that of a bridge which does not run.
     queue: str
     #: Ascending by position.
     messages: Sequence[Moved]

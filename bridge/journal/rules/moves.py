@@ -223,10 +223,12 @@ def move(group: Group, command: MoveCommand) -> None:
 def _queue(group: Group, address: AddressState, name: str) -> QueueState | None:
     """The queue that messages leave; None: that of replayed letters, which is made with the first of them.
 
-    A bridge's queue is not among them: its source has read ahead of the cursor.
+    The queue of a bridge that runs is not among them: its source has read ahead of the cursor.
     """
-    if name == REPLAYED_QUEUE:
-        return address.queues.get(name)
+    there = address.queues.get(name)
+    running = {bridge.bridge for bridge in group.options.bridges}
+    if name == REPLAYED_QUEUE or (there is not None and there.bridge and there.bridge not in running):
+        return there
     queue = group.require_queue(address.name, name)
     group.expire_leases(address, queue)
     return queue
@@ -260,7 +262,7 @@ def _is_within(gaps: list[Interval], first: int, end: int) -> bool:
 
 def _store(group: Group, one: Moved) -> None:
     address = routing.open_destination(group, one.to)
-    group.arrivals_of(address).add_block(one.block, to=one.to.queues)
+    group.arrivals_of(address).add_block(one.block, one.came, one.to.queues)
     if one.learns_ids:
         values = [value for _, value in one.block.ids]
         known = set(group.known(address.name, values))
