@@ -254,8 +254,9 @@ class JournalSource:
         news = () if shared is None else shared.news
         self._room = asyncio.get_running_loop().create_future()
         # Other callers wait for the same futures, too: none is cancelled with this.
-        any_of = (arrival, self._room, *news)
-        await asyncio.wait(any_of, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(
+            (arrival, self._room, *news), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
+        )
 
     def _make_room(self, _settlement: object) -> None:
         """A settlement has made room in a log of the bridge's own."""
