@@ -7,19 +7,21 @@ the target's word, so that the other readers keep their share.
 
 Whoever waits for messages of a queue asks for them in the order in which it began to wait: a bridge waits for
 the same notice as the readers, and asks with a `LeaseCommand` as they do. To read messages and to move them
-takes it longer than a lease takes, so what it is given is reserved for it until it has moved them.
+takes it longer than a lease takes, so what it is given is reserved for it until it has moved them. What its
+filter leaves returns then; nothing behind that is given out before, so that each consumer's share ascends.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from bridge.errors import AddressFull, AddressNotFound, QueueNotFound, SourceRefused
+from bridge.errors import AddressFull, AddressNotFound, QueueNotFound, SourceRefused, Stopping
 from bridge.filters import Filter
 from bridge.journal.journal import Journal
 from bridge.journal.rules.commands import Grant, LeaseCommand, MoveCommand, Moved
@@ -175,7 +177,8 @@ class SharedQueues:
         try:
             is_moved = await self._move(name, queue, grant)
         except BaseException:
-            self.journal.give_back(name.address, name.queue, grant.lease)
+            with contextlib.suppress(Stopping):
+                self.journal.give_back(name.address, name.queue, grant.lease)
             raise
         if not is_moved:
             await asyncio.wait([self.journal.give_back(name.address, name.queue, grant.lease)])

@@ -250,13 +250,11 @@ class JournalSource:
     async def _wait(self, arrival: asyncio.Future[None]) -> None:
         """Return when messages or addresses have come, or shared queues may have free messages again."""
         shared = self._shared
-        timeout_s = None if shared is None else shared.due_in_s
-        news = () if shared is None else shared.news
+        timeout_s, news = (None, ()) if shared is None else (shared.due_in_s, shared.news)
         self._room = asyncio.get_running_loop().create_future()
         # Other callers wait for the same futures, too: none is cancelled with this.
-        await asyncio.wait(
-            (arrival, self._room, *news), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
-        )
+        any_of = (arrival, self._room, *news)
+        await asyncio.wait(any_of, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
 
     def _make_room(self, _settlement: object) -> None:
         """A settlement has made room in a log of the bridge's own."""

@@ -204,8 +204,9 @@ def move(group: Group, command: MoveCommand) -> None:
     if queue is None:
         queue = group.make_queue(address, command.queue, None, address.trimmed)
     reserved = queue.reserved.pop(command.lease, None)
-    if reserved is not None and reserved.count > sum(one.block.count for one in free):
-        group.touched.add(address.name)  # the rest is for others
+    moved = sum(one.block.count for one in free)
+    if reserved is not None and (reserved.may_leave or reserved.count > moved):
+        group.touched.add(address.name)  # others may have the rest, and what is behind
     group.use_queue(address, queue)
     queue.cursor.settle((queue.cursor.next, address.trimmed))
     for one in free:
@@ -215,7 +216,7 @@ def move(group: Group, command: MoveCommand) -> None:
         *((one.from_, one.first) for one in free), *(place for one in free for place in one.places)
     )
     if queue.messages is not None:
-        queue.messages -= sum(one.block.count for one in free)
+        queue.messages -= moved
     group.change_queue(address, queue)
     command.result = [one.first for one in free]
 

@@ -17,7 +17,7 @@ from bridge.journal.rules.commands import (
     QueueCommand,
 )
 from bridge.journal.rules.commit_group import Group
-from bridge.journal.rules.state import DELETED_PREFIX, AddressState, QueueState
+from bridge.journal.rules.state import DELETED_PREFIX, AddressState, QueueState, Reservation
 from bridge.journal.sqlite.shared_names import find_shared
 from bridge.journal.sqlite.stretches import Stretch, addressed_stretches, stretches
 from bridge.journal.values.options import LEASED_INTERVALS, LEASES, PASSED_BLOCKS
@@ -192,7 +192,7 @@ def _leased_intervals(queue: QueueState) -> int:
 
 
 def _gaps(command: LeaseCommand, address: AddressState, queue: QueueState) -> list[Interval]:
-    """The intervals of the queue that are free, but for what the bridge's filter has left."""
+    """The intervals of the queue that can be given out, but for what the bridge's filter has left."""
     gaps = queue.free(address.next)
     if command.left is None:
         return gaps
@@ -232,7 +232,7 @@ def _grant(
 ) -> None:
     cursor = queue.cursor
     if intervals and command.reserves:
-        queue.reserved[command.lease] = Lease(intervals, count, 0)
+        queue.reserved[command.lease] = Reservation(intervals, count, command.left is not None)
         command.result = Grant(command.lease, intervals, count)
     elif intervals:
         cursor.take(command.lease, Lease(intervals, count, group.lease_now_ms + command.lease_ms))

@@ -67,10 +67,10 @@ class Cursor:
         """The time at which the first lease ends; None where there is none."""
         return min((lease.expires_ms for lease in self.leases.values()), default=None)
 
-    def free(self, upto: int, reserved: Iterable[Lease] = ()) -> list[Interval]:
+    def free(self, upto: int, reserved: Iterable[Interval] = ()) -> list[Interval]:
         """The intervals below `upto` that are neither settled, leased nor `reserved`, ascending."""
-        leases = (*self.leases.values(), *reserved)
-        taken = sorted([*self.settled, *(leased for lease in leases for leased in lease.intervals)])
+        leased = [interval for lease in self.leases.values() for interval in lease.intervals]
+        taken = sorted([*self.settled, *leased, *reserved])
         gaps: list[Interval] = []
         start = self.next
         for from_, end in [*taken, (upto, upto)]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -17,6 +18,7 @@ from bridge.journal import shared_queues
 from bridge.journal.batching import Cutter
 from bridge.journal.journal import Journal
 from bridge.journal.rules import moves
+from bridge.journal.rules import queues as rules_of_queues
 from bridge.journal.shared_queues import SharedQueues
 from bridge.journal.source import JournalSource
 from bridge.journal.values.options import (
@@ -283,6 +285,48 @@ async def test_what_a_filter_leaves_goes_to_a_reader_that_has_asked_meanwhile(tm
         assert bodies(page.messages) == ["0"]
         await taking
         assert await queues.take() is False
+
+
+async def test_what_a_filter_leaves_stays_in_order_for_readers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looking, gate = threading.Event(), threading.Event()
+
+    def slow(*arguments: Any, **options: Any) -> Any:
+        if options["reserved"]:
+            looking.set()
+            gate.wait()
+        return moves.read_movable(*arguments, **options)
+
+    async with opened(options(tmp_path)) as journal:
+        queues = shared(journal, condition="colour = 'red'")
+        await take_all(queues)
+        monkeypatch.setattr(shared_queues, "read_movable", slow)
+        await transact(journal, coloured("0", "blue"), coloured("1", "red"))
+        taking = asyncio.create_task(take_all(queues))
+        try:
+            await asyncio.to_thread(looking.wait)
+            await transact(journal, coloured("2", "blue"))
+            reading = asyncio.create_task(lease(journal, wait_ms=10_000))
+            assert (await lease(journal)).lease is None, "what is behind waits until the filter has decided"
+        finally:
+            gate.set()
+        assert bodies((await reading).messages) == ["0", "2"]
+        await taking
+        assert await browsed(journal, own_log("to-hub", "orders")) == ["1"]
+
+
+async def test_a_bridge_passes_over_what_is_not_addressed_to_its_queue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rules_of_queues, "PASSED_BLOCKS", 2)
+    async with opened(options(tmp_path)) as journal:
+        await journal.create_queue("orders", QUEUE, "earliest", "colour = 'red'")
+        for number in range(7):
+            await transact(journal, coloured(str(number), "blue"))
+        await transact(journal, coloured("7", "red"))
+        await take_all(shared(journal))
+        assert await browsed(journal, own_log("to-hub", "orders")) == ["7"]
 
 
 async def test_what_is_reserved_is_free_again_when_its_bridge_fails(
