@@ -207,13 +207,17 @@ class Journal:
         it ends.
         """
         if isinstance(command, LeaseCommand) and isinstance(command.result, Grant) and not self._closed:
-            self._release(command.address, command.queue, command.result.lease)
+            self.give_back(command.address, command.queue, command.result.lease)
 
-    def _release(self, address: str, queue: str, lease: str) -> None:
+    def give_back(self, address: str, queue: str, lease: str) -> asyncio.Future[None]:
+        """Release a lease, or end a reservation; done once its messages are free. An error need not be looked
+        at: there is no such lease any more.
+        """
         returned = self.send(
             EndLeaseCommand, acknowledgement=Acknowledgement(address, queue, lease), settle=False
         )
         returned.future.add_done_callback(lambda future: future.cancelled() or future.exception())
+        return returned.future
 
     def deadline_ms(self) -> int:
         """The time until which a command that begins now may be blocked, monotonic ms."""
@@ -298,7 +302,7 @@ class Journal:
             check_count(address, len(messages), grant.count)
         except BaseException:
             if not self._closed:
-                self._release(address, queue, grant.lease)
+                self.give_back(address, queue, grant.lease)
             raise
         return Page(grant.lease, messages)
 

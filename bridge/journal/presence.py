@@ -1,9 +1,12 @@
-"""The readers of queues: those that wait for messages now, and the time at which each was last there."""
+"""The readers of queues: those that wait for messages now, and the time at which each was last there.
+
+Besides them, the bridges that take messages of queues which they share with readers.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from bridge.runtime.clock import Clock
@@ -19,6 +22,8 @@ class Presence:
         self._clock = clock
         self._last_ms: dict[Key, int] = {}
         self._waiting: Counter[Key] = Counter()
+        #: By bridge that runs, the queues that it shares.
+        self._shared: dict[str, Sequence[Key]] = {}
 
     @contextmanager
     def waiting(self, address: str, queue: str) -> Iterator[None]:
@@ -35,6 +40,20 @@ class Presence:
     def waits(self, address: str, queue: str) -> bool:
         """Whether a reader waits for messages of the queue now."""
         return (address, queue) in self._waiting
+
+    def share(self, bridge: str, queues: Sequence[Key]) -> None:
+        """The bridge takes messages of these queues from now on, and of no others."""
+        if queues:
+            self._shared[bridge] = queues
+        else:
+            self._shared.pop(bridge, None)
+
+    def others(self, bridge: str, key: Key) -> int:
+        """The readers that wait for messages of the queue now, and the bridges besides `bridge` that share
+        it.
+        """
+        bridges = sum(key in queues for name, queues in self._shared.items() if name != bridge)
+        return self._waiting.get(key, 0) + bridges
 
     def seen(self, address: str, queue: str) -> None:
         """A reader has asked, or has settled messages."""

@@ -250,14 +250,16 @@ class JournalSource:
     async def _wait(self, arrival: asyncio.Future[None]) -> None:
         """Return when messages or addresses have come, or shared queues may have free messages again."""
         shared = self._shared
-        timeout_s = None if shared is None else shared.expires_in_s
+        timeout_s, news = (None, ()) if shared is None else (shared.due_in_s, shared.news)
         self._room = asyncio.get_running_loop().create_future()
-        # Other callers wait for `arrival`, too: it is not cancelled with this.
-        both = (arrival, self._room)
-        await asyncio.wait(both, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        # Other callers wait for the same futures, too: none is cancelled with this.
+        any_of = (arrival, self._room, *news)
+        await asyncio.wait(any_of, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
 
     def _make_room(self, _settlement: object) -> None:
         """A settlement has made room in a log of the bridge's own."""
+        if self._shared is not None:
+            self._shared.room_came()
         if self._room is not None and not self._room.done():
             self._room.set_result(None)
 
@@ -361,6 +363,8 @@ class JournalSource:
 
     async def close(self) -> None:
         """Close; batches that were read and are not settled stay in the queue, in order."""
+        if self._shared is not None:
+            self._shared.close()
         await self._settlements_end()
         self._cursors.clear()
 

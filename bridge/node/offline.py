@@ -10,19 +10,22 @@ from __future__ import annotations
 import contextlib
 import os
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from bridge.assembly.bridges import Assembly
 from bridge.assembly.context import node_context
 from bridge.end_kind import NodeContext, kind_of
 from bridge.errors import Conflict, NotFound
+from bridge.journal.giving_back import GivingBack, InDoubt, read_taken
 from bridge.journal.journal import Journal
 from bridge.journal.rules import branching
 from bridge.journal.rules.commands import Branch, BranchCommand, DisownCommand, ForgetCommand, QueueCommand
 from bridge.journal.rules.forgetting import Forgotten
 from bridge.journal.sqlite.reader import bridge_lags
 from bridge.journal.values.options import JournalOptions
+from bridge.messages.stream_names import is_own_log
 from bridge.node.wiring import journal_options
 from bridge.relay import reposition
 from bridge.relay.ports import Source, Target
@@ -32,6 +35,12 @@ from bridge.runtime.clock import SystemClock
 from bridge.settings import load
 from bridge.settings.bridges import Bridge
 from bridge.settings.model import Settings
+
+#: What becomes of messages that the target may have: their queue, and how many there are.
+_IN_DOUBT: Final[Mapping[InDoubt, str]] = {
+    "dead-letter": "{1} messages of {0} that may be delivered become dead letters",
+    "requeue": "{1} messages that may be delivered go back to {0}, and may be doubled",
+}
 
 #: Called with the lines of a plan; answers whether to carry it out.
 Approve = Callable[[Sequence[str]], bool]
@@ -155,11 +164,13 @@ async def _branches(
     return branches
 
 
-async def forget_bridge(path: Path, name: str, address: str | None, approve: Approve) -> None:
+async def forget_bridge(
+    path: Path, name: str, address: str | None, in_doubt: InDoubt, approve: Approve
+) -> None:
     """Drop the leftovers of a bridge that is not in the settings any more; with `address`, only those there.
 
     At an address that its `queue-name` leaves out now, the leftovers of a bridge that is in the settings,
-    too.
+    too. What it has taken out of queues that others read, too, is given back (`bridge.journal.giving_back`).
 
     Raises:
         SettingsInvalid; JournalFailed: the node runs; Conflict: it is in the settings, and reads the address;
@@ -168,15 +179,22 @@ async def forget_bridge(path: Path, name: str, address: str | None, approve: App
     settings = read_settings(path)
     async with open_journal(journal_options(settings)) as journal:
         left: Forgotten = await journal.submit(ForgetCommand, bridge=name, address=address, really=False)
+        logs = [one for one in left.queues if is_own_log(one)]
         lines = [
             f"{one}: drops the queue of {name}, which holds {lag} messages"
             for one, lag in await _lags(journal, name)
-            if one in left.queues
+            if one in left.queues and one not in logs
         ]
+        for log in logs:
+            taken = await journal.look(read_taken, name, log)
+            lines += [f"{log}: {_IN_DOUBT[in_doubt].format(queue, count)}" for queue, count in taken.items()]
         lines += [f"{stream}: forgets that it was confirmed up to {upto}" for stream, upto in left.settled]
         lines += [f"{stream}: forgets which of its messages have a dead letter" for stream in left.letters]
         if approve(lines):
-            await journal.submit(ForgetCommand, bridge=name, address=address, really=True)
+            for log in logs:
+                await GivingBack(journal, name, log, in_doubt).run()
+            with contextlib.suppress(NotFound):  # there was nothing but these logs
+                await journal.submit(ForgetCommand, bridge=name, address=address, really=True)
 
 
 async def forget_owner(path: Path, name: str, approve: Approve) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
 import pytest
 
+from tests.harness.commands import command
 from tests.harness.eventually import eventually
 from tests.harness.node import MakeNode, Node, bridge_to
 
@@ -127,6 +129,42 @@ def test_kills_between_a_queue_and_the_hub_neither_lose_nor_double(make_node: Ma
     hub.start()
     assert arrive(hub, len(NUMBERS)) == NUMBERS
     assert taken(edge) == []
+
+
+@pytest.mark.parametrize("in_doubt", ["dead-letter", "requeue"])
+def test_what_a_forgotten_bridge_has_taken_goes_back_to_its_queue_through_kills(
+    make_node: MakeNode, in_doubt: str
+) -> None:
+    edge, hub = pair(make_node)
+    queues = '[addresses.orders]\nqueues = ["billing", "audit"]\n'
+    edge.rest += queues
+    edge.start()
+    send(edge, *NUMBERS)
+    assert arrive(hub, len(NUMBERS)) == NUMBERS
+    eventually(lambda: edge.status(BRIDGE)["lag"] == 0, "all is confirmed")
+    hub.pause()
+    bodies = [str(number) for number in range(100, 2600)]
+    for start in range(0, len(bodies), 500):
+        send(edge, *bodies[start : start + 500])
+    log = f"/v1/addresses/$bridge.{BRIDGE}%2Forders"
+    eventually(lambda: edge.api.get(log).json["bridges"][0]["lag"] == len(bodies), "it has taken them")
+    edge.kill()
+    hub.kill()
+    edge.rest = queues
+    forget = ("forget", "--settings", str(edge.write()), "--bridge", BRIDGE, "--in-doubt", in_doubt)
+    said = command(*forget, "--dry-run", cwd=edge.directory).out
+    assert f"{len(bodies)} messages " in said, said
+    assert "orders::billing" in said
+    for point in ("journal.before-commit", "journal.after-commit", "journal.after-commit"):
+        crash = {"CORE_BRIDGE_CRASH_AT": f"{point}:2"}  # the first is that of its start
+        assert command(*forget, cwd=edge.directory, variables=crash).code == -signal.SIGKILL
+    assert command(*forget, cwd=edge.directory).code == 0
+    edge.start()
+    if in_doubt == "dead-letter":
+        assert edge.ops.call("POST", "/v1/dead-letters/replay", positions="all").status == 200
+    found = [body for _ in range(3) for body in taken(edge)]
+    assert found == bodies
+    assert edge.api.get(log).status == 404
 
 
 def anycast(make_node: MakeNode) -> tuple[Node, Node]:

@@ -70,6 +70,7 @@ async def read(client: Client, seen: Seen, queue: str, ending: asyncio.Event) ->
     while True:
         over = ending.is_set()
         _, page = await client.ask("GET", f"{path}/messages?max=3&wait=100&lease=1000")
+        assert "lease" in page, page
         if page["lease"] is None:
             if over and await waiting(client, queue) == 0:
                 return

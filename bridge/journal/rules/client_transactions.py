@@ -61,15 +61,20 @@ def commit(group: Group, command: CommitCommand) -> None:
         placements = routing.place(group, group.options.router, transaction, by_address)
     _require_room(group, command, by_address, placements)
     queues = _leased(group, transaction.acknowledgements)
-
-    for queue, acknowledgement in zip(queues, transaction.acknowledgements, strict=True):
-        queue.acknowledge(acknowledgement.lease, acknowledgement.upto)
-        group.change_queue(group.state.addresses[acknowledgement.address], queue)
-        group.touched.add(acknowledgement.address)
+    _settle(group, queues, transaction.acknowledgements)
     for name, indices in by_address.items():
         _accept(group, pending, name, indices, placements.get(name))
     _log(group, known)
     group.pending.append(pending)
+
+
+def _settle(group: Group, queues: Sequence[QueueState], acknowledgements: Sequence[Acknowledgement]) -> None:
+    """Settle the leases of these queues; what an acknowledgement leaves is free again."""
+    for queue, acknowledgement in zip(queues, acknowledgements, strict=True):
+        queue.acknowledge(acknowledgement.lease, acknowledgement.upto)
+        group.change_queue(group.state.addresses[acknowledgement.address], queue)
+        if acknowledgement.upto is not None:
+            group.touched.add(acknowledgement.address)
 
 
 def _by_address(transaction: Transaction) -> ByAddress:

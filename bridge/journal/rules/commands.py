@@ -12,7 +12,7 @@ from bridge.journal.rules.arrivals import Came
 from bridge.journal.rules.owners import Owner
 from bridge.journal.rules.state import Intake
 from bridge.journal.values.options import BridgeQueue
-from bridge.journal.values.queue_cursor import Interval
+from bridge.journal.values.queue_cursor import Cursor, Interval
 from bridge.journal.values.routing import Destination
 from bridge.journal.values.store import Acknowledgement, Transaction
 from bridge.messages.addresses import WantedType
@@ -157,6 +157,8 @@ class Moved:
     block: Block
     #: Whether the destination remembers the producers' IDs, as if it had accepted the messages itself.
     learns_ids: bool = False
+    #: How they come to the destination.
+    came: Came = Came.RELAYED
 
     @property
     def first(self) -> int:
@@ -177,12 +179,14 @@ class MoveCommand(WriteCommand):
     """
 
     address: str
-    #: A readers' queue, or that of the letters that were sent again.
+    #: A readers' queue, that of the letters that were sent again, or that of a bridge which does not run.
     queue: str
     #: Ascending by position.
     messages: Sequence[Moved]
     #: Whether a bridge takes them, so that they leave the node soon: then a full disk does not hold them up.
     leaves: bool = False
+    #: The reservation that ends with it; empty: there is none.
+    lease: str = ""
 
     @property
     def grows(self) -> bool:
@@ -266,8 +270,8 @@ class Grant:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class LeaseCommand(WriteCommand):
-    """Lease messages. Answer: `Grant`; or None, and then `retry_ms` is the next lease's end, if any; or 0:
-    the command has passed over as many blocks as one may.
+    """Lease messages, or reserve them for a bridge. Answer: `Grant`; or None, and then `retry_ms` is the next
+    lease's end, if any; or 0: the command has passed over as many blocks as one may.
     """
 
     address: str
@@ -277,6 +281,12 @@ class LeaseCommand(WriteCommand):
     most_bytes: int
     lease_ms: int
     retry_ms: int | None = None
+    #: Whether a bridge is about to move them: they are reserved in memory, which takes no commit.
+    reserves: bool = False
+    #: Consumers with which the bridge shares what is free: readers that wait, and other bridges.
+    others: int = 0
+    #: Positions that the bridge's filter has left, settled in it; None: it takes all.
+    left: Cursor | None = None
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

@@ -129,8 +129,9 @@ def _apply(group: Group, connection: sqlite3.Connection, command: WriteCommand) 
         case MoveCommand():
             moves.move(group, command)
         case LeaseCommand():
-            handover.check_open(group)
-            unused.make_for_reader(group, connection, command)
+            if not command.reserves:
+                handover.check_open(group)
+                unused.make_for_reader(group, connection, command)
             queues.lease(group, connection, command)
         case EndLeaseCommand():
             queues.end_lease(group, command)

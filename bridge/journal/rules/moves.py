@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
@@ -20,7 +20,6 @@ from bridge.journal.sqlite.stretches import addressed_ranges
 from bridge.journal.values.options import REPLAYED_QUEUE
 from bridge.journal.values.queue_cursor import Cursor, Interval, common, intervals
 from bridge.journal.values.routing import Destination
-from bridge.journal.values.stored_block import END
 from bridge.messages.block import Block
 from bridge.messages.stream_names import is_forward_log
 
@@ -56,7 +55,7 @@ class Choice:
 
     def unseen(self, queue: Cursor, upto: int) -> list[Interval]:
         """The free positions of the queue below `upto` that it has not looked at."""
-        self.seen.settle((0, queue.next), *queue.settled)
+        self.seen.follow(queue)
         return common(queue.free(upto), self.seen.free(upto))
 
     def take(self, free: Free, address: str) -> list[int]:
@@ -88,15 +87,15 @@ def read_movable(
     to: Destination,
     incarnation: str,
     *,
-    room: int = END,
     lease_now_ms: int = 0,
     choice: Choice | None = None,
+    reserved: Sequence[Interval] | None = None,
 ) -> Movable:
-    """The first free messages of a queue, for one command: at most `MOVE_MESSAGES`, `MOVE_BYTES` and
-    `room` bytes, but one message at least.
+    """The first free messages of a queue, for one command: at most `MOVE_MESSAGES` and `MOVE_BYTES`, but one
+    message at least.
 
     `leaving` is the address and the queue. Leases that have ended by `lease_now_ms` hold nothing. Messages
-    that have no origin yet get their place here as their origin.
+    that have no origin yet get their place here as their origin. `reserved`: where they are; None: anywhere.
     """
     address, queue = leaving
     row = find_address(connection, address)
@@ -106,19 +105,20 @@ def read_movable(
     if row is None or cursor is None:
         return Movable([])
     cursor.expire(lease_now_ms)
-    gaps = cursor.free(row.next) if choice is None else choice.unseen(cursor, row.next)
+    gaps = reserved
+    if gaps is None:
+        gaps = cursor.free(row.next) if choice is None else choice.unseen(cursor, row.next)
     (start,) = connection.execute(
         "SELECT first FROM addresses WHERE address_id = ?", (row.address_id,)
     ).fetchone()
     stream = f"journal:{incarnation}:{address}:{start}"
     found: list[Moved] = []
     count = size = looked = 0
-    most_bytes = min(room, MOVE_BYTES)
     has_more = False
     for free in read_free(connection, row.address_id, gaps, queue=queue):
         block = free.block
         indices = range(block.count) if choice is None else choice.take(free, address)
-        fitting = max((most_bytes - size) // block.largest, 0 if found else 1)
+        fitting = max((MOVE_BYTES - size) // block.largest, 0 if found else 1)
         number = min(len(indices), MOVE_MESSAGES - count, fitting)
         if number:
             chosen = indices[:number]
@@ -203,6 +203,10 @@ def move(group: Group, command: MoveCommand) -> None:
     routing.require_room(group, largest)
     if queue is None:
         queue = group.make_queue(address, command.queue, None, address.trimmed)
+    reserved = queue.reserved.pop(command.lease, None)
+    moved = sum(one.block.count for one in free)
+    if reserved is not None and (reserved.may_leave or reserved.count > moved):
+        group.touched.add(address.name)  # others may have the rest, and what is behind
     group.use_queue(address, queue)
     queue.cursor.settle((queue.cursor.next, address.trimmed))
     for one in free:
@@ -212,7 +216,7 @@ def move(group: Group, command: MoveCommand) -> None:
         *((one.from_, one.first) for one in free), *(place for one in free for place in one.places)
     )
     if queue.messages is not None:
-        queue.messages -= sum(one.block.count for one in free)
+        queue.messages -= moved
     group.change_queue(address, queue)
     command.result = [one.first for one in free]
 
@@ -220,10 +224,12 @@ def move(group: Group, command: MoveCommand) -> None:
 def _queue(group: Group, address: AddressState, name: str) -> QueueState | None:
     """The queue that messages leave; None: that of replayed letters, which is made with the first of them.
 
-    A bridge's queue is not among them: its source has read ahead of the cursor.
+    The queue of a bridge that runs is not among them: its source has read ahead of the cursor.
     """
-    if name == REPLAYED_QUEUE:
-        return address.queues.get(name)
+    there = address.queues.get(name)
+    running = {bridge.bridge for bridge in group.options.bridges}
+    if name == REPLAYED_QUEUE or (there is not None and there.bridge and there.bridge not in running):
+        return there
     queue = group.require_queue(address.name, name)
     group.expire_leases(address, queue)
     return queue
@@ -257,7 +263,7 @@ def _is_within(gaps: list[Interval], first: int, end: int) -> bool:
 
 def _store(group: Group, one: Moved) -> None:
     address = routing.open_destination(group, one.to)
-    group.arrivals_of(address).add_block(one.block, to=one.to.queues)
+    group.arrivals_of(address).add_block(one.block, one.came, one.to.queues)
     if one.learns_ids:
         values = [value for _, value in one.block.ids]
         known = set(group.known(address.name, values))

@@ -17,11 +17,11 @@ from bridge.journal.rules.commands import (
     QueueCommand,
 )
 from bridge.journal.rules.commit_group import Group
-from bridge.journal.rules.state import DELETED_PREFIX, AddressState, QueueState
+from bridge.journal.rules.state import DELETED_PREFIX, AddressState, QueueState, Reservation
 from bridge.journal.sqlite.shared_names import find_shared
 from bridge.journal.sqlite.stretches import Stretch, addressed_stretches, stretches
 from bridge.journal.values.options import LEASED_INTERVALS, LEASES, PASSED_BLOCKS
-from bridge.journal.values.queue_cursor import Interval, Lease
+from bridge.journal.values.queue_cursor import Interval, Lease, common
 from bridge.messages.addresses import QueueName
 
 
@@ -154,20 +154,17 @@ def lease(group: Group, connection: sqlite3.Connection, command: LeaseCommand) -
     address = group.state.addresses[command.address]
     cursor = queue.cursor
     group.expire_leases(address, queue)
-    group.use_queue(address, queue)
-    if len(cursor.leases) >= LEASES:
-        raise TooBusy(
-            f"{command.address}/{command.queue} has {len(cursor.leases)} leases",
-            key="leases",
-            limit=LEASES,
-            found=len(cursor.leases),
-        )
+    if not command.reserves:
+        group.use_queue(address, queue)
+        _check_leases(command, queue)
+    gaps = _gaps(command, address, queue)
+    most = _share(connection, command, address, queue, gaps) if command.reserves else command.most
+    room = _Room(most, command.most_bytes)
     if queue.messages is not None:
-        _lease_addressed(group, connection, command, address, queue)
+        _lease_addressed(group, connection, command, address, queue, gaps, room)
         return
     intervals: list[Interval] = []
-    room = _Room(command.most, command.most_bytes)
-    for gap in cursor.free(address.next):
+    for gap in gaps:
         start, end = gap[0], room.fill(stretches(connection, address.address_id, gap))
         if end is not None:
             intervals.append((start, end))
@@ -179,6 +176,52 @@ def lease(group: Group, connection: sqlite3.Connection, command: LeaseCommand) -
     _grant(group, command, address, queue, intervals, room.count)
 
 
+def _check_leases(command: LeaseCommand, queue: QueueState) -> None:
+    """Check that the queue may have another lease. Raises: TooBusy."""
+    name, count = f"{command.address}/{command.queue}", len(queue.cursor.leases)
+    if count >= LEASES:
+        raise TooBusy(f"{name} has {count} leases", key="leases", limit=LEASES, found=count)
+    held = _leased_intervals(queue)
+    if queue.messages is not None and held >= LEASED_INTERVALS:
+        detail = f"{name} has leases of {held} stretches of messages"
+        raise TooBusy(detail, key="leases", limit=LEASED_INTERVALS, found=held)
+
+
+def _leased_intervals(queue: QueueState) -> int:
+    return sum(len(lease.intervals) for lease in queue.cursor.leases.values())
+
+
+def _gaps(command: LeaseCommand, address: AddressState, queue: QueueState) -> list[Interval]:
+    """The intervals of the queue that can be given out, but for what the bridge's filter has left."""
+    gaps = queue.free(address.next)
+    if command.left is None:
+        return gaps
+    command.left.follow(queue.cursor)
+    return common(gaps, command.left.free(address.next))
+
+
+def _share(
+    connection: sqlite3.Connection,
+    command: LeaseCommand,
+    address: AddressState,
+    queue: QueueState,
+    gaps: Iterable[Interval],
+) -> int:
+    """The most messages that a bridge gets: as many of those that are free as each of the others.
+
+    Readers that hold leases count as one, however many there are: they may not come back.
+    """
+    others = command.others + bool(queue.cursor.leases)
+    if not others:
+        return command.most
+    free = 0
+    for stretch in (one for gap in gaps for one in stretches(connection, address.address_id, gap)):
+        free += stretch.end - stretch.first
+        if free >= command.most:
+            break
+    return -(-min(free, command.most) // (1 + others))
+
+
 def _grant(
     group: Group,
     command: LeaseCommand,
@@ -188,7 +231,10 @@ def _grant(
     count: int,
 ) -> None:
     cursor = queue.cursor
-    if intervals:
+    if intervals and command.reserves:
+        queue.reserved[command.lease] = Reservation(intervals, count, command.left is not None)
+        command.result = Grant(command.lease, intervals, count)
+    elif intervals:
         cursor.take(command.lease, Lease(intervals, count, group.lease_now_ms + command.lease_ms))
         group.change_queue(address, queue)
         command.result = Grant(command.lease, intervals, count)
@@ -202,25 +248,18 @@ def _lease_addressed(
     command: LeaseCommand,
     address: AddressState,
     queue: QueueState,
+    gaps: Iterable[Interval],
+    room: _Room,
 ) -> None:
     """Lease messages of a queue to which not all are addressed. What lies before and between them is settled.
 
     Each interval of the lease holds a message at every position.
     """
-    cursor = queue.cursor
-    held = sum(len(lease.intervals) for lease in cursor.leases.values())
-    if held >= LEASED_INTERVALS:
-        raise TooBusy(
-            f"{command.address}/{command.queue} has leases of {held} stretches of messages",
-            key="leases",
-            limit=LEASED_INTERVALS,
-            found=held,
-        )
+    held = _leased_intervals(queue)
     taken: list[Interval] = []
     passed: list[Interval] = []
-    room = _Room(command.most, command.most_bytes)
     looked_at = 0
-    for before, stretch in _walk(connection, address, queue) if queue.messages else ():
+    for before, stretch in _walk(connection, address, queue.name, gaps) if queue.messages else ():
         passed.append(before)
         if stretch is None:
             looked_at += 1
@@ -235,7 +274,7 @@ def _lease_addressed(
         if room.is_full or held + len(taken) >= LEASED_INTERVALS:
             break
     if passed := [(from_, end) for from_, end in passed if from_ < end]:
-        cursor.settle(*passed)
+        queue.cursor.settle(*passed)
         group.change_queue(address, queue)
     if looked_at >= PASSED_BLOCKS and not taken:
         command.retry_ms = 0
@@ -244,16 +283,14 @@ def _lease_addressed(
 
 
 def _walk(
-    connection: sqlite3.Connection, address: AddressState, queue: QueueState
+    connection: sqlite3.Connection, address: AddressState, queue: str, gaps: Iterable[Interval]
 ) -> Iterator[tuple[Interval, Stretch | None]]:
-    """The free messages that are addressed to a queue, in order: each stretch with the free positions before
-    it, and None behind the last stretch of a block.
+    """The messages of these gaps that are addressed to a queue, in order: each stretch with the positions of
+    its gap before it, and None behind the last stretch of a block.
     """
-    for gap_start, gap_end in queue.cursor.free(address.next):
+    for gap_start, gap_end in gaps:
         at = gap_start
-        for end, found in addressed_stretches(
-            connection, address.address_id, queue.name, (gap_start, gap_end)
-        ):
+        for end, found in addressed_stretches(connection, address.address_id, queue, (gap_start, gap_end)):
             for stretch in found:
                 yield (at, stretch.first), stretch
                 at = stretch.end
@@ -293,10 +330,16 @@ class _Room:
 
 
 def end_lease(group: Group, command: EndLeaseCommand) -> None:
-    """Settle a lease or release it. Raises: StaleLease, QueueNotFound, AddressNotFound."""
+    """Settle a lease or release it, or release a reservation.
+
+    Raises: StaleLease, QueueNotFound, AddressNotFound.
+    """
     wanted = command.acknowledgement
     queue = group.require_queue(wanted.address, wanted.queue)
     address = group.state.addresses[wanted.address]
+    if not command.settle and queue.reserved.pop(wanted.lease, None) is not None:
+        group.touched.add(wanted.address)
+        return
     group.expire_leases(address, queue)
     if command.settle:
         found = queue.acknowledge(wanted.lease, wanted.upto)
@@ -304,7 +347,8 @@ def end_lease(group: Group, command: EndLeaseCommand) -> None:
         found = queue.cursor.release(wanted.lease)
     if not found:
         raise stale_lease(wanted)
-    group.touched.add(wanted.address)
+    if wanted.upto is not None or not command.settle:
+        group.touched.add(wanted.address)
     group.change_queue(address, queue)
 
 

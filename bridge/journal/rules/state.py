@@ -9,7 +9,7 @@ from enum import StrEnum
 from bridge.filters import Filter
 from bridge.journal.rules.owners import NOT_RECORDED, Owner
 from bridge.journal.values.options import REPLAYED_QUEUE, AddressPolicy
-from bridge.journal.values.queue_cursor import Cursor, cut
+from bridge.journal.values.queue_cursor import Cursor, Interval, cut
 from bridge.messages.addresses import RoutingType
 from dedup.cache import IdCache
 
@@ -34,6 +34,19 @@ class Intake(StrEnum):
     CLOSED = "closed"
 
 
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """Messages of a queue that a bridge has been given, and is about to move."""
+
+    #: Disjoint, ascending.
+    intervals: Sequence[Interval]
+    #: Messages in them.
+    count: int
+    #: Whether the bridge's filter may leave some of them. Nothing behind them is given out before it has
+    #: decided, or a reader would get what it leaves out of order.
+    may_leave: bool
+
+
 @dataclass(slots=True)
 class QueueState:
     """A row of `queues`."""
@@ -53,11 +66,20 @@ class QueueState:
     automatic: bool = False
     #: Whether it ever had a reader, or a bridge has taken messages from it.
     used: bool = False
+    #: By the name of the lease that a bridge has asked for; in memory only.
+    reserved: dict[str, Reservation] = field(default_factory=dict)
 
     @property
     def condition(self) -> str:
         """The filter's text; empty: there is none."""
         return "" if self.filter is None else self.filter.text
+
+    def free(self, upto: int) -> list[Interval]:
+        """The intervals below `upto` that can be given out, ascending."""
+        reserved = [interval for one in self.reserved.values() for interval in one.intervals]
+        gaps = self.cursor.free(upto, reserved)
+        undecided = [one.intervals[0][0] for one in self.reserved.values() if one.may_leave]
+        return cut(gaps, min(undecided) - 1) if undecided else gaps
 
     def acknowledge(self, lease_id: str, upto: int | None) -> bool:
         """As `Cursor.acknowledge`, counted."""

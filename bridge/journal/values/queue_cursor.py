@@ -67,11 +67,10 @@ class Cursor:
         """The time at which the first lease ends; None where there is none."""
         return min((lease.expires_ms for lease in self.leases.values()), default=None)
 
-    def free(self, upto: int) -> list[Interval]:
-        """The intervals below `upto` that are neither settled nor leased, ascending."""
-        taken = sorted(
-            [*self.settled, *(leased for lease in self.leases.values() for leased in lease.intervals)]
-        )
+    def free(self, upto: int, reserved: Iterable[Interval] = ()) -> list[Interval]:
+        """The intervals below `upto` that are neither settled, leased nor `reserved`, ascending."""
+        leased = [interval for lease in self.leases.values() for interval in lease.intervals]
+        taken = sorted([*self.settled, *leased, *reserved])
         gaps: list[Interval] = []
         start = self.next
         for from_, end in [*taken, (upto, upto)]:
@@ -121,6 +120,10 @@ class Cursor:
             else:
                 joined.append((from_, end))
         self.settled = joined
+
+    def follow(self, other: Cursor) -> None:
+        """Settle what another cursor has settled."""
+        self.settle((0, other.next), *other.settled)
 
 
 def cut(intervals: Iterable[Interval], upto: int | None) -> list[Interval]:

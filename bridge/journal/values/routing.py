@@ -21,7 +21,8 @@ class Destination:
     bridge: str | None = None
     #: Names of the only queues that they are for; empty: every queue, now and later.
     only: tuple[str, ...] = ()
-    #: Names of queues that they are not for, because they are placed elsewhere; only without `only`.
+    #: Names of queues that they are not for, because they are placed elsewhere or were taken from them; only
+    #: without `only`.
     besides: tuple[str, ...] = ()
 
     @property

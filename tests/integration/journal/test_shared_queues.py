@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+import threading
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
 from bridge.errors import StaleLease
 from bridge.filters import parse
 from bridge.journal import shared_queues
+from bridge.journal.batching import Cutter
 from bridge.journal.journal import Journal
 from bridge.journal.rules import moves
+from bridge.journal.rules import queues as rules_of_queues
 from bridge.journal.shared_queues import SharedQueues
+from bridge.journal.source import JournalSource
 from bridge.journal.values.options import (
     AddressPolicy,
     BridgeQueue,
@@ -26,6 +32,9 @@ from bridge.journal.values.store import Page, Submission
 from bridge.messages.addresses import QueueName
 from bridge.messages.message import Message
 from bridge.messages.stream_names import own_log
+from bridge.relay.ports import Receipt, StreamState
+from dedup.verdict import Verdict
+from tests.harness.eventually import until
 from tests.harness.rounds import rounds
 from tests.integration.journal.failing import file, memory
 from tests.integration.journal.helpers import (
@@ -44,6 +53,8 @@ from tests.integration.journal.helpers import (
 )
 
 SHARED: Final = SharedNames([QueueName("orders", QUEUE)])
+ORDERS: Final = ("orders", QUEUE)
+STORE: Final = "store:0"
 MANY: Final = 1 << 30
 
 
@@ -99,18 +110,21 @@ async def test_a_log_that_is_full_below_the_window_is_not_asked_again_at_once(
 
 async def test_what_a_filter_leaves_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_queues, "INTERVALS_MOST", 3)
-    async with opened(options(tmp_path)) as journal:
+    clock = ManualClock()
+    async with opened(options(tmp_path), clock) as journal:
         queues = shared(journal, condition="colour = 'red'")
         for number in range(5):
             await transact(journal, coloured(f"{number}", "blue"), coloured(f"{number}", "red"))
         await take_all(queues)
-        assert queues.waits == ("orders::q holds 5 intervals of messages that its filter leaves",)
         await transact(journal, coloured("last", "red"))
         await take_all(queues)
+        assert queues.waits == ("orders::q holds 5 intervals of messages that its filter leaves",)
         assert "last" not in await browsed(journal, own_log("to-hub", "orders"))
         page = await lease(journal, most=3)
         assert bodies(page.messages) == ["0", "1", "2"]
         await journal.acknowledge(acknowledgement(page))
+        assert queues.due_in_s == 1
+        clock.advance(1_000)
         await take_all(queues)
         assert (await browsed(journal, own_log("to-hub", "orders")))[-1] == "last"
         assert not queues.waits
@@ -140,6 +154,206 @@ async def test_each_message_of_a_large_backlog_is_looked_at_once(
         await take_all(queues)
         assert await browsed(journal, own_log("to-hub", "orders")) == ["red"]
         assert asked == 401
+
+
+class Watched(SharedQueues):
+    """Says when the bridge has asked for messages in vain, so that it waits for some."""
+
+    is_idle = False
+
+    async def take(self) -> bool:
+        self.is_idle = False
+        has_more = await super().take()
+        self.is_idle = not has_more
+        return has_more
+
+
+class Consumers:
+    """Three readers and a bridge that always wait for messages of the queue; they count what each has got."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+        self.shares: list[list[int]] = [[], [], [], []]
+        self.shared = Watched(journal, BridgeSelection("to-hub", never, str, SHARED), MANY)
+
+    @property
+    def taken(self) -> int:
+        return sum(map(len, self.shares))
+
+    async def all_wait(self, taken: int) -> None:
+        """Return once so many messages are taken, and each of the consumers waits for another."""
+        four = len(self.shares)
+        await until(
+            lambda: (
+                (self.taken, self.journal.presence.others("", ORDERS), self.shared.is_idle)
+                == (taken, four, True)
+            ),
+            "all of them wait",
+        )
+
+    async def read(self, share: list[int]) -> None:
+        while True:
+            page = await lease(self.journal, most=10, wait_ms=60_000)
+            share += map(int, bodies(page.messages))
+            await self.journal.acknowledge(acknowledgement(page))
+
+    async def relay(self, share: list[int]) -> None:
+        source = JournalSource(
+            self.journal, self.shared.selection, Cutter(1 << 20, 1 << 17, stamp=True),
+            target_name="hub", shared=self.shared,
+        )  # fmt: skip
+        await source.open({}, STORE)
+        while True:
+            for batch in await source.read():
+                assert batch.block is not None
+                share += [int(message.body or b"") for message in batch.block.messages()]
+                await source.settled(batch, Receipt(batch.stream, Verdict.STORED, batch.upto))
+            for stream in await source.streams():
+                if stream.identity not in source._cursors:
+                    await source.open({stream.identity: StreamState(None)}, STORE)
+
+
+async def test_readers_and_a_bridge_that_wait_take_turns(tmp_path: Path) -> None:
+    async with opened(options(tmp_path)) as journal:
+        consumers = Consumers(journal)
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(consumers.read(share)) for share in consumers.shares[:3]]
+            tasks.append(group.create_task(consumers.relay(consumers.shares[3])))
+            for number in range(300):
+                await consumers.all_wait(number)
+                await send(journal, str(number))
+            await until(lambda: consumers.taken == 300, "all are taken")
+            for task in tasks:
+                task.cancel()
+    print([len(share) for share in consumers.shares])
+    assert all(70 <= len(share) <= 80 for share in consumers.shares), "a quarter each"
+    assert all(share == sorted(share) for share in consumers.shares), "each in order"
+
+
+async def test_a_move_leaves_the_others_a_share(tmp_path: Path) -> None:
+    log = own_log("to-hub", "orders")
+    async with opened(options(tmp_path)) as journal:
+        await transact(journal, *(coloured(str(number), "blue") for number in range(300)))
+        queues = shared(journal)
+        with ExitStack() as waiting:
+            for _ in range(3):
+                waiting.enter_context(journal.presence.waiting(*ORDERS))
+            await queues.take()
+        assert len(await browsed(journal, log)) == 75, "three readers wait"
+        page = await lease(journal, most=25)
+        await queues.take()
+        assert len(await browsed(journal, log)) == 175, "readers that are busy count as one"
+        await journal.acknowledge(acknowledgement(page))
+        await queues.take()
+        assert len(await browsed(journal, log)) == 275, "alone it takes all"
+
+
+async def test_two_bridges_leave_each_other_a_share(tmp_path: Path) -> None:
+    async with opened(options(tmp_path, "one", "two")) as journal:
+        one, two = shared(journal, "one"), shared(journal, "two")
+        await two.take()
+        await transact(journal, *(coloured(str(number), "blue") for number in range(100)))
+        await one.take()
+        assert len(await browsed(journal, own_log("one", "orders"))) == 50
+        two.close()
+        await one.take()
+        assert len(await browsed(journal, own_log("one", "orders"))) == 100, "one that does not run has none"
+
+
+async def test_a_bridge_that_is_not_ready_keeps_nothing_from_readers(tmp_path: Path) -> None:
+    async with opened(options(tmp_path)) as journal:
+        queues = shared(journal, window=500)
+        await send(journal, "0" * 1000)
+        await take_all(queues)
+        for number in (1, 2):
+            asked = asyncio.create_task(queues.take())
+            await send(journal, str(number))
+            assert not await asked
+            page = await lease(journal)
+            assert bodies(page.messages) == [str(number)]
+            await journal.acknowledge(acknowledgement(page))
+
+
+async def test_what_a_filter_leaves_goes_to_a_reader_that_has_asked_meanwhile(tmp_path: Path) -> None:
+    async with opened(options(tmp_path)) as journal:
+        queues = shared(journal, condition="colour = 'red'")
+        await take_all(queues)
+        await transact(journal, coloured("0", "blue"))
+        taking = asyncio.create_task(take_all(queues))
+        await asyncio.sleep(0)  # the bridge has asked first
+        page = await lease(journal, wait_ms=10_000)
+        assert bodies(page.messages) == ["0"]
+        await taking
+        assert await queues.take() is False
+
+
+async def test_what_a_filter_leaves_stays_in_order_for_readers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looking, gate = threading.Event(), threading.Event()
+
+    def slow(*arguments: Any, **options: Any) -> Any:
+        if options["reserved"]:
+            looking.set()
+            gate.wait()
+        return moves.read_movable(*arguments, **options)
+
+    async with opened(options(tmp_path)) as journal:
+        queues = shared(journal, condition="colour = 'red'")
+        await take_all(queues)
+        monkeypatch.setattr(shared_queues, "read_movable", slow)
+        await transact(journal, coloured("0", "blue"), coloured("1", "red"))
+        taking = asyncio.create_task(take_all(queues))
+        try:
+            await asyncio.to_thread(looking.wait)
+            await transact(journal, coloured("2", "blue"))
+            reading = asyncio.create_task(lease(journal, wait_ms=10_000))
+            assert (await lease(journal)).lease is None, "what is behind waits until the filter has decided"
+        finally:
+            gate.set()
+        assert bodies((await reading).messages) == ["0", "2"]
+        await taking
+        assert await browsed(journal, own_log("to-hub", "orders")) == ["1"]
+
+
+async def test_a_bridge_passes_over_what_is_not_addressed_to_its_queue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rules_of_queues, "PASSED_BLOCKS", 2)
+    async with opened(options(tmp_path)) as journal:
+        await journal.create_queue("orders", QUEUE, "earliest", "colour = 'red'")
+        for number in range(7):
+            await transact(journal, coloured(str(number), "blue"))
+        await transact(journal, coloured("7", "red"))
+        await take_all(shared(journal))
+        assert await browsed(journal, own_log("to-hub", "orders")) == ["7"]
+
+
+async def test_what_is_reserved_is_free_again_when_its_bridge_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(options(tmp_path)) as journal:
+        queues = shared(journal)
+        await take_all(queues)
+        await send(journal, "0")
+        with monkeypatch.context() as patch:
+            patch.setattr(shared_queues, "read_movable", failing)
+            with pytest.raises(LookupError):
+                await queues.take()
+        page = await lease(journal, wait_ms=10_000)
+        assert bodies(page.messages) == ["0"]
+        await journal.release(acknowledgement(page))
+        queues.close()
+        asking = asyncio.create_task(queues.take())
+        await asyncio.sleep(0)
+        asking.cancel()
+        await asyncio.wait([asking])
+        page = await lease(journal, wait_ms=10_000)
+        assert bodies(page.messages) == ["0"], "cancelled while it was asking"
+
+
+def failing(*_arguments: object, **_options: object) -> None:
+    raise LookupError("no messages")
 
 
 class Rig:
