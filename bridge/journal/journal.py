@@ -10,6 +10,7 @@ import asyncio
 import sqlite3
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from bridge.errors import (
@@ -27,6 +28,7 @@ from bridge.journal.rules.commands import (
     CacheCommand,
     CommitCommand,
     CommittedEvents,
+    ConfigureCommand,
     DeleteAddressCommand,
     EndLeaseCommand,
     ForgetLinesCommand,
@@ -359,6 +361,21 @@ class Journal:
         """Returns the number of IDs that were dropped."""
         dropped: int = await self.submit(CacheCommand, address=address, capacity=size)
         return dropped
+
+    async def configure(self, options: JournalOptions) -> None:
+        """Let the addresses have the settings of these options from now on; other options stay as they are.
+
+        Raises: Conflict: an address has another routing type than they declare for it. JournalUnavailable,
+            DiskFull: it is not known whether they took effect; ask again.
+        """
+        await self.submit(ConfigureCommand, options=options)
+        self.options = replace(
+            self.options,
+            policy=options.policy,
+            addresses=options.addresses,
+            queue_filters=options.queue_filters,
+            deletes_unused=options.deletes_unused,
+        )
 
     # -- for the ends and the delivery log ----------------------------------------------------------
 
