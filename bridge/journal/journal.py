@@ -10,7 +10,6 @@ import asyncio
 import sqlite3
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from bridge.errors import (
@@ -369,13 +368,7 @@ class Journal:
             DiskFull: it is not known whether they took effect; ask again.
         """
         await self.submit(ConfigureCommand, options=options)
-        self.options = replace(
-            self.options,
-            policy=options.policy,
-            addresses=options.addresses,
-            queue_filters=options.queue_filters,
-            deletes_unused=options.deletes_unused,
-        )
+        self.options = self.options.with_addresses_of(options)
 
     # -- for the ends and the delivery log ----------------------------------------------------------
 

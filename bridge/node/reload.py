@@ -2,8 +2,8 @@
 
 One reload runs at a time. The file is read, and compared with the settings in effect
 (`bridge.settings.reloading`), before anything changes; a file that does not hold, or changes what cannot
-change while the node runs, changes nothing. Bridges that the comparison does not name are not touched. No step of a
-reload has to be undone or gone on with after a crash: the node starts by the file.
+change while the node runs, changes nothing. Bridges that the comparison does not name are not touched. No
+step of a reload has to be undone or gone on with after a crash: the node starts by the file.
 """
 
 from __future__ import annotations

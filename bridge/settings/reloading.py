@@ -91,9 +91,10 @@ EFFECTS: Final[Mapping[str, Effect]] = {
         " use-duplicate-detection check-producer-ids filter transformer transformer-properties routing-type"
         " concurrency retry-interval retry-interval-multiplier max-retry-interval initial-connect-attempts"
         " reconnect-attempts confirmation-window-size producer-window-size min-large-message-size"
-        " check-period connection-ttl call-timeout pending-ack-timeout max-delivery-attempts dead-letter-address"
-        " start-position gap-policy open-transaction-warn-after preserve-partitions create-topics"
-        " add-partitions topic-replication-factor journal-topic journal-replication-factor group-id max-hops",
+        " check-period connection-ttl call-timeout pending-ack-timeout max-delivery-attempts"
+        " dead-letter-address start-position gap-policy open-transaction-warn-after preserve-partitions"
+        " create-topics add-partitions topic-replication-factor journal-topic journal-replication-factor"
+        " group-id max-hops",
     ),
     "cluster-connections.*": Effect.RESTART,
     **_rows(

@@ -144,6 +144,7 @@ class _Worker:
         while True:
             match await self._channel.receive():
                 case Want() as want:
+                    assert want.bridge in self._bridges, f"no bridge {want.bridge}"
                     # Orders may overtake: a stop ends a pause that waits for receipts.
                     tasks.create_task(self._obey(want), name=f"obey-{want.order}")
                 case Renew() as renew:
@@ -182,7 +183,7 @@ class _Worker:
 
     async def _obey(self, want: Want) -> None:
         bridge = self._bridges.get(want.bridge)
-        if bridge is None:  # gone since
+        if bridge is None:  # gone since it came
             return
         try:
             if want.wanted is Wanted.PAUSED and bridge.state is State.STOPPED:

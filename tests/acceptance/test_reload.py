@@ -1,4 +1,4 @@
-"""Reloads of a node's settings while it runs: by SIGHUP, by command and by itself, with messages on their way."""
+"""Settings that are reloaded while a node runs: by SIGHUP, by command, when the file changes; under load."""
 
 from __future__ import annotations
 
@@ -300,7 +300,8 @@ def test_keys_that_need_a_restart_are_refused_by_name_and_nothing_else_changes(m
 def test_a_connector_of_a_cluster_stays_as_it_is(make_node: MakeNode) -> None:
     node = make_node("node", acceptor='tokens = ["t"]', token="t")
     node.rest = (
-        f'[connectors.self]\nurl = "{node.url}"\ntoken = "t"\n[connectors.n]\nurl = "ws://127.0.0.1:1"\ntoken = "t"\n'
+        f'[connectors.self]\nurl = "{node.url}"\ntoken = "t"\n'
+        '[connectors.n]\nurl = "ws://127.0.0.1:1"\ntoken = "t"\n'
         '[[cluster-connections]]\nname = "main"\nconnector-ref = "self"\nstatic-connectors = ["n"]\n'
     )
     node.start()
@@ -322,8 +323,7 @@ def test_addresses_and_their_settings_take_effect_in_place(make_node: MakeNode) 
     edge.write()
     with unchanged(edge, hub, "a"):
         assert outcome(edge) == {"settings": ['address-settings."#"']}
-        assert edge.api.send("full", b"x" * 200).status == 200
-        assert edge.api.send("full", b"x" * 200).status == 200
+        assert edge.api.send("full", b"x" * 200).status == 200  # with its headers it is 300 bytes
         edge.api.send("full", b"x").is_problem(503, "ADDRESS_FULL")
         assert edge.api.get("/v1/addresses/full").json["max-bytes"] == 300
         edge.rest = edge.rest.replace("300", '"1MiB"') + (
@@ -418,16 +418,24 @@ def test_a_watched_file_is_reloaded_when_it_changes(make_node: MakeNode) -> None
 # ------------------------------------------------------------------ at any time
 
 
-def test_reloads_before_the_node_has_started_and_while_it_stops_are_answered_honestly(
+def in_flight_to(edge: Node, hub: Node) -> None:
+    """A message that the hub, which is paused now, has not confirmed: the bridge's stop waits for that."""
+    stream = Stream(edge, "a")
+    stream.send("a")
+    all_arrive_once(hub, {"a": 1})
+    hub.pause()
+    stream.send("a")
+    eventually(lambda: edge.status("a-to-hub")["in-flight"], "it is on its way")
+
+
+def test_a_node_that_stops_takes_no_reload(
     make_node: MakeNode,
 ) -> None:
     hub = make_node("hub")
     edge = make_node("edge", bridges(hub, "a"), node='shutdown-timeout = "20s"')
     start_together(hub, edge)
     await_links(hub, "a")
-    hub.pause()  # so that what is sent stays unconfirmed, and the drain waits
-    assert edge.api.send("a", b"0").status == 200
-    eventually(lambda: edge.status("a-to-hub")["in-flight"], "it is on its way")
+    in_flight_to(edge, hub)
     edge.signal()
     eventually(lambda: not edge.ops.get("/ready").json["ready"], "it stops")
     reply = edge.ops.call("POST", "/v1/reload")
@@ -443,9 +451,7 @@ def test_a_reload_that_waits_for_a_bridge_ends_with_the_node(make_node: MakeNode
     edge = make_node("edge", bridges(hub, "a"), node='shutdown-timeout = "1s"')
     start_together(hub, edge)
     await_links(hub, "a")
-    hub.pause()
-    assert edge.api.send("a", b"0").status == 200
-    eventually(lambda: edge.status("a-to-hub")["in-flight"], "it is on its way")
+    in_flight_to(edge, hub)
     edge.rest = bridges(hub, "a", "b", a="max-hops = 3")
     edge.write()
     edge.signal(signal.SIGHUP)
@@ -454,7 +460,7 @@ def test_a_reload_that_waits_for_a_bridge_ends_with_the_node(make_node: MakeNode
     assert edge.wait() == 0
     hub.resume()
     edge.start()  # by the new file
-    all_arrive_once(hub, {"a": 1})
+    all_arrive_once(hub, {"a": 2})
     await_links(hub, "a", "b")
 
 
@@ -524,12 +530,13 @@ def test_a_kill_amid_a_reload_loses_and_doubles_nothing(make_node: MakeNode) -> 
 
 def test_workers_run_by_the_reloaded_settings(make_node: MakeNode) -> None:
     """Without brokers: their bridges are CONNECTING, and say so with their settings."""
-    kafka = '[connectors.{0}]\nurl = "kafka://127.0.0.1:1"\n'
+    kafka = '[connectors.{0}]\nurl = "kafka://127.0.0.1:{1}"\n'
     bridge = (
-        '[[bridges]]\nname = "{}"\nsource-connector = "eu"\nqueue-name = "orders"\nstatic-connectors = ["us"]\n'
+        '[[bridges]]\nname = "{}"\nsource-connector = "eu"\nqueue-name = "orders"\n'
+        'static-connectors = ["us"]\n'
         "retry-interval = {}\nmax-retry-interval = {}\n"
     )
-    ends = kafka.format("eu") + kafka.format("us")
+    ends = kafka.format("eu", 1) + kafka.format("us", 2)
     node = make_node("node", ends + bridge.format("one", 200, 200), node="workers = 2").start()
     pids = [node.event("worker-started", worker=worker)["pid"] for worker in (1, 2)]
     for worker in (1, 2):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import replace
 
 from bridge.errors import Conflict
 from bridge.filters import parse
@@ -54,13 +53,7 @@ def configure(group: Group, connection: sqlite3.Connection, command: ConfigureCo
             detail = f"{name} is {there.routing_type}, which changes at a start only; found {wanted}"
             key = f"addresses.{name}.routing-type"
             raise Conflict(f"{key}: {detail}", key=key, limit=there.routing_type, found=wanted)
-    group.options = replace(
-        group.options,
-        policy=new.policy,
-        addresses=new.addresses,
-        queue_filters=new.queue_filters,
-        deletes_unused=new.deletes_unused,
-    )
+    group.options = group.options.with_addresses_of(new)
     for address in group.state.addresses.values():
         if not address.deleted:
             _take_policy(group, address, new.policy(address.name))

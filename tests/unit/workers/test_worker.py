@@ -205,6 +205,6 @@ async def test_a_bug_ends_the_process_and_is_told(log: LogCapture) -> None:
         running.order(1, Wanted.RUNNING, "no such bridge")
         assert running.exit is not None
         said = await running.rest()
-        assert said[-1] == Failed("KeyError: 'no such bridge'")
+        assert said[-1] == Failed("AssertionError: no bridge no such bridge")
         assert await running.exit == 1
         assert [entry["event"] for entry in log.entries] == ["worker-failed"]
