@@ -27,7 +27,6 @@ from bridge.journal.rules.commands import (
     CacheCommand,
     CommitCommand,
     CommittedEvents,
-    ConfigureCommand,
     DeleteAddressCommand,
     EndLeaseCommand,
     ForgetLinesCommand,
@@ -360,15 +359,6 @@ class Journal:
         """Returns the number of IDs that were dropped."""
         dropped: int = await self.submit(CacheCommand, address=address, capacity=size)
         return dropped
-
-    async def configure(self, options: JournalOptions) -> None:
-        """Let the addresses have the settings of these options from now on; other options stay as they are.
-
-        Raises: Conflict: an address has another routing type than they declare for it. JournalUnavailable,
-            DiskFull: it is not known whether they took effect; ask again.
-        """
-        await self.submit(ConfigureCommand, options=options)
-        self.options = self.options.with_addresses_of(options)
 
     # -- for the ends and the delivery log ----------------------------------------------------------
 

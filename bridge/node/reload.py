@@ -21,7 +21,7 @@ from bridge.assembly.summary import BridgeSummary
 from bridge.end_kind import kind_of
 from bridge.errors import BridgeError, Conflict, Stopping, described
 from bridge.journal.node_ends import bridge_queue
-from bridge.journal.rules.commands import BridgeCommand
+from bridge.journal.rules.commands import BridgeCommand, ConfigureCommand
 from bridge.journal.values.options import JournalOptions
 from bridge.relay.lifecycle import Command, State
 from bridge.relay.operated import Operated
@@ -197,7 +197,9 @@ class Reloads:
                 raise Conflict(f"there is a bridge {name} already", key="bridge", found=name)
         credentials = await asyncio.to_thread(Credentials, settings, file)
         if found.concerns_addresses:
-            await journal.configure(parts.options_by(settings))
+            options = parts.options_by(settings)
+            await journal.submit(ConfigureCommand, options=options)
+            journal.options = journal.options.with_addresses_of(options)
         await asyncio.to_thread(parts.credentials.take, credentials)  # from here on nothing is refused
         outcome = Reloaded([change.key for change in found.in_place], removed=list(found.removed))
         failed = await self._change_bridges(journal, settings, file.digest, found, outcome)
