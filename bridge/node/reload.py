@@ -155,7 +155,7 @@ class Reloads:
                     await self._asked.wait()
             if self._asked.is_set() or await self._is_new():
                 self._asked.clear()
-                with contextlib.suppress(BridgeError, OSError):  # it is logged
+                with contextlib.suppress(Exception):  # it is logged, and the next one may go well
                     await self.reload()
 
     async def _is_new(self) -> bool:
@@ -232,24 +232,19 @@ class Reloads:
             await bridges.remove(name)
         wanted = tuple(bridge for bridge in settings.bridges if bridge.name not in failed)
         for name in found.changed:
-            await self._stopped(name)  # an operator may have started it meanwhile
+            await self._stopped(name)
         anew = [name for name in (*found.changed, *found.added) if name not in failed]
         self._parts.adopt(settings.model_copy(update={"bridges": wanted}), digest, anew)
         by_name = {bridge.name: bridge for bridge in wanted}
         for name in anew:
-            await self._stopped(name)
+            await self._stopped(name)  # an operator may have started it meanwhile
             bridges.put(name, *self._parts.bridge(by_name[name]))
             self._names.add(name)
-            (
-                outcome.added
-                if name in found.added
-                else outcome.at_rest
-                if name in at_rest
-                else outcome.restarted
-            ).append(name)
-        for name in anew:
-            if name not in at_rest:
-                await bridges.start(name)
+        outcome.added = [name for name in found.added if name in by_name]
+        outcome.restarted = [name for name in found.changed if name in by_name and name not in at_rest]
+        outcome.at_rest = [name for name in found.changed if name in by_name and name in at_rest]
+        for name in (*outcome.added, *outcome.restarted):
+            await bridges.start(name)
         return failed
 
     async def _stopped(self, name: str) -> None:

@@ -129,14 +129,17 @@ class Supervisor:
         """Let the workers run these bridges from now on, by the settings file of this digest, and make those
         of `anew` anew. These, and those that are gone, are stopped.
         """
+        before, names = self.bridges, tuple(bridges)
+        anew = tuple(name for name in anew if name in names)
+        if settings == self._settings and before.keys() == set(names) and not anew:
+            return
         self._settings, self._shutdown_timeout_ms = settings, shutdown_timeout_ms
-        before = self.bridges
-        self.bridges = {name: before.get(name) or self._made(name) for name in bridges}
+        self.bridges = {name: before.get(name) or self._made(name) for name in names}
         gone = [bridge.want.order for name, bridge in before.items() if name not in self.bridges]
         self._orders_from = max([self._orders_from, *gone])
         for slot in self._slots:
             if slot.process is not None:
-                slot.process.channel.send(Renew(settings, tuple(anew), shutdown_timeout_ms))
+                slot.process.channel.send(Renew(settings, anew, shutdown_timeout_ms))
         if not self._tasks:
             self._begin()
 

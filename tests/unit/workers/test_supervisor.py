@@ -349,7 +349,8 @@ async def test_workers_are_told_of_other_settings_and_their_successors_begin_wit
         process = await play.next_ready()
         await hears(process, 3)
         orders = supervisor.bridges["orders"]
-        supervisor.renew("other", ("orders", "new"), ("new",), 7_000)
+        supervisor.renew("digest", ("stock", "orders"), ("in-process",), 7_000)  # nothing new to workers
+        supervisor.renew("other", ("orders", "new"), ("new", "in-process"), 7_000)
         assert await hears(process, 1) == [Renew("other", ("new",), 7_000)]
         assert supervisor.bridges.keys() == {"orders", "new"}
         assert supervisor.bridges["orders"] is orders
