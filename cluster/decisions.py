@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -67,11 +67,17 @@ class Decisions:
 
     async def begin(self, services: NodeServices, topology: Topology, peers: Peers, window: Window) -> None:
         """Read what the journal has of earlier ones. `window`: of the bridges to other nodes."""
-        journal, settings = services.journal, services.settings
-        bridges = [
-            bridge.name for bridge in settings.bridges if kind_of(settings, bridge.source_connector).is_own
-        ]
-        name = settings.node.name
+        journal = services.journal
+
+        def bridges() -> Sequence[str]:
+            settings = services.settings  # a reload replaces them
+            return [
+                bridge.name
+                for bridge in settings.bridges
+                if kind_of(settings, bridge.source_connector).is_own
+            ]
+
+        name = services.settings.node.name
         self._peers = peers
         self.heirs = Heirs(journal, bridges, self._changed)
         self.drain = Drain(journal, name, bridges, self._call_heir, self._changed)

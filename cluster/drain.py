@@ -105,7 +105,7 @@ class Drain:
         self,
         journal: Journal,
         name: str,
-        bridges: Sequence[str],
+        bridges: Callable[[], Sequence[str]],
         call: CallHeir,
         changed: Callable[[], None],
     ) -> None:
@@ -114,13 +114,13 @@ class Drain:
         Args:
             journal: this node's, open.
             name: this node's.
-            bridges: those of the settings that read the journal.
+            bridges: returns those of the settings that read the journal.
             call: reaches the heir.
             changed: called after each phase.
         """
         self._journal = journal
         self._name = name
-        self._bridges = tuple(bridges)
+        self._bridges = bridges
         self._call = call
         self._changed = changed
         self.state: DrainState | None = None
@@ -151,7 +151,9 @@ class Drain:
         drain = str(uuid.uuid4())
         state = DrainState(drain, heir, heir_name, force=force, lease_timeout_ms=lease_timeout_ms)
         identity = self._journal.identity
-        accept = Accept(identity.node_id, drain, self._name, identity.store, self._bridges, force, version)
+        accept = Accept(
+            identity.node_id, drain, self._name, identity.store, tuple(self._bridges()), force, version
+        )
         refused = await self._ask(heir, accept)
         if refused:
             raise Conflict(f"{heir_name} does not take over: {refused}", "to", found=heir_name)

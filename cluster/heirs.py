@@ -56,13 +56,15 @@ def answering(records: Iterable[Record]) -> dict[str, Record]:
 class Heirs:
     """What this node has taken over, and from which nodes."""
 
-    def __init__(self, journal: Journal, bridges: Sequence[str], changed: Callable[[], None]) -> None:
-        """`bridges`: those of the settings that read the journal.
+    def __init__(
+        self, journal: Journal, bridges: Callable[[], Sequence[str]], changed: Callable[[], None]
+    ) -> None:
+        """`bridges` returns those of the settings that read the journal.
 
         `changed` is called when there is another leaver to answer for.
         """
         self._journal = journal
-        self._bridges = frozenset(bridges)
+        self._bridges = bridges
         self._changed = changed
         self.leavers: dict[str, Leaver] = {}
 
@@ -139,7 +141,7 @@ class Heirs:
             return "this node is draining itself"
         if len(self.leavers) >= NODES:
             return f"this node answers for {len(self.leavers)} nodes, the most there may be"
-        missing = sorted(set(call.bridges) - self._bridges)
+        missing = sorted(set(call.bridges).difference(self._bridges()))
         if missing and not call.force:
             names = ", ".join(missing)
             return f"this node has no bridge {names} (--force: what waits for it becomes dead letters)"

@@ -1,12 +1,14 @@
 """Tokens and TLS contexts of a node's settings, which follow the files that the settings name.
 
-The settings file itself is read once. The files of its ``${file:}`` places and of its certificates are read
-again by `Credentials.look`, so that tokens and certificates can be rotated while the node runs.
+The files of the settings' ``${file:}`` places and of their certificates are read again by `Credentials.look`,
+so that tokens and certificates can be rotated while the node runs. The settings file itself is read again by
+a reload only (`bridge.node.reload`), which hands over what it has read (`Credentials.take`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -48,6 +50,8 @@ class Credentials:
         self._file = file
         self._filled: Mapping[str, Any] | None = None if file is None else file.filled().tree
         self._contexts: dict[str, tuple[FileContext, Mapping[Role, str]]] = {}
+        #: `look` and `take` run in threads, one after the other.
+        self._turn = threading.Lock()
         if settings.acceptor is not None:
             self._keep("acceptor", acceptor_files(settings.acceptor), ACCEPTOR_KEYS)
         for name, connector in settings.connectors.items():
@@ -99,8 +103,25 @@ class Credentials:
         """The tokens of `[operations]`."""
         return self._settings.operations.tokens if self._settings.operations is not None else ()
 
+    def take(self, newer: Credentials) -> None:
+        """Let these be the credentials of other settings from now on. A TLS context whose files are the same
+        ones stays: ends that are made have it. It may wait for a look: call it in a thread.
+        """
+        with self._turn:
+            kept = {
+                table: self._contexts[table]
+                for table, (context, _) in newer._contexts.items()
+                if table in self._contexts and self._contexts[table][0].files == context.files
+            }
+            self._contexts = {**newer._contexts, **kept}
+            self._settings, self._file, self._filled = newer._settings, newer._file, newer._filled
+
     def look(self) -> News:
         """Read the files and apply their changes. It may wait for the disk: call it in a thread."""
+        with self._turn:
+            return self._look()
+
+    def _look(self) -> News:
         renewed = [table for table, (context, _) in self._contexts.items() if context.look()]
         problems = [
             f"{table}.{keys[role]}: {rule}"

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 from bridge.assembly.bridges import Assembly
 from bridge.assembly.relay_options import stages
 from bridge.errors import Conflict
 from bridge.relay.stages import filter_stage
-from bridge.replay.plans import Ends, ReplayService
+from bridge.replay.plans import Ends, ReplayService, Route
 from bridge.settings.bridges import Bridge
 from bridge.settings.model import Settings
 
 
 def replay_service(settings: Settings, assembly: Assembly) -> ReplayService:
     """The replay service of a node, for all its bridges."""
-    return ReplayService({bridge.name: partial(_ends, assembly, bridge) for bridge in settings.bridges})
+    return ReplayService(replay_routes(settings, assembly))
+
+
+def replay_routes(settings: Settings, assembly: Assembly) -> Mapping[str, Route]:
+    """The routes of replay plans, by the bridge's name."""
+    return {bridge.name: partial(_ends, assembly, bridge) for bridge in settings.bridges}
 
 
 def _ends(assembly: Assembly, bridge: Bridge, *, force: bool) -> Ends:

@@ -27,6 +27,7 @@ COMMANDS: Final = {
     "send": ("bridge.cli.send", "send the lines of a file or of stdin to an address"),
     "receive": ("bridge.cli.receive", "read messages of an address, with or without a queue"),
     "status": ("bridge.cli.status", "show a running node: readiness, bridges, addresses, queues"),
+    "reload": ("bridge.cli.reload", "let a running node read its settings file again"),
     "start": ("bridge.cli.operate", "start a bridge of a running node"),
     "stop": ("bridge.cli.operate", "stop a bridge; what is queued stays queued"),
     "pause": ("bridge.cli.operate", "pause a bridge; its link stays open"),
@@ -56,7 +57,7 @@ TAKES: Final = {
     **dict.fromkeys(("demo", "reconcile"), options.RESULTS),
     **dict.fromkeys(("send", "receive"), options.AS_CLIENT),
     **dict.fromkeys(
-        ("start", "stop", "pause", "resume", "cache", "dead-letters", "replay", "drain", "cluster"),
+        ("start", "stop", "pause", "resume", "reload", "cache", "dead-letters", "replay", "drain", "cluster"),
         options.AS_OPERATOR,
     ),
     **dict.fromkeys(("init", "validate", "forget", "journal", "positions", "lanes", "audit"), options.FILE),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 from urllib.parse import urlsplit
@@ -99,6 +99,11 @@ class Acceptor:
             router.add(one.method, one.template, one.handler, lasting=one.lasting)
         self._authentication = authentication
         self._listener = Listener(options.url, router, authentication, limits, ssl_context, meter)
+
+    def renew(self, tokens: Iterable[str], users: Sequence[User]) -> None:
+        """Accept these callers and no others; links of callers that are gone, or have other rights, end."""
+        self._authentication.renew(tokens, users)
+        self._listener.share_transit()
 
     def renew_tokens(self, tokens: Iterable[str], users: Iterable[User]) -> None:
         """Accept these tokens and no others; links that were opened with any other token end."""

@@ -65,6 +65,8 @@ class Principal:
         #: Set once the credential that it came with is not valid any more: its links end.
         self.revoked = asyncio.Event()
         self.may_link = link
+        #: Its rights, as they were given.
+        self.rights = (None if send is None else tuple(send), tuple(receive), link, tuple(delete_queues))
         self._send = _Right(send or ())
         self._deliver = _Right(("#",)) if send is None else self._send
         self._receive = _Right(receive)
@@ -129,6 +131,10 @@ def _principal(user: User) -> Principal:
     return Principal(user.name, user.send, user.receive, link=user.link, delete_queues=user.delete_queues)
 
 
+def _by_certificate_name(users: Iterable[User]) -> dict[str, Principal]:
+    return {user.certificate_name: _principal(user) for user in users if user.certificate_name}
+
+
 def every_right(name: str) -> Principal:
     """A caller that may do everything."""
     return Principal(name, ("#",), ("#",), link=True, delete_queues=("#",), user=False)
@@ -160,7 +166,24 @@ class Authentication:
         self._anybody = every_right("anybody")
         self.renew_tokens(tokens, users)
         self.renew_certificates(users)
-        self._open = self.loopback and not (self._tokens or self._certificates or client_certificates)
+        self._open = self._is_open()
+
+    def _is_open(self) -> bool:
+        return self.loopback and not (self._tokens or self._certificates or self._client_certificates)
+
+    def renew(self, tokens: Iterable[str], users: Sequence[User] = ()) -> None:
+        """Accept these callers and no others, each with these rights; callers that are gone, or have other
+        rights, are `Principal.revoked`.
+        """
+        self.renew_tokens(tokens, users)
+        certificates = _by_certificate_name(users)
+        rights = {name: (one.name, one.rights) for name, one in certificates.items()}
+        if rights != {name: (one.name, one.rights) for name, one in self._certificates.items()}:
+            self.renew_certificates(users)
+        if self._open and not self._is_open():
+            self._anybody.revoked.set()
+            self._anybody = every_right("anybody")
+        self._open = self._is_open()
 
     def renew_tokens(self, tokens: Iterable[str], users: Iterable[User] = ()) -> None:
         """Accept these tokens and no others; callers that came with any other are `Principal.revoked`."""
@@ -189,7 +212,8 @@ class Authentication:
         known = before.get(digest)
         if known is not None:
             same = known[1].is_user == principal.is_user and (
-                not principal.is_user or known[1].name == principal.name
+                not principal.is_user
+                or (known[1].name, known[1].rights) == (principal.name, principal.rights)
             )
             if same:
                 principal = known[1]
@@ -202,9 +226,7 @@ class Authentication:
         for principal in (*self._certificates.values(), self._anybody):
             principal.revoked.set()
         self._anybody = every_right("anybody")
-        self._certificates = {
-            user.certificate_name: _principal(user) for user in users if user.certificate_name
-        }
+        self._certificates = _by_certificate_name(users)
 
     def check_origin(self, request: web.Request) -> None:
         """Refuse web pages whose origin is not allowed, whatever credentials they have.

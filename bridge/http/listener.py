@@ -92,13 +92,12 @@ class Listener:
         """Listen. Raises: OSError: the address cannot be used; the error names the key, the rule and the
         address.
         """
-        transit = self._limits.max_transit_size
         self._server = ConnectionServer(
             self._answer,
             connections_max=self._limits.max_connections,
             headers_size_max=self._limits.max_headers_size,
-            transit_size_max=transit,
-            transit_share_max=transit // 2 if self._authentication.knows_several else transit,
+            transit_size_max=self._limits.max_transit_size,
+            transit_share_max=self._transit_share_max,
         )
         self._runner = web.ServerRunner(self._server, shutdown_timeout=_CUT_AFTER_S)
         await self._runner.setup()
@@ -112,6 +111,16 @@ class Listener:
             raise OSError(f"{key}: {_broken_rule(error)}; found {found}") from error
         port: int = self._runner.addresses[0][1]
         return Bound(self._scheme, self._host, port)
+
+    @property
+    def _transit_share_max(self) -> int:
+        transit = self._limits.max_transit_size
+        return transit // 2 if self._authentication.knows_several else transit
+
+    def share_transit(self) -> None:
+        """Let each caller have its share of the bodies in transit, by the callers that there are now."""
+        if self._server is not None:
+            self._server.transit.share_bytes = self._transit_share_max
 
     async def stop(self, timeout_s: float) -> None:
         """Take no new connections, answer new requests with STOPPING, let those under way end.

@@ -68,6 +68,12 @@ class NodeControl(Protocol):
         """The metrics in Prometheus's text format."""
         ...
 
+    async def reload(self) -> Mapping[str, Any]:
+        """Read the settings again; what has changed. Raises: BridgeError: nothing has, or what the error
+        says.
+        """
+        ...
+
     async def start(self, bridge: str) -> str:
         """The state after it. Raises: NotFound, Conflict."""
         ...
@@ -106,6 +112,7 @@ class Operations:
             router.add(one.method, one.template, handler, lasting=one.lasting)
         authentication = Authentication(host=urlsplit(url).hostname or "127.0.0.1", tokens=tokens)
         self.renew_tokens = authentication.renew_tokens
+        self.renew = authentication.renew
         self._listener = Listener(url, router, authentication, _LIMITS, meter=meter)
 
     async def start(self) -> Bound:
@@ -125,6 +132,7 @@ def _add_probes(router: Router, probes: _Probes) -> None:
 
 def _add_management(router: Router, management: _Management) -> None:
     router.add("GET", "/v1/status", management.status)
+    router.add("POST", "/v1/reload", _logged(management.reload))
     router.add("POST", "/v1/bridges/{name}/{verb}", _logged(management.operate))
     router.add("GET", "/v1/addresses/{a}/id-cache", management.show_id_cache)
     router.add("DELETE", "/v1/addresses/{a}/id-cache", _logged(management.clear_id_cache))
@@ -190,6 +198,10 @@ class _Management:
 
     async def status(self, request: web.Request, _principal: Principal) -> Answer:
         return answer(await self._control.status(), msgpack=wants_msgpack(request))
+
+    async def reload(self, request: web.Request, _principal: Principal) -> Answer:
+        Query(request)
+        return answer(await self._control.reload(), msgpack=wants_msgpack(request))
 
     async def operate(self, request: web.Request, _principal: Principal, name: str, verb: str) -> Answer:
         control = self._control

@@ -43,6 +43,11 @@ class BridgeSet(Mapping[str, NodeBridge]):
             raise Conflict(f"there is a bridge {name} already", key="bridge", found=name)
         self._bridges[name] = NodeBridge(relay, summary)
 
+    def put(self, name: str, relay: Operated, summary: BridgeSummary) -> None:
+        """Add a bridge, stopped, in place of one of its name, if there is one, which is stopped."""
+        assert name not in self._bridges or self._bridges[name].relay.state is State.STOPPED, f"{name} runs"
+        self._bridges[name] = NodeBridge(relay, summary)
+
     async def start(self, name: str) -> None:
         """Log the facts about the bridge, and start it; returns when it has begun. Raises: NotFound."""
         relay, summary = self.known(name)

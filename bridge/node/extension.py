@@ -50,10 +50,11 @@ def installed(settings: Settings) -> Iterator[Extension]:
             yield extension
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class NodeServices:
     """The parts of an open node that an extension works with."""
 
+    #: Those that are in effect; a reload replaces them, and `assembly` with them.
     settings: Settings
     clock: Clock
     journal: Journal
@@ -124,6 +125,11 @@ class Extension:
 
     async def start(self, node: NodeServices) -> None:
         """Begin. Raises: BridgeError: the node does not start."""
+
+    def reloaded(self) -> None:
+        """The settings have changed: `NodeServices.settings` and `NodeServices.assembly` are others now.
+        Cluster connections, and the connectors that they name, are as they were.
+        """
 
     def leaving(self) -> None:
         """The node is going to stop: its links and bridges are still up."""

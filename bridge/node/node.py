@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Final, Protocol
 
 from bridge.assembly.credentials import Credentials, CredentialsWatch, News
@@ -28,8 +28,9 @@ from bridge.node.bridge_set import BridgeSet
 from bridge.node.extension import Extension, NodeServices
 from bridge.node.metering import Metering
 from bridge.node.outbox import OutboxCopier
+from bridge.node.reload import Reloads
 from bridge.relay.operated import Operated
-from bridge.runtime import hangup, logs
+from bridge.runtime import logs
 from bridge.runtime.clock import Clock
 from bridge.runtime.event_loop import fast_loop
 from bridge.workers.supervisor import Supervisor
@@ -54,6 +55,13 @@ class NodeParts(Protocol):
     extensions: Sequence[Extension]
     #: The supervisor of the worker processes; None: this process relays everything itself.
     supervisor: Supervisor | None
+
+    @property
+    def shutdown_timeout_ms(self) -> int:
+        """``shutdown-timeout``."""
+
+    def reloads(self, node: Node) -> Reloads:
+        """What brings the node to other settings while it runs."""
 
     def journal_options(self) -> JournalOptions:
         """The options for opening the journal."""
@@ -86,9 +94,8 @@ class NodeParts(Protocol):
 class Node:
     """Everything that one process runs; `bridge.node.operations` is its interface for the operator."""
 
-    def __init__(self, parts: NodeParts, *, shutdown_timeout_ms: int) -> None:
+    def __init__(self, parts: NodeParts) -> None:
         self.parts = parts
-        self._shutdown_timeout_ms = shutdown_timeout_ms
         self._log = logs.get()
         #: None until it is open.
         self.journal: Journal | None = None
@@ -107,6 +114,7 @@ class Node:
         self._following: asyncio.Task[None] | None = None
         self._removing: asyncio.Task[None] | None = None
         self._tallies: dict[str | None, logs.Tally] = {}
+        self.reloads = parts.reloads(self)
 
     # -- life --------------------------------------------------------------------------------------------
 
@@ -130,7 +138,7 @@ class Node:
 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop)
-        hangup.ignore_and_log(loop)
+        loop.add_signal_handler(signal.SIGHUP, self.reloads.ask)
         try:
             await self.start()
             await asked.wait()
@@ -155,8 +163,7 @@ class Node:
         self.journal = journal = await Journal.open(parts.journal_options(), parts.clock)
         journal.counts.on_duplicates = self._on_duplicates
         self._watching = asyncio.create_task(self._watch_journal(journal), name="watch-journal")
-        if journal.options.deletes_unused:
-            self._removing = asyncio.create_task(UnusedRemover(journal).run(), name="delete-unused")
+        self._remove_unused(journal)
         segments = parts.segments()
         if segments is not None:
             outbox = OutboxCopier(journal, segments)
@@ -190,6 +197,24 @@ class Node:
             parts.supervisor.start(journal.identity.node_id)
         for name in self.bridges:
             await self.bridges.start(name)
+        self.reloads.begin()
+
+    def _remove_unused(self, journal: Journal) -> None:
+        if journal.options.deletes_unused and self._removing is None:
+            self._removing = asyncio.create_task(UnusedRemover(journal).run(), name="delete-unused")
+
+    async def renew(self, journal: Journal, bridges: Set[str]) -> None:
+        """Go on by the settings that a reload has put into effect; `bridges` are removed or replaced."""
+        credentials = self.parts.credentials
+        if self._acceptor is not None:
+            self._acceptor.renew(credentials.tokens, credentials.users)
+        if self._operations is not None:
+            self._operations.renew(credentials.operations_tokens)
+        self.letters = self.parts.letters(journal)
+        self._remove_unused(journal)
+        for extension in self.parts.extensions:
+            extension.reloaded()
+        self._log_orphans([orphan for orphan in await journal.orphans() if orphan.bridge in bridges])
 
     def _on_credentials(self, news: News) -> None:
         """Apply new tokens or certificates: those that are gone open nothing any more, and their links
@@ -245,6 +270,11 @@ class Node:
         return now
 
     def _log_opening(self, journal: Journal, orphans: Sequence[Orphan]) -> None:
+        self._log_orphans(orphans)
+        for address, dropped in journal.identity.ids_dropped.items():
+            self._log.warning("id-cache-shrunk", address=address, dropped=dropped)
+
+    def _log_orphans(self, orphans: Sequence[Orphan]) -> None:
         for orphan in orphans:
             self._log.warning(
                 "orphan-queue",
@@ -253,8 +283,6 @@ class Node:
                 queued=orphan.messages,
                 reason=orphan.reason,
             )
-        for address, dropped in journal.identity.ids_dropped.items():
-            self._log.warning("id-cache-shrunk", address=address, dropped=dropped)
 
     @property
     def open_links(self) -> Sequence[OpenLink]:
@@ -266,10 +294,11 @@ class Node:
         `shutdown-timeout`.
         """
         self.stopping = True
+        await self.reloads.end()
         for extension in self.parts.extensions:
             extension.leaving()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._shutdown_timeout_ms / 1000):
+            async with asyncio.timeout(self.parts.shutdown_timeout_ms / 1000):
                 await self._drain()
         for extension in reversed(self.parts.extensions):
             with contextlib.suppress(TimeoutError):
@@ -302,7 +331,7 @@ class Node:
         if self.journal is not None:
             self.journal.let_go()
         if self._acceptor is not None:
-            await self._acceptor.stop(self._shutdown_timeout_ms // 2)
+            await self._acceptor.stop(self.parts.shutdown_timeout_ms // 2)
         ending = [self.bridges.stop_all()]
         if self.parts.supervisor is not None:
             ending.append(self.parts.supervisor.stop())

@@ -151,6 +151,10 @@ class Control:
         """The metrics in Prometheus's text format."""
         return await self._node.metering.text()
 
+    async def reload(self) -> Mapping[str, Any]:
+        """What has changed. Raises: SettingsInvalid, SettingsRefused, Conflict, Stopping, BridgeError."""
+        return (await self._node.reloads.reload()).as_dict()
+
     async def start(self, bridge: str) -> str:
         """The state after it. Raises: NotFound, Conflict."""
         return await self._command(bridge, Command.START)

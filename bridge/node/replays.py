@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from bridge.assembly.replays import replay_service
+from bridge.assembly.replays import replay_routes, replay_service
 from bridge.http.replaying import replay_route
 from bridge.http.router import Addition
 from bridge.node.extension import Extension, NodeServices
@@ -17,6 +17,7 @@ class Replays(Extension):
     def __init__(self) -> None:
         #: None until the journal is open.
         self.service: ReplayService | None = None
+        self._node: NodeServices
 
     def operations_routes(self) -> Iterable[Addition]:
         """The one call."""
@@ -24,4 +25,10 @@ class Replays(Extension):
 
     async def start(self, node: NodeServices) -> None:
         """Make the service: its ends are made for each call."""
+        self._node = node
         self.service = replay_service(node.settings, node.assembly)
+
+    def reloaded(self) -> None:
+        """Take plans for the bridges of the settings as they are now."""
+        if self.service is not None:
+            self.service.routes = replay_routes(self._node.settings, self._node.assembly)

@@ -34,11 +34,13 @@ from bridge.node.bridge_set import BridgeSet
 from bridge.node.extension import Extension, NodeServices, installed
 from bridge.node.node import Node, NodeParts
 from bridge.node.operations import Control
+from bridge.node.reload import Reloads
 from bridge.node.replays import Replays
 from bridge.relay.operated import Operated
 from bridge.runtime import hangup, logs, memory
 from bridge.runtime.clock import Clock, SystemClock
 from bridge.settings import SettingsFile
+from bridge.settings.bridges import Bridge
 from bridge.settings.listeners import Acceptor as AcceptorSettings
 from bridge.settings.model import Settings
 from bridge.workers.process import Launcher
@@ -70,7 +72,7 @@ def made_node(
     ones.
     """
     parts = _Parts(settings, path, credentials, [*installed(settings), *extensions])
-    return Node(parts, shutdown_timeout_ms=settings.node.shutdown_timeout_ms)
+    return Node(parts)
 
 
 def journal_options(settings: Settings) -> JournalOptions:
@@ -148,6 +150,9 @@ class _Parts(NodeParts):
         self, settings: Settings, path: Path, credentials: Credentials, extensions: Sequence[Extension]
     ) -> None:
         self.settings = settings
+        self.path = path
+        #: Of the open node; None: it is not open.
+        self._services: NodeServices | None = None
         self.credentials = credentials
         self.clock: Clock = SystemClock()
         self.persist_id_cache = settings.duplicate_detection.persist_id_cache
@@ -158,6 +163,31 @@ class _Parts(NodeParts):
         #: Writes the lines of all bridges together that no outbox keeps.
         self._write_lines = None if self._segments is None else GatheringWriter(self._segments).write
         self.supervisor = _supervisor(settings, path, self.clock, self._write_lines)
+
+    @property
+    def shutdown_timeout_ms(self) -> int:
+        """``shutdown-timeout``."""
+        return self.settings.node.shutdown_timeout_ms
+
+    def reloads(self, node: Node) -> Reloads:
+        """What brings the node to other settings while it runs."""
+        return Reloads(node, self)
+
+    def options_by(self, settings: Settings) -> JournalOptions:
+        """The options of the journal by these settings."""
+        return journal_options(settings)
+
+    def adopt(self, settings: Settings, digest: str, anew: Sequence[str]) -> None:
+        """Make everything by these settings from now on (`bridge.node.reload.ReloadedParts.adopt`)."""
+        services = self._services
+        assert services is not None, "the node has started"
+        if _logged_otherwise(self.settings, settings):
+            logs.configure(settings.node.log_level, settings.node.log_format, settings.node.name)
+        self.settings = services.settings = settings
+        services.assembly = self._assembly(services.journal)
+        if self.supervisor is not None:
+            names = [bridge.name for bridge in bridges_in_workers(settings)]
+            self.supervisor.renew(digest, names, anew, self.shutdown_timeout_ms)
 
     def journal_options(self) -> JournalOptions:
         """The options for opening the journal, by the settings; the first router of an extension counts."""
@@ -205,7 +235,7 @@ class _Parts(NodeParts):
 
     def services(self, journal: Journal, bridges: BridgeSet) -> NodeServices:
         """The parts of the node that its extensions work with."""
-        return NodeServices(
+        self._services = NodeServices(
             self.settings,
             self.clock,
             journal,
@@ -214,6 +244,7 @@ class _Parts(NodeParts):
             self.credentials.token,
             self.credentials.connector_context,
         )
+        return self._services
 
     def _assembly(self, journal: Journal) -> Assembly:
         return Assembly(node_context(self.settings, self.clock, journal, self._write_lines, self.credentials))
@@ -293,22 +324,32 @@ class _Parts(NodeParts):
     def bridges(self, journal: Journal) -> Mapping[str, tuple[Operated, BridgeSummary]]:
         """Every bridge of the settings."""
         assembly = self._assembly(journal)
+        return {bridge.name: self._made(bridge, assembly) for bridge in self.settings.bridges}
+
+    def bridge(self, bridge: Bridge) -> tuple[Operated, BridgeSummary]:
+        """One bridge, by the settings in effect."""
+        assert self._services is not None, "the node has started"
+        return self._made(bridge, self._services.assembly)
+
+    def _made(self, bridge: Bridge, assembly: Assembly) -> tuple[Operated, BridgeSummary]:
         remote: Mapping[str, Operated] = {} if self.supervisor is None else self.supervisor.bridges
-        return {
-            bridge.name: (remote.get(bridge.name) or assembly.operated(bridge), assembly.summary(bridge))
-            for bridge in self.settings.bridges
-        }
+        return remote.get(bridge.name) or assembly.operated(bridge), assembly.summary(bridge)
+
+
+def _logged_otherwise(before: Settings, after: Settings) -> bool:
+    one, other = before.node, after.node
+    return (one.log_level, one.log_format) != (other.log_level, other.log_format)
 
 
 def _supervisor(
     settings: Settings, path: Path, clock: Clock, write_lines: WriteLines | None
 ) -> Supervisor | None:
-    """The supervisor of the worker processes; None with one process, or without a bridge that workers could
-    relay.
+    """The supervisor of the worker processes; None with one process. A reload may bring the first bridge for
+    them.
     """
-    names = [bridge.name for bridge in bridges_in_workers(settings)]
-    if settings.node.workers == 1 or not names:
+    if settings.node.workers == 1:
         return None
+    names = [bridge.name for bridge in bridges_in_workers(settings)]
     file = path.absolute()
     return Supervisor(
         Launcher((sys.executable, "-m", "bridge.workers", "--settings", str(file))),

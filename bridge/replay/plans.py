@@ -55,7 +55,8 @@ class ReplayService:
 
     def __init__(self, routes: Mapping[str, Route], *, call_s: float = CALL_S) -> None:
         """`routes`: the routes by the bridge's name."""
-        self._routes = routes
+        #: A call goes by the routes that there are when it begins.
+        self.routes = routes
         self._call_s = call_s
         self._turn = asyncio.Lock()
         self._log = logs.get()
@@ -126,7 +127,7 @@ class ReplayService:
     @contextlib.asynccontextmanager
     async def _ends(self, wanted: Wanted) -> AsyncIterator[tuple[Ends, Stream]]:
         """Both ends, and the stream that its source has."""
-        route = self._routes.get(wanted.bridge)
+        route = self.routes.get(wanted.bridge)
         if route is None:
             raise NotFound(
                 f"the bridge {wanted.bridge} is not one of this node's", key="bridge", found=wanted.bridge

@@ -123,7 +123,8 @@ class FileContext(ssl.SSLContext):
     would resume sessions that the old authorities let in.
     """
 
-    _files: TlsFiles
+    #: The files that it follows.
+    files: TlsFiles
     _seen: tuple[object, ...]
     _current: ssl.SSLContext
     #: The problems of the files as they are now; empty: none. One rule a file, by its role.
@@ -132,7 +133,7 @@ class FileContext(ssl.SSLContext):
     def __new__(cls, files: TlsFiles) -> FileContext:
         """Raises: OSError, as `TlsFiles.context`."""
         self = super().__new__(cls, ssl.PROTOCOL_TLS_SERVER if files.server else ssl.PROTOCOL_TLS_CLIENT)
-        self._files = files
+        self.files = files
         self._seen = files.signature()
         self._current = files.context()
         self.problems = {}
@@ -141,15 +142,15 @@ class FileContext(ssl.SSLContext):
 
     def look(self) -> bool:
         """Read the files again where one has changed; answers whether they took effect."""
-        signature = self._files.signature()
+        signature = self.files.signature()
         if signature == self._seen:
             return False
         self._seen = signature  # taken before the reading: later writes are read at the next look
-        self.problems = dict(problems(self._files))
+        self.problems = dict(problems(self.files))
         if self.problems:
             return False
         try:
-            self._current = self._files.context()
+            self._current = self.files.context()
         except OSError as error:  # the files were written between the two
             self.problems = {"certificate": _reason(error)}
             return False

@@ -61,7 +61,7 @@ class Address(Table):
     queues: tuple[Annotated[Queue, BeforeValidator(_named)], ...] = setting(
         "Queues of a MULTICAST address, made at start: names, or tables with name and filter, as in "
         '`{ name = "eu", filter = "region = \'eu\'" }` ([filters](filters.md)). Another filter acts on the '
-        "messages that arrive after the next start.",
+        "messages that arrive after the next start or reload.",
         (),
     )
 

@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 from bridge.settings.later import LATER
 from bridge.settings.model import Settings
 from bridge.settings.problems import show
+from bridge.settings.reloading import EFFECTS
 from bridge.settings.schema import keys, table_of
 
 #: Placeholders for the name of a table that users name.
@@ -133,12 +134,13 @@ def _section(section: Section) -> str:
     notes = [later for later in LATER if later.key == section.key]
     if notes:
         lines += [f"**Not built yet**: {notes[0].feature}.", ""]
-    lines += ["| key | default | what it does |", "|---|---|---|"]
+    lines += ["| key | default | reload | what it does |", "|---|---|---|---|"]
     for key, field in section.fields.items():
         later = later_note(f"{section.key}.{key}")
         default = default_of(field)
         shown = default if default in ("required", "none", "the host name") else f"`{default}`"
-        lines.append(f"| `{key}` | {shown} | {_prose(field.description or '')}{later} |")
+        effect = EFFECTS[f"{section.key}.{key}"].value
+        lines.append(f"| `{key}` | {shown} | {effect} | {_prose(field.description or '')}{later} |")
     return "\n".join([*lines, ""])
 
 

@@ -4,6 +4,7 @@ yet.
 
 from __future__ import annotations
 
+import hashlib
 import socket
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -52,7 +53,10 @@ class SettingsFile:
             SettingsInvalid: the file is missing, or it is no TOML.
         """
         self._file = str(path)
-        tree = _parse(self._file, _read(path))
+        content = _read(self._file, path)
+        #: SHA-256 of the content, in hex.
+        self.digest = hashlib.sha256(content).hexdigest()
+        tree = _parse(self._file, _decoded(self._file, content))
         self._tree = {key: value for key, value in tree.items() if not only or key == only}
         self._directory = path.absolute().parent
         self._environ = environ
@@ -93,8 +97,7 @@ class SettingsFile:
         return settings
 
 
-def _read(path: Path) -> str:
-    file = str(path)
+def _read(file: str, path: Path) -> bytes:
     try:
         with path.open("rb") as opened:
             content = opened.read(MAX_FILE_BYTES + 1)
@@ -103,6 +106,10 @@ def _read(path: Path) -> str:
         raise SettingsInvalid([Problem(file, "", "must be a file that can be read", found)]) from None
     if len(content) > MAX_FILE_BYTES:
         raise SettingsInvalid([Problem(file, "", f"must be at most {MAX_FILE_BYTES} bytes", "more")])
+    return content
+
+
+def _decoded(file: str, content: bytes) -> str:
     try:
         return content.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:

@@ -53,6 +53,10 @@ class Node(Table):
     log_format: Literal["auto", "console", "json"] = setting(
         "auto (console on a terminal, else json), console or json.", "auto"
     )
+    watch_settings: Flag = setting(
+        "Whether the node [reloads](operations.md#changing-settings-while-it-runs) this file if it changes.",
+        False,
+    )
 
 
 class DuplicateDetection(Table):

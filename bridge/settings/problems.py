@@ -56,7 +56,7 @@ class Problem:
 class SettingsInvalid(BridgeError):
     """The settings break rules; nothing was opened."""
 
-    code = "SETTINGS_INVALID"
+    code, status = "SETTINGS_INVALID", 409
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         #: In the order of the file.

@@ -18,7 +18,8 @@ from bridge.errors import BridgeError
 from bridge.relay.counts import Counts
 from bridge.relay.lifecycle import State
 
-#: Longest line, in bytes. Every message names one bridge at most, so none comes near.
+#: Longest line, in bytes. Every message names one bridge at most, so none comes near; only Renew names more,
+#: and a worker that cannot read it ends, and is started again by the new settings.
 MOST_LINE_BYTES: Final = 64 * 1024
 #: Longest reason or trouble that a report carries; longer ones are cut off.
 MOST_TEXT_CHARS: Final = 2_000
@@ -52,6 +53,18 @@ class Want(msgspec.Struct, tag="want", frozen=True):
     wanted: Wanted
     #: Counts the node's orders to this bridge, from 1.
     order: int
+
+
+class Renew(msgspec.Struct, tag="renew", frozen=True):
+    """Supervisor to worker: run by the settings file as it is now, and make these bridges anew.
+
+    They are stopped, or new. Bridges that are not in the file any more are stopped, too.
+    """
+
+    #: Digest of the settings file.
+    settings: str
+    bridges: tuple[str, ...]
+    shutdown_timeout_ms: int
 
 
 class Written(msgspec.Struct, tag="written", frozen=True):
@@ -107,7 +120,7 @@ class Lines(msgspec.Struct, tag="lines", frozen=True):
     more: bool
 
 
-ToWorker = Begin | Want | Written | Stop
+ToWorker = Begin | Want | Renew | Written | Stop
 FromWorker = Ready | Report | Lines | Failed
 Received = TypeVar("Received")
 

@@ -45,12 +45,12 @@ class _Seen:
 class RemoteBridge:
     """Implements `bridge.relay.operated.Operated`; its supervisor reports workers and their reports to it."""
 
-    def __init__(self, name: str, announce: Callable[[Want], None]) -> None:
-        """`announce` hands an order to every worker that lives."""
+    def __init__(self, name: str, announce: Callable[[Want], None], order: int = 0) -> None:
+        """`announce` hands an order to every worker that lives; `order`: the orders count from there on."""
         self.name = name
         self._announce = announce
         self._wanted = Wanted.STOPPED
-        self._order = 0
+        self._order = order
         self._workers: dict[int, _Seen] = {}
         #: The counts of workers that are gone: a counter never goes back.
         self._gone = Counts()

@@ -49,7 +49,7 @@ def check_settings(path: Path, expected: str) -> None:
     found = settings_digest(path)
     if found != expected:
         raise SettingsChanged(
-            f"{path} has changed since the node started: restart the node, or put back what it was",
+            f"{path} has changed since the node read it: let the node reload it, or put back what it was",
             key="settings",
             limit=expected,
             found=found,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,7 +18,7 @@ from bridge.delivery_log import WriteLines
 from bridge.relay.backoff import Backoff
 from bridge.runtime.clock import Clock
 from bridge.settings.fields import MOST_WORKERS
-from bridge.workers.channel import Begin, ChannelBroken, Failed, Lines, Ready, Report, Stop, Want
+from bridge.workers.channel import Begin, ChannelBroken, Failed, Lines, Ready, Renew, Report, Stop, Want
 from bridge.workers.lines import LinesIn
 from bridge.workers.process import StartWorker, WorkerProcess
 from bridge.workers.remote import RemoteBridge
@@ -96,13 +96,18 @@ class Supervisor:
             write_lines: makes the workers' delivery-log lines durable; None: there is no delivery log.
         """
         assert 1 <= workers <= MOST_WORKERS, f"1 to {MOST_WORKERS} workers; found {workers}"
-        self.bridges = {name: RemoteBridge(name, self._announce) for name in bridges}
+        self.bridges: Mapping[str, RemoteBridge] = {
+            name: RemoteBridge(name, self._announce) for name in bridges
+        }
         self._start_worker = start_worker
         self._settings = settings
         self._shutdown_timeout_ms = shutdown_timeout_ms
         self._clock = clock
         self._write_lines = write_lines
         self._node_id = ""
+        #: The last order to any bridge that is gone: a late report of it answers no order to another one of
+        #: its name.
+        self._orders_from = 0
         self._slots = [_Slot(number) for number in range(1, workers + 1)]
         self._stopping = asyncio.Event()
         self._killing = False
@@ -112,9 +117,42 @@ class Supervisor:
     def start(self, node_id: str = "") -> None:
         """Begin to keep the workers running. Returns at once: one that cannot start is tried again.
 
-        `node_id` is the node's UUID, for the workers' delivery-log lines.
+        None runs as long as there is no bridge for it. `node_id` is the node's UUID, for the workers'
+        delivery-log lines.
         """
         self._node_id = node_id
+        self._begin()
+
+    def renew(
+        self, settings: str, bridges: Iterable[str], anew: Iterable[str], shutdown_timeout_ms: int
+    ) -> None:
+        """Let the workers run these bridges from now on, by the settings file of this digest, and make those
+        of `anew` anew. These, and those that are gone, are stopped.
+        """
+        before, names = self.bridges, tuple(bridges)
+        anew = tuple(name for name in anew if name in names)
+        if settings == self._settings and before.keys() == set(names) and not anew:
+            return
+        self._settings, self._shutdown_timeout_ms = settings, shutdown_timeout_ms
+        self.bridges = {name: before.get(name) or self._made(name) for name in names}
+        gone = [bridge.want.order for name, bridge in before.items() if name not in self.bridges]
+        self._orders_from = max([self._orders_from, *gone])
+        for slot in self._slots:
+            if slot.process is not None:
+                slot.process.channel.send(Renew(settings, anew, shutdown_timeout_ms))
+        if not self._tasks:
+            self._begin()
+
+    def _made(self, name: str) -> RemoteBridge:
+        bridge = RemoteBridge(name, self._announce, self._orders_from)
+        for slot in self._slots:
+            if slot.process is not None:
+                bridge.attached(slot.worker)
+        return bridge
+
+    def _begin(self) -> None:
+        if not self.bridges:
+            return
         self._tasks = [
             asyncio.create_task(self._keep(slot), name=f"worker-{slot.worker}") for slot in self._slots
         ]
@@ -241,9 +279,8 @@ class Supervisor:
 
     def _heard(self, slot: _Slot, report: Report) -> None:
         bridge = self.bridges.get(report.bridge)
-        if bridge is None:
-            raise ChannelBroken("it reports a bridge that this node does not have", found=report.bridge)
-        bridge.heard(slot.worker, report)
+        if bridge is not None:  # else it is gone, and the worker has not heard so yet
+            bridge.heard(slot.worker, report)
 
     async def _reap(self, process: WorkerProcess) -> int:
         """Its exit code. A process that has closed its channel and lives on is killed."""

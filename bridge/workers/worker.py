@@ -14,6 +14,7 @@ import socket
 from collections.abc import Callable, Mapping
 from typing import Final
 
+import msgspec
 import structlog
 
 from bridge.errors import BridgeError, Conflict
@@ -27,6 +28,7 @@ from bridge.workers.channel import (
     Channel,
     Failed,
     Ready,
+    Renew,
     Report,
     Stop,
     ToWorker,
@@ -37,8 +39,8 @@ from bridge.workers.channel import (
 )
 from bridge.workers.lines import LinesOut
 
-#: Sets up the log and makes the bridges, by name; called once, in the running loop. Its errors are reported
-#: to the supervisor.
+#: Sets up the log and makes the bridges, by name; called in the running loop, again when the settings have
+#: changed. Its errors are reported to the supervisor.
 MakeBridges = Callable[[Begin], Mapping[str, Operated]]
 
 #: Each bridge is reported this often, in seconds...
@@ -84,7 +86,7 @@ async def _be_worker(channel: Channel[ToWorker], make: MakeBridges, lines: Lines
             channel.send(Failed(shortened(_described(error))))
             return 1
         channel.send(Ready())
-        return await _Worker(channel, bridges, begin.shutdown_timeout_ms, lines).serve()
+        return await _Worker(channel, bridges, begin, make, lines).serve()
     finally:
         await channel.close()
 
@@ -96,13 +98,16 @@ class _Worker:
         self,
         channel: Channel[ToWorker],
         bridges: Mapping[str, Operated],
-        shutdown_timeout_ms: int,
+        begin: Begin,
+        make: MakeBridges,
         lines: LinesOut,
     ) -> None:
         self._channel = channel
         self._lines = lines
         self._bridges = bridges
-        self._shutdown_timeout_ms = shutdown_timeout_ms
+        self._make = make
+        self._begin = begin
+        self._shutdown_timeout_ms = begin.shutdown_timeout_ms
         #: The latest order that is carried out, and the state that was reported last, by bridge.
         self._orders = dict.fromkeys(bridges, 0)
         self._reported: dict[str, State] = {}
@@ -113,7 +118,6 @@ class _Worker:
         """Obey and report until asked to stop; then drain."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self._asked)
-        hangup.ignore_and_log(loop)
         exit_code = 0
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -140,8 +144,11 @@ class _Worker:
         while True:
             match await self._channel.receive():
                 case Want() as want:
+                    assert want.bridge in self._bridges, f"no bridge {want.bridge}"
                     # Orders may overtake: a stop ends a pause that waits for receipts.
                     tasks.create_task(self._obey(want), name=f"obey-{want.order}")
+                case Renew() as renew:
+                    self._renew(renew)
                 case Written() as answer:
                     self._lines.written(answer)
                 case Stop():
@@ -153,8 +160,31 @@ class _Worker:
                 case Begin():
                     raise AssertionError("Begin comes once")
 
+    def _renew(self, renew: Renew) -> None:
+        """Run by the settings as they are now. Where that cannot be, drain and end: the supervisor starts
+        another process.
+        """
+        try:
+            made = self._make(msgspec.structs.replace(self._begin, settings=renew.settings))
+            kept = {
+                name: bridge
+                for name, bridge in self._bridges.items()
+                if name in made and name not in renew.bridges
+            }
+            for name, bridge in self._bridges.items():
+                if name not in kept and bridge.state is not State.STOPPED:
+                    raise Conflict(f"{name} was started while its settings changed", key="bridge", found=name)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the supervisor must hear of it
+            self._channel.send(Failed(shortened(_described(error))))
+            self._stop.set()
+            return
+        self._bridges, self._shutdown_timeout_ms = {**made, **kept}, renew.shutdown_timeout_ms
+        self._orders = {name: self._orders.get(name, 0) for name in self._bridges}
+
     async def _obey(self, want: Want) -> None:
-        bridge = self._bridges[want.bridge]
+        bridge = self._bridges.get(want.bridge)
+        if bridge is None:  # gone since it came
+            return
         try:
             if want.wanted is Wanted.PAUSED and bridge.state is State.STOPPED:
                 # A process that has just started: its bridge takes its share of the lanes, and rests.
@@ -163,8 +193,9 @@ class _Worker:
         except Conflict as error:  # it has FAILED meanwhile, and reports it
             log = self._log.bind(bridge=want.bridge)
             log.warning("worker-order-refused", wanted=want.wanted.value, reason=str(error))
-        self._orders[want.bridge] = max(want.order, self._orders[want.bridge])
-        self._report_on(want.bridge)
+        if want.bridge in self._bridges:
+            self._orders[want.bridge] = max(want.order, self._orders[want.bridge])
+            self._report_on(want.bridge)
 
     async def _drain(self) -> None:
         """Stop every bridge, in the time there is; the last reports carry the last counts."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from bridge.errors import Conflict, JournalFailed, NotFound
 from bridge.journal.rules.commands import BridgeCommand
 from bridge.journal.rules.commit_group import Group
@@ -74,14 +76,14 @@ def change_bridge_set(group: Group, command: BridgeCommand) -> None:
     name = command.bridge.bridge
     others = [one for one in group.options.bridges if one.bridge != name]
     reads = len(others) < len(group.options.bridges)
-    if command.action == "add":
-        if reads:
-            raise Conflict(f"the bridge {name} reads this journal already", key="bridge", found=name)
+    if command.action == "add" and reads:
+        raise Conflict(f"the bridge {name} reads this journal already", key="bridge", found=name)
+    if command.action == "remove" and not reads:
+        raise NotFound(f"no bridge {name} reads this journal", key="bridge", found=name)
+    if command.action != "remove":
         make_bridge_queues(group, command.bridge)
         others.append(command.bridge)
-    elif not reads:
-        raise NotFound(f"no bridge {name} reads this journal", key="bridge", found=name)
-    group.bridges = others
+    group.options = replace(group.options, bridges=others)
 
 
 def _adopt_queues(group: Group, bridge: BridgeQueue) -> None:

@@ -11,7 +11,7 @@ from bridge.filters import Filter
 from bridge.journal.rules.arrivals import Came
 from bridge.journal.rules.owners import Owner
 from bridge.journal.rules.state import Intake
-from bridge.journal.values.options import BridgeQueue
+from bridge.journal.values.options import BridgeQueue, JournalOptions
 from bridge.journal.values.queue_cursor import Cursor, Interval
 from bridge.journal.values.routing import Destination
 from bridge.journal.values.store import Acknowledgement, Transaction
@@ -220,10 +220,19 @@ class QueueCommand(WriteCommand):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class BridgeCommand(WriteCommand):
-    """Let a bridge read this journal from now on, or no more. Answer: None."""
+    """Let a bridge read this journal from now on, or no more. "put": in place of one of its name, if there is
+    one. Answer: None.
+    """
 
-    action: Literal["add", "remove"]
+    action: Literal["add", "put", "remove"]
     bridge: BridgeQueue
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class ConfigureCommand(WriteCommand):
+    """Let the addresses have the settings of these options from now on. Answer: None."""
+
+    options: JournalOptions
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,6 @@ from bridge.journal.rules.state import AddressState, PositionState, QueueState, 
 from bridge.journal.values.options import (
     REPLAYED_QUEUE,
     AddressPolicy,
-    BridgeQueue,
     JournalOptions,
     bridge_queue_name,
 )
@@ -60,6 +59,7 @@ class Group:
     """The commands of one commit, and the changes that they make."""
 
     state: State
+    #: Those of the journal from this commit on: some commands change them.
     options: JournalOptions
     incarnation: str
     #: Wall clock of the commit.
@@ -96,8 +96,6 @@ class Group:
     decided: list[WriteCommand] = field(default_factory=list)
     blocked: list[tuple[WriteCommand, BridgeError]] = field(default_factory=list)
     pending: list[Pending] = field(default_factory=list)
-    #: The bridges that read this journal from this commit on; None: the same as before.
-    bridges: Sequence[BridgeQueue] | None = None
 
     @property
     def changes_anything(self) -> bool:

@@ -13,6 +13,7 @@ from bridge.journal.rules import (
     bridge_batches,
     bridge_queues,
     client_transactions,
+    configuring,
     forgetting,
     handover,
     moves,
@@ -26,6 +27,7 @@ from bridge.journal.rules.commands import (
     BridgeCommand,
     CacheCommand,
     CommitCommand,
+    ConfigureCommand,
     DeleteAddressCommand,
     DeleteUnusedCommand,
     DeliverCommand,
@@ -62,6 +64,7 @@ _ALONE = (
     DeleteUnusedCommand,
     DropLogCommand,
     BridgeCommand,
+    ConfigureCommand,
     IntakeCommand,
 )
 
@@ -142,6 +145,8 @@ def _apply(group: Group, connection: sqlite3.Connection, command: WriteCommand) 
             queues.change_queue_set(group, connection, command)
         case BridgeCommand():
             bridge_queues.change_bridge_set(group, command)
+        case ConfigureCommand():
+            configuring.configure(group, connection, command)
         case BranchCommand():
             branching.branch(group, command)
         case ForgetCommand():

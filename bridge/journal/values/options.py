@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Literal
 
@@ -183,6 +183,16 @@ class JournalOptions:
     delivery_log: bool = True
     #: Decides where clients' messages are stored; None: at the address that they name.
     router: Router | None = None
+
+    def with_addresses_of(self, other: JournalOptions) -> JournalOptions:
+        """These options, with the settings of addresses that `other` has."""
+        return replace(
+            self,
+            policy=other.policy,
+            addresses=other.addresses,
+            queue_filters=other.queue_filters,
+            deletes_unused=other.deletes_unused,
+        )
 
 
 #: The node's own cursor on an address of dead letters: letters that were sent again from there are settled in

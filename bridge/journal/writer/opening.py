@@ -13,11 +13,10 @@ import msgspec
 
 from bridge.delivery_log import LineWriter, Session
 from bridge.errors import JournalFailed
-from bridge.filters import parse
-from bridge.journal.rules.bridge_queues import fit_routing_type, make_bridge_queues
+from bridge.journal.rules.bridge_queues import make_bridge_queues
 from bridge.journal.rules.commit_group import Group
+from bridge.journal.rules.configuring import make_declared
 from bridge.journal.rules.log_lines import Logbook
-from bridge.journal.rules.queue_filters import change_filter, make_queue
 from bridge.journal.rules.state import State
 from bridge.journal.sqlite.database import connect_writer, damage, open_failure
 from bridge.journal.values.options import JournalOptions
@@ -182,23 +181,7 @@ def _make_configured(
     now_ms = clock.wall_ms()
     log = Logbook(False, identity.line_writer(options.node), now_ms, state.lines)
     group = Group(state, options, identity.incarnation, now_ms, log)
-    for name, queues in options.addresses.items():
-        address = state.addresses.get(name) or group.make_address(name)
-        fit_routing_type(group, address)
-        if address.automatic:
-            address.automatic = False
-            group.changed_addresses[address.address_id] = address
-        conditions = options.queue_filters.get(name, {})
-        for queue in queues:
-            filter_ = parse(conditions.get(queue, ""))
-            if queue not in address.queues:
-                make_queue(group, connection, address, queue, address.trimmed, filter_)
-            else:
-                there = address.queues[queue]
-                change_filter(group, connection, address, there, filter_)
-                if there.automatic:
-                    there.automatic = False
-                    group.change_queue(address, there)
+    make_declared(group, connection)
     for bridge in options.bridges:
         make_bridge_queues(group, bridge)
     return group

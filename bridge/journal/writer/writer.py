@@ -12,7 +12,6 @@ import queue
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from enum import Enum
 from typing import Final
 
@@ -224,9 +223,9 @@ class Writer:
         for overlay in group.overlays.values():
             overlay.commit()
         group.answer_commits()
-        if group.bridges is not None:
-            self._options = replace(self._options, bridges=group.bridges)
-        if group.freed_bytes:
+        made_room = group.freed_bytes or group.options.policy is not self._options.policy
+        self._options = group.options
+        if made_room:
             self._blocked.room_came()
         if not commands:
             self._trim_at_ms = None

@@ -150,3 +150,23 @@ def test_a_stopped_bridge_is_stopped_in_every_worker(relayed: Relayed) -> None:
     assert relayed.node.bridge_state(relayed.bridge) == "STOPPED"
     assert relayed.node.ops.call("POST", f"/v1/bridges/{relayed.bridge}/start").json["state"] == "STARTING"
     relayed.node.await_state(relayed.bridge, "RUNNING")
+
+
+def test_workers_take_other_settings_of_a_bridge_while_it_relays(relayed: Relayed) -> None:
+    """The same processes relay on, each lane from where it was: nothing is lost or doubled."""
+    node = relayed.node.start()
+    relayed.lanes()
+    pids = relayed.workers(2)
+    with relayed.sending(15_000, messages_per_s=1_000):
+        for times in (1, 2):
+            eventually(lambda: relayed.acknowledged() > 0, "it relays", RELAYED_WITHIN_S)
+            node.rest = node.rest.removesuffix(f"max-hops = {times}\n") + f"max-hops = {times + 1}\n"
+            node.write()
+            node.signal(signal.SIGHUP)
+            reloaded = eventually(
+                lambda times=times: node.events("settings-reloaded")[times - 1 :],  # type: ignore[misc]
+                "the node reloads its settings",
+            )[0]
+            assert reloaded["restarted"] == [relayed.bridge]
+    relayed.await_all()
+    assert relayed.workers(2) == pids

@@ -29,7 +29,7 @@ def test_an_heir_that_was_stopped_still_answers_when_it_returns() -> None:
 
 
 def _leaver(**how: bool) -> Heirs:
-    heirs = Heirs(None, (), lambda: None)  # type: ignore[arg-type] - nothing is stored here
+    heirs = Heirs(None, tuple, lambda: None)  # type: ignore[arg-type]  # nothing is stored here
     heirs.leavers[B] = Leaver("drain", "nb", "store", version=Version(1, 5), **how)
     return heirs
 

@@ -171,3 +171,45 @@ def test_only_allowed_origins_may_call() -> None:
     for origin in ("http://shop.example", "https://shop.example.evil", "null", ""):
         with pytest.raises(OriginRefused):
             authentication.check_origin(request(Origin=origin))
+
+
+# ------------------------------------------------------------------ other callers while it listens
+
+
+def test_callers_change_and_those_that_are_gone_or_have_other_rights_are_revoked() -> None:
+    shop, store = User("shop", "s", send=("x",)), User("store", "t", send=("x",))
+    authentication = Authentication(host="127.0.0.1", tokens=["a", "b"], users=[shop, store])
+    before = {token: authentication.authenticate(bearer(token)) for token in "abst"}
+    authentication.renew(["a", "c"], [User("shop", "s", send=("y",)), store])
+    assert {token for token, one in before.items() if one.revoked.is_set()} == {"b", "s"}
+    assert authentication.authenticate(bearer("a")) is before["a"]
+    assert authentication.authenticate(bearer("t")) is before["t"]
+    assert authentication.authenticate(bearer("s")).may_send("y")
+    assert not authentication.authenticate(bearer("s")).may_send("x")
+    with pytest.raises(Unauthenticated):
+        authentication.authenticate(bearer("b"))
+
+
+def test_a_listener_is_open_only_while_there_is_no_caller_to_tell_from_others() -> None:
+    authentication = Authentication(host="127.0.0.1")
+    anybody = authentication.authenticate(request())
+    authentication.renew([], [])
+    assert authentication.authenticate(request()) is anybody
+    assert not anybody.revoked.is_set()
+    authentication.renew(["a"], [])
+    assert anybody.revoked.is_set()
+    with pytest.raises(Unauthenticated):
+        authentication.authenticate(request())
+    authentication.renew([], [])
+    assert not authentication.authenticate(request()).revoked.is_set()
+
+
+def test_certificates_of_unchanged_users_stay_and_of_changed_ones_are_revoked() -> None:
+    user = User("orders", certificate_name="orders-service", send=("x",))
+    authentication = Authentication(host="10.0.0.7", users=[user], client_certificates=True)
+    before = authentication.authenticate(request(CERTIFICATE))
+    authentication.renew(["a"], [user])
+    assert authentication.authenticate(request(CERTIFICATE)) is before
+    authentication.renew(["a"], [User("orders", certificate_name="orders-service", send=("y",))])
+    assert before.revoked.is_set()
+    assert authentication.authenticate(request(CERTIFICATE)).may_send("y")

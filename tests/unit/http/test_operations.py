@@ -39,6 +39,10 @@ class FakeControl:
     async def stop(self, bridge: str) -> str:
         return self._tell("stop", bridge)
 
+    async def reload(self) -> dict[str, list[str]]:
+        self.told.append(("reload", ""))
+        return {"added": ["orders"]}
+
     async def pause(self, bridge: str) -> str:
         return self._tell("pause", bridge)
 

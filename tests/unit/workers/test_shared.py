@@ -46,5 +46,5 @@ def test_the_same_file_is_the_same_and_another_is_named(tmp_path: Path) -> None:
     file.write_text(SETTINGS)
     check_settings(file, digest)
     file.write_text(SETTINGS + "\n")
-    with pytest.raises(SettingsChanged, match="has changed since the node started"):
+    with pytest.raises(SettingsChanged, match="has changed since the node read it"):
         check_settings(file, digest)

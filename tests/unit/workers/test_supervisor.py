@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import LogCapture
 
 from bridge.relay.lifecycle import Command, State
-from bridge.workers.channel import Begin, Failed, FromWorker, Ready, Stop, ToWorker, Want, Wanted
+from bridge.workers.channel import Begin, Failed, FromWorker, Ready, Renew, Stop, ToWorker, Want, Wanted
 from bridge.workers.supervisor import (
     KILL_AFTER_MS,
     LOOPING_LIVES,
@@ -338,3 +338,63 @@ async def test_a_kill_before_the_start_does_nothing() -> None:
     )
     await supervisor.stop()
     await supervisor.kill()
+
+
+# ------------------------------------------------------------------ other settings
+
+
+@in_virtual_time
+async def test_workers_are_told_of_other_settings_and_their_successors_begin_with_them() -> None:
+    async with supervised("orders", "stock") as (supervisor, play):
+        process = await play.next_ready()
+        await hears(process, 3)
+        orders = supervisor.bridges["orders"]
+        supervisor.renew("digest", ("stock", "orders"), ("in-process",), 7_000)  # nothing new to workers
+        supervisor.renew("other", ("orders", "new"), ("new", "in-process"), 7_000)
+        assert await hears(process, 1) == [Renew("other", ("new",), 7_000)]
+        assert supervisor.bridges.keys() == {"orders", "new"}
+        assert supervisor.bridges["orders"] is orders
+        await heard(process, report("stock", State.STOPPED))  # it had not heard of it yet
+        new = supervisor.bridges["new"]
+        await new.command(Command.START)
+        assert await hears(process, 1) == [Want("new", RUN, 1)]
+        stopping = asyncio.create_task(new.command(Command.STOP))
+        await heard(process, report("new", State.STOPPED, order=2))
+        await stopping
+        await process.end(1)
+        begin, *wants = await hears(await play.next(), 3)
+        assert begin == Begin(1, "other", 7_000)
+        assert wants == [Want("orders", STOPPED, 0), Want("new", STOPPED, 2)]
+
+
+@in_virtual_time
+async def test_a_late_report_answers_no_order_to_a_bridge_that_has_come_back() -> None:
+    async with supervised("orders") as (supervisor, play):
+        process = await play.next_ready()
+        await supervisor.bridges["orders"].command(Command.START)
+        supervisor.renew("none", (), (), DRAIN_MS)
+        supervisor.renew("again", ("orders",), ("orders",), DRAIN_MS)
+        back = supervisor.bridges["orders"]
+        await back.command(Command.START)
+        await heard(process, report("orders", State.RUNNING, order=1))  # of the one that is gone
+        states = [back.state]
+        await heard(process, report("orders", State.RUNNING, order=2))
+        assert [*states, back.state] == [State.STARTING, State.RUNNING]
+
+
+@in_virtual_time
+async def test_no_process_runs_before_there_is_a_bridge_for_it() -> None:
+    play = PlayedStart()
+    supervisor = Supervisor(
+        play, (), workers=1, settings="digest", shutdown_timeout_ms=DRAIN_MS, clock=VirtualClock()
+    )
+    supervisor.start()
+    assert play.made == []
+    supervisor.renew("other", ("orders",), ("orders",), DRAIN_MS)
+    try:
+        assert await hears(await play.next(), 2) == [
+            Begin(1, "other", DRAIN_MS),
+            Want("orders", STOPPED, 0),
+        ]
+    finally:
+        await supervisor.kill()

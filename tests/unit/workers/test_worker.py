@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pytest
 from structlog.testing import LogCapture
@@ -19,11 +19,13 @@ from bridge.workers.channel import (
     Failed,
     FromWorker,
     Ready,
+    Renew,
     Report,
     Stop,
     Want,
     Wanted,
 )
+from bridge.workers.shared import SettingsChanged
 from tests.fakes.workers import ObedientBridge, channels
 
 pytestmark = pytest.mark.usefixtures("log")
@@ -39,7 +41,9 @@ class Running:
 
     channel: Channel[FromWorker]
     bridges: dict[str, ObedientBridge]
-    exit: asyncio.Task[int]
+    #: With which it was asked to make bridges.
+    begun: list[Begin]
+    exit: asyncio.Task[int] = field(init=False)
 
     def order(self, number: int, wanted: Wanted, bridge: str = "orders") -> None:
         self.channel.send(Want(bridge, wanted, number))
@@ -64,11 +68,19 @@ class Running:
 
 @asynccontextmanager
 async def working(**bridges: ObedientBridge) -> AsyncIterator[Running]:
+    """Each time that it makes bridges it makes those that are in `Running.bridges` then."""
     ours, theirs = channels()
     made = bridges or {"orders": ObedientBridge()}
     ours.send(Begin(3, "digest", 5_000))
-    exit_code = asyncio.create_task(worker._be_worker(theirs, lambda _: made))
-    running = Running(ours, made, exit_code)
+    running = Running(ours, made, [])
+
+    def make(begin: Begin) -> dict[str, ObedientBridge]:
+        running.begun.append(begin)
+        if "bad" in begin.settings:
+            raise SettingsChanged("it has changed again")
+        return dict(running.bridges)
+
+    exit_code = running.exit = asyncio.create_task(worker._be_worker(theirs, make))
     try:
         assert await ours.receive() == Ready()
         yield running
@@ -205,6 +217,48 @@ async def test_a_bug_ends_the_process_and_is_told(log: LogCapture) -> None:
         running.order(1, Wanted.RUNNING, "no such bridge")
         assert running.exit is not None
         said = await running.rest()
-        assert said[-1] == Failed("KeyError: 'no such bridge'")
+        assert said[-1] == Failed("AssertionError: no bridge no such bridge")
         assert await running.exit == 1
         assert [entry["event"] for entry in log.entries] == ["worker-failed"]
+
+
+# ------------------------------------------------------------------ other settings
+
+
+async def test_it_runs_by_other_settings_and_leaves_what_they_do_not_change() -> None:
+    kept, changed, gone = ObedientBridge(), ObedientBridge(), ObedientBridge()
+    async with working(kept=kept, changed=changed, gone=gone) as running:
+        running.order(1, Wanted.RUNNING, "kept")
+        running.order(1, Wanted.RUNNING, "changed")
+        running.order(2, Wanted.STOPPED, "changed")
+        await running.report(order=1, bridge="kept")
+        await running.report(order=2, bridge="changed")
+        running.bridges = made = {name: ObedientBridge() for name in ("kept", "changed", "new")}
+        running.channel.send(Renew("other", ("changed", "new"), 7_000))
+        running.order(1, Wanted.RUNNING, "new")
+        running.order(3, Wanted.RUNNING, "changed")
+        assert (await running.report(order=1, bridge="new")).state is State.RUNNING
+        assert (await running.report(order=3, bridge="changed")).state is State.RUNNING
+        assert running.begun[1] == Begin(3, "other", 5_000)
+        assert (kept.commands, made["kept"].commands) == ([START], [])
+        assert (changed.commands, made["changed"].commands) == ([START, STOP], [START])
+
+
+async def test_settings_that_cannot_be_read_end_it_drained() -> None:
+    async with working() as running:
+        running.order(1, Wanted.RUNNING)
+        await running.report(order=1)
+        running.channel.send(Renew("bad", ("orders",), 7_000))
+        said = await running.rest()
+        assert Failed("SETTINGS_CHANGED: it has changed again") in said
+        assert running.bridges["orders"].commands == [START, STOP]
+
+
+async def test_a_bridge_that_was_started_amid_the_change_is_not_made_twice() -> None:
+    async with working() as running:
+        running.order(1, Wanted.RUNNING)
+        await running.report(order=1)
+        running.channel.send(Renew("other", ("orders",), 7_000))
+        said = await running.rest()
+        assert Failed("CONFLICT: orders was started while its settings changed") in said
+        assert running.bridges["orders"].commands == [START, STOP]
