@@ -127,9 +127,6 @@ WRONG = {
         "bridges[0].filter (orders-to-hub)", "line 1, column 9"),
     "Kafka option": ('[connectors.us]\nurl = "kafka://b:9092"\n[connectors.us.kafka]\nlinger-m = 5\n',
         "connectors.us.kafka.linger-m", "did you mean linger-ms?"),
-    "later cluster": (HUB + '[[cluster-connections]]\nname = "c"\nconnector-ref = "hub"\n'
-                      'static-connectors = ["hub"]\n',
-                      "cluster-connections[0]", "not built yet"),
 }  # fmt: skip
 
 

@@ -117,7 +117,7 @@ def decide(group: Group, connection: sqlite3.Connection, command: WriteCommand) 
     group.decided.append(command)
 
 
-def _apply(group: Group, connection: sqlite3.Connection, command: WriteCommand) -> None:  # noqa: C901, PLR0912
+def _apply(group: Group, connection: sqlite3.Connection, command: WriteCommand) -> None:  # noqa: C901, PLR0912, PLR0915
     match command:
         case CommitCommand():
             if command.encoded:
