@@ -32,6 +32,7 @@ from bridge.messages import value_runs
 from bridge.messages.batch import Batch
 from bridge.messages.block import encode_message, pack
 from bridge.messages.message import Message
+from tests.fakes.routing import Routed
 from tests.harness.eventually import until
 from tests.harness.rounds import rounds
 from tests.integration.journal.failing import fail_with, once
@@ -337,7 +338,7 @@ async def simulate(directory: Path, seed: str) -> Counter[str]:
     world = World(directory, seed)
     world.queues = {"first": Queue(""), "second": Queue("colour = 'red'")}
     left = ACTS
-    given = options(directory, router=world.route)
+    given = options(directory, router=Routed(world.route))
     async with opened(given, world.clock) as world.journal:
         for name, queue in world.queues.items():
             await world.journal.create_queue(ADDRESS, name, "earliest", queue.condition)
