@@ -6,7 +6,7 @@ equal bodies; what only some of them got is not looked for. Each log is limited 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from bridge.journal.rules.arrivals import Arrivals
@@ -22,7 +22,7 @@ class SharedBody:
     body_id: int | None = None
 
 
-def find_shared(logs: Collection[Arrivals]) -> dict[int, SharedBody]:
+def find_shared(logs: Iterable[Arrivals]) -> dict[int, SharedBody]:
     """The bodies that more than one block has, by the `id` of each of these blocks.
 
     The messages are encoded for it, all of the group's at once. Bodies are compared where count, length and
