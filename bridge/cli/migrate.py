@@ -20,7 +20,7 @@ Connectors, acceptors, addresses, address-settings, bridges, diverts, cluster co
 keys become settings, on stdout or in --output. Each line of broker.xml that could not be carried over is
 named on stderr, and as a comment in the settings, with what stands for it here:
 
-  broker.xml:41: left: bridge my-bridge: ha: nodes have no backups: static-connectors lists the target, ...
+  broker.xml:41: left: bridge my-bridge: ha: nodes have no backups: static-connectors lists where the ...
   broker.xml:30: check: connector hub: url: leads to a node of core bridge, no longer to an Artemis ...
   broker.xml:12: idle: journal-type: the journal is one SQLite file in data-directory, ...
   12 left, 3 to check, 20 without a meaning here
@@ -97,6 +97,8 @@ def run(arguments: argparse.Namespace) -> int:
             raise
         warn(f"{PROGRAM}: {output}: {str(error.strerror).lower()}")
         return Exit.USAGE
+    if output is not None:
+        print(f"{output}: written; {PROGRAM} validate names what is to be filled in", flush=True)
     return _report(migration)
 
 

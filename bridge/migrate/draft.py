@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -106,16 +106,18 @@ class Draft:
 
     def __init__(self, place: Place) -> None:
         self.tables: list[Table] = []
+        self._alone: dict[tuple[str, ...], Table] = {}
         #: Of what belongs to no table.
         self.general = Table((), "", place)
 
     def add(self, path: tuple[str, ...], what: str, place: Place) -> Table:
         """A new table; or the one of this path, where the settings have one alone."""
-        for table in self.tables:
-            if table.path == path and path[0] not in LISTS:
-                return table
+        if path in self._alone:
+            return self._alone[path]
         table = Table(path, what, place)
         self.tables.append(table)
+        if path[0] not in LISTS:
+            self._alone[path] = table
         return table
 
     def remarks(self) -> list[Remark]:
@@ -128,12 +130,20 @@ class Draft:
         again = True
         while again:
             written = [table for table in self.tables if not table.out]
-            findings = find_problems(_tree(written), directory)
+            lists = {top: [table for table in written if table.path[0] == top] for top in LISTS}
             again = False
-            for finding in findings:
-                again |= _take_back(*_table_at(written, finding.path), finding.rule)
+            for finding in find_problems(_tree(written), directory):
+                again |= _take_back(*self._table_at(finding.path, lists), finding.rule)
             for table in written:
                 _drop_taken(table)
+
+    def _table_at(self, path: KeyPath, lists: Mapping[str, Sequence[Table]]) -> tuple[Table, KeyPath]:
+        """The table that a path leads to, and the steps below it."""
+        top, *rest = path
+        if top in lists and rest and isinstance(rest[0], int):
+            return lists[str(top)][rest[0]], path[2:]
+        length = 1 if (top,) in self._alone else 2
+        return self._alone[tuple(map(str, path[:length]))], path[length:]
 
 
 def _tree(tables: Sequence[Table]) -> dict[str, Any]:
@@ -148,15 +158,6 @@ def _tree(tables: Sequence[Table]) -> dict[str, Any]:
         else:
             tree.setdefault(top, {})[table.path[1]] = table.values()
     return tree
-
-
-def _table_at(tables: Sequence[Table], path: KeyPath) -> tuple[Table, KeyPath]:
-    """The table that a path leads to, and the steps below it."""
-    same = [table for table in tables if table.path[0] == path[0]]
-    if path[0] in LISTS and len(path) > 1 and isinstance(path[1], int):
-        return same[path[1]], path[2:]
-    table = next(table for table in same if path[: len(table.path)] == table.path)
-    return table, path[len(table.path) :]
 
 
 def _take_back(table: Table, rest: KeyPath, rule: str) -> bool:

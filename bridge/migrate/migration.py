@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from bridge.migrate.addresses import Queues, convert_addresses, convert_jms, convert_settings
+from bridge.migrate.addresses import convert_addresses, convert_jms, convert_settings
 from bridge.migrate.connectors import convert_acceptors, convert_connectors
 from bridge.migrate.document import Element, NotBrokerXml, read
 from bridge.migrate.draft import Draft, Kind, Remark, carry_row, unknown
@@ -22,8 +22,9 @@ _CONVERTED: Final = (
     "connectors", "acceptors", "address-settings", "addresses", "queues", "bridges", "diverts",
     "cluster-connections",
 )  # fmt: skip
-_UNSET: Final = "a property without a value: --property NAME=VALUE gives one"
-_BY_DEFAULT: Final = "a property: its default is taken; --property NAME=VALUE gives another value"
+#: What is said of a property without a value, and of one whose default is taken.
+UNSET: Final = "a property without a value: --property NAME=VALUE gives one"
+BY_DEFAULT: Final = "a property: its default is taken; --property NAME=VALUE gives another value"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +62,10 @@ def migrate(path: Path, properties: Mapping[str, str]) -> Migration:
     parts = [root] if root.name == "core" else [part for part in root.children if part.name == "core"]
     core = Element("core", parts[0].place if parts else root.place, {})
     core.children += [child for part in parts for child in part.children]
-    known = _convert(draft, core)
-    for part in root.children if root.name == "configuration" else ():
-        if part.name == "jms":
-            convert_jms(draft, part, known.queues)
-        elif part.name != "core":
+    others = root.children if root.name == "configuration" else []
+    _convert(draft, core, [part for part in others if part.name == "jms"])
+    for part in others:
+        if part.name not in ("core", "jms"):
             draft.general.remark(Kind.LEFT, part.place, part.name, unknown(part.name), part.text)
     draft.settle(path.absolute().parent)
     remarks = draft.remarks()
@@ -87,9 +87,9 @@ def _fill(draft: Draft, root: Element, properties: Mapping[str, str]) -> None:
                 element.attributes[name] = filled.text
             else:
                 element.text = filled.text
-            for words, names in ((_UNSET, filled.unset), (_BY_DEFAULT, filled.by_default)):
+            for words, names in ((UNSET, filled.unset), (BY_DEFAULT, filled.by_default)):
                 if names:
-                    kind = Kind.LEFT if words is _UNSET else Kind.CHECK
+                    kind = Kind.LEFT if words is UNSET else Kind.CHECK
                     draft.general.remark(kind, element.place, element.name, words, ", ".join(names))
 
 
@@ -101,7 +101,8 @@ def _all(root: Element) -> Iterator[Element]:
         waiting += element.children
 
 
-def _convert(draft: Draft, core: Element) -> Known:
+def _convert(draft: Draft, core: Element, jms: Iterable[Element]) -> None:
+    """Convert `<core>`, and `<jms>` of old files: what others refer to comes before them."""
     for child in core.children:
         if child.name not in _CONVERTED:
             _single(draft, child)
@@ -110,7 +111,9 @@ def _convert(draft: Draft, core: Element) -> Known:
     for acceptors in core.named("acceptors"):
         convert_acceptors(draft, acceptors)
     patterns = convert_settings(draft, core)
-    queues: Queues = convert_addresses(draft, core)
+    queues = convert_addresses(draft, core)
+    for part in jms:
+        convert_jms(draft, part, queues)
     known = Known(patterns, queues)
     for bridges in core.named("bridges"):
         convert_bridges(draft, bridges, known)
@@ -118,7 +121,6 @@ def _convert(draft: Draft, core: Element) -> Known:
         convert_diverts(draft, diverts)
     for clusters in core.named("cluster-connections"):
         convert_clusters(draft, clusters)
-    return known
 
 
 def _single(draft: Draft, element: Element) -> None:

@@ -7,9 +7,7 @@ from typing import Final
 from bridge.settings.artemis.keys import ArtemisKey, Form, Rows, answered, carried, idle, table
 
 _TOKEN: Final = "token of [connectors.NAME] says who the bridge is at the other node"  # noqa: S105 - an answer
-_HA: Final = (
-    "nodes have no backups: static-connectors lists the target, and further nodes once fail-over is built"
-)
+_HA: Final = "nodes have no backups: static-connectors lists where the bridge may deliver"
 _TRANSFORMER: Final = (
     'a transformer is a Python callable, transformer = "module:callable"; Java\'s cannot be loaded'
 )
