@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from bridge.ends import JOURNAL
 from bridge.migrate.addresses import Patterns, Queues
 from bridge.migrate.connectors import NOWHERE, PORT
-from bridge.migrate.document import Element
+from bridge.migrate.document import Element, Place
 from bridge.migrate.draft import Draft, Kind, Table, carry, unknown
 from bridge.settings.artemis import SCOPES
 from bridge.settings.later import LATER
@@ -38,7 +39,7 @@ _ALONE: Final = "it holds as long as the address has no readers: a bridge takes 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What bridges and diverts ask of the addresses of broker.xml."""
+    """The addresses of broker.xml, as bridges need them."""
 
     patterns: Patterns
     queues: Queues
@@ -75,36 +76,40 @@ def _source(table: Table, bridge: Element, known: Known) -> None:
 
 
 def _static_connectors(draft: Draft, table: Table, bridge: Element) -> None:
-    names = connector_names(table, bridge)
-    place = bridge.place
+    connectors = connector_names(table, bridge)
     discovery = bridge.child("discovery-group-ref")
-    if discovery is not None and not names:
+    if discovery is not None:
         place = discovery.place
-        name = f"{table.rows['name'].value}-target"
-        connector = draft.add(("connectors", name), f"connector {name}", place)
-        connector.set("url", f"ws://{NOWHERE}:{PORT}", place)
-        connector.remark(Kind.CHECK, place, "url", _TARGET)
         table.remark(Kind.LEFT, place, discovery.name, SCOPES["bridge"][discovery.name].answer)
-        names = [name]
-    if len(names) > 1 and not _FAILOVER:
-        table.remark(Kind.LEFT, place, "static-connectors", _FIRST_ONLY, ", ".join(names[1:]))
-        names = names[:1]
-    if names:
-        table.set("static-connectors", names, place)
+        if not connectors:
+            name = f"{table.rows['name'].value}-target"
+            connector = draft.add(("connectors", name), f"connector {name}", place)
+            connector.set("url", f"ws://{NOWHERE}:{PORT}", place)
+            connector.remark(Kind.CHECK, place, "url", _TARGET)
+            connectors = {name: place}
+    for other in [] if _FAILOVER else [*connectors][1:]:
+        table.remark(Kind.LEFT, connectors.pop(other), "static-connectors", _FIRST_ONLY, other)
+    if connectors:
+        _set_connectors(table, connectors, bridge.place)
 
 
-def connector_names(table: Table, element: Element) -> list[str]:
-    """The connectors of `<static-connectors>`, each once."""
-    names: dict[str, None] = {}
+def _set_connectors(table: Table, connectors: Mapping[str, Place], place: Place) -> None:
+    table.set("static-connectors", [*connectors], place)
+    table.rows["static-connectors"].places = [*connectors.values()]
+
+
+def connector_names(table: Table, element: Element) -> dict[str, Place]:
+    """The connectors of `<static-connectors>`, each once, with their places."""
+    names: dict[str, Place] = {}
     for connectors in element.named("static-connectors"):
         for reference in connectors.children:
             if reference.name == "connector-ref":
-                names[reference.text] = None
+                names.setdefault(reference.text, reference.place)
             else:
                 table.remark(
                     Kind.LEFT, reference.place, reference.name, unknown(reference.name), reference.text
                 )
-    return [*names]
+    return names
 
 
 def _filter(table: Table, element: Element) -> None:
@@ -177,6 +182,8 @@ def _misfit(divert: Element, address: Table | None, copied: bool) -> str:
     `copied` says whether a divert that is not exclusive has the same address.
     """
     exclusive = _is_true(divert, "exclusive")
+    if not _text(divert, "forwarding-address"):
+        return "must have a forwarding-address"
     if exclusive and copied:
         return _FIRST
     if address is not None and address.rows["routing-type"].value == "ANYCAST":
@@ -221,7 +228,7 @@ def convert_clusters(draft: Draft, clusters: Element) -> None:
 def _contacts(table: Table, cluster: Element) -> None:
     names = connector_names(table, cluster)
     if names:
-        table.set("static-connectors", names, cluster.place)
+        _set_connectors(table, names, cluster.place)
     for connectors in cluster.named("static-connectors"):
         if connectors.attributes.get("allow-direct-connections-only", "").lower() == "true":
             table.set("allow-direct-connections-only", True, connectors.place, spare=True)
