@@ -40,6 +40,8 @@ class Patterns:
     """The elements of each pattern of `<address-settings>`."""
 
     by_match: Mapping[str, Mapping[str, Element]]
+    #: Those that cover more than one address, the most specific first.
+    wildcards: Sequence[str]
 
     @classmethod
     def of(cls, core: Element) -> Patterns:
@@ -50,12 +52,13 @@ class Patterns:
                 keys = found.setdefault(setting.attributes.get("match", ""), {})
                 for child in setting.children:
                     keys.setdefault(child.name, child)
-        return cls(found)
+        wild = (match for match in found if {"*", "#"} & {*match.split(".")})
+        return cls(found, sorted(wild, key=specificity))
 
     def text(self, address: str, key: str) -> str:
         """What holds for an address or a pattern, from the most specific pattern on; empty: nothing."""
-        for match in sorted(self.by_match, key=specificity):
-            if key in self.by_match[match] and matches(match, address):
+        for match in (address, *self.wildcards):
+            if key in self.by_match.get(match, {}) and matches(match, address):
                 return self.by_match[match][key].text
         return ""
 
