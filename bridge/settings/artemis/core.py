@@ -138,7 +138,11 @@ CORE: Final[Rows] = table(
         "tokens and certificates are read again when their files change",
         "security-invalidation-interval authentication-cache-size authorization-cache-size",
     ),
-    idle("the settings are read at the start", "configuration-file-refresh-period"),
+    answered(
+        "watch-settings of [node] has the settings reloaded when their file changes",
+        "configuration-file-refresh-period",
+        same="-1",
+    ),
     idle(
         _MANAGEMENT,
         "management-address management-notification-address jmx-management-enabled jmx-domain",
