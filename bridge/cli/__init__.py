@@ -21,6 +21,7 @@ from bridge.client.exit_codes import EXIT_CODES_HELP, PROGRAM, Exit
 #: Every command: its module, and its summary in a line.
 COMMANDS: Final = {
     "init": ("bridge.cli.init", "write a settings file to start from, with every setting explained"),
+    "migrate": ("bridge.cli.migrate", "write the settings that stand for an Artemis broker.xml"),
     "run": ("bridge.cli.run", "run the node that a settings file describes, until SIGTERM"),
     "validate": ("bridge.cli.validate", "check a settings file and list every problem at once"),
     "demo": ("bridge.cli.demo", "relay 20,000 real rows through a cut and two kills, and prove it"),
@@ -52,7 +53,7 @@ COMMANDS: Final = {
 #: The common options that each command takes; every other one is refused.
 TAKES: Final = {
     "run": options.FILE_ONLY,
-    "filter": frozenset(),
+    **dict.fromkeys(("filter", "migrate"), frozenset[str]()),
     "status": options.AS_BOTH,
     **dict.fromkeys(("demo", "reconcile"), options.RESULTS),
     **dict.fromkeys(("send", "receive"), options.AS_CLIENT),

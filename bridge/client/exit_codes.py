@@ -15,6 +15,8 @@ class Exit(IntEnum):
     FAILED = 1
     #: Wrong usage, or invalid settings.
     USAGE = 2
+    #: Done, and something is left to a person.
+    LEFT = 3
     #: Ctrl-C: 128 + SIGINT, as in shells.
     INTERRUPTED = 130
     #: The output's reader is gone: 128 + SIGPIPE.

@@ -27,9 +27,9 @@ from bridge.http.limits import (
 )
 from bridge.journal.values.store import Acknowledgement, Page, Store
 from bridge.messages.addresses import check_name
-from bridge.settings.artemis_keys import ANSWERS
+from bridge.settings.artemis import QUEUE_ANSWERS
 
-_QUEUE: Final = codec.Decoder(codec.QueueRequest, answers=ANSWERS)
+_QUEUE: Final = codec.Decoder(codec.QueueRequest, answers=QUEUE_ANSWERS)
 _LEASE: Final = codec.Decoder(codec.LeaseRequest)
 _NOTHING: Final = Page(None)
 _log: Final = structlog.get_logger(__name__)

@@ -84,17 +84,30 @@ class SettingsFile:
         validation.report(Finding(place, rule) for place, rule in filled.broken)
         for place, _ in filled.broken:
             validation.take_out(place)
-        settings = validation.settings()
-        if settings is not None:
-            validation.report(check(settings))
-            validation.report(check_tls_files(settings) if tls_files else ())
-            validation.report(find_later(settings, self._later))
+        settings = _checked(validation, self._later, tls_files=tls_files)
         if settings is None or validation.findings:
             findings = sorted(
                 validation.findings, key=lambda finding: place_in_file(self._tree, finding.path)
             )
             raise SettingsInvalid([_problem(self._file, finding, filled) for finding in findings])
         return settings
+
+
+def find_problems(tree: Mapping[str, Any], directory: Path) -> Sequence[Finding]:
+    """The findings in settings that are no file yet; places in text are not filled in."""
+    validation = Validation({**tree}, directory)
+    _checked(validation, LATER, tls_files=False)
+    return validation.findings
+
+
+def _checked(validation: Validation, later: Sequence[Later], *, tls_files: bool) -> Settings | None:
+    """Report every problem; the settings with everything wrong taken out, None where there is too much."""
+    settings = validation.settings()
+    if settings is not None:
+        validation.report(check(settings))
+        validation.report(check_tls_files(settings) if tls_files else ())
+        validation.report(find_later(settings, later))
+    return settings
 
 
 def _read(file: str, path: Path) -> bytes:

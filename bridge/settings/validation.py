@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from bridge.settings import toml_traps
-from bridge.settings.artemis_keys import ANSWERS
+from bridge.settings.artemis import answer_to_key, answer_to_value
 from bridge.settings.fields import DIRECTORY
 from bridge.settings.model import Settings
 from bridge.settings.paths import KeyPath, covers, look_up, written_path
@@ -32,9 +32,6 @@ _STAND_INS: Final[dict[str, Callable[[str], Any]]] = {
     "url": lambda _name: "ws://127.0.0.1:1",
     "static-connectors": lambda name: [name],
 }
-
-#: Tables in which keys of Artemis's queues may be written.
-_QUEUE_TABLES: Final = ("addresses", "address-settings")
 
 _RULES: Final = {
     "missing": "required",
@@ -125,6 +122,9 @@ class Validation:
         if kind == "literal_error":
             choices = error["ctx"]["expected"].replace("'", "")
             words = choices.replace(" or ", ", ").split(", ")
+            answer = answer_to_value(str(path[0]), str(path[-1]), value)
+            if answer is not None:
+                return Finding(path, f"must be {choices}: {answer}")
             return Finding(
                 path, f"must be {choices}", nearest(value, words) if isinstance(value, str) else None
             )
@@ -138,8 +138,9 @@ class Validation:
 
 def _unknown_key(path: KeyPath) -> Finding:
     key = str(path[-1])
-    if path[0] in _QUEUE_TABLES and key in ANSWERS:
-        return Finding(path, f"unknown key: {ANSWERS[key]}")
+    answer = answer_to_key(str(path[0]) if len(path) > 1 else "", key)
+    if answer is not None:
+        return Finding(path, f"unknown key: {answer}")
     for length in range(len(path) - 2, 0, -1):
         if key in known_keys(path[:length]):
             return Finding(path, toml_traps.misplaced(path[:length], path[:-1]))

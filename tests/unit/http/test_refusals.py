@@ -21,7 +21,7 @@ from bridge.errors import (
 from bridge.http.bodies import SMALL_BODY_BYTES_MAX
 from bridge.http.limits import FILTER_CHARS_MAX, Limits
 from bridge.http.problems import MethodNotAllowed, problem
-from bridge.settings.artemis_keys import ANSWERS
+from bridge.settings.artemis import QUEUE_ANSWERS
 from tests.fakes.http_client import Client
 from tests.fakes.store import MemoryStore
 from tests.unit.http.conftest import Start
@@ -285,7 +285,7 @@ async def test_a_filter_that_is_refused(client: Client, condition: str, found: d
 async def test_a_key_of_artemis_queues_is_answered_with_what_stands_for_it(client: Client, key: str) -> None:
     reply = await client.call("PUT", QUEUE, json={"from": "latest", key: True})
     assert reply.problem == (400, "MALFORMED")
-    assert (reply.value["key"], reply.value["detail"]) == (key, f"{key}: {ANSWERS[key]}")
+    assert (reply.value["key"], reply.value["detail"]) == (key, f"{key}: {QUEUE_ANSWERS[key]}")
     other = await client.call("PUT", QUEUE, json={"weight": True})
     assert other.value["detail"] == "Object contains unknown field `weight`"
 
