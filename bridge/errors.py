@@ -43,6 +43,12 @@ class FilterRefused(BridgeError):
     code, status = "FILTER_REFUSED", 400
 
 
+class TransformerRefused(BridgeError):
+    """A transformer that cannot be imported here, called, or made with its properties."""
+
+    code = "TRANSFORMER_REFUSED"
+
+
 class InvalidAddress(BridgeError):
     """A name that no address or queue can have."""
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
+from typing import Final
 
-from bridge.assembly.relay_options import relay_options, stages
+from bridge.assembly.relay_options import relay_options, stages, transformer_options
 from bridge.assembly.summary import BridgeSummary
 from bridge.end_kind import EndKind, Lane, NodeContext, NodeEnds, Side, kind_of
 from bridge.relay.counts import Counts
@@ -19,9 +20,13 @@ from bridge.relay.ownership import AllLanes, AskDivision, Ownership
 from bridge.relay.ports import Source, Target
 from bridge.relay.relay import LaneEnds, Relay
 from bridge.relay.stages import filter_stage
+from bridge.relay.transforming import Transforming
 from bridge.settings.bridges import Bridge
+from bridge.transformers.loading import load
 
 _TARGET_FIRST: tuple[Side, Side] = ("target", "source")
+#: Stands for a lane where a bridge's transformer serves replays.
+REPLAYS: Final = -1
 
 
 class Assembly:
@@ -32,6 +37,8 @@ class Assembly:
         self._settings = node.settings
         #: By kind: the ends' factory for all bridges of the process.
         self._ends: dict[EndKind, NodeEnds] = {}
+        #: By bridge and lane, for all its relays: a transformer that does not return keeps one thread a lane.
+        self._transforming: dict[tuple[str, int], Transforming] = {}
 
     def ends_of(self, connector: str) -> NodeEnds:
         """The factory of the ends that a connector, or ``journal``, leads to."""
@@ -57,6 +64,7 @@ class Assembly:
             readers=target.readers,
             division=self._division(bridge),
             filter=bridge.filter,
+            transformer=bridge.transformer,
             from_journal=kind_of(settings, bridge.source_connector).is_own,
         )
 
@@ -124,7 +132,20 @@ class Assembly:
             clock=self._node.clock,
             counts=part.counts,
             stages=stages(bridge, passes, source.store),
+            transforming=self.transforming(bridge, lane),
         )
+
+    def transforming(self, bridge: Bridge, lane: int) -> Transforming | None:
+        """The transformer of a lane (`REPLAYS`: of the bridge's replays), the same at each call; None: the
+        bridge has none.
+        """
+        if not bridge.transformer:
+            return None
+        key = (bridge.name, lane)
+        if key not in self._transforming:
+            find = partial(load, bridge.transformer, bridge.transformer_properties)
+            self._transforming[key] = Transforming(bridge.name, find, transformer_options(bridge))
+        return self._transforming[key]
 
     def _dead_letters(self, bridge: Bridge, where: NodeEnds) -> DeadLetterSink | None:
         """The sink of refused messages: this node's journal where it is the source, otherwise the target."""

@@ -8,6 +8,7 @@ from bridge.relay.backoff import Backoff
 from bridge.relay.relay import RelayOptions
 from bridge.relay.stages import LoopGuard, Stage
 from bridge.settings.bridges import Bridge
+from bridge.transformers.parts import TransformerOptions
 
 
 def relay_options(bridge: Bridge) -> RelayOptions:
@@ -27,8 +28,19 @@ def loop_guard(bridge: Bridge, store: Callable[[], str]) -> LoopGuard:
     return LoopGuard(bridge.name, bridge.max_hops, store)
 
 
+def transformer_options(bridge: Bridge) -> TransformerOptions:
+    """The bridge's settings, as far as its transformer is concerned."""
+    return TransformerOptions(
+        bridge.transformer,
+        bridge.producer_window_size_bytes,
+        bridge.min_large_message_size_bytes,
+        bridge.max_delivery_attempts,
+        bridge.call_timeout_ms,
+    )
+
+
 def stages(bridge: Bridge, passes: Stage | None, store: Callable[[], str]) -> tuple[Stage, ...]:
-    """The stages of a bridge, in the order in which each batch passes them.
+    """The stages of a bridge, in the order in which each batch passes them; its transformer comes behind.
 
     Args:
         bridge: of the settings.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from bridge.assembly.bridges import Assembly
+from bridge.assembly.bridges import REPLAYS, Assembly
 from bridge.assembly.relay_options import stages
 from bridge.errors import Conflict
 from bridge.relay.stages import filter_stage
@@ -33,7 +33,8 @@ def _ends(assembly: Assembly, bridge: Bridge, *, force: bool) -> Ends:
     found = assembly.ends_of(target_name).plan_target(bridge, source, force=force)
     if found is None:
         raise _no_replay(bridge, f"{target_name} cannot take what is sent again", target_name)
-    return Ends(source, *found, stages(bridge, filter_stage(bridge.filter), lambda: source.store))
+    passed = stages(bridge, filter_stage(bridge.filter), lambda: source.store)
+    return Ends(source, *found, passed, assembly.transforming(bridge, REPLAYS))
 
 
 def _no_replay(bridge: Bridge, why: str, connector: str) -> Conflict:

@@ -18,6 +18,8 @@ class BridgeSummary:
     id_cache_size: int
     #: Its filter's condition; empty: it has none.
     filter: str = ""
+    #: Its transformer's dotted path; empty: it has none.
+    transformer: str = ""
     #: The setting that readers of the target need for the guarantee to hold; empty: none.
     readers: str = ""
     #: Asks for the owner of each of its lanes; None: it shares lanes with no other process.

@@ -32,7 +32,8 @@ one (link), an address and a queue; of a bridge whose lanes are shared, who has 
 
 Duplicates are messages that came again since the node started and were not stored again. Where a bridge has
 sent messages in vain, resent says how many. A bridge with a filter says how many messages it has passed over
-(filtered), and for how many of them its condition could not be evaluated (not-evaluated). Where an address
+(filtered), and for how many of them its condition could not be evaluated (not-evaluated). One with a
+transformer says how many messages that has dropped (dropped). Where an address
 got messages that the filters of all its queues left out, unrouted says how many.
 
 With --cluster: what the node knows of its cluster. A line for each cluster connection; a table of the nodes,
@@ -116,6 +117,7 @@ def describe(status: Mapping[str, Any]) -> Iterator[str]:
         route = f"{bridge.get('source')} -> {bridge.get('target')}"
         counts = _pairs(bridge, "sent", "acknowledged", "in-flight", "lag")
         filtered = f" {_pairs(bridge, 'filtered')}" if bridge.get("filter") else ""
+        filtered += f" {_pairs(bridge, 'dropped')}" if bridge.get("transformer") else ""
         if bridge.get("not-evaluated"):
             filtered += f" {_pairs(bridge, 'not-evaluated')}"
         resent = f" resent {bridge['resent']}" if bridge.get("resent") else ""

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from bridge.settings.bridges import Bridge
 
 _EPILOG = f"""\
-Nothing is opened or changed. Each problem is a line on stderr, then their number:
+Nothing is opened or changed; transformers are imported and made. Each problem is a line on stderr, then their
+number:
 
   settings.toml: bridges[0].retry-intervall (to-hub): unknown key; found 2000; did you mean retry-interval?
   1 problem
@@ -57,7 +58,7 @@ def main(arguments: argparse.Namespace) -> int:
     path = settings_path(arguments)
     as_json = arguments.format == "json"
     try:
-        settings = load(path, os.environ)
+        settings = load(path, os.environ, transformers=True)
     except SettingsInvalid as invalid:
         if as_json:
             print(json.dumps(_answer(path, problems=[asdict(problem) for problem in invalid.problems])))
@@ -86,4 +87,5 @@ def _shown(bridge: Bridge) -> dict[str, str]:
         "target": bridge.target,
         "guarantee": bridge.guarantee,
         **({"filter": bridge.filter} if bridge.filter else {}),
+        **({"transformer": bridge.transformer} if bridge.transformer else {}),
     }

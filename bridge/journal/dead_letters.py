@@ -40,6 +40,8 @@ class Route:
     #: The address here that the bridge delivers to, by source address; None: the bridge reads this journal,
     #: and takes them from there.
     target_address: Callable[[str], str] | None = None
+    #: Whether the bridge has a transformer.
+    transforms: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +178,8 @@ class DeadLetterService:
         refused = _refused_name(address)
         if route is None and not queue:
             refused = f"the bridge {bridge} is not one of this node's"
+        elif route is not None and route.target_address is not None and route.transforms:
+            refused = f"only a replay plan takes it through the transformer of the bridge {bridge}"
         if refused:
             return refused
         encoded, of = encode_message(original(message)), entry.block

@@ -32,6 +32,7 @@ def _selection(bridge: Bridge, settings: Settings) -> BridgeSelection:
         bridge.target_address,
         _shared(bridge, settings),
         bridge.target_routing_type,
+        transforms=bool(bridge.transformer),
     )
 
 

@@ -83,8 +83,7 @@ class JournalSource:
 
         `target_name` is the connector's, for the delivery log. `gap_policy`: what to do about messages that
         are gone: raise SourceGap, or cover and count them. `shared`: the queues that it shares with others.
-        `filter`: the bridge's, for lines about what was sent before (`recovered`); what is read has not
-        passed it.
+        `filter`: the bridge's, for lines of what was sent before (`recovered`); with a transformer none.
         """
         self._journal = journal
         self._bridge = selection.bridge
@@ -345,6 +344,7 @@ class JournalSource:
             committed=receipt.committed,
             duplicates=receipt.duplicates,
             recovered=recovered,
+            logged=not (recovered and self._selection.transforms),
             clock_offset=receipt.clock_offset_ms,
         )
         self._settling.append(command.future)

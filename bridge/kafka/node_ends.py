@@ -109,6 +109,7 @@ class KafkaEnds(NodeEnds):
             gap_policy=bridge.gap_policy,
             lingers=target.has_transactions,
             records_start=lane.number == RECORDING_LANE,
+            transforms=bool(bridge.transformer),
             open_transaction_warn_after_ms=bridge.open_transaction_warn_after_ms,
         )
         return KafkaSource(
@@ -145,7 +146,11 @@ class KafkaEnds(NodeEnds):
             self._parts.connection(bridge.static_connectors[0]),
             self._parts.journal_topic(bridge),
             lane.number,
-            replace(self._parts.target_options(bridge), stores_letters=bool(bridge.dead_letter_address)),
+            # Of a transformed message the relay makes the letter: it holds the message as it was read.
+            replace(
+                self._parts.target_options(bridge),
+                stores_letters=bool(bridge.dead_letter_address and not bridge.transformer),
+            ),
             clock=self._node.clock,
             write_lines=self._node.write_lines,
             hooks=RelayHooks(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from bridge.messages import positions as run_arithmetic
 from bridge.messages.block import Block
+from bridge.messages.message import Message
 from bridge.messages.positions import Runs
 
 
@@ -44,6 +45,8 @@ class Batch:
     #: condition could not be evaluated. They count with the end of the batch: a part without it has none.
     filtered: int = 0
     not_evaluated: int = 0
+    #: The number of messages that the bridge's transformer dropped; counts as `filtered` does.
+    dropped: int = 0
 
     @property
     def count(self) -> int:
@@ -72,6 +75,7 @@ class Batch:
             refusals=tuple(refusal for refusal in self.refusals if refusal[0] < end),
             filtered=0,
             not_evaluated=0,
+            dropped=0,
         )
 
     def after(self, next_position: int) -> Batch:
@@ -126,4 +130,28 @@ class Batch:
             refusals=tuple(refusal for refusal in self.refusals if refusal[0] in kept),
             filtered=self.filtered + self.count - len(indices),
             not_evaluated=self.not_evaluated + not_evaluated,
+        )
+
+    def transformed(
+        self, made: Sequence[Message | None], refusals: Mapping[int, str], *, changed: bool
+    ) -> Batch:
+        """The batch with these messages in place of its own; None: the bridge's transformer drops it.
+
+        `refusals`: the reasons by position, earlier ones too. The positions of dropped messages are covered
+        and empty, without a refusal. `changed`: whether any of the others differs from what was read.
+        """
+        assert self.block is not None
+        kept = [index for index, message in enumerate(made) if message is not None]
+        rest = self.only(kept)
+        block = rest.block
+        if block is not None and changed:
+            block = block.holding([message for message in made if message is not None])
+        return replace(
+            rest,
+            block=block,
+            refusals=tuple(
+                (place, refusals[place]) for place in run_arithmetic.positions(rest.runs) if place in refusals
+            ),
+            filtered=self.filtered,
+            dropped=self.dropped + self.count - len(kept),
         )

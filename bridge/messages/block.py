@@ -121,6 +121,10 @@ class Block:
         hops, queues = value_runs.chosen(self.hops, indices), value_runs.chosen(self.queues, indices)
         return self._chosen(indices, ids, join_origins(origins), hops, queues)
 
+    def holding(self, messages: Sequence[Message]) -> Block:
+        """The same block with these messages in place of its own, one each; IDs, origins and hops stay."""
+        return pack(list(map(encode_message, messages)), self.ids, self.origins, self.hops, self.queues)
+
     def for_queues(self, queues: Queues) -> Block:
         """The same block, for these queues."""
         return replace(self, queues=queues)
@@ -204,6 +208,10 @@ class FreshBlock(Block):
     def hopped(self, hops: Hops) -> Block:
         """As `Block.hopped`."""
         return FreshBlock(self._messages, self.ids, self.origins, hops, self._size)
+
+    def holding(self, messages: Sequence[Message]) -> Block:
+        """As `Block.holding`."""
+        return FreshBlock(messages, self.ids, self.origins, self.hops)
 
     def _chosen(
         self,

@@ -59,6 +59,7 @@ class BridgeSet(Mapping[str, NodeBridge]):
             check_producer_ids=summary.check_producer_ids,
             id_cache_size=summary.id_cache_size,
             **({"filter": summary.filter} if summary.filter else {}),
+            **({"transformer": summary.transformer} if summary.transformer else {}),
             **({"readers": summary.readers} if summary.readers else {}),
         )
         await relay.command(Command.START)

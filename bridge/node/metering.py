@@ -93,6 +93,7 @@ class Metering:
             yield Sample(metrics.MESSAGES_RESENT, counts.resent, labels)
             yield Sample(metrics.MESSAGES_FILTERED, counts.filtered, labels)
             yield Sample(metrics.MESSAGES_NOT_EVALUATED, counts.not_evaluated, labels)
+            yield Sample(metrics.MESSAGES_DROPPED, counts.dropped, labels)
             yield Sample(metrics.TARGET_DUPLICATES, counts.replayed, {"kind": "replay", **labels})
             yield Sample(metrics.TARGET_DUPLICATES, counts.repeated, {"kind": "producer", **labels})
             yield Sample(metrics.IN_FLIGHT_MESSAGES, relay.in_flight, labels)

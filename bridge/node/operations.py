@@ -131,6 +131,7 @@ class Control:
             "target": summary.target,
             "guarantee": summary.guarantee,
             "filter": summary.filter or None,
+            "transformer": summary.transformer or None,
             "store": relay.store or None,
             "sent": counts.sent,
             "acknowledged": counts.acknowledged,
@@ -138,6 +139,7 @@ class Control:
             "resent": counts.resent,
             "filtered": counts.filtered,
             "not-evaluated": counts.not_evaluated,
+            "dropped": counts.dropped,
             "in-flight": relay.in_flight,
             "reconnects": counts.reconnects,
         }

@@ -188,7 +188,7 @@ class Reloads:
         assert journal is not None, "the node has started"
         self._read = await asyncio.to_thread(_signature, parts.path)
         file = await asyncio.to_thread(SettingsFile, parts.path, os.environ)
-        settings = await asyncio.to_thread(file.settings)
+        settings = await asyncio.to_thread(file.settings, transformers=True)
         found = plan(parts.settings, settings)
         if found.refused:
             raise SettingsRefused.of(str(parts.path), found.refused)

@@ -58,7 +58,7 @@ def run_node(path: Path) -> int:
     """
     hangup.ignore()
     file = SettingsFile(path, os.environ)
-    settings = file.settings()
+    settings = file.settings(transformers=True)
     logs.configure(settings.node.log_level, settings.node.log_format, settings.node.name)
     node = made_node(settings, path, Credentials(settings, file))
     memory.tune()
@@ -371,7 +371,7 @@ def _letter_routes(settings: Settings) -> dict[str, Route]:
         if kind_of(settings, bridge.source_connector).is_own:
             route = Route(bridge.name)
         elif kind_of(settings, bridge.static_connectors[0]).is_own:
-            route = Route(bridge.name, bridge.target_address)
+            route = Route(bridge.name, bridge.target_address, transforms=bool(bridge.transformer))
         else:
             continue
         routes[bridge.name] = route

@@ -26,6 +26,8 @@ class Counts:
     filtered: int = 0
     #: Those of them for which the condition could not be evaluated (Artemis logs AMQ224006 for each).
     not_evaluated: int = 0
+    #: Messages that the bridge's transformer dropped, counted as `filtered`.
+    dropped: int = 0
     #: Time for which the target's brokers have asked to wait (quotas), ms.
     throttled_ms: int = 0
     reconnects: int = 0
@@ -48,11 +50,13 @@ class Counts:
         self.resent += part.resent
         self.filtered += part.filtered
         self.not_evaluated += part.not_evaluated
+        self.dropped += part.dropped
         self.throttled_ms += part.throttled_ms
         self.reconnects += part.reconnects
         self.last_progress_ms = max(self.last_progress_ms, part.last_progress_ms)
 
     def passed_over(self, batch: Batch) -> None:
-        """Add what the filter left out of a batch that the target covers."""
+        """Add what filter and transformer left out of a batch that the target covers."""
         self.filtered += batch.filtered
         self.not_evaluated += batch.not_evaluated
+        self.dropped += batch.dropped

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -21,12 +21,13 @@ from bridge.relay.dead_letters_ahead import LETTERS_AHEAD, ahead, divided
 from bridge.relay.ports import Receipt, Target
 from bridge.relay.session import Session
 from bridge.relay.stream_retries import BackedOff
+from bridge.transformers.parts import Part
 from dedup.verdict import Verdict
 
 #: Coverage without messages waits for the stream's next batch, but not longer than this (design rule 1).
 COVERAGE_INTERVAL_MS: Final = 10_000
-#: Nor longer than until the filter has left out messages of so many bytes: they fill their address until they
-#: are covered.
+#: Nor longer than until filter and transformer have left out messages of so many bytes: they fill their
+#: address until they are covered.
 COVERAGE_BYTES: Final = 1024 * 1024
 
 
@@ -46,7 +47,7 @@ class Pump:
     #: Coverage without messages that waits, by stream.
     _pending_coverage: dict[str, Batch] = field(default_factory=dict)
     _covering: asyncio.Task[None] | None = None
-    #: Bytes of messages that the filter left out since coverage without messages was last sent.
+    #: Bytes of messages that filter and transformer left out since coverage without messages was last sent.
     _passed_over_bytes: int = 0
     #: Set when a batch came into flight or left it, or the connection ended.
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -137,7 +138,17 @@ class Pump:
 
     async def _pass_on(self, read: Batch) -> None:
         """Send the batch, or keep coverage alone; batches of streams that back off are read again later."""
-        read = self._staged(read)
+        rest: Batch | None = self._staged(read)
+        while rest is not None and read.stream not in self._backed_off:
+            part = await self.session.transformed(rest)
+            self._count_dropped(rest, part)
+            for batch in part.made:
+                await self._pass_on_transformed(batch)
+            if part.not_now and read.stream not in self._backed_off:
+                self._wait(read.stream, part.not_now)
+            rest = part.rest
+
+    async def _pass_on_transformed(self, read: Batch) -> None:
         if not read.refusals and not self.session.refused.get(read.stream):
             await self._pass_on_part(read)
             return
@@ -152,6 +163,13 @@ class Pump:
         if made.filtered:
             self._passed_over_bytes += read.size - made.size
         return made
+
+    def _count_dropped(self, before: Batch, part: Part) -> None:
+        """Count the bytes of messages that the transformer dropped."""
+        if any(batch.dropped for batch in part.made):
+            made = sum(batch.size for batch in part.made)
+            left = 0 if part.rest is None else part.rest.size
+            self._passed_over_bytes += max(before.size - left - made, 0)
 
     async def _pass_on_part(self, read: Batch) -> None:
         if read.stream not in self._backed_off and read.refusals:
@@ -199,10 +217,13 @@ class Pump:
 
     async def _store_letter(self, batch: Batch, receipt: Receipt) -> bool:
         """Whether the dead letter is durable; its stream waits where it cannot be now."""
+        return await self._stored(batch.stream, self.session.store_letter(batch, receipt))
+
+    async def _stored(self, stream: str, storing: Coroutine[Any, Any, None]) -> bool:
         try:
-            await self.session.store_letter(batch, receipt)
+            await storing
         except DeadLetterFailed as error:
-            self._wait(batch.stream, f"DEAD_LETTER_FAILED: {error}")
+            self._wait(stream, f"DEAD_LETTER_FAILED: {error}")
             return False
         return True
 
@@ -233,6 +254,7 @@ class Pump:
             from_=pending.from_,
             filtered=pending.filtered + batch.filtered,
             not_evaluated=pending.not_evaluated + batch.not_evaluated,
+            dropped=pending.dropped + batch.dropped,
         )
 
     async def _cover_in_time(self) -> None:
@@ -285,7 +307,7 @@ class Pump:
             case Verdict.REFUSED:
                 counts.resent += batch.count
                 self._back_off_now(batch.stream)
-                await self._store_letter(batch, receipt)
+                await self._stored(batch.stream, session.refuse(batch, receipt))
             case Verdict.NOT_NOW:
                 counts.resent += batch.count
                 if batch.stream not in self._backed_off:  # else it is behind the batch that backed it off

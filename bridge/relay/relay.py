@@ -32,6 +32,7 @@ from bridge.relay.ports import Lag, Source, Target
 from bridge.relay.pump import Pump
 from bridge.relay.session import Session
 from bridge.relay.stages import Stage
+from bridge.relay.transforming import Transforming
 from bridge.relay.window import Window
 from bridge.runtime.clock import Clock
 
@@ -115,6 +116,7 @@ class Relay:
         clock: Clock,
         counts: Counts | None = None,
         stages: Sequence[Stage] = (),
+        transforming: Transforming | None = None,
     ) -> None:
         """`counts` are the target's own, too, where it was made with them."""
         self.options = options
@@ -128,6 +130,7 @@ class Relay:
             dead_letters=ends.dead_letters,
             counts=Counts() if counts is None else counts,
             stages=stages,
+            transforming=transforming,
         )
         #: The reason why it is FAILED; empty otherwise.
         self.reason = ""

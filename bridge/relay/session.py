@@ -21,8 +21,10 @@ from bridge.relay.counts import Counts
 from bridge.relay.dead_letters import DeadLetterFailed, DeadLetterSink
 from bridge.relay.ports import Receipt, Source, Stream, Target
 from bridge.relay.stages import Stage, staged
+from bridge.relay.transforming import Transforming
 from bridge.relay.window import Window
 from bridge.runtime.clock import Clock
+from bridge.transformers.parts import Part
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -44,6 +46,8 @@ class Session:
     counts: Counts = field(default_factory=Counts)
     #: What happens to each batch between read and send.
     stages: Sequence[Stage] = ()
+    #: The bridge's transformer, behind the stages; None: it has none.
+    transforming: Transforming | None = None
     #: Store identity of the target, once it has answered.
     store: str = ""
     #: Streams that the target knows nothing of. The target takes the start of their first batch as the
@@ -51,6 +55,9 @@ class Session:
     unseen: set[str] = field(default_factory=set)
     #: By stream, the positions that were refused and have a dead letter, until the target covers them.
     refused: dict[str, set[int]] = field(default_factory=dict)
+    #: By stream, the positions whose transformed message the target has refused, with the rule. They are read
+    #: again, so that the dead letter holds the message as it was.
+    _rejected: dict[str, dict[int, str]] = field(default_factory=dict)
     #: Streams that wait for the target now.
     waiting: frozenset[str] = frozenset()
     #: By stream, the batches without their messages that were in flight when a connection ended: the next
@@ -136,6 +143,18 @@ class Session:
             )  # fmt: skip
         return made
 
+    async def transformed(self, batch: Batch) -> Part:
+        """The first messages of a staged batch, transformed, and the rest. Raises: TransformerRefused."""
+        if self.transforming is None:
+            return Part((batch,), None)
+        rejected = self._rejected.get(batch.stream)
+        if rejected:
+            found = {
+                place: why for place, why in rejected.items() if run_arithmetic.index(batch.runs, place) >= 0
+            }
+            batch = replace(batch, refusals=tuple(sorted({**dict(batch.refusals), **found}.items())))
+        return await self.transforming.part(batch, self._streams[batch.stream].address)
+
     # -- messages that were sent -------------------------------------------------------------------------
 
     def left(self, batch: Batch) -> None:
@@ -151,6 +170,17 @@ class Session:
             self.counts.resent += run_arithmetic.count(sent.runs) - confirmed
             if sent.upto <= (next_ or 0):
                 self.counts.passed_over(sent)
+
+    async def refuse(self, batch: Batch, receipt: Receipt) -> None:
+        """Take the target's refusal: store the dead letter, or have it stored when the message is read again,
+        where what was sent is not what was read.
+
+        Raises: as `store_letter`.
+        """
+        if self.transforming is None or receipt.position is None:
+            await self.store_letter(batch, receipt)
+        else:
+            self._rejected.setdefault(batch.stream, {})[receipt.position] = receipt.reason
 
     async def store_letter(self, batch: Batch, receipt: Receipt) -> None:
         """Store a refused message's dead letter; returns when it is durable.
@@ -176,6 +206,7 @@ class Session:
             "dead-letter", stream=batch.stream, position=receipt.position, reason=receipt.reason
         )
         self.refused.setdefault(batch.stream, set()).add(receipt.position)
+        self._rejected.get(batch.stream, {}).pop(receipt.position, None)
         self.counts.refused += 1
 
     def covered(self, batch: Batch) -> None:

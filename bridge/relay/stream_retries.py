@@ -83,7 +83,7 @@ class BackedOff:
         """Reset the failures of a stream of which the target has covered more: its next wait is a first
         one.
         """
-        if self._failures:
+        if self._failures or self._reasons:
             self._failures.pop(stream, None)
             if stream not in self._waits:
                 self._reasons.pop(stream, None)

@@ -18,6 +18,7 @@ from bridge.messages.batch import Batch
 from bridge.messages.stream_names import plan_stream
 from bridge.relay.ports import Stream, Target
 from bridge.relay.stages import Stage
+from bridge.relay.transforming import Transforming
 from bridge.replay.copies import Judged
 from bridge.replay.sending import PlanSource, Presence, Resending, Resent, Wanted, less, without
 from bridge.runtime import logs
@@ -37,6 +38,8 @@ class Ends:
     presence: Presence
     #: What the bridge does to each batch between read and send.
     stages: Sequence[Stage] = ()
+    #: The bridge's transformer; None: it has none.
+    transforming: Transforming | None = None
 
 
 class Route(Protocol):
@@ -75,7 +78,13 @@ class ReplayService:
             deadline_s = self._deadline_s()
             presence = None if wanted.force else ends.presence
             resending = Resending(
-                ends.source, ends.target, wanted, deadline_s=deadline_s, presence=presence, stages=ends.stages
+                ends.source,
+                ends.target,
+                wanted,
+                deadline_s=deadline_s,
+                presence=presence,
+                stages=ends.stages,
+                transforming=ends.transforming,
             )
             outcome = await resending.run(stream)
         self._log.info(
@@ -106,7 +115,8 @@ class ReplayService:
         left = run_arithmetic.from_position(wanted.positions, next_position)
         looked.earlier = run_arithmetic.count(wanted.positions) - run_arithmetic.count(left)
         while left:
-            part = (await ends.source.read(stream, left)).staged(ends.stages, stream.address)
+            read = await ends.source.read(stream, left)
+            part = await read.passed(ends.stages, ends.transforming, stream.address)
             if not (wanted.force or await ends.presence.prepare(stream, part, deadline_s)):
                 looked.rest = left[0][0]
                 break

@@ -22,6 +22,7 @@ from bridge.messages.positions import Run, Runs
 from bridge.messages.stream_names import plan_stream
 from bridge.relay.ports import Receipt, Stream, Target
 from bridge.relay.stages import Stage, staged
+from bridge.relay.transforming import Transforming
 from bridge.replay.copies import Judged
 from dedup.verdict import Verdict
 
@@ -37,12 +38,17 @@ class Part:
     batches: Sequence[Batch]
     #: Wanted positions below are in `batches`, or the source no longer has them.
     upto: int
-    #: Positions of messages that the source has and the bridge's filter leaves out.
+    #: Positions of messages that the source has and the bridge's filter or transformer leaves out.
     filtered: Runs = ()
 
-    def staged(self, stages: Sequence[Stage], address: str) -> Part:
-        """The part after the bridge's stages; `address` is the stream's at the source."""
+    async def passed(self, stages: Sequence[Stage], transforming: Transforming | None, address: str) -> Part:
+        """The part after the bridge's stages and transformer; `address` is the stream's at the source.
+
+        Raises: TransformerRefused; TargetUnavailable: the transformer cannot take it now.
+        """
         made = [staged(batch, stages, address) for batch in self.batches]
+        if transforming is not None:
+            made = [one for batch in made for one in await _transformed(transforming, batch, address)]
         filtered = without(self.runs, [run for batch in made for run in batch.runs])
         return Part([batch for batch in made if batch.count], self.upto, filtered)
 
@@ -50,6 +56,18 @@ class Part:
     def runs(self) -> Runs:
         """The positions of its messages."""
         return tuple(run for batch in self.batches for run in batch.runs)
+
+
+async def _transformed(transforming: Transforming, batch: Batch, address: str) -> list[Batch]:
+    made: list[Batch] = []
+    rest: Batch | None = batch
+    while rest is not None:
+        part = await transforming.part(rest, address)
+        if part.not_now:
+            raise TargetUnavailable(part.not_now)
+        made += part.made
+        rest = part.rest
+    return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +193,7 @@ class Resent:
     unknown: list[Run] = field(default_factory=list)
     #: Covered by an earlier run of the same plan.
     earlier: int = 0
-    #: The bridge's filter does not take them: not sent.
+    #: The bridge's filter does not take them, or its transformer drops them: not sent.
     filtered: list[Run] = field(default_factory=list)
     #: The source no longer has them.
     gone: list[Run] = field(default_factory=list)
@@ -197,6 +215,7 @@ class Resending:
         deadline_s: float,
         presence: Presence | None = None,
         stages: Sequence[Stage] = (),
+        transforming: Transforming | None = None,
     ) -> None:
         """Takes both ends; the caller that made them closes them.
 
@@ -207,7 +226,9 @@ class Resending:
             deadline_s: of the running loop's clock.
             presence: the messages that the target has; None: it is not asked (`--force`).
             stages: of the bridge.
+            transforming: the bridge's transformer; None: it has none.
         """
+        self._transforming = transforming
         self._stages = stages
         self._source = source
         self._target = target
@@ -232,7 +253,8 @@ class Resending:
         left = self._still_wanted(self._wanted.positions)
         self._outcome.earlier = run_arithmetic.count(self._wanted.positions) - run_arithmetic.count(left)
         while left:
-            part = (await self._source.read(stream, left)).staged(self._stages, stream.address)
+            read = await self._source.read(stream, left)
+            part = await read.passed(self._stages, self._transforming, stream.address)
             if self._presence and not await self._presence.prepare(stream, part, self._deadline_s):
                 self._outcome.rest = left[0][0]
                 break

@@ -61,6 +61,9 @@ MESSAGES_NOT_EVALUATED: Final = _counter(
     "Those of the filtered messages for which the bridge's condition could not be evaluated.",
     _BRIDGE,
 )
+MESSAGES_DROPPED: Final = _counter(
+    "messages_dropped_total", "Messages that the bridge's transformer dropped.", _BRIDGE
+)
 DUPLICATES_REJECTED: Final = _counter(
     "duplicates_rejected_total",
     "Messages not stored again: a producer's known ID, or a bridge's replay after a reconnect.",

@@ -32,6 +32,7 @@ from bridge.settings.fields import (
     SizeBytes,
     Table,
     TimeMs,
+    TransformerPath,
     setting,
 )
 
@@ -77,7 +78,9 @@ class Bridge(Table):
         True,
     )
     filter: Condition = setting("SQL-92 condition; the bridge passes over what it rejects.", "")
-    transformer: str = setting("dotted.path:callable that sees each message.", "")
+    transformer: TransformerPath = setting(
+        "dotted.path:callable, in Python, that changes, drops or refuses each message.", ""
+    )
     transformer_properties: dict[str, Scalar] = setting("Handed to the transformer.", {})
     routing_type: Literal["PASS", "STRIP", "ANYCAST", "MULTICAST"] = setting(
         "What an address made at the target becomes: PASS, STRIP, ANYCAST, MULTICAST.", "PASS"
@@ -109,7 +112,9 @@ class Bridge(Table):
     connection_ttl_ms: PositiveTimeOrNeverMs = setting(
         "The link is dead after this long without a frame; longer than check-period; -1 never.", 60_000
     )
-    call_timeout_ms: PositiveTimeMs = setting("Longest wait for the handshake.", 30_000)
+    call_timeout_ms: PositiveTimeMs = setting(
+        "Longest wait for the handshake, and for the transformer.", 30_000
+    )
     pending_ack_timeout_ms: TimeMs = setting("Stop and pause wait this long for receipts.", 60_000)
     max_delivery_attempts: Count = setting(
         "Tries of a message whose transformer raises; then it is refused for good.", 10
@@ -229,6 +234,9 @@ class Bridge(Table):
         return ",".join(self.static_connectors)
 
     def __str__(self) -> str:
-        """The bridge in words: ``orders-to-hub: journal:orders -> hub: exactly-once``; with its filter."""
+        """The bridge in words: ``orders-to-hub: journal:orders -> hub: exactly-once``; with its filter and
+        transformer.
+        """
         condition = f", filter {json.dumps(self.filter, ensure_ascii=False)}" if self.filter else ""
-        return f"{self.name}: {self.source} -> {self.target}: {self.guarantee}{condition}"
+        transformer = f", transformer {self.transformer}" if self.transformer else ""
+        return f"{self.name}: {self.source} -> {self.target}: {self.guarantee}{condition}{transformer}"

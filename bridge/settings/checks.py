@@ -192,6 +192,9 @@ def _bridge(path: KeyPath, bridge: Bridge, settings: Settings) -> Iterator[Findi
     if all(selector.startswith("!") for selector in bridge.queue_names):
         yield Finding((*path, "queue-name"), "must name something, not only exclude")
     yield from _shared_queues((*path, "queue-name"), bridge, settings)
+    if not bridge.transformer:
+        unused = ("transformer_properties", "max_delivery_attempts")
+        yield from idle(path, bridge, unused, "needs a transformer", "transformer")
     yield from _idle_keys(path, bridge, settings)
     for rules in _kinds(bridge, settings):
         yield from rules.check_bridge(path, bridge, settings)

@@ -16,6 +16,7 @@ from bridge.errors import FilterRefused
 from bridge.filters import parse
 from bridge.messages.hops import HOPS_MOST
 from bridge.settings import names, selectors, units
+from bridge.transformers.loading import check_path
 
 #: Longest message and batch: SQLite holds at most 1,000,000,000 bytes in a row, block and IDs together.
 LARGEST_BLOCK_BYTES: Final = 512 * 1024 * 1024
@@ -154,6 +155,8 @@ AddressName = Annotated[str, AfterValidator(names.check_address)]
 OptionalAddress = Annotated[str, AfterValidator(lambda value: names.check_address(value) if value else value)]
 #: A filter's condition; empty: none.
 Condition = Annotated[str, AfterValidator(_condition)]
+#: A transformer's dotted path; empty: none.
+TransformerPath = Annotated[str, AfterValidator(lambda value: check_path(value) if value else value)]
 #: A Kafka topic, the bridge's own included; empty: its default.
 OptionalTopic = Annotated[str, AfterValidator(lambda value: names.check_topic(value) if value else value)]
 TopicName = Annotated[str, AfterValidator(names.check_topic)]

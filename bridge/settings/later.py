@@ -32,9 +32,6 @@ class Later:
 LATER: Final[Sequence[Later]] = (
     Later("bridges.*.static-connectors", "fail-over targets", lambda connectors: len(connectors) <= 1),
     Later("bridges.*.failover", "changes of the target store"),
-    Later("bridges.*.transformer", "transformers"),
-    Later("bridges.*.transformer-properties", "transformers"),
-    Later("bridges.*.max-delivery-attempts", "transformers"),
 )
 
 

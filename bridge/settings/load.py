@@ -20,6 +20,7 @@ from bridge.settings.paths import KeyPath, covers, item_name, look_up, place_in_
 from bridge.settings.problems import Finding, Problem, SettingsInvalid, show
 from bridge.settings.tls_checks import check_tls_files
 from bridge.settings.toml_traps import toml_problem
+from bridge.settings.transformer_checks import check_transformers
 from bridge.settings.validation import Validation
 
 #: Largest settings file, in bytes.
@@ -27,7 +28,12 @@ MAX_FILE_BYTES: Final = 1024 * 1024
 
 
 def load(
-    path: Path, environ: Mapping[str, str], *, later: Sequence[Later] = LATER, only: str = ""
+    path: Path,
+    environ: Mapping[str, str],
+    *,
+    later: Sequence[Later] = LATER,
+    only: str = "",
+    transformers: bool = False,
 ) -> Settings:
     """The settings in the file at `path`, as `SettingsFile.settings` reads them.
 
@@ -36,7 +42,9 @@ def load(
     Raises:
         SettingsInvalid: with all problems, in the order of the file.
     """
-    return SettingsFile(path, environ, later=later, only=only).settings(tls_files=not only)
+    return SettingsFile(path, environ, later=later, only=only).settings(
+        tls_files=not only, transformers=transformers
+    )
 
 
 class SettingsFile:
@@ -70,11 +78,13 @@ class SettingsFile:
         _name_node(filled.tree)
         return filled
 
-    def settings(self, filled: Interpolated | None = None, *, tls_files: bool = True) -> Settings:
+    def settings(
+        self, filled: Interpolated | None = None, *, tls_files: bool = True, transformers: bool = False
+    ) -> Settings:
         """The settings, of `filled` or of the present `filled()`.
 
         Nothing is opened but the files of ``${file:}`` places and, where `tls_files`, certificates and keys
-        to see that they fit.
+        to see that they fit. Where `transformers`, those that bridges name are imported and made.
 
         Raises:
             SettingsInvalid: with all problems, in the order of the file.
@@ -84,7 +94,7 @@ class SettingsFile:
         validation.report(Finding(place, rule) for place, rule in filled.broken)
         for place, _ in filled.broken:
             validation.take_out(place)
-        settings = _checked(validation, self._later, tls_files=tls_files)
+        settings = _checked(validation, self._later, tls_files=tls_files, transformers=transformers)
         if settings is None or validation.findings:
             findings = sorted(
                 validation.findings, key=lambda finding: place_in_file(self._tree, finding.path)
@@ -100,12 +110,15 @@ def find_problems(tree: Mapping[str, Any], directory: Path) -> Sequence[Finding]
     return validation.findings
 
 
-def _checked(validation: Validation, later: Sequence[Later], *, tls_files: bool) -> Settings | None:
+def _checked(
+    validation: Validation, later: Sequence[Later], *, tls_files: bool, transformers: bool = False
+) -> Settings | None:
     """Report every problem; the settings with everything wrong taken out, None where there is too much."""
     settings = validation.settings()
     if settings is not None:
         validation.report(check(settings))
         validation.report(check_tls_files(settings) if tls_files else ())
+        validation.report(check_transformers(settings) if transformers else ())
         validation.report(find_later(settings, later))
     return settings
 

@@ -8,6 +8,7 @@ from bridge.relay.lanes import LanedRelay
 from bridge.relay.ownership import AllLanes
 from bridge.relay.relay import LaneEnds, Relay, RelayOptions
 from bridge.relay.stages import Stage
+from bridge.relay.transforming import Transforming
 from bridge.relay.window import Window
 from bridge.runtime.clock import Clock
 
@@ -22,9 +23,10 @@ class OneLane(LanedRelay):
         *,
         clock: Clock,
         stages: Sequence[Stage] = (),
+        transforming: Transforming | None = None,
     ) -> None:
         def make(lane: int) -> Relay:
-            self._latest = Relay(options, ends, clock=clock, stages=stages)
+            self._latest = Relay(options, ends, clock=clock, stages=stages, transforming=transforming)
             return self._latest
 
         super().__init__(options, AllLanes(1), make, numbered=False)

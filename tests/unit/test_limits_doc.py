@@ -216,7 +216,7 @@ LIMITS: Final = {
         size(RelayOptions("orders-to-hub").confirmation_window_size),
         "integration/journal/test_shared_queues.py::test_no_more_than_a_window_is_taken_ahead_of_the_target",
     ),
-    "messages that a filter has passed over without coverage": Limit(
+    "messages that a filter or transformer has left out without coverage": Limit(
         size(pump.COVERAGE_BYTES),
         "unit/relay/test_filtering.py::test_much_that_is_rejected_is_covered_at_once",
     ),

@@ -110,8 +110,9 @@ class SettleCommand(WriteCommand):
     #: When the target committed, ms by its clock; 0 where only its next is known.
     committed: int
     duplicates: int
-    #: Learnt when the stream was opened, not from a receipt.
+    #: Learnt when the stream was opened, not from a receipt; whether the delivery log gets a line of it.
     recovered: bool
+    logged: bool = True
     #: The target's clock less this node's, ms; None: not measured.
     clock_offset: int | None = None
 

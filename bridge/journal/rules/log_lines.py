@@ -80,7 +80,7 @@ class Logbook:
 
     def sent(self, command: SettleCommand) -> None:
         """Add the line of a batch that the target confirmed."""
-        if self.enabled:
+        if self.enabled and command.logged:
             line = Line.of_batch(
                 "sent", self._sender(command), command.address, command.batch,
                 committed=command.committed, duplicates=command.duplicates,

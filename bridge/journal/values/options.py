@@ -131,6 +131,8 @@ class BridgeSelection:
     shared: SharedNames = SharedNames()
     #: What an address becomes that is made at the target, by the type of the address here.
     target_type: Callable[[RoutingType], WantedType] = lambda _type: ""
+    #: The bridge has a transformer: what it has made of messages that were sent before is not known.
+    transforms: bool = False
 
     def reads(self, address: str) -> bool:
         """As `BridgeQueue.reads`."""

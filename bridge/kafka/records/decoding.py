@@ -7,7 +7,7 @@ Headers are read only where a record has some.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -15,6 +15,7 @@ from bridge.messages import hops, value_runs
 from bridge.messages import positions as run_arithmetic
 from bridge.messages.batch import Batch
 from bridge.messages.block import IndexedId, encode_message, pack_messages
+from bridge.messages.cutting import divisions
 from bridge.messages.message import Header, Message
 from dedup import ids as duplicate_ids
 from dedup.ids import HORNETQ_ID_HEADER, ID_HEADER
@@ -82,7 +83,7 @@ def make_batches(
         return [Batch(stream, from_, upto, checksum=checksum)]
     messages, sizes, ids, passed, refusals = _read(options, records)
     made: list[Batch] = []
-    for start, stop in _divide(options, sizes):
+    for start, stop in divisions(sizes, options.batch_bytes, options.large_bytes):
         part = records[start:stop]
         end = upto if stop == len(records) else part[-1].offset + 1
         runs = _runs(part)
@@ -184,23 +185,6 @@ def is_stamp(value: bytes | None) -> bool:
     if value is None or len(value) != _STAMP_BYTES or not value.isascii():
         return False
     return duplicate_ids.parse(value.decode("ascii")) is not None
-
-
-def _divide(options: BatchOptions, sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """The cuts between batches, as index ranges ``[start, stop)``."""
-    batch_bytes, large_bytes = options.batch_bytes, options.large_bytes
-    start = total = 0
-    for index, size in enumerate(sizes):
-        alone = size >= large_bytes
-        if index > start and (alone or total + size > batch_bytes):
-            yield start, index
-            start, total = index, 0
-        total += size
-        if alone:
-            yield start, index + 1
-            start, total = index + 1, 0
-    if start < len(sizes):
-        yield start, len(sizes)
 
 
 def _runs(records: Sequence[Record]) -> run_arithmetic.Runs:

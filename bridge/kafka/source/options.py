@@ -63,5 +63,7 @@ class SourceOptions:
     lingers: bool = False
     #: Make the target record the bridge's first start (`bridge.kafka.source.first_start`).
     records_start: bool = False
+    #: The bridge has a transformer: what it has made of messages that were sent before is not known.
+    transforms: bool = False
     #: How long an open transaction may block the next records before it is logged, ms; -1: it never is.
     open_transaction_warn_after_ms: int = 60_000

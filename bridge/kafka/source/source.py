@@ -55,7 +55,7 @@ class KafkaSource:
             clock: times refreshes and commits.
             sent_log: takes what the target confirms, before the group's commit says so; None: there is none.
             filter: the bridge's, for lines about what was sent before (`recovered`); None: it has none. What
-                is read has not passed it.
+                is read has not passed it. A bridge with a transformer writes no such lines.
         """
         self._options = options
         self._filter = filter
@@ -208,6 +208,9 @@ class KafkaSource:
 
     async def _recovered(self, batch: Batch) -> None:
         """Record a batch that the target had covered before this opening. Raises: as `settled`."""
+        if self._options.transforms:
+            self._progress_to(batch.stream, batch.upto)  # what was made of it is not known: no line
+            return
         receipt = Receipt(batch.stream, Verdict.STORED, batch.upto)
         if self._filter is not None:
             batch = self._filter(batch, self._opened[batch.stream].address)

@@ -18,7 +18,7 @@ BEYOND: Final = 2**62
 #: Why a record that is not at the target may have been there, or was never to come.
 BY_DELETION: Final = "the target no longer has its beginning"
 BY_COMPACTION: Final = "the target is compacted, or may be: its configuration cannot be read"
-BY_FILTER: Final = "the bridge has a filter, and may have had another one that rejected it"
+BY_FILTER: Final = "the bridge has a filter or a transformer, which may have left it out"
 BY_START: Final = "the bridge began at the end of its source"
 
 _STREAMS: Final = pa.schema(

@@ -1,0 +1,20 @@
+"""Checks that the transformers that bridges name are there, in this environment, and can be made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bridge.errors import TransformerRefused
+from bridge.settings.model import Settings
+from bridge.settings.problems import Finding
+from bridge.transformers.loading import load
+
+
+def check_transformers(settings: Settings) -> Iterator[Finding]:
+    """The transformers that cannot be imported, called or made. Imports their modules."""
+    for index, bridge in enumerate(settings.bridges):
+        if bridge.transformer:
+            try:
+                load(bridge.transformer, bridge.transformer_properties)
+            except TransformerRefused as refused:
+                yield Finding(("bridges", index, "transformer"), refused.detail)

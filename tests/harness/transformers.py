@@ -1,0 +1,82 @@
+"""Transformers for tests, imported by nodes as `tests.harness.transformers`."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bridge.transformers import Message, NotNow
+
+
+def change_all(message: Message, properties: Mapping[str, Any]) -> Message:
+    """Changes body, key and headers, and says which ID it saw."""
+    message.body = b"new " + (message.body or b"")
+    message.key = b"key"
+    message.set_header("colour", str(properties.get("colour", "")).encode())
+    message.set_header("seen-id", message.duplicate_id)
+    message.remove_header("old")
+    return message
+
+
+def write_id(message: Message, _properties: Mapping[str, Any]) -> Message:
+    """Gives all messages one ID, where it can."""
+    message.headers = [("_AMQ_DUPL_ID", b"same"), ("_HQ_DUPL_ID", b"other"), ("core-bridge-hops", b"x")]
+    return message
+
+
+class ByBody:
+    """Does what a message's body says: ``raise``, ``drop``, ``twice`` (raises two times), ``wait`` (until
+    `file` is there), ``down`` (NotNow until `file` is there), ``exit``.
+    """
+
+    def __init__(self, properties: Mapping[str, Any]) -> None:
+        self._file = Path(str(properties.get("file", "")))
+        self._log = str(properties.get("log", ""))
+        self._raised = 0
+
+    def __call__(self, message: Message) -> Message | None:
+        """The message behind ``made``, unless its body says something else."""
+        word = (message.body or b"").decode().partition(" ")[0]
+        if self._log:
+            with Path(self._log).open("a", encoding="utf-8") as log:
+                print(word, os.getpid(), file=log)
+        match word:
+            case "raise":
+                raise ValueError("not this one")
+            case "exit":
+                raise SystemExit(3)
+            case "drop":
+                return None
+            case "twice" if self._raised < 2:
+                self._raised += 1
+                raise ValueError("not yet")
+            case "wait":
+                while not self._file.exists():
+                    time.sleep(0.01)
+            case "down" if not self._file.exists():
+                raise NotNow("the rates are down")
+        message.body = b"made " + (message.body or b"")
+        return message
+
+
+class NeverMade:
+    """Its constructor raises."""
+
+    def __init__(self, properties: Mapping[str, Any]) -> None:
+        raise ValueError(f"no {properties.get('what', 'nothing')}")
+
+
+not_callable = 5
+
+
+async def coroutine(message: Message, _properties: Mapping[str, Any]) -> Message:
+    """What no thread can call."""
+    return message
+
+
+def takes_one(message: Message) -> Message:
+    """A function that takes no properties."""
+    return message
