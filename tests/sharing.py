@@ -41,7 +41,11 @@ _BETWEEN: Final = 9 / 10
 _UNMEASURED: Final = (
     *("tests/kafka/exactly_once/", "tests/acceptance/kafka/", "tests/fault/", "tests/hostile/"),
     _HTTP_CONTRACT,
-    *("tests/kafka/client/test_rights.py", "tests/kafka/nodes/test_loops.py"),
+    *(
+        "tests/kafka/client/test_rights.py",
+        "tests/kafka/nodes/test_loops.py",
+        "tests/kafka/nodes/test_workers.py",
+    ),
     *(
         f"tests/cluster/test_{name}.py"
         for name in (
