@@ -17,7 +17,12 @@ from structlog.testing import LogCapture
 
 #: In CI the same examples every time, and room for a slow machine; elsewhere new ones at each run.
 settings.register_profile(
-    "ci", derandomize=True, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+    "ci",
+    derandomize=True,
+    max_examples=50,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile("local", deadline=None, print_blob=True, verbosity=Verbosity.normal)
 #: For `make quick`.

@@ -24,12 +24,11 @@ from tests.kafka.conftest import QUICK_SESSIONS, RUNNING
 #: One process runs all of these, with one Spark.
 _SPARK: Final = (
     "tests/reconcile/", "tests/kafka/test_audit.py", "tests/acceptance/test_waiting.py", "tests/verdicts/",
-    "tests/cluster/test_chaos.py",
 )  # fmt: skip
 #: One process runs all of these, with one node.
 _HTTP_CONTRACT: Final = "tests/contracts/http/"
 #: Files that take long whoever runs them: they begin first, in this order.
-_DEAR: Final = (*_SPARK, "tests/kafka/exactly_once/", "tests/fault/")
+_DEAR: Final = (*_SPARK, "tests/cluster/test_chaos.py", "tests/kafka/exactly_once/", "tests/fault/")
 #: Files that wait for brokers and processes. Most of those that only compute come in between...
 _WAITING: Final = ("tests/acceptance/kafka/", "tests/kafka/", "tests/acceptance/")
 #: ...and the rest at the end, where short ones let all processes end together.

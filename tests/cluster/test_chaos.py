@@ -151,12 +151,10 @@ def check_report(report: Report) -> None:
     assert wrong == [], wrong[:3]
 
 
-def test_each_message_is_processed_once_whatever_fails(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_message_is_processed_once_whatever_fails(tmp_path: Path) -> None:
     seed = int(os.environ.get("CHAOS_SEED", "1"))
     logs = asyncio.run(traffic_and_faults(tmp_path, seed, SHORT))
-    check_report(Report.of_this_process(tmp_path / "report", logs, capsys))
+    check_report(Report.of(tmp_path / "report", logs))
 
 
 @pytest.mark.cluster_long

@@ -6,7 +6,7 @@ from typing import Final
 
 from hypothesis import settings
 
-#: Examples of a property test unless the profile says otherwise: this many are `make test`'s.
+#: Examples of a property test unless the profile says otherwise; CI has half of them.
 EXAMPLES: Final = 100
 
 
