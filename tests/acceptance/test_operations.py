@@ -27,6 +27,7 @@ METRICS = {
     "core_bridge_messages_refused_total{bridge}",
     "core_bridge_messages_resent_total{bridge}",
     "core_bridge_messages_filtered_total{bridge}",
+    "core_bridge_messages_dropped_total{bridge}",
     "core_bridge_messages_not_evaluated_total{bridge}",
     "core_bridge_messages_unrouted_total{address}",
     "core_bridge_messages_stored_total{address}",
