@@ -19,7 +19,7 @@ from bridge.runtime.metrics import METRICS, Family, Histogram, Metric, Sample
 CONTRACT = {
     *(
         f"core_bridge_messages_{what}_total"
-        for what in ("stored", "sent", "acknowledged", "refused", "filtered", "not_evaluated")
+        for what in ("stored", "sent", "acknowledged", "refused", "filtered", "dropped", "not_evaluated")
     ),
     "core_bridge_duplicates_rejected_total",
     "core_bridge_http_request_duration_seconds",
