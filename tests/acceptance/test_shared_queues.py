@@ -156,8 +156,11 @@ def test_what_a_forgotten_bridge_has_taken_goes_back_to_its_queue_through_kills(
     assert f"{len(bodies)} messages " in said, said
     assert "orders::billing" in said
     for point in ("journal.before-commit", "journal.after-commit", "journal.after-commit"):
-        crash = {"CORE_BRIDGE_CRASH_AT": f"{point}:2"}  # the first is that of its start
+        crash = {"CORE_BRIDGE_CRASH_AT": f"{point}:1"}
         assert command(*forget, cwd=edge.directory, variables=crash).code == -signal.SIGKILL
+    said = command(*forget, "--dry-run", cwd=edge.directory).out
+    assert "orders::billing" in said
+    assert f"{len(bodies)} messages " not in said  # a part of them has gone back
     assert command(*forget, cwd=edge.directory).code == 0
     edge.start()
     if in_doubt == "dead-letter":

@@ -233,8 +233,8 @@ def test_kills_at_any_moment_while_a_call_runs_lose_and_double_nothing(
                                             transformer_properties=f'{{ log = "{log}" }}'))  # fmt: skip
     edge.start()
     for number in range(6):
-        send(edge, *(f"m{number}.{index}" for index in range(150)))
         seen = log.stat().st_size if log.exists() else 0
+        send(edge, *(f"m{number}.{index}" for index in range(150)))
         eventually(lambda seen=seen: log.exists() and log.stat().st_size > seen, "it is called")  # type: ignore[misc]
         edge.kill()
         edge.start()
