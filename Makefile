@@ -65,7 +65,7 @@ wheel: $(BASE) ## builds dist/core_bridge-VERSION-py3-none-any.whl
 serve: $(BASE) ## starts a node with settings.toml
 	@$(BIN)/core-bridge run --settings settings.toml
 
-test: $(DEV) ## everything that must hold: lint, types, layers, tests, coverage (less than 20 minutes on 2 cores)
+test: $(DEV) ## everything that must hold: lint, types, layers, tests, coverage
 	@$(MAKE) --no-print-directory -j 2 lint unit
 
 lint: $(DEV) ## style, types and layers
