@@ -24,9 +24,8 @@ from bridge.journal.values.options import bridge_queue_name
 from bridge.journal.values.routes import unpack_sets
 from bridge.journal.values.routing import Destination
 from bridge.messages.addresses import QueueName
-from bridge.messages.block import encode_message, pack
 from bridge.messages.stream_names import source_address
-from bridge.relay.dead_letters import letter, place_letter, reduced
+from bridge.relay.dead_letters import queue_letter
 
 #: The choices about messages that the target may have.
 InDoubt = Literal["dead-letter", "requeue"]
@@ -115,13 +114,7 @@ class GivingBack:
         stream = self.journal.state.addresses[self.log].stream(self.journal.identity.incarnation)
         positions = [place for low, high in taken.places for place in range(low, high)]
         for index, position in enumerate(positions):
-            alone = taken.block.part(index, index + 1)
-            (message,) = alone.messages()
             where = (self.bridge, name.address, stream, position, reason)
-            dead = encode_message(place_letter(letter(message, *where), name.queue))
-            if len(dead) > most_bytes:
-                small = reduced(message, self.bridge, stream, position, reason)
-                dead = encode_message(place_letter(letter(small, *where), name.queue))
-            block = pack([dead], alone.ids, alone.origins, alone.hops)
+            block = queue_letter(taken.block.part(index, index + 1), where, name.queue, most_bytes)
             from_ = position if index else taken.from_
             yield Moved(((position, position + 1),), from_, to, block, came=Came.LETTER_HERE)

@@ -5,7 +5,7 @@ So the bridge competes for free messages as one more reader, and what it gets is
 an address that only it reads; from there it goes on as from any address. It takes at most a window ahead of
 the target's word, so that the other readers keep their share.
 
-Whoever waits for messages of a queue asks for them in the order in which it began to wait: a bridge waits for
+Consumers that wait for messages of a queue ask for them in the order in which they began: a bridge waits for
 the same notice as the readers, and asks with a `LeaseCommand` as they do. To read messages and to move them
 takes it longer than a lease takes, so what it is given is reserved for it until it has moved them. What its
 filter leaves returns then; nothing behind that is given out before, so that each consumer's share ascends.
@@ -60,7 +60,7 @@ class _Queue:
 
 
 class _Look(NamedTuple):
-    """What there is for the bridge to take."""
+    """The messages that the bridge can take, and the room for them."""
 
     movable: Movable
     #: Bytes that its own log may get.

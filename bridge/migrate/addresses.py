@@ -56,7 +56,7 @@ class Patterns:
         return cls(found, sorted(wild, key=specificity))
 
     def text(self, address: str, key: str) -> str:
-        """What holds for an address or a pattern, from the most specific pattern on; empty: nothing."""
+        """The setting of an address or a pattern, from the most specific pattern on; empty: there is none."""
         for match in (address, *self.wildcards):
             if key in self.by_match.get(match, {}) and matches(match, address):
                 return self.by_match[match][key].text

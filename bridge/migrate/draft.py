@@ -257,7 +257,7 @@ def carry_row(table: Table, row: ArtemisKey, text: str, place: Place) -> None:
 
 
 def unknown(name: str) -> str:
-    """What to say of an element that is none of Artemis's."""
+    """The remark on an element that Artemis's schema does not have."""
     return (
         "not followed: only small files beside or below this one are"
         if name == "xi:include"

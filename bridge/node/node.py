@@ -61,7 +61,7 @@ class NodeParts(Protocol):
         """``shutdown-timeout``."""
 
     def reloads(self, node: Node) -> Reloads:
-        """What brings the node to other settings while it runs."""
+        """The reloads of the node's settings while it runs."""
 
     def journal_options(self) -> JournalOptions:
         """The options for opening the journal."""

@@ -154,7 +154,10 @@ class Control:
         return await self._node.metering.text()
 
     async def reload(self) -> Mapping[str, Any]:
-        """What has changed. Raises: SettingsInvalid, SettingsRefused, Conflict, Stopping, BridgeError."""
+        """Reload the settings; returns the changes.
+
+        Raises: SettingsInvalid, SettingsRefused, Conflict, Stopping, BridgeError.
+        """
         return (await self._node.reloads.reload()).as_dict()
 
     async def start(self, bridge: str) -> str:

@@ -272,7 +272,7 @@ def _reader(name: str, settings: Settings) -> Bridge | None:
 
 
 def _signature(path: Path) -> tuple[int, ...]:
-    """What differs once the file has another content; empty: it cannot be looked at."""
+    """The file's time, size and inode, one of which a change of it changes; empty: it cannot be read."""
     try:
         found = path.stat()
     except OSError:

@@ -170,7 +170,7 @@ class _Parts(NodeParts):
         return self.settings.node.shutdown_timeout_ms
 
     def reloads(self, node: Node) -> Reloads:
-        """What brings the node to other settings while it runs."""
+        """The reloads of the node's settings while it runs."""
         return Reloads(node, self)
 
     def options_by(self, settings: Settings) -> JournalOptions:

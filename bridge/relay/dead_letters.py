@@ -97,6 +97,20 @@ def reduced(message: Message, bridge: str, stream: str, position: int, reason: s
     return Message(msgspec.json.encode(coordinates), None, ((REDUCED_HEADER, b"1"),), message.timestamp)
 
 
+def queue_letter(alone: Block, where: tuple[str, str, str, int, str], queue: str, most_bytes: int) -> Block:
+    """The dead letter of a block's one message that was for the queue of this name alone, as a block.
+
+    `where`: bridge, address, stream, position and reason. Above `most_bytes` only its coordinates stay.
+    """
+    bridge, _, stream, position, reason = where
+    (message,) = alone.messages()
+    dead = encode_message(place_letter(letter(message, *where), queue))
+    if len(dead) > most_bytes:
+        small = reduced(message, bridge, stream, position, reason)
+        dead = encode_message(place_letter(letter(small, *where), queue))
+    return pack([dead], alone.ids, alone.origins, alone.hops)
+
+
 class DeadLetterFailed(Exception):
     """The dead letter could not be stored; the refused message stays where it is."""
 

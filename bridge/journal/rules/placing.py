@@ -21,8 +21,8 @@ from bridge.journal.values.routing import Destination
 from bridge.messages import positions as run_arithmetic
 from bridge.messages import value_runs
 from bridge.messages.batch import Batch
-from bridge.messages.block import Block, encode_message, pack
-from bridge.relay.dead_letters import letter, place_letter, reduced
+from bridge.messages.block import Block
+from bridge.relay.dead_letters import queue_letter
 
 #: Begins the reason of a letter whose queue is gone.
 QUEUE_GONE = "QUEUE_GONE"
@@ -172,18 +172,13 @@ def _letters(
     positions = [
         place for index, place in enumerate(run_arithmetic.positions(fresh.runs)) if index not in rejected
     ]
-    limit = group.policy(group.options.dead_letter_address).max_size_bytes
+    most_bytes = group.policy(group.options.dead_letter_address).max_size_bytes
     letters: list[Block] = []
     for index, gone in gone_of.items():
         alone = kept.part(index, index + 1)
-        (message,) = alone.messages()
         for queue, reason in gone:
             where = (command.bridge, command.address, fresh.stream, positions[index], reason)
-            dead = encode_message(place_letter(letter(message, *where), queue))
-            if len(dead) > limit:
-                small = reduced(message, command.bridge, fresh.stream, positions[index], reason)
-                dead = encode_message(place_letter(letter(small, *where), queue))
-            letters.append(pack([dead], alone.ids, alone.origins, alone.hops))
+            letters.append(queue_letter(alone, where, queue, most_bytes))
             key = (command.address, queue)
             command.gone[key] = command.gone.get(key, 0) + 1
     return letters
