@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import shutil
-import subprocess
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -16,8 +14,8 @@ from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree as ET
 
-from tests.filters.artemis import VERSION, libraries
-from tests.kafka.cluster.distribution import FETCH_TIMEOUT_S, Missing, cache, locked
+from tests.filters.artemis import VERSION, copy_dependencies, libraries
+from tests.kafka.cluster.distribution import Missing, cache, locked
 
 HERE: Final = Path(__file__).parent
 JAR: Final = f"artemis-cli-{VERSION}.jar"
@@ -149,19 +147,7 @@ def _jar() -> Path:
 
 
 def _fetch(into: Path) -> None:
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise Missing("Maven, which fetches Artemis, is not there (Debian and Ubuntu: apt install maven)")
-    command = [maven, "-q", "-B", "-f", str(HERE / "pom.xml"), "dependency:copy-dependencies"]
-    ran = subprocess.run(
-        [*command, f"-DoutputDirectory={into}"],
-        capture_output=True,
-        text=True,
-        timeout=FETCH_TIMEOUT_S,
-        check=False,
-    )
-    if ran.returncode:
-        raise Missing(f"Maven could not bring {JAR}: {(ran.stdout + ran.stderr)[-2000:]}")
+    copy_dependencies(HERE / "pom.xml", into)
     found = hashlib.sha256((into / JAR).read_bytes()).hexdigest()
     if found != SHA256:
         raise Missing(f"{JAR} must have SHA-256 {SHA256}; found {found}")

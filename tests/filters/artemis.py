@@ -43,13 +43,14 @@ def libraries() -> Path:
     return libs
 
 
-def _fetch(into: Path) -> None:
+def copy_dependencies(pom: Path, into: Path, *options: str) -> None:
+    """Let Maven copy the jars that a pom names into a directory. Raises: Missing: no Maven, or no network."""
     maven = shutil.which("mvn")
     if maven is None:
         raise Missing("Maven, which fetches Artemis, is not there (Debian and Ubuntu: apt install maven)")
-    command = [maven, "-q", "-B", "-f", str(HERE / "pom.xml"), "dependency:copy-dependencies"]
+    command = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
     ran = subprocess.run(
-        [*command, f"-DoutputDirectory={into}", "-DincludeScope=runtime"],
+        [*command, f"-DoutputDirectory={into}", *options],
         capture_output=True,
         text=True,
         timeout=FETCH_TIMEOUT_S,
@@ -57,6 +58,10 @@ def _fetch(into: Path) -> None:
     )
     if ran.returncode:
         raise Missing(f"Maven could not bring Artemis {VERSION}: {(ran.stdout + ran.stderr)[-2000:]}")
+
+
+def _fetch(into: Path) -> None:
+    copy_dependencies(HERE / "pom.xml", into, "-DincludeScope=runtime")
     pinned = [line.split() for line in PINNED.read_text("utf-8").splitlines() if line[:1] != "#"]
     for sha256, _size, name in pinned:
         found = hashlib.sha256((into / name).read_bytes()).hexdigest() if (into / name).is_file() else "none"
