@@ -150,14 +150,20 @@ class Cluster:
     def await_place(
         self, seen_by: int, at: int, address: str, queue: str, readers: int | None = None
     ) -> None:
-        """Wait until one node knows a queue of another, with or without readers, and reaches it."""
+        """Wait until one node gives messages to a queue of another, with or without readers.
+
+        A node that has just returned may first be reached by a longer way: it is passed over then.
+        """
 
         def there() -> bool:
-            node = self.table(seen_by).get(f"n{at}", {})
-            found = [
-                one for one in node.get("queues", ()) if (one["address"], one["queue"]) == (address, queue)
-            ]
-            return bool(found and node["reachable"] and readers in (None, found[0]["readers"]))
+            known = self.nodes[seen_by].ops.get("/v1/cluster").json
+            node = next((one for one in known["nodes"] if one["name"] == f"n{at}"), None)
+            if node is None or not node["reachable"]:
+                return False
+            if node["hops"] > max(one["max-hops"] for one in known["connections"]):
+                return False
+            found = [one for one in node["queues"] if (one["address"], one["queue"]) == (address, queue)]
+            return bool(found and readers in (None, found[0]["readers"]))
 
         eventually(there, f"n{seen_by} knows {address}::{queue} at n{at}", TABLES_WITHIN_S)
 
