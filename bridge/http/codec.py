@@ -247,7 +247,9 @@ def json_messages(messages: Iterable[Delivered]) -> list[TextOut | BytesOut]:
         message = delivered.message
         rest = (
             text_or_base64(message.key),
-            _by_name([(name, text_or_base64(value)) for name, value in message.headers]),
+            _by_name([(name, text_or_base64(value)) for name, value in message.headers])
+            if message.headers
+            else {},
             text_or_base64(delivered.duplicate_id),
             message.timestamp if message.timestamp >= 0 else None,
         )

@@ -153,7 +153,8 @@ class Listener:
         """Aiohttp's handler. Never raises anything but cancellation."""
         self._requests += 1
         try:
-            response = await self._dispatch(request)
+            self._check(request)
+            response = await self._routed(request)
         except BridgeError as error:
             response = problem(error)
             self._meter.refuse(request, error)
@@ -176,7 +177,11 @@ class Listener:
             response.add_header(b"Vary: Origin")
         return response
 
-    async def _dispatch(self, request: web.Request) -> web.StreamResponse:
+    def _check(self, request: web.Request) -> None:
+        """Check what no route decides.
+
+        Raises: HeadersTooLarge, UnsupportedTransferEncoding, OriginRefused.
+        """
         size = sum(map(len, chain.from_iterable(request.raw_headers)))
         if size > self._limits.max_headers_size:
             limit = self._limits.max_headers_size
@@ -187,7 +192,6 @@ class Listener:
         if coding is not None and coding.strip().lower() != "chunked":
             raise UnsupportedTransferEncoding("chunked is the only one", "Transfer-Encoding", found=coding)
         self._authentication.check_origin(request)
-        return await self._routed(request)
 
     async def _routed(self, request: web.Request) -> web.StreamResponse:
         method = request.method

@@ -82,7 +82,8 @@ class Arrivals:
     ) -> int:
         """Add clients' messages, with `apart` in blocks of their own; answers how many came before them."""
         before = self.count
-        self.sets.update(sets or ())
+        if sets:
+            self.sets.update(sets)
         last = self.chunks[-1] if self.chunks else None
         if isinstance(last, _Sent) and not apart:
             offset = len(last.encoded)

@@ -60,8 +60,9 @@ def commit(group: Group, command: CommitCommand) -> None:
     if group.options.router is not None:
         placements = routing.place(group, group.options.router, transaction, by_address)
     _require_room(group, command, by_address, placements)
-    queues = _leased(group, transaction.acknowledgements)
-    _settle(group, queues, transaction.acknowledgements)
+    if transaction.acknowledgements:
+        queues = _leased(group, transaction.acknowledgements)
+        _settle(group, queues, transaction.acknowledgements)
     for name, indices in by_address.items():
         _accept(group, pending, name, indices, placements.get(name))
     _log(group, known)

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from bridge.errors import AddressFull, AddressNotFound, BridgeError, MessageTooLarge, QueueNotFound
 from bridge.filters import Filter
 from bridge.journal.rules.arrivals import Arrivals
@@ -42,16 +44,15 @@ class Blocked(Exception):
         self.error = error
 
 
-@dataclass(slots=True)
-class Pending:
+class Pending(msgspec.Struct):
     """A transaction whose positions are given out with the rows."""
 
     command: CommitCommand
     #: By address: how many messages of the group come before its own, and how many are its own.
-    offsets: dict[str, tuple[int, int]] = field(default_factory=dict)
+    offsets: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
     #: As in `Committed`.
-    skipped: list[int] = field(default_factory=list)
-    elsewhere: dict[str, int] = field(default_factory=dict)
+    skipped: list[int] = msgspec.field(default_factory=list)
+    elsewhere: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 @dataclass(slots=True)
