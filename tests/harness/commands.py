@@ -16,9 +16,6 @@ from tests.harness.forked import FORKS, ROOT, ForkedProcess, Streams
 
 #: The product's command line in an interpreter of its own.
 PROGRAM: Final = (sys.executable, "-m", "bridge")
-#: Set where the processes that a test starts are measured (`tests.sharing`).
-_MEASURED: Final = "COVERAGE_PROCESS_CONFIG"
-
 #: A process of the product.
 Process = subprocess.Popen[bytes] | ForkedProcess
 
@@ -71,9 +68,9 @@ def started(
 ) -> Process:
     """A process that runs ``core-bridge ARGUMENTS`` in a session of its own.
 
-    It is forked, unless it is measured, finds further packages, or runs another `program`.
+    It is forked, unless it finds further packages or runs another `program`.
     """
-    if program == PROGRAM and _MEASURED not in variables and variables["PYTHONPATH"] == str(ROOT):
+    if program == PROGRAM and variables["PYTHONPATH"] == str(ROOT):
         return FORKS.start(arguments, streams, cwd=cwd, environment=variables, umask=umask)
     stdin, stdout, stderr = streams
     return subprocess.Popen(

@@ -1,9 +1,10 @@
 """Processes of the product, forked from one that has imported it already.
 
-Importing the product takes half a second of computing, and tests start its nodes and commands more than a
-thousand times. A fork of a process that has done so begins at `bridge.cli.main`, with a session, a directory,
-an environment and streams of its own, and ends as any process does. Where coverage is measured, and where the
-start itself is tested, interpreters are started instead.
+Importing the product takes half a second of computing, twice that where coverage is measured, and tests start
+its nodes and commands more than a thousand times. A fork of a process that has done so begins at
+`bridge.cli.main`, with a session, a directory, an environment and streams of its own, and ends as any process
+does. It is measured where its environment asks for that. Where the start itself is tested, interpreters are
+started instead.
 
     process = FORKS.start(["status", "--url", url], Streams(...), cwd=directory, environment=variables)
     code = process.wait(20)
@@ -30,6 +31,8 @@ ROOT: Final = Path(__file__).parents[2]
 _REQUEST_BYTES: Final = 1 << 20
 #: Longest that a fork may take, in seconds.
 _FORKED_WITHIN_S: Final = 20.0
+#: Set where the processes that a test starts are measured (`tests.sharing`); coverage reads it.
+MEASURED: Final = "COVERAGE_PROCESS_CONFIG"
 #: Modules that nodes and commands import when they run.
 _PRELOADED: Final = (
     "bridge.node.wiring",
@@ -133,6 +136,7 @@ class Forks:
                 server = subprocess.Popen(
                     [sys.executable, "-m", "tests.harness.forked", str(theirs.fileno())],
                     cwd=ROOT,
+                    env={name: value for name, value in os.environ.items() if name != MEASURED},
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     pass_fds=[theirs.fileno()],
@@ -236,7 +240,7 @@ def _preload() -> None:
 
     from bridge.cli import COMMANDS
 
-    for name in (*_PRELOADED, *(module for module, _ in COMMANDS.values())):
+    for name in ("coverage", *_PRELOADED, *(module for module, _ in COMMANDS.values())):
         import_module(name)
     gc.collect()
     gc.freeze()  # so that no fork writes to the pages of these objects
@@ -252,9 +256,12 @@ def _main() -> int:
     _become(*asked)
     from importlib import reload
 
+    import coverage
+
     from bridge import cli
     from bridge.runtime import fault_injection
 
+    coverage.process_startup()  # if it is measured
     if "CORE_BRIDGE_CRASH_AT" in os.environ:
         reload(fault_injection)  # which reads it when it is imported
     return cli.main()
