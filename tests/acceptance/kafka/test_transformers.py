@@ -14,11 +14,17 @@ from tests.harness.node import MakeNode, Node
 from tests.kafka.bridges import await_progress, bridge_table, connector_tables, kafka_bridge
 from tests.kafka.conftest import Clusters
 
+WORKERS, PARTITIONS, EACH = 2, 4, 30
+#: First words of bodies in turn, as `ByBody` takes them.
+_WORDS = ("m", "drop", "raise")
+#: A killed worker's lanes are free after this.
+GROUP = {"session-timeout-ms": 1_500, "heartbeat-interval-ms": 300}
 
-def test_records_are_changed_dropped_and_dead_lettered_in_order_through_a_kill(
+
+def test_records_are_changed_dropped_and_dead_lettered_in_order_through_kills(
     clusters: Clusters, named: Named, make_node: MakeNode
 ) -> None:
-    """B6, B14-B16: also what comes with an earlier bridge's stamp or a producer's ID keeps it."""
+    """B6, B14, B15, B16: also what comes with an earlier bridge's stamp or a producer's ID keeps it."""
     bridge, topic, letters = named("a-to-b"), named("orders"), named("letters")
     clusters.a.create_topic(topic)
     node = make_node(
@@ -39,9 +45,11 @@ def test_records_are_changed_dropped_and_dead_lettered_in_order_through_a_kill(
     assert (letter.header("core-bridge-reason") or b"").startswith(b"TRANSFORMER_FAILED: ")
     assert node.status(bridge)["dropped"] == 1
     node.kill()
-    send(
-        clusters.a, topic, plain(*(f"{('m', 'drop', 'raise')[number % 3]} {number}" for number in range(60)))
-    )
+    bodies = [f"{_WORDS[number % 3]} {number}" for number in range(60)]
+    send(clusters.a, topic, plain(*bodies[:40]))
+    node.crash("kafka.before-commit")
+    node.crash("kafka.after-commit")
+    send(clusters.a, topic, plain(*bodies[40:]))
     node.start()
     await_progress(clusters.a, bridge, topic)
     found = read(clusters.b, topic, 22)
@@ -50,13 +58,6 @@ def test_records_are_changed_dropped_and_dead_lettered_in_order_through_a_kill(
     assert (found[1].key, len({one.ids[-1] for one in found})) == (b"k", 22)
     assert len(read(clusters.b, letters, 22)) == 22
     assert node.stop() == 0
-
-
-WORKERS, PARTITIONS, EACH = 2, 4, 30
-#: First words of bodies in turn, as `ByBody` takes them.
-_WORDS = ("m", "drop", "raise")
-#: A killed worker's lanes are free after this.
-GROUP = {"session-timeout-ms": 1_500, "heartbeat-interval-ms": 300}
 
 
 def logging_to(log: Path) -> str:
@@ -130,7 +131,7 @@ def test_each_lane_of_each_worker_has_its_own_and_a_killed_worker_loses_and_doub
 def test_records_are_changed_dropped_and_dead_lettered_on_their_way_into_a_journal(
     clusters: Clusters, named: Named, make_node: MakeNode, tmp_path: Path
 ) -> None:
-    """B6, B14-B16: the letters are at the target, which is this node's journal, through a kill."""
+    """B6, B14, B15, B16: the letters are at the target, which is this node's journal; it is killed twice."""
     bridge, topic, log = named("in"), named("orders"), tmp_path / "calls"
     clusters.a.create_topic(topic)
     node = make_node(
