@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -49,36 +50,55 @@ _SELDOM = {"link.before-open", *(name for name in NAMES if name.startswith("deli
 _RARE = {"journal.before-checkpoint", "journal.after-checkpoint", "journal.before-trim"}
 
 
+def _as_sent(body: str) -> str:
+    return body
+
+
+async def relay_traffic(
+    it: Rig, made_of: Callable[[str], str | None] = _as_sent, *, crash_edge: str = "", crash_hub: str = ""
+) -> Sent:
+    """Send, relay and read while nodes and the link fail; returns what was sent, once it arrived in order.
+
+    `made_of`: what arrives of a body that is sent; None: nothing. `crash_*` name a crash point and its time,
+    chance does the rest.
+    """
+    async with asyncio.timeout(PATIENCE_S):
+        it.edge.spawn(CORE_BRIDGE_CRASH_AT=crash_edge)
+        it.hub.spawn(CORE_BRIDGE_CRASH_AT=crash_hub)
+        async with asyncio.TaskGroup() as group:
+            keepers = [group.create_task(node.keep_alive()) for node in (it.edge, it.hub)]
+            chaos = group.create_task(it.fail_at_random())
+            sent, received = Sent(), Received()
+            wanted: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+            reading = group.create_task(read_until(it.client(it.hub), received, wanted))
+            edge = it.client(it.edge)
+            await asyncio.gather(
+                send_singles(edge, sent, "a", SINGLES),
+                send_singles(edge, sent, "b", SINGLES),
+                send_transactions(edge, sent, "t", TRANSACTIONS),
+            )
+            chaos.cancel()
+            it.proxy.heal()
+            arriving = sent.made(made_of)
+            wanted.set_result(sum(map(len, arriving.values())))
+            await reading
+            await until_confirmed(edge)
+            for keeper in keepers:
+                keeper.cancel()
+        for node in (it.edge, it.hub):
+            assert await node.stop_cleanly(it.client(node)) == 0, node.log_tail()
+    check_order(arriving, received)
+    return sent
+
+
 async def run_round(directory: Path, seed: int, *, crash_edge: str = "", crash_hub: str = "") -> Rig:
-    """One round; `crash_*` name a crash point and its time, chance does the rest."""
+    """One round; `crash_*` as `relay_traffic`."""
     print(f"seed {seed} edge {crash_edge or '-'} hub {crash_hub or '-'}")
     async with rig(directory, seed) as it:
-        async with asyncio.timeout(PATIENCE_S):
-            it.edge.spawn(CORE_BRIDGE_CRASH_AT=crash_edge)
-            it.hub.spawn(CORE_BRIDGE_CRASH_AT=crash_hub)
-            async with asyncio.TaskGroup() as group:
-                keepers = [group.create_task(node.keep_alive()) for node in (it.edge, it.hub)]
-                chaos = group.create_task(it.fail_at_random())
-                sent, received = Sent(), Received()
-                wanted: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-                reading = group.create_task(read_until(it.client(it.hub), received, wanted))
-                edge = it.client(it.edge)
-                await asyncio.gather(
-                    send_singles(edge, sent, "a", SINGLES),
-                    send_singles(edge, sent, "b", SINGLES),
-                    send_transactions(edge, sent, "t", TRANSACTIONS),
-                )
-                chaos.cancel()
-                it.proxy.heal()
-                wanted.set_result(2 * SINGLES + TRANSACTIONS * TRANSACTION)
-                await reading
-                await until_confirmed(edge)
-                for keeper in keepers:
-                    keeper.cancel()
-            for node in (it.edge, it.hub):
-                assert await node.stop_cleanly(it.client(node)) == 0, node.log_tail()
-        check_order(sent, received)
-        await asyncio.to_thread(check_delivery_logs, it.edge, it.hub, wanted.result())
+        sent = await relay_traffic(it, crash_edge=crash_edge, crash_hub=crash_hub)
+        messages = sum(map(len, sent.bodies.values()))
+        assert messages == 2 * SINGLES + TRANSACTIONS * TRANSACTION
+        await asyncio.to_thread(check_delivery_logs, it.edge, it.hub, messages)
         return it
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,13 @@ class Sent:
     bodies: dict[str, list[str]] = field(default_factory=dict)
     stored: int = 0
     duplicates: int = 0
+
+    def made(self, made_of: Callable[[str], str | None]) -> dict[str, list[str]]:
+        """What is made of the bodies, by writer; None: nothing is."""
+        return {
+            name: [made for body in bodies if (made := made_of(body)) is not None]
+            for name, bodies in self.bodies.items()
+        }
 
 
 async def send_singles(client: Client, sent: Sent, name: str, count: int) -> None:
@@ -101,14 +108,14 @@ async def until_confirmed(edge: Client) -> None:
     await until(confirmed, "everything is confirmed", PATIENCE_S, LOOK_AGAIN_S)
 
 
-def check_order(sent: Sent, received: Received) -> None:
+def check_order(sent: Mapping[str, Sequence[str]], received: Received) -> None:
     """Every message of every writer, once, in the order of its sending; nothing else."""
     arrived = received.bodies()
     assert len(arrived) == len(set(arrived)), "doubled"
-    for name, bodies in sent.bodies.items():
+    for name, bodies in sent.items():
         of_writer = [body for body in arrived if body.startswith(f"{name}-")]
         assert of_writer == bodies
-    assert len(arrived) == sum(map(len, sent.bodies.values()))
+    assert len(arrived) == sum(map(len, sent.values()))
 
 
 def check_delivery_logs(edge: FaultyNode, hub: FaultyNode, messages: int) -> None:
@@ -119,14 +126,14 @@ def check_delivery_logs(edge: FaultyNode, hub: FaultyNode, messages: int) -> Non
         if line["side"] == "received" and "verdict" not in line:
             stream = line["stream"]
             entered += _positions(line["runs"])
-    sent = _covered(edge.lines_once(), "sent")
-    got = _covered(hub.lines_once(), "received")
+    sent = covered(edge.lines_once(), "sent")
+    got = covered(hub.lines_once(), "received")
     assert len(entered) == len(set(entered)) == messages
     assert stream is not None
     assert sent == got == sorted(entered)
 
 
-def _covered(lines: Sequence[dict[str, Any]], side: str) -> list[int]:
+def covered(lines: Sequence[dict[str, Any]], side: str) -> list[int]:
     """Positions that the bridge's lines of one side name, each once."""
     lines = [line for line in lines if line["side"] == side and line["bridge"] == "to-hub"]
     positions = [position for line in lines if "verdict" not in line for position in _positions(line["runs"])]

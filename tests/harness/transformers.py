@@ -42,7 +42,7 @@ class ByBody:
         word = (message.body or b"").decode().partition(" ")[0]
         if self._log:
             with Path(self._log).open("a", encoding="utf-8") as log:
-                print(word, os.getpid(), file=log)
+                print(word, os.getpid(), id(self), file=log)
         match word:
             case "raise":
                 raise ValueError("not this one")
@@ -59,6 +59,32 @@ class ByBody:
             case "down" if not self._file.exists():
                 raise NotNow("the rates are down")
         message.body = b"made " + (message.body or b"")
+        return message
+
+
+class ByNumber:
+    """Does what the last digit of a message's body says: 3 is dropped, 5 raises, 7 and 9 are not taken at the
+    first call of a process: it raises, or the message has to wait.
+    """
+
+    def __init__(self, _properties: Mapping[str, Any]) -> None:
+        self._seen: set[bytes] = set()
+
+    def __call__(self, message: Message) -> Message | None:
+        """The message, ``made`` behind its body, unless its number says something else."""
+        body = message.body or b""
+        is_new = body not in self._seen
+        self._seen.add(body)
+        match body[-1:]:
+            case b"3":
+                return None
+            case b"5":
+                raise ValueError("not this one")
+            case b"7" if is_new:
+                raise ValueError("not yet")
+            case b"9" if is_new:
+                raise NotNow("not yet")
+        message.body = body + b" made"
         return message
 
 
