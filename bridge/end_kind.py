@@ -242,8 +242,6 @@ class LogCopier(Protocol):
 class EndKind(EndRules):
     """One kind of end, in every process and for all settings. A kind overrides the defaults here."""
 
-    #: Whether its ends can be made in a worker process, without the node's journal.
-    stands_alone = False
     #: Whether a target stores in transactions, one after the other: later batches wait for the next one.
     has_transactions = False
     #: The setting that readers of a target need so that they see each message once; empty: none.

@@ -22,7 +22,14 @@ from bridge.settings.model import Settings
 def bridge_queue(bridge: Bridge, settings: Settings) -> BridgeQueue:
     """The addresses of this node's journal that a bridge of the settings reads."""
     shared = _shared(bridge, settings)
-    return BridgeQueue(bridge.name, bridge.plain_addresses, bridge.selects, bridge.previous_name, shared)
+    return BridgeQueue(
+        bridge.name,
+        bridge.plain_addresses,
+        bridge.selects,
+        bridge.previous_name,
+        shared,
+        bridge.call_timeout_ms,
+    )
 
 
 def _selection(bridge: Bridge, settings: Settings) -> BridgeSelection:

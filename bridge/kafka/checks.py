@@ -96,6 +96,12 @@ def check_bridge(path: KeyPath, bridge: Bridge, settings: Settings) -> Iterator[
         yield from _topics((*path, "dead-letter-address"), filter(None, [bridge.dead_letter_address]))
         yield from _journal_topic(path, bridge)
         yield from idle(path, bridge, ["routing_type"], "needs a target that is a node", "static-connectors")
+        if not bridge.create_topics:
+            unused = ["topic_replication_factor"]
+            yield from idle(path, bridge, unused, "needs create-topics = true", "create-topics")
+        if not bridge.preserve_partitions:
+            unused = ["add_partitions"]
+            yield from idle(path, bridge, unused, "needs preserve-partitions = true", "preserve-partitions")
     if source is not None and target is not None and same_cluster(source, target):
         yield from _not_to_itself(path, bridge)
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _USED: Final = UsedKeys(
     connector=frozenset(("identity", "kafka")),
-    source=frozenset(("start_position", "group_id")),
+    source=frozenset(("start_position", "group_id", "open_transaction_warn_after_ms", "add_partitions")),
     target=frozenset(
         (
             "preserve_partitions",

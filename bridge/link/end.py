@@ -14,6 +14,8 @@ from bridge.settings.connectors import Connector
 from bridge.settings.end_rules import TlsTable, UsedKeys
 from bridge.settings.model import Settings
 
+#: Keys of a bridge that concern its link.
+_LINK: Final = frozenset(("check_period_ms", "connection_ttl_ms", "call_timeout_ms"))
 #: Keys of a connector that name the files of TLS.
 _TLS_FILES: Final[Mapping[Role, str]] = {"authorities": "ca", "certificate": "certificate", "key": "key"}
 
@@ -26,9 +28,9 @@ class LinkKind(EndKind):
     is_node = True
 
     def used_keys(self, connector: Connector | None) -> UsedKeys:
-        """The token, and the keys of TLS."""
+        """The token, the keys of TLS, and those of a bridge's link."""
         tls = ("ca", "certificate", "key", "server_name") if _has_tls(connector) else ()
-        return UsedKeys(connector=frozenset(("token", *tls)))
+        return UsedKeys(connector=frozenset(("token", *tls)), target=_LINK)
 
     def check_url(self, url: str) -> None:
         """Check a connector's URL. Raises: ValueError: the rule that it breaks."""

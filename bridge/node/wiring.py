@@ -124,6 +124,7 @@ def journal_options(settings: Settings) -> JournalOptions:
         max_held_requests=max(min(acceptor.max_held_requests, acceptor.max_requests // 2), 1),
         max_held_bytes=acceptor.max_held_size_bytes,
         max_id_bytes=acceptor.max_duplicate_id_size_bytes,
+        call_timeout_ms=acceptor.call_timeout_ms,
         max_addresses=acceptor.max_addresses,
         max_queues=acceptor.max_queues,
         dead_letter_address=DEAD_LETTERS,
@@ -177,7 +178,7 @@ class _Parts(NodeParts):
         """The options of the journal by these settings."""
         return journal_options(settings)
 
-    def adopt(self, settings: Settings, digest: str, anew: Sequence[str]) -> None:
+    def adopt(self, settings: Settings, digest: str | None, anew: Sequence[str]) -> None:
         """Make everything by these settings from now on (`bridge.node.reload.ReloadedParts.adopt`)."""
         services = self._services
         assert services is not None, "the node has started"
@@ -185,7 +186,7 @@ class _Parts(NodeParts):
             logs.configure(settings.node.log_level, settings.node.log_format, settings.node.name)
         self.settings = services.settings = settings
         services.assembly = self._assembly(services.journal)
-        if self.supervisor is not None:
+        if self.supervisor is not None and digest is not None:
             names = [bridge.name for bridge in bridges_in_workers(settings)]
             self.supervisor.renew(digest, names, anew, self.shutdown_timeout_ms)
 
@@ -306,6 +307,7 @@ class _Parts(NodeParts):
                 users=self.credentials.users,
                 allowed_origins=settings.allowed_origins,
                 ssl_context=self.credentials.context("acceptor"),
+                call_timeout_ms=settings.call_timeout_ms,
                 limits=Limits(
                     max_message_size=settings.max_message_size_bytes,
                     max_headers_size=settings.max_headers_size_bytes,
@@ -344,9 +346,7 @@ def _logged_otherwise(before: Settings, after: Settings) -> bool:
 def _supervisor(
     settings: Settings, path: Path, clock: Clock, write_lines: WriteLines | None
 ) -> Supervisor | None:
-    """The supervisor of the worker processes; None with one process. A reload may bring the first bridge for
-    them.
-    """
+    """The supervisor of the worker processes; None with one process."""
     if settings.node.workers == 1:
         return None
     names = [bridge.name for bridge in bridges_in_workers(settings)]

@@ -113,7 +113,9 @@ class Bridge(Table):
         "The link is dead after this long without a frame; longer than check-period; -1 never.", 60_000
     )
     call_timeout_ms: PositiveTimeMs = setting(
-        "Longest wait for the handshake, and for the transformer.", 30_000
+        "Longest wait for the handshake, for the transformer, and of a POST that BLOCK holds at an address "
+        "that the bridge reads.",
+        30_000,
     )
     pending_ack_timeout_ms: TimeMs = setting("Stop and pause wait this long for receipts.", 60_000)
     max_delivery_attempts: Count = setting(

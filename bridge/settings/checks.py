@@ -35,15 +35,24 @@ _OF_CONNECTORS: Final = {
     "identity": "needs a kafka:// URL",
     "kafka": "needs a kafka:// URL",
 }
-_OF_SOURCES: Final = ("start_position", "group_id")
-_OF_TARGETS: Final = (
-    "preserve_partitions",
-    "create_topics",
-    "add_partitions",
-    "topic_replication_factor",
-    "journal_topic",
-    "journal_replication_factor",
+_OF_SOURCES: Final = dict.fromkeys(
+    ("start_position", "group_id", "open_transaction_warn_after_ms", "add_partitions"),
+    "needs a Kafka source",
 )
+_OF_TARGETS: Final = {
+    **dict.fromkeys(
+        (
+            "preserve_partitions",
+            "create_topics",
+            "add_partitions",
+            "topic_replication_factor",
+            "journal_topic",
+            "journal_replication_factor",
+        ),
+        "needs a Kafka target",
+    ),
+    **dict.fromkeys(("check_period_ms", "connection_ttl_ms"), "needs a ws:// or wss:// target"),
+}
 
 
 def check(settings: Settings) -> Iterator[Finding]:
@@ -59,6 +68,7 @@ def check(settings: Settings) -> Iterator[Finding]:
     for index, bridge in enumerate(settings.bridges):
         yield from _bridge(("bridges", index), bridge, settings)
     yield from _previous_names(settings)
+    yield from _workers(settings)
     yield from _delivery_log(settings)
     for rules in dict.fromkeys(rules for bridge in settings.bridges for rules in _kinds(bridge, settings)):
         yield from rules.check_bridges(settings)
@@ -67,6 +77,7 @@ def check(settings: Settings) -> Iterator[Finding]:
     for index, cluster in enumerate(clusters):
         yield from _cluster(("cluster-connections", index), cluster, settings)
     yield from _overlaps(clusters)
+    yield from _notices(clusters)
 
 
 # ---------------------------------------------------------------- listeners
@@ -175,7 +186,6 @@ def _previous_names(settings: Settings) -> Iterator[Finding]:
 
 
 def _bridge(path: KeyPath, bridge: Bridge, settings: Settings) -> Iterator[Finding]:
-    yield from _link_times(path, bridge)
     source = bridge.source_connector
     if not settings.has_end(source):
         yield from _reference((*path, "source-connector"), source, settings)
@@ -195,7 +205,8 @@ def _bridge(path: KeyPath, bridge: Bridge, settings: Settings) -> Iterator[Findi
     if not bridge.transformer:
         unused = ("transformer_properties", "max_delivery_attempts")
         yield from idle(path, bridge, unused, "needs a transformer", "transformer")
-    yield from _idle_keys(path, bridge, settings)
+    yield from _idle_at_source(path, bridge, settings)
+    yield from _idle_at_target(path, bridge, settings)
     for rules in _kinds(bridge, settings):
         yield from rules.check_bridge(path, bridge, settings)
 
@@ -218,23 +229,38 @@ def _shared_queues(path: KeyPath, bridge: Bridge, settings: Settings) -> Iterato
             yield Finding(path, rule, found=show(str(name)))
 
 
-def _idle_keys(path: KeyPath, bridge: Bridge, settings: Settings) -> Iterator[Finding]:
-    """Keys of an end that the bridge does not have."""
-    source, target = bridge.source_connector, bridge.static_connectors[0]
+def _idle_at_source(path: KeyPath, bridge: Bridge, settings: Settings) -> Iterator[Finding]:
+    """Keys that the bridge's source does not use."""
+    source = bridge.source_connector
     rules = _rules(source, settings)
-    if rules is not None and not rules.no_source:  # a connector that is no source is reported itself
-        used = rules.used_keys(settings.connectors.get(source)).source
-        unused = [attribute for attribute in _OF_SOURCES if attribute not in used]
-        yield from idle(path, bridge, unused, "needs a Kafka source", "source-connector")
-        if bridge.concurrency > 1 and not rules.has_lanes:
-            rule = "must be 1, because only Kafka sources have lanes"
-            yield missing(path, "concurrency", rule, "source-connector")
+    if rules is None or rules.no_source:  # a connector that is no source is reported itself
+        return
+    used = rules.used_keys(settings.connectors.get(source)).source
+    for attribute, rule in _OF_SOURCES.items():
+        if attribute not in used:
+            yield from idle(path, bridge, [attribute], rule, "source-connector")
+    if bridge.concurrency > 1 and not rules.has_lanes:
+        rule = "must be 1, because only Kafka sources have lanes"
+        yield missing(path, "concurrency", rule, "source-connector")
+
+
+def _idle_at_target(path: KeyPath, bridge: Bridge, settings: Settings) -> Iterator[Finding]:
+    """Keys that the bridge's target does not use, and those of its link against each other."""
+    target = bridge.static_connectors[0]
     rules = _rules(target, settings)
-    if rules is not None:
-        used = rules.used_keys(settings.connectors.get(target)).target
-        unused = [attribute for attribute in _OF_TARGETS if attribute not in used]
-        for finding in idle(path, bridge, unused, "needs a Kafka target", "static-connectors"):
-            yield replace(finding, leans_on=(*finding.leans_on, ("connectors", target, "url")))
+    if rules is None:  # the connector is reported itself, and may be a node's
+        yield from _link_times(path, bridge)
+        return
+    used = rules.used_keys(settings.connectors.get(target)).target
+    for attribute, rule in _OF_TARGETS.items():
+        if attribute not in used:
+            for finding in idle(path, bridge, [attribute], rule, "static-connectors"):
+                yield replace(finding, leans_on=(*finding.leans_on, ("connectors", target, "url")))
+    if "connection_ttl_ms" in used:
+        yield from _link_times(path, bridge)
+    if not (bridge.reads_journal or bridge.transformer or "call_timeout_ms" in used):
+        rule = "needs the source-connector journal, a ws:// or wss:// target, or a transformer"
+        yield from idle(path, bridge, ["call_timeout_ms"], rule, "source-connector", "static-connectors")
 
 
 def _rules(connector: str, settings: Settings) -> EndRules | None:
@@ -286,15 +312,40 @@ def _overlaps(clusters: Sequence[ClusterConnection]) -> Iterator[Finding]:
                 break
 
 
+def _notices(clusters: Sequence[ClusterConnection]) -> Iterator[Finding]:
+    """Check that all agree on how often the others are told of this node: it tells them once for all."""
+    for index, cluster in enumerate(clusters[1:], start=1):
+        for attribute in ("notification_interval_ms", "notification_attempts"):
+            first, value = getattr(clusters[0], attribute), getattr(cluster, attribute)
+            if value != first:
+                path: KeyPath = ("cluster-connections", index, key_of(attribute))
+                rule = f"must be that of {render(('cluster-connections', 0))}, {first}: a node has one"
+                found = None if attribute in cluster.model_fields_set else f"{value} (the default)"
+                yield Finding(path, rule, found=found)
+
+
+def _workers(settings: Settings) -> Iterator[Finding]:
+    """Check that worker processes have a bridge to serve; an end that is not known may be theirs."""
+    if settings.node.workers == 1:
+        return
+    for bridge in settings.bridges:
+        ends = [_rules(name, settings) for name in (bridge.source_connector, *bridge.static_connectors)]
+        if all(rules is None or rules.stands_alone for rules in ends):
+            return
+    yield Finding(("node", "workers"), "needs a bridge from Kafka to Kafka", leans_on=(("bridges",),))
+
+
 def _delivery_log(settings: Settings) -> Iterator[Finding]:
     path: KeyPath = ("delivery-log", "kafka-connector")
-    name = settings.delivery_log.kafka_connector
+    log = settings.delivery_log
+    name = log.kafka_connector
     if not name:
+        yield from idle(path[:1], log, ["kafka_topic"], "needs kafka-connector", "kafka-connector")
         return
     yield from _reference(path, name, settings)
     if name in settings.connectors and not settings.connectors[name].end_rules.takes_log:
         yield Finding(path, "must be a kafka:// connector")
-    if not settings.delivery_log.enabled:
+    if not log.enabled:
         yield Finding(path, "needs enabled = true", leans_on=(("delivery-log", "enabled"),))
 
 

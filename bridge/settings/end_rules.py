@@ -59,6 +59,8 @@ class EndRules:
     has_lanes = False
     #: Whether the delivery log can be copied there.
     takes_log = False
+    #: Whether its ends can be made in a worker process, without the node's journal.
+    stands_alone = False
 
     def used_keys(self, connector: Connector | None) -> UsedKeys:
         """The keys that are used here; `connector` is None where the end is this node."""

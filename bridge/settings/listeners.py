@@ -16,6 +16,7 @@ from bridge.settings.fields import (
     NotEmpty,
     OptionalToken,
     PemFile,
+    PositiveTimeMs,
     SizeBytes,
     Table,
     Token,
@@ -111,6 +112,11 @@ class Acceptor(Table):
         "256MiB",
     )
     max_connections: Count = setting("Open connections, node links included.", 1000)
+    call_timeout_ms: PositiveTimeMs = setting(
+        "Longest that a send is held: by BLOCK, where a bridge that reads the address may say less, and by a "
+        "full disk. Also the longest wait for a request's body, and for a link's HELLO.",
+        30_000,
+    )
     max_link_size_bytes: SizeBytes = setting(
         "Bytes of batches that have come over all node links and are not stored; beyond it no link is read.",
         "256MiB",

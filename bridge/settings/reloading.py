@@ -45,7 +45,7 @@ EFFECTS: Final[Mapping[str, Effect]] = {
         Effect.RESTART,
         "url certificate key client-ca insecure allowed-origins max-message-size max-headers-size"
         " max-duplicate-id-size max-requests max-held-requests max-held-size max-transit-size max-connections"
-        " max-link-size max-addresses max-queues",
+        " call-timeout max-link-size max-addresses max-queues",
     ),
     "acceptor.users.*": Effect.IN_PLACE,
     **_rows(

@@ -129,6 +129,21 @@ def test_a_full_address_with_policy_block_holds_the_post_until_there_is_room(sma
     assert small.api.bodies("block.a")[-1] == "held"
 
 
+@pytest.mark.parametrize(("acceptor", "bridge"), [("100ms", ""), ("1h", 'call-timeout = "100ms"')])
+def test_a_post_that_block_holds_is_refused_after_call_timeout(
+    make_node: MakeNode, acceptor: str, bridge: str
+) -> None:
+    """Of the acceptor, and of a bridge that reads the address; the default is longer than this call waits."""
+    node = make_node(
+        rest=f'[address-settings."#"]\nmax-size-bytes = "1KiB"\n[connectors.hub]\nurl = "ws://{HOST}:1"\n'
+        f'[[bridges]]\nname = "to-hub"\nqueue-name = "orders"\nstatic-connectors = ["hub"]\n{bridge}\n',
+        acceptor=f'call-timeout = "{acceptor}"',
+    ).start()
+    assert node.api.send("orders", b"x" * 1_000).status == 200
+    problem = node.api.send("orders", b"held").is_problem(503, "ADDRESS_FULL")
+    assert (problem["key"], problem["limit"]) == ("max-size-bytes", 1024)
+
+
 def test_a_full_address_holds_up_no_other_and_no_reader(make_node: MakeNode) -> None:
     """70 held POSTs of 1 MiB, once: 74 of 76 sends elsewhere heard TOO_BUSY, and a first page took 29 s."""
     node = make_node(

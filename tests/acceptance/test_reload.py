@@ -275,7 +275,7 @@ def test_keys_that_need_a_restart_are_refused_by_name_and_nothing_else_changes(m
         edge.rest = (
             bridges(hub, "a", a="max-hops = 3") + '[addresses.new]\n[delivery-log]\nroll-size = "1MiB"\n'
         )
-        edge.node, edge.acceptor = "workers = 2", 'max-requests = 7\ntokens = ["t"]'
+        edge.acceptor = 'max-requests = 7\ntokens = ["t"]'
         text = edge.write().read_text().replace('name = "edge"', 'name = "other"', 1)
         edge.file.write_text(text)
         ended = reload(edge)
@@ -283,10 +283,9 @@ def test_keys_that_need_a_restart_are_refused_by_name_and_nothing_else_changes(m
         kept = "cannot change while the node runs (restart it); it has"
         assert ended.err.splitlines() == [
             f'{edge.file}: node.name: {kept} "edge"; found "other"',
-            f"{edge.file}: node.workers: {kept} 1; found 2",
             f"{edge.file}: acceptor.max-requests: {kept} 512; found 7",
             f"{edge.file}: delivery-log.roll-size: {kept} 67108864; found 1048576",
-            "4 problems",
+            "3 problems",
         ]
         assert hang_up(edge, "settings-not-reloaded")["reason"].startswith("SETTINGS_REFUSED: ")
         assert edge.api.get("/v1/addresses/new").status == 404
@@ -563,16 +562,32 @@ def test_workers_run_by_the_reloaded_settings(make_node: MakeNode) -> None:
     assert not re.search("worker-order-refused|settings-not-reloaded", node.log.read_text())
 
 
-def test_the_first_bridge_for_workers_starts_them(make_node: MakeNode) -> None:
-    node = make_node("node", node="workers = 2").start()
-    assert node.events("worker-started") == []
-    node.rest = (
-        '[connectors.eu]\nurl = "kafka://127.0.0.1:1"\n[[bridges]]\nname = "one"\nsource-connector = "eu"\n'
-        'queue-name = "orders"\nforwarding-address = "copies"\nstatic-connectors = ["eu"]\n'
-    )
-    node.write()
-    ended = reload(node)
-    assert ended.code == 0, ended
-    for worker in (1, 2):
-        assert node.event("bridge-disconnected", worker=worker)["bridge"] == "one"
-    assert node.stop() == 0
+# ------------------------------------------------------------------ bridges without the file
+
+
+def test_a_bridge_that_was_put_is_gone_after_a_kill_and_goes_on_when_it_is_put_again(
+    make_node: MakeNode,
+) -> None:
+    edge, hub = edge_and_hub(make_node, "a")
+    keys: dict[str, Any] = {
+        "queue_name": "b",
+        "static_connectors": ["hub"],
+        "retry_interval": RETRY_INTERVAL_MS,
+    }
+    made = edge.ops.call("PUT", "/v1/bridges/put", **keys)
+    assert (made.status, made.json["bridge"]) == (201, "put")
+    refused = edge.ops.call("PUT", "/v1/bridges/put", **(keys | {"start_position": "latest"}))
+    problem = refused.is_problem(409, "SETTINGS_INVALID")
+    assert 'bridge put: start-position: needs a Kafka source; found "latest"' in problem["detail"]
+    edge.ops.call("DELETE", "/v1/bridges/a-to-hub").is_problem(409, "CONFLICT")
+    assert edge.api.send("b", b"0").status == 200
+    eventually(lambda: arrived(hub, "b") == ["0"], "it relays")
+    edge.kill()
+    edge.start()
+    assert edge.event("orphan-queue", bridge="put")["address"] == "b"
+    assert edge.api.send("b", b"1").status == 200
+    assert edge.ops.call("PUT", "/v1/bridges/put", **keys).status == 201
+    assert edge.api.send("b", b"2").status == 200
+    all_arrive_once(hub, {"b": 3})
+    assert edge.ops.call("DELETE", "/v1/bridges/put").status == 204
+    assert edge.ops.get("/ready").json["bridges"].keys() == {"a-to-hub"}

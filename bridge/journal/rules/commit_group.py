@@ -39,9 +39,11 @@ StreamKey = tuple[str, str]
 class Blocked(Exception):
     """There is no room now: the command waits, and is answered with `error` when its time is up."""
 
-    def __init__(self, error: BridgeError) -> None:
+    def __init__(self, error: BridgeError, client_ms: int | None = None) -> None:
+        """`client_ms`: the longest that a client's transaction waits for it; None: as for all commands."""
         super().__init__(error.detail)
         self.error = error
+        self.client_ms = client_ms
 
 
 class Pending(msgspec.Struct):
@@ -95,7 +97,7 @@ class Group:
     #: Commands that are decided, and those that are blocked for want of room, with the error that they get in
     #: the end.
     decided: list[WriteCommand] = field(default_factory=list)
-    blocked: list[tuple[WriteCommand, BridgeError]] = field(default_factory=list)
+    blocked: list[tuple[WriteCommand, BridgeError, int | None]] = field(default_factory=list)
     pending: list[Pending] = field(default_factory=list)
 
     @property
@@ -321,7 +323,8 @@ class Group:
         )
         if policy.full_policy == "FAIL":
             raise error
-        raise Blocked(error)
+        times = [bridge.call_timeout_ms for bridge in self.options.bridges if bridge.reads_sent(name)]
+        raise Blocked(error, min(times, default=None))
 
     def has_room(self, name: str) -> bool:
         """Whether the address is below its limit."""

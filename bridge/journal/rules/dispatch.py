@@ -100,7 +100,7 @@ def decide(group: Group, connection: sqlite3.Connection, command: WriteCommand) 
     except Blocked as blocked:
         if isinstance(command, DeliverCommand):
             group.blocked_streams.setdefault((command.bridge, command.batch.stream), blocked.error)
-        group.blocked.append((command, blocked.error))
+        group.blocked.append((command, blocked.error, blocked.client_ms))
         return
     except BridgeError as error:
         # Without its frames: they refer to the command, and to all of the group.

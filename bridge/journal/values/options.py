@@ -12,6 +12,8 @@ from bridge.messages.addresses import QueueName, RoutingType, WantedType
 from bridge.messages.stream_names import is_forward_log, is_own_log, source_address
 from bridge.relay.ports import Stream
 
+#: How long a client's command waits for room, unless the settings say less or more, ms.
+CALL_TIMEOUT_MS: Final = 30_000
 #: Bytes of client messages that may wait for a commit, blocked ones apart; beyond it callers get TOO_BUSY.
 INBOX_BYTES: Final = 64 * 1024 * 1024
 #: Most bytes and commands that go into one commit.
@@ -113,10 +115,16 @@ class BridgeQueue:
     #: `previous-name`: the bridge whose queues it adopts where it has none of its own; empty: none.
     previous: str = ""
     shared: SharedNames = SharedNames()
+    #: How long a client's transaction waits for room at an address that the bridge reads (`call-timeout`).
+    call_timeout_ms: int = CALL_TIMEOUT_MS
 
     def reads(self, address: str) -> bool:
         """Whether the bridge reads messages that wait at `address`, replays and its own logs included."""
         return _reads(address, self.selects, self.shared)
+
+    def reads_sent(self, address: str) -> bool:
+        """Whether the bridge reads what clients send to `address`."""
+        return self.selects(address) or any(name.address == address for name in self.shared.queues)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +176,8 @@ class JournalOptions:
     max_message_bytes: int = 16 * 1024 * 1024
     #: Longest duplicate ID of a producer (`max-duplicate-id-size`).
     max_id_bytes: int = 1024
-    #: How long a command waits for room (BLOCK, full disk).
-    call_timeout_ms: int = 30_000
+    #: How long a command waits for room (BLOCK, full disk); with BLOCK less where a bridge says so.
+    call_timeout_ms: int = CALL_TIMEOUT_MS
     #: Client transactions that may be blocked for want of room at a time, and their bytes; further ones are
     #: refused.
     max_held_requests: int = 256

@@ -40,9 +40,11 @@ class BlockedCommands:
         self._requests = 0
         self.bytes = 0
 
-    def add(self, command: WriteCommand, error: BridgeError) -> BridgeError | None:
+    def add(
+        self, command: WriteCommand, error: BridgeError, client_ms: int | None = None
+    ) -> BridgeError | None:
         """Block `command`, which gets `error` in the end; answers the error that it gets now where it may not
-        wait.
+        wait. A client's transaction waits for `client_ms` at most.
         """
         now_ms = self._clock.monotonic_ms()
         if self.stage is Stage.STOPPING:
@@ -54,6 +56,8 @@ class BlockedCommands:
                 return refusal
             self._requests += 1
             self.bytes += command.size
+            if client_ms is not None and command.deadline_ms is not None:
+                command.deadline_ms = min(command.deadline_ms, now_ms + client_ms)
         if not self._commands:
             self._due_ms = now_ms + RETRY_MS
         if command.deadline_ms is not None:

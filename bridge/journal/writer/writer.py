@@ -229,8 +229,8 @@ class Writer:
             self._blocked.room_came()
         if not commands:
             self._trim_at_ms = None
-        for command, reason in group.blocked:
-            if (refusal := self._blocked.add(command, reason)) is not None:
+        for command, reason, client_ms in group.blocked:
+            if (refusal := self._blocked.add(command, reason, client_ms)) is not None:
                 refuse(self.state, command, refusal)
                 group.decided.append(command)
         events = CommittedEvents(

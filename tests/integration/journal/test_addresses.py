@@ -11,7 +11,7 @@ import pytest
 from bridge.errors import AddressFull, AddressNotFound, Conflict, MessageTooLarge, NotFound, Stopping
 from bridge.journal.sqlite.database import FILE_NAME
 from bridge.journal.sqlite.reader import Orphan
-from bridge.journal.values.options import AddressPolicy, BridgeQueue
+from bridge.journal.values.options import CALL_TIMEOUT_MS, AddressPolicy, BridgeQueue
 from tests.harness.eventually import until
 from tests.integration.journal.helpers import (
     KIB,
@@ -271,6 +271,38 @@ async def test_with_block_a_message_waits_until_its_deadline(tmp_path: Path) -> 
         assert caught.value.limit == KIB
         await journal.delete_address("orders")
         assert (await send(journal, "now", "a")).stored
+
+
+async def test_with_block_a_bridge_that_reads_the_address_says_how_long_a_message_waits(
+    tmp_path: Path,
+) -> None:
+    clock = ManualClock()
+    bridge = BridgeQueue("to-hub", ["orders"], "orders".__eq__, call_timeout_ms=3_000)
+    given = options(tmp_path, AddressPolicy(max_size_bytes=KIB), bridges=[bridge])
+    async with opened(given, clock) as journal:
+
+        async def decided() -> None:
+            """Everything that was sent before, by the time that it is."""
+            await asyncio.create_task(send(journal, b"", address="elsewhere"))
+
+        for address in ("orders", "others"):
+            await send(journal, bytes(FULL), address=address)
+        read, unread = (
+            asyncio.create_task(send(journal, "late", address=one)) for one in ("orders", "others")
+        )
+        await decided()
+        clock.advance(2_999)
+        await decided()
+        assert not read.done()
+        clock.advance(1)
+        await decided()
+        with pytest.raises(AddressFull):
+            await asyncio.wait_for(read, PATIENCE_S)
+        assert not unread.done()
+        clock.advance(CALL_TIMEOUT_MS)
+        await decided()
+        with pytest.raises(AddressFull):
+            await asyncio.wait_for(unread, PATIENCE_S)
 
 
 async def test_readers_of_a_full_address_and_writers_of_others_go_on(tmp_path: Path) -> None:

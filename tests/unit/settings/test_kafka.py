@@ -55,8 +55,7 @@ def test_every_kafka_key_is_taken_where_both_ends_are_kafka(settings_file: Path)
         concurrency = 8
         start-position = "latest"
         gap-policy = "continue"
-        preserve-partitions = false
-        create-topics = false
+        open-transaction-warn-after = "5m"
         add-partitions = true
         topic-replication-factor = 3
         journal-topic = "my.journal"
@@ -136,8 +135,9 @@ def test_clusters_are_the_same_when_they_share_a_broker(settings_file: Path) -> 
     assert not same_cluster(connectors["eu"], connectors["other"])
 
 
-def test_workers_are_taken(settings_file: Path) -> None:
-    assert settings_of(settings_file, "[node]\nworkers = 4\n").node.workers == 4
+def test_workers_are_taken_with_a_bridge_for_them(settings_file: Path) -> None:
+    keys = 'name = "x"\nqueue-name = "orders"\nsource-connector = "eu"\nstatic-connectors = ["us"]\n'
+    assert settings_of(settings_file, f"[node]\nworkers = 4\n[[bridges]]\n{keys}").node.workers == 4
 
 
 def test_no_acceptor_is_needed(settings_file: Path) -> None:

@@ -157,7 +157,7 @@ def test_bridges_come_and_go_and_a_renamed_one_does_both(read: Read) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "keys"),
     [
-        ('name = "edge"', 'name = "other"\nworkers = 2\ndata-directory = "d"', 3),
+        ('name = "edge"', 'name = "other"\ndata-directory = "d"', 2),
         ("[operations]\n", "", 1),
         ('[acceptor]\ntokens = ["t1"]', '[acceptor]\ntokens = ["t1"]\nmax-requests = 5', 1),
         ('queues = ["all"]', 'routing-type = "ANYCAST"', 1),
@@ -167,6 +167,15 @@ def test_bridges_come_and_go_and_a_renamed_one_does_both(read: Read) -> None:
 )
 def test_what_is_refused(read: Read, old: str, new: str, keys: int) -> None:
     assert len(planned(read, (old, new)).refused) == keys
+
+
+def test_another_number_of_workers_is_refused(read: Read) -> None:
+    mirror = (
+        '[[bridges]]\nname = "mirror"\nsource-connector = "eu"\nqueue-name = "orders"\n'
+        'forwarding-address = "copies"\nstatic-connectors = ["eu"]\n'
+    )
+    found = planned(read, ('name = "edge"', 'name = "edge"\nworkers = 2'), text=SETTINGS + mirror)
+    assert [change.key for change in found.refused] == ["node.workers"]
 
 
 def test_a_cluster_and_the_connectors_that_it_names_stay_as_they_are(read: Read) -> None:
