@@ -43,8 +43,8 @@ class Session:
     window: Window
     #: Whether it goes on at another store than last time (`failover`).
     changes_store: bool = False
-    #: Whether both ends record where a stream begins before its first message is sent: another connector may
-    #: lead to another store, which must not begin anew.
+    #: Whether both ends record where a stream begins before its first message is sent: the next connection
+    #: may lead to another store, which must not take it for new.
     records_start: bool = False
     #: The delays of a stream with which the target cannot go on now.
     backoff: Backoff
@@ -60,6 +60,8 @@ class Session:
     #: Streams that the target knows nothing of. The target takes the start of their first batch as the
     #: stream's start, so no batch may be sent behind it until it is answered (`dedup.coverage.judge`).
     unseen: set[str] = field(default_factory=set)
+    #: Streams of which that is not recorded yet.
+    unrecorded: set[str] = field(default_factory=set)
     #: By stream, the positions that were refused and have a dead letter, until the target covers them.
     refused: dict[str, set[int]] = field(default_factory=dict)
     #: By stream, the positions whose transformed message the target has refused, with the rule. They are read
@@ -152,6 +154,8 @@ class Session:
             identity = stream.identity
             self._streams[identity] = stream
             self._count_unconfirmed(identity, resume[identity].next)
+            if self.records_start and not stream.empty and identity not in remembered:
+                self.unrecorded.add(identity)
             if resume[identity].next is None:
                 self.unseen.add(identity)
             else:
@@ -165,15 +169,15 @@ class Session:
         return max([self._confirmed.get(stream, 0), *in_flight])
 
     async def record_start(self, batch: Batch) -> None:
-        """Have both ends record where a stream that the target has never seen begins, before its first batch.
+        """Have both ends record where the stream of `batch` begins, before it is sent.
 
         Raises: TargetUnavailable, TargetRefused, and the errors of `Source.begin`.
         """
-        if self._streams[batch.stream].empty:
-            return
-        await set_at_target(self.target, Batch(batch.stream, batch.from_, batch.from_))
+        if batch.stream in self.unseen:
+            await set_at_target(self.target, Batch(batch.stream, batch.from_, batch.from_))
+            self.unseen.discard(batch.stream)
         await self.source.begin(batch.stream, batch.from_, self.store)
-        self.unseen.discard(batch.stream)
+        self.unrecorded.discard(batch.stream)
 
     # -- messages that were read -------------------------------------------------------------------------
 
