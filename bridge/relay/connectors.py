@@ -99,10 +99,8 @@ class Connectors:
 
     async def _by(self, session: Session, index: int, *, may_change: bool = True) -> None:
         connector = self._all[index]
-        session.target, session.dead_letters = connector.target, connector.dead_letters
-        try:
-            await session.connect(may_change=may_change)
-        except BaseException:
-            await connector.target.close()
-            raise
+        if session.target is not connector.target:
+            await session.target.close()
+            session.target, session.dead_letters = connector.target, connector.dead_letters
+        await session.connect(may_change=may_change)
         self._last = index

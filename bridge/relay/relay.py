@@ -259,6 +259,8 @@ class Relay:
     async def _relay_until_stopped(self) -> None:
         lost = False
         while await self._connect(lost=lost):
+            if not self._stop.is_set():
+                self._end.clear()
             self._show(State.RUNNING)
             try:
                 await self._relay()
@@ -266,7 +268,6 @@ class Relay:
                 self._disconnected(error, self.options.backoff.delay_ms(1))
             if self._stop.is_set():
                 return
-            self._end.clear()
             await self.session.target.close()
             lost = True
 

@@ -62,7 +62,8 @@ class Bridge(Table):
         'Name at the target; default: the name it came from. "us.{address}" may use that.', ""
     )
     static_connectors: tuple[str, ...] = setting(
-        'The target\'s connector ("journal": this node). Further ones are tried in this order, nodes only.',
+        'The target\'s connector ("journal": this node). Further ones are tried in this order: nodes only, '
+        "from a journal.",
         min_length=1,
     )
     failover: Literal["refuse", "at-least-once"] = setting(

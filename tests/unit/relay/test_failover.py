@@ -1,4 +1,4 @@
-"""R22, R24: several connectors, tried in order; another store, refused or gone on with; back to the first."""
+"""Several connectors, tried in order; another store, refused or gone on with; back to the first."""
 
 from __future__ import annotations
 
@@ -112,6 +112,7 @@ async def test_the_first_that_answers_is_taken_in_the_configured_order_at_once()
 @pytest.mark.parametrize("tries", [0, 2, 10])
 @in_virtual_time
 async def test_after_a_loss_the_same_connector_is_tried_so_often_before_the_others(tries: int) -> None:
+    """R24"""
     bridge = Bridge(reconnect_attempts_same_node=tries, backoff=Backoff(200, 1.0, 200))
     bridge.put(0, 5)
     await bridge.tell(Command.START)
@@ -127,6 +128,7 @@ async def test_after_a_loss_the_same_connector_is_tried_so_often_before_the_othe
 
 @in_virtual_time
 async def test_without_an_end_of_tries_at_the_same_connector_no_other_is_tried() -> None:
+    """R24"""
     bridge = Bridge(reconnect_attempts_same_node=-1)
     bridge.put(0, 5)
     await bridge.tell(Command.START)
@@ -219,6 +221,7 @@ async def test_a_first_batch_that_no_store_has_confirmed_is_not_sent_to_another_
 
 @in_virtual_time
 async def test_at_least_once_goes_on_and_logs_exactly_what_may_be_doubled(log: LogCapture) -> None:
+    """R22"""
     bridge = Bridge(reconnect_attempts_same_node=0)
     bridge.put(0, 5)
     await bridge.tell(Command.START)
@@ -296,6 +299,7 @@ async def test_a_crash_between_both_ends_changes_the_store_again_and_loses_nothi
 
 @in_virtual_time
 async def test_it_stays_where_it_is_when_the_first_is_back_and_after_a_restart(log: LogCapture) -> None:
+    """R22"""
     bridge = Bridge(reconnect_attempts_same_node=0)
     await at_the_second(bridge)
     bridge.stores[0].down = False
