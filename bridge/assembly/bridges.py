@@ -6,12 +6,14 @@ Only the registry knows the kind of an end; a kind's modules are loaded where a 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
 from bridge.assembly.relay_options import relay_options, stages, transformer_options
 from bridge.assembly.summary import BridgeSummary
 from bridge.end_kind import EndKind, Lane, NodeContext, NodeEnds, Side, kind_of
+from bridge.relay.connectors import Connector
 from bridge.relay.counts import Counts
 from bridge.relay.dead_letters import DeadLetters, DeadLetterSink
 from bridge.relay.lanes import LanedRelay
@@ -115,25 +117,42 @@ class Assembly:
     # -- relays ------------------------------------------------------------------------------------------
 
     def _relay(self, bridge: Bridge, lane: int, confirmed: Callable[[], Awaitable[None]]) -> Relay:
-        sources, targets = self._at(bridge, "source"), self._at(bridge, "target")
+        sources = self._at(bridge, "source")
         from_own = kind_of(self._settings, bridge.source_connector).is_own
         letters_here = self._dead_letters(bridge, sources) if from_own else None
         passes = filter_stage(bridge.filter)
         part = Lane(
             bridge, lane, confirmed=confirmed, counts=Counts(), dead_letters=letters_here, filter=passes
         )
-        source, target = sources.source(part), targets.target(part)
-        dead_letters = letters_here
-        if not from_own:
-            dead_letters = target.dead_letter_sink or self._dead_letters(bridge, targets)
+        source = sources.source(part)
+        first, *others = [self._connector(part, name) for name in bridge.static_connectors]
         return Relay(
             relay_options(bridge),
-            LaneEnds(source.source, target.target, dead_letters, source.lag, source.parked, source.waits),
+            LaneEnds(
+                source.source,
+                first.target,
+                first.dead_letters,
+                source.lag,
+                source.parked,
+                source.waits,
+                connector=first.name,
+                failovers=others,
+            ),
             clock=self._node.clock,
             counts=part.counts,
             stages=stages(bridge, passes, source.store),
             transforming=self.transforming(bridge, lane),
         )
+
+    def _connector(self, part: Lane, name: str) -> Connector:
+        """The way to the target that the connector of this name leads to."""
+        alone = part.bridge.model_copy(update={"static_connectors": (name,)})
+        targets = self.ends_of(name)
+        target = targets.target(replace(part, bridge=alone))
+        dead_letters = part.dead_letters
+        if not kind_of(self._settings, alone.source_connector).is_own:
+            dead_letters = target.dead_letter_sink or self._dead_letters(alone, targets)
+        return Connector(name, target.target, dead_letters)
 
     def transforming(self, bridge: Bridge, lane: int) -> Transforming | None:
         """The transformer of a lane (`REPLAYS`: of the bridge's replays), the same at each call; None: the

@@ -18,6 +18,9 @@ def relay_options(bridge: Bridge) -> RelayOptions:
         Backoff(bridge.retry_interval_ms, bridge.retry_interval_multiplier, bridge.max_retry_interval_ms),
         bridge.initial_connect_attempts,
         bridge.reconnect_attempts,
+        bridge.reconnect_attempts_same_node,
+        bridge.fail_back,
+        bridge.failover == "at-least-once",
         bridge.confirmation_window_size_bytes,
         bridge.pending_ack_timeout_ms,
     )

@@ -33,6 +33,7 @@ COMMANDS: Final = {
     "stop": ("bridge.cli.operate", "stop a bridge; what is queued stays queued"),
     "pause": ("bridge.cli.operate", "pause a bridge; its link stays open"),
     "resume": ("bridge.cli.operate", "let a paused bridge go on"),
+    "failback": ("bridge.cli.operate", "take a bridge back to the first of its connectors"),
     "cache": ("bridge.cli.cache", "show, clear or resize the duplicate-ID cache of an address"),
     "dead-letters": ("bridge.cli.dead_letters", "list or resend what bridges could not deliver"),
     "replay": ("bridge.cli.replay", "send again what a reconciliation found lost"),
@@ -58,7 +59,10 @@ TAKES: Final = {
     **dict.fromkeys(("demo", "reconcile"), options.RESULTS),
     **dict.fromkeys(("send", "receive"), options.AS_CLIENT),
     **dict.fromkeys(
-        ("start", "stop", "pause", "resume", "reload", "cache", "dead-letters", "replay", "drain", "cluster"),
+        (
+            *("start", "stop", "pause", "resume", "failback"),
+            *("reload", "cache", "dead-letters", "replay", "drain", "cluster"),
+        ),
         options.AS_OPERATOR,
     ),
     **dict.fromkeys(("init", "validate", "forget", "journal", "positions", "lanes", "audit"), options.FILE),

@@ -1,4 +1,4 @@
-"""`core-bridge start|stop|pause|resume BRIDGE`: operates a bridge of a running node."""
+"""`core-bridge start|stop|pause|resume|failback BRIDGE`: operates a bridge of a running node."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ _VERBS: Final = {
     "stop": "stop a bridge; what is queued stays queued",
     "pause": "pause a bridge; its link stays open",
     "resume": "let a paused bridge go on",
+    "failback": "take a bridge back to the first of its connectors",
 }
 
 
 def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
-    """Describe the four commands."""
+    """Describe the commands."""
     for verb, summary in _VERBS.items():
         parser = subparsers.add_parser(
             verb,

@@ -115,6 +115,8 @@ def describe(status: Mapping[str, Any]) -> Iterator[str]:
     for bridge in status.get("bridges", ()):
         reason = f" ({bridge['reason']})" if bridge.get("reason") else ""
         route = f"{bridge.get('source')} -> {bridge.get('target')}"
+        if bridge.get("connector") not in (None, bridge.get("target")):
+            route += f" by {bridge['connector']}"
         counts = _pairs(bridge, "sent", "acknowledged", "in-flight", "lag")
         filtered = f" {_pairs(bridge, 'filtered')}" if bridge.get("filter") else ""
         filtered += f" {_pairs(bridge, 'dropped')}" if bridge.get("transformer") else ""

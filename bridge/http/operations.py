@@ -102,6 +102,10 @@ class NodeControl(Protocol):
         """The state after it. Raises: NotFound, Conflict."""
         ...
 
+    async def failback(self, bridge: str) -> str:
+        """The state after it. Raises: NotFound, Conflict."""
+        ...
+
 
 class Operations:
     """The listener of ``[operations]`` of the settings."""
@@ -236,9 +240,10 @@ class _Management:
             "stop": control.stop,
             "pause": control.pause,
             "resume": control.resume,
+            "failback": control.failback,
         }
         if verb not in verbs:
-            raise NotFound("a bridge can be told start, stop, pause and resume", "verb", found=verb)
+            raise NotFound("a bridge can be told start, stop, pause, resume and failback", "verb", found=verb)
         state = await verbs[verb](name)
         return answer({"bridge": name, "state": state}, msgpack=wants_msgpack(request))
 

@@ -21,7 +21,12 @@ class JournalKind(EndKind):
     audit_reader = "node"
 
     def check_bridge(self, path: KeyPath, bridge: Bridge, settings: Settings) -> Iterator[Finding]:  # noqa: ARG002
-        """Check that a bridge that reads this journal does not get its own messages back."""
+        """Check that a bridge that reads this journal does not get its own messages back, and that one that
+        delivers here has no other target.
+        """
+        if JOURNAL in bridge.static_connectors and len(bridge.static_connectors) > 1:
+            place = (*path, "static-connectors", bridge.static_connectors.index(JOURNAL))
+            yield Finding(place, "must be the only one, or a node: bridges fail over between nodes")
         if not bridge.reads_journal:
             return
         if JOURNAL in bridge.static_connectors:

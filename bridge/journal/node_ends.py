@@ -70,7 +70,7 @@ class JournalEnds(NodeEnds):
             self._journal,
             selection,
             _cutter(bridge),
-            target_name=bridge.static_connectors[0],
+            target_name=bridge.target,
             gap_policy=bridge.gap_policy,
             shared=SharedQueues(
                 self._journal, selection, bridge.confirmation_window_size_bytes, parse(bridge.filter)

@@ -129,7 +129,7 @@ class KafkaEnds(NodeEnds):
             node_id=self._node.node_id,
             bridge=bridge.name,
             lane=lane,
-            target=bridge.static_connectors[0],
+            target=bridge.target,
         )
         return SentLog(self._node.write_lines, writer)
 

@@ -13,19 +13,18 @@ from bridge.migrate.connectors import NOWHERE, PORT
 from bridge.migrate.document import Element, Place
 from bridge.migrate.draft import Draft, Kind, Table, carry, unknown
 from bridge.settings.artemis import SCOPES
-from bridge.settings.later import LATER
 
 _BRIDGES: Final = ("bridges",)
 _CLUSTERS: Final = ("cluster-connections",)
 #: Where Python transformers are looked for, until a person writes where they are.
 _TRANSFORMERS: Final = "transformers"
-#: Whether a bridge may have fail-over targets.
-_FAILOVER: Final = all(row.key != "bridges.*.static-connectors" for row in LATER)
 
 _UNKNOWN_QUEUE: Final = (
     "broker.xml declares no such queue: the bridge reads the address of this name; address::queue is a queue"
 )
-_FIRST_ONLY: Final = "the first is the target: fail-over targets are not built yet"
+_FAILOVER: Final = (
+    'another node is another store: failover = "at-least-once" goes on there, and doubles what is in doubt'
+)
 _TARGET: Final = "the node that the bridge delivers to; broker.xml finds it by discovery"
 _DNS: Final = "a DNS name that has an address of each node, and their port, in place of multicast"
 _UNKNOWN_ADDRESS: Final = "broker.xml declares no such address: the bridge copies where it is MULTICAST"
@@ -87,8 +86,8 @@ def _static_connectors(draft: Draft, table: Table, bridge: Element) -> None:
             connector.set("url", f"ws://{NOWHERE}:{PORT}", place)
             connector.remark(Kind.CHECK, place, "url", _TARGET)
             connectors = {name: place}
-    for other in [] if _FAILOVER else [*connectors][1:]:
-        table.remark(Kind.LEFT, connectors.pop(other), "static-connectors", _FIRST_ONLY, other)
+    for other in [*connectors][1:]:
+        table.remark(Kind.CHECK, connectors[other], "failover", _FAILOVER, other)
     if connectors:
         _set_connectors(table, connectors, bridge.place)
 

@@ -132,6 +132,7 @@ class Control:
             "guarantee": summary.guarantee,
             "filter": summary.filter or None,
             "transformer": summary.transformer or None,
+            "connector": relay.connector or None,
             "store": relay.store or None,
             "sent": counts.sent,
             "acknowledged": counts.acknowledged,
@@ -185,6 +186,10 @@ class Control:
     async def resume(self, bridge: str) -> str:
         """The state after it. Raises: NotFound, Conflict."""
         return await self._command(bridge, Command.RESUME)
+
+    async def failback(self, bridge: str) -> str:
+        """The state after it. Raises: NotFound, Conflict."""
+        return await self._command(bridge, Command.FAILBACK)
 
     async def _command(self, bridge: str, command: Command) -> str:
         relay, _ = self._node.bridges.known(bridge)

@@ -41,7 +41,7 @@ def check(stream: Stream, remembered: Remembered | None, opened: Opened, bridge:
     """
     if remembered is None:
         return
-    if remembered.store not in (opened.store, *opened.inherited):
+    if is_another_store(remembered, opened):
         raise TargetRefused(
             f"the target is another store than before: {opened.store}; {stream.identity} was confirmed up to "
             f'{remembered.upto} by {remembered.store}; failover = "refuse". {_advice(bridge)}',
@@ -56,6 +56,11 @@ def check(stream: Stream, remembered: Remembered | None, opened: Opened, bridge:
             key="positions",
             limit=remembered.upto,
         )
+
+
+def is_another_store(remembered: Remembered | None, opened: Opened) -> bool:
+    """Whether the target that has answered is another store than the one that confirmed."""
+    return remembered is not None and remembered.store not in (opened.store, *opened.inherited)
 
 
 def _advice(bridge: str) -> str:

@@ -50,6 +50,7 @@ class LaneRelays:
         #: The counts of relays that are gone.
         self._past = Counts()
         self._store = ""
+        self._connector = ""
         #: The last command to each lane, until it is done.
         self._orders: dict[int, asyncio.Task[None]] = {}
         self._log = structlog.get_logger().bind(bridge=bridge)
@@ -123,6 +124,12 @@ class LaneRelays:
         return self._store
 
     @property
+    def connector(self) -> str:
+        """Name of the connector that the first lane uses, or used last; empty: it has none."""
+        self._connector = next((relay.connector for relay in self._all()), self._connector)
+        return self._connector
+
+    @property
     def lag(self) -> Lag | None:
         """Messages that wait in the lanes of this process, and when the oldest came; None: their sources do
         not say.
@@ -176,6 +183,11 @@ class LaneRelays:
     async def stop_all(self) -> None:
         """Stop every lane of this process and keep them; returns when all have stopped."""
         await asyncio.gather(*[self._order(lane, relay.stop) for lane, relay in self._lanes.items()])
+
+    def fail_back(self) -> None:
+        """As `Relay.fail_back`, in every lane of this process. Raises: Conflict."""
+        for relay in self._lanes.values():
+            relay.fail_back()
 
     async def settled(self) -> None:
         """Wait until every command is done."""

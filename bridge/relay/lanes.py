@@ -112,6 +112,11 @@ class LanedRelay:
         return self._relays.store
 
     @property
+    def connector(self) -> str:
+        """Implements `bridge.relay.operated.Operated.connector`."""
+        return self._relays.connector
+
+    @property
     def connected(self) -> bool:
         """Whether a session is on in every lane of this process."""
         return self.state is State.RUNNING
@@ -126,12 +131,15 @@ class LanedRelay:
     # -- commands --------------------------------------------------------------------------------------
 
     async def command(self, command: Command) -> None:
-        """Carry the command out; returns when it is done (start and resume: begun).
+        """Carry the command out; returns when it is done (start, resume and failback: begun).
 
         Raises:
             Conflict: the state forbids it.
         """
         before, target = self.state, after(self.state, command)
+        if command is Command.FAILBACK:
+            self._relays.fail_back()
+            return
         match target:
             case State.STARTING if before is not State.STARTING:
                 self._asked = target

@@ -31,6 +31,8 @@ class Command(Enum):
     STOP = "stop"
     PAUSE = "pause"
     RESUME = "resume"
+    #: Back to the first of its connectors: the state stays.
+    FAILBACK = "failback"
 
 
 _ACTIVE = (State.STARTING, State.CONNECTING, State.RUNNING)
@@ -60,6 +62,7 @@ _TABLE: dict[Command, dict[State, State]] = {
         State.PAUSED: State.STARTING,
         **{state: state for state in _ACTIVE},
     },
+    Command.FAILBACK: {state: state for state in _ACTIVE},
 }
 
 

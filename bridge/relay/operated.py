@@ -34,6 +34,10 @@ class Operated(Protocol):
         """Store identity of the target, once it has answered."""
 
     @property
+    def connector(self) -> str:
+        """Name of the target's connector in use, or used last; empty: it is not known here."""
+
+    @property
     def connected(self) -> bool:
         """Whether a session is on."""
 
@@ -49,8 +53,8 @@ class Operated(Protocol):
         """The lanes that this node has now, in order; None where the bridge has no lanes."""
 
     async def command(self, command: Command) -> None:
-        """Carry the command out; returns when it is done (start and resume: begun).
+        """Carry the command out; returns when it is done (start, resume and failback: begun).
 
         Raises:
-            Conflict: the state forbids it.
+            Conflict: the state forbids it, or failback has nowhere to go.
         """

@@ -138,12 +138,12 @@ class Source(Protocol):
 
     async def begin(self, stream: str, at: int, store: str) -> None:
         """Go on at `at`, at the target whose identity is `store`: the operator has decided
-        (`bridge.relay.reposition`).
+        (`bridge.relay.reposition`), or the bridge changes its store (`bridge.relay.store_change`).
 
         Replaces the stream's entry in `remembered`: upto = `at`, confirmed by `store`. Moves back as well as
         forward. Positions below `at` count as settled and are logged, where lines are written, as covered and
-        empty; messages above that are still there are kept. Durable when it returns. Called while the bridge
-        does not run and the source is not open.
+        empty; messages above that are still there are kept. Durable when it returns. Called while the source
+        is not open, or where nothing of the stream was settled yet.
 
         Raises:
             SourceUnavailable, JournalUnavailable: try again. SourceRefused, SourceGap: no such stream.

@@ -177,6 +177,8 @@ class Pump:
         if read.stream in self._backed_off:
             return
         batch = self._with_pending_coverage(self._without_refused(read))
+        if batch.stream in self.session.unrecorded:
+            await self.session.record_start(batch)
         if batch.block is None and not batch.refused and batch.from_ < batch.upto:
             self._keep_coverage(batch)
         elif await self._room_for(batch):

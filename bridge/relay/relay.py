@@ -17,6 +17,7 @@ import tenacity
 
 from bridge.errors import (
     BridgeError,
+    Conflict,
     DiskFull,
     JournalUnavailable,
     SourceUnavailable,
@@ -25,6 +26,7 @@ from bridge.errors import (
     described,
 )
 from bridge.relay.backoff import Backoff
+from bridge.relay.connectors import Connector, Connectors
 from bridge.relay.counts import Counts
 from bridge.relay.dead_letters import DeadLetterSink
 from bridge.relay.lifecycle import State
@@ -49,6 +51,12 @@ class RelayOptions:
     #: N means N + 1 tries, -1 endless.
     initial_connect_attempts: int = -1
     reconnect_attempts: int = -1
+    #: Of these, how many go to the connector used last before the others are tried, too; -1 all.
+    reconnect_attempts_same_node: int = 10
+    #: Whether it returns to the first connector by itself, once that can be reached again.
+    fail_back: bool = False
+    #: Whether it goes on at another store than last time (`failover`).
+    changes_store: bool = False
     confirmation_window_size: int = 10 * 1024 * 1024
     #: -1: without limit.
     pending_ack_timeout_ms: int = 60_000
@@ -82,6 +90,11 @@ class RelayOptions:
             before_sleep=announce,
         )
 
+    def stays(self, attempt: int) -> bool:
+        """Whether this attempt after the loss of a connection, from 1 on, goes to the same connector."""
+        most = self.reconnect_attempts_same_node
+        return most < 0 or attempt <= most
+
 
 def gave_up(error: tenacity.RetryError) -> str:
     """The reason of a bridge that is FAILED because it has used up its attempts."""
@@ -103,6 +116,10 @@ class LaneEnds:
     parked: Callable[[], Sequence[str]] = tuple
     #: What the source waits for although the bridge has no trouble, one text each.
     waits: Callable[[], Sequence[str]] = tuple
+    #: Name of the target's connector; empty: it has none.
+    connector: str = ""
+    #: Further ways to a target, in the order in which they are tried.
+    failovers: Sequence[Connector] = ()
 
 
 class Relay:
@@ -128,10 +145,14 @@ class Relay:
             window=Window(options.confirmation_window_size),
             backoff=options.backoff,
             dead_letters=ends.dead_letters,
+            changes_store=options.changes_store,
+            records_start=options.changes_store or bool(ends.failovers),
             counts=Counts() if counts is None else counts,
             stages=stages,
             transforming=transforming,
         )
+        first = Connector(ends.connector, ends.target, ends.dead_letters)
+        self._connectors = Connectors(options.name, (first, *ends.failovers))
         #: The reason why it is FAILED; empty otherwise.
         self.reason = ""
         #: Called when it has FAILED, and its ends are closed.
@@ -140,6 +161,8 @@ class Relay:
         self.lag, self.parked, self.waits = ends.lag, ends.parked, ends.waits
         self._state = State.STOPPED
         self._stop = asyncio.Event()
+        #: Ends the connection, once what was sent is answered: to stop, or to fail back.
+        self._end = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         #: The trouble that was logged last; the same is not logged again while it lasts.
         self._logged = ""
@@ -159,6 +182,11 @@ class Relay:
         """The counts since it was made."""
         return self.session.counts
 
+    @property
+    def connector(self) -> str:
+        """Name of the connector in use, or used last; empty: it has none."""
+        return self._connectors.name
+
     # -- start and stop --------------------------------------------------------------------------------
 
     async def start(self) -> None:
@@ -169,6 +197,7 @@ class Relay:
         self._state = State.STARTING
         await self._last_life()
         self._stop.clear()
+        self._end.clear()
         self._task = asyncio.create_task(self._live(), name=f"relay-{self.options.name}")
 
     async def stop(self) -> None:
@@ -178,9 +207,22 @@ class Relay:
         if self._state not in (State.STOPPED, State.FAILED):
             self._state = State.STOPPING
             self._stop.set()
+            self._end.set()
         await self._last_life()
         if self._state is State.STOPPING:
             self._state = State.STOPPED
+
+    def fail_back(self) -> None:
+        """Go back to the first connector, once what was sent is answered; where that does not answer, the
+        bridge goes on where it was.
+
+        Raises: Conflict: there is no other.
+        """
+        if self._connectors.only:
+            raise Conflict("the bridge has one connector: there is nowhere to go back to", "connector")
+        if not self._connectors.at_first:
+            self._connectors.returns = True
+            self._end.set()
 
     async def _last_life(self) -> None:
         """Wait until no task of the last life is left."""
@@ -217,14 +259,43 @@ class Relay:
     async def _relay_until_stopped(self) -> None:
         lost = False
         while await self._connect(lost=lost):
+            if not self._stop.is_set():
+                self._end.clear()
             self._show(State.RUNNING)
             try:
-                await Pump(self.session).run(self._stop, self.options.pending_ack_timeout_ms)
-                return
+                await self._relay()
             except TRANSIENT as error:
                 self._disconnected(error, self.options.backoff.delay_ms(1))
-                await self.session.target.close()
+            if self._stop.is_set():
+                return
+            await self.session.target.close()
             lost = True
+
+    async def _relay(self) -> None:
+        """Relay on this connection until it is to end, or an end fails."""
+        watching = self.options.fail_back and not self._connectors.at_first
+        watch = asyncio.create_task(self._watch_first()) if watching else None
+        try:
+            await Pump(self.session).run(self._end, self.options.pending_ack_timeout_ms)
+        finally:
+            if watch is not None:
+                watch.cancel()
+                await asyncio.gather(watch, return_exceptions=True)
+
+    async def _watch_first(self) -> None:
+        """Fail back when the first connector answers, with a store where the bridge may go on."""
+        first = self._connectors.first.target
+        while True:
+            await asyncio.sleep(self.options.backoff.max_retry_interval_ms / 1000)
+            try:
+                opened = await first.open([])
+            except BridgeError:
+                continue  # it is away still; the bridge has another
+            finally:
+                await first.close()
+            if self.options.changes_store or self.session.store in (opened.store, *opened.inherited):
+                self.fail_back()
+                return
 
     async def _connect(self, *, lost: bool) -> bool:
         """Open both ends, as often as the settings say; False: asked to stop meanwhile.
@@ -233,16 +304,18 @@ class Relay:
         on both wait alike (semantics.md R6).
         """
         self._show(State.CONNECTING)
-        if lost:
+        if lost and not self._connectors.returns:
             await self._wait(self.options.backoff.delay_ms(1) / 1000)
         retrying = self.options.retrying(lost=lost, before_wait=self._disconnected, sleep=self._wait)
         async for attempt in retrying:
             with attempt:
-                if not await self._unless_stopped(self.session.connect()):
+                same = lost and self.options.stays(attempt.retry_state.attempt_number)
+                if not await self._unless_stopped(self._connectors.connect(self.session, same=same)):
                     return False
         self.counts.reconnects += lost
         self._logged = ""
-        self._log.info("bridge-connected", store=self.session.store)
+        where = {"connector": self.connector} if self.connector else {}
+        self._log.info("bridge-connected", store=self.session.store, **where)
         return True
 
     # -- between connections ---------------------------------------------------------------------------

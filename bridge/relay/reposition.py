@@ -104,7 +104,7 @@ async def plan(source: Source, target: Target, start: Start) -> list[Decision]:
     opened = await target.open(streams)
     remembered, bounds = await source.remembered(), await source.bounds()
     return [
-        _decide(
+        decision_of(
             stream,
             opened.streams[stream.identity],
             remembered.get(stream.identity),
@@ -117,7 +117,7 @@ async def plan(source: Source, target: Target, start: Start) -> list[Decision]:
     ]
 
 
-def _decide(
+def decision_of(
     stream: Stream,
     state: StreamState,
     remembered: Remembered | None,
@@ -125,6 +125,7 @@ def _decide(
     store: str,
     start: Start,
 ) -> Decision:
+    """The effect of `start` on one stream, by what both ends know of it. Pure."""
     wanted = {
         "target": lambda: bounds.first if state.next is None else state.next,
         "group": lambda: remembered.upto if remembered is not None else bounds.first,
@@ -148,17 +149,20 @@ async def carry_out(source: Source, target: Target, decisions: Sequence[Decision
         if upto is not None:
             await source.begin(decision.stream.identity, upto, decision.store)
         if decision.tells_target:
-            await _set_at_target(target, decision)
+            start = decision.at if decision.next is None else decision.next
+            await set_at_target(target, Batch(decision.stream.identity, start, decision.at))
 
 
-async def _set_at_target(target: Target, decision: Decision) -> None:
-    start = decision.at if decision.next is None else decision.next
-    batch = Batch(decision.stream.identity, start, decision.at)
+async def set_at_target(target: Target, batch: Batch) -> None:
+    """Have an open target cover a batch without messages; of a stream never seen it tells the start.
+
+    Raises: TargetUnavailable, TargetRefused: it did not take it.
+    """
     (receipt,) = await target.deliver([batch])
     if receipt.verdict in (Verdict.STORED, Verdict.DUPLICATE):
         return
     kind = TargetRefused if receipt.verdict is Verdict.REFUSED else TargetUnavailable
-    raise kind(f"{batch.stream}: the target did not take position {decision.at}: {receipt.reason}")
+    raise kind(f"{batch.stream}: the target did not take position {batch.upto}: {receipt.reason}")
 
 
 async def decide(

@@ -6,7 +6,7 @@ that were in flight.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -19,8 +19,10 @@ from bridge.relay import divergence
 from bridge.relay.backoff import Backoff
 from bridge.relay.counts import Counts
 from bridge.relay.dead_letters import DeadLetterFailed, DeadLetterSink
-from bridge.relay.ports import Receipt, Source, Stream, Target
+from bridge.relay.ports import Opened, Receipt, Remembered, Source, Stream, Target
+from bridge.relay.reposition import set_at_target
 from bridge.relay.stages import Stage, staged
+from bridge.relay.store_change import OtherStore, change_store
 from bridge.relay.transforming import Transforming
 from bridge.relay.window import Window
 from bridge.runtime.clock import Clock
@@ -39,6 +41,11 @@ class Session:
     target: Target
     clock: Clock
     window: Window
+    #: Whether it goes on at another store than last time (`failover`).
+    changes_store: bool = False
+    #: Whether both ends record where a stream begins before its first message is sent: the next connection
+    #: may lead to another store, which must not take it for new.
+    records_start: bool = False
     #: The delays of a stream with which the target cannot go on now.
     backoff: Backoff
     #: The sink of refused messages; None: there is none, and a refused message ends the bridge.
@@ -53,6 +60,8 @@ class Session:
     #: Streams that the target knows nothing of. The target takes the start of their first batch as the
     #: stream's start, so no batch may be sent behind it until it is answered (`dedup.coverage.judge`).
     unseen: set[str] = field(default_factory=set)
+    #: Streams of which that is not recorded yet.
+    unrecorded: set[str] = field(default_factory=set)
     #: By stream, the positions that were refused and have a dead letter, until the target covers them.
     refused: dict[str, set[int]] = field(default_factory=dict)
     #: By stream, the positions whose transformed message the target has refused, with the rule. They are read
@@ -65,6 +74,8 @@ class Session:
     _unconfirmed: dict[str, list[Batch]] = field(default_factory=dict)
     #: By identity, every stream that was opened.
     _streams: dict[str, Stream] = field(default_factory=dict)
+    #: By stream, one beyond the last position that a target has confirmed.
+    _confirmed: dict[str, int] = field(default_factory=dict)
     #: Identities of the streams that the source had when it was last asked.
     _there: frozenset[str] = frozenset()
     #: Rules by which the target took no more of a stream and that were logged on this connection.
@@ -83,9 +94,27 @@ class Session:
 
     # -- opening -----------------------------------------------------------------------------------------
 
-    async def connect(self) -> None:
-        """Open both ends with every stream. Raises: the ends' errors; Diverged."""
-        await self._open(await self._look())
+    async def connect(self, *, may_change: bool = True) -> None:
+        """Open both ends with every stream.
+
+        `may_change`: also where the target is another store than the one that confirmed last.
+
+        Raises: the ends' errors; Diverged. OtherStore: it is, and `may_change` is False.
+        """
+        streams = await self._look()
+        opened = await self.target.open(streams)
+        remembered = await self.source.remembered()
+        changed = [
+            one for one in streams if divergence.is_another_store(remembered.get(one.identity), opened)
+        ]
+        if changed and not may_change:
+            raise OtherStore
+        if changed and self.changes_store:
+            opened = await change_store(
+                self.source, self.target, changed, opened, sent_upto=self._sent_upto, log=self._log
+            )
+            remembered = await self.source.remembered()
+        await self._go_on(streams, opened, remembered)
         self.counts.trouble = ""
         self.waiting = frozenset()
         self._rules_logged.clear()
@@ -108,11 +137,14 @@ class Session:
         return streams
 
     async def _open(self, streams: Sequence[Stream]) -> None:
-        """Open streams: ask for the target's record, run the divergence check, and move the source to the
-        target's next.
-        """
+        """Open streams: ask for the target's record, and go on where it says."""
         opened = await self.target.open(streams)
-        remembered = await self.source.remembered()
+        await self._go_on(streams, opened, await self.source.remembered())
+
+    async def _go_on(
+        self, streams: Sequence[Stream], opened: Opened, remembered: Mapping[str, Remembered]
+    ) -> None:
+        """Run the divergence check on the target's answer, and move the source to the target's next."""
         for stream in streams:
             divergence.check(stream, remembered.get(stream.identity), opened, self.bridge)
         self.store = opened.store
@@ -122,10 +154,30 @@ class Session:
             identity = stream.identity
             self._streams[identity] = stream
             self._count_unconfirmed(identity, resume[identity].next)
+            if self.records_start and not stream.empty and identity not in remembered:
+                self.unrecorded.add(identity)
             if resume[identity].next is None:
                 self.unseen.add(identity)
             else:
                 self.unseen.discard(identity)
+
+    def _sent_upto(self, stream: str) -> int | None:
+        """One beyond what was sent of a stream; None: it was not opened here, and that is not known."""
+        if stream not in self._streams:
+            return None
+        in_flight = [batch.upto for batch in self._unconfirmed.get(stream, ())]
+        return max([self._confirmed.get(stream, 0), *in_flight])
+
+    async def record_start(self, batch: Batch) -> None:
+        """Have both ends record where the stream of `batch` begins, before it is sent.
+
+        Raises: TargetUnavailable, TargetRefused, and the errors of `Source.begin`.
+        """
+        if batch.stream in self.unseen:
+            await set_at_target(self.target, Batch(batch.stream, batch.from_, batch.from_))
+            self.unseen.discard(batch.stream)
+        await self.source.begin(batch.stream, batch.from_, self.store)
+        self.unrecorded.discard(batch.stream)
 
     # -- messages that were read -------------------------------------------------------------------------
 
@@ -212,6 +264,7 @@ class Session:
     def covered(self, batch: Batch) -> None:
         """The target covers the batch: forget the state of its positions."""
         self.unseen.discard(batch.stream)
+        self._confirmed[batch.stream] = batch.upto
         refused = self.refused.get(batch.stream)
         if refused is not None:
             refused.difference_update(batch.refused)

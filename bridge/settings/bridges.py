@@ -62,12 +62,16 @@ class Bridge(Table):
         'Name at the target; default: the name it came from. "us.{address}" may use that.', ""
     )
     static_connectors: tuple[str, ...] = setting(
-        'The target\'s connector ("journal": this node). Further ones are fail-overs, nodes only.',
+        'The target\'s connector ("journal": this node). Further ones are tried in this order: nodes only, '
+        "from a journal.",
         min_length=1,
     )
     failover: Literal["refuse", "at-least-once"] = setting(
-        "What to do when the target is another store than last time: refuse, or go on at-least-once.",
+        "What to do when the target is another store than last time: refuse, or go on, at-least-once.",
         "refuse",
+    )
+    fail_back: Flag = setting(
+        "Whether the bridge returns to the first connector by itself, once that can be reached again.", False
     )
     use_duplicate_detection: Flag = setting(
         "false turns off stamping, the ID check and atomicity: at least once, nothing more.", True
@@ -96,6 +100,9 @@ class Bridge(Table):
     )
     reconnect_attempts: Attempts = setting(
         "Attempts to connect again before the bridge is FAILED; -1 no end.", -1
+    )
+    reconnect_attempts_same_node: Attempts = setting(
+        "Of these, how many go to the connector used last before the others are tried, too; -1 all.", 10
     )
     confirmation_window_size_bytes: SizeBytes = setting(
         "Most bytes sent and not yet confirmed, per lane.", "10MiB"

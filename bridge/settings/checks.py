@@ -199,6 +199,7 @@ def _bridge(path: KeyPath, bridge: Bridge, settings: Settings) -> Iterator[Findi
         if rules is not None and rules.no_target:
             yield Finding((*path, "static-connectors", index), rules.no_target)
     yield from _unique((*path, "static-connectors"), None, bridge.static_connectors)
+    yield from _failover(path, bridge, settings)
     if all(selector.startswith("!") for selector in bridge.queue_names):
         yield Finding((*path, "queue-name"), "must name something, not only exclude")
     yield from _shared_queues((*path, "queue-name"), bridge, settings)
@@ -209,6 +210,28 @@ def _bridge(path: KeyPath, bridge: Bridge, settings: Settings) -> Iterator[Findi
     yield from _idle_at_target(path, bridge, settings)
     for rules in _kinds(bridge, settings):
         yield from rules.check_bridge(path, bridge, settings)
+
+
+def _failover(path: KeyPath, bridge: Bridge, settings: Settings) -> Iterator[Finding]:
+    """Check the keys of bridges that have several connectors, or change their store."""
+    rules = _rules(bridge.static_connectors[0], settings)
+    if rules is not None and not rules.is_node:
+        yield from idle(path, bridge, ["failover"], "needs a target that is a node", "static-connectors")
+    if not bridge.reads_journal:
+        yield from idle(path, bridge, ["failover"], "needs the source-connector journal", "source-connector")
+        if len(bridge.static_connectors) > 1:
+            rule = "must not be there: only bridges that read the journal fail over"
+            place = (*path, "static-connectors", 1)
+            yield Finding(place, rule, leans_on=((*path, "source-connector"),))
+    most, tried = bridge.reconnect_attempts_same_node, bridge.reconnect_attempts
+    if len(bridge.static_connectors) == 1:
+        several = ("fail_back", "reconnect_attempts_same_node")
+        yield from idle(path, bridge, several, "needs several static-connectors", "static-connectors")
+    elif 0 <= tried < most:
+        found = None if "reconnect_attempts_same_node" in bridge.model_fields_set else f"{most} (the default)"
+        rule = f"must be at most reconnect-attempts ({tried}), or -1: the other connectors are never tried"
+        place = (*path, "reconnect-attempts-same-node")
+        yield Finding(place, rule, found=found, leans_on=((*path, "reconnect-attempts"),))
 
 
 def _shared_queues(path: KeyPath, bridge: Bridge, settings: Settings) -> Iterator[Finding]:

@@ -29,10 +29,7 @@ class Later:
     built: Callable[[Any], bool] | None = None
 
 
-LATER: Final[Sequence[Later]] = (
-    Later("bridges.*.static-connectors", "fail-over targets", lambda connectors: len(connectors) <= 1),
-    Later("bridges.*.failover", "changes of the target store"),
-)
+LATER: Final[Sequence[Later]] = ()
 
 
 def find_later(settings: Settings, table: Sequence[Later] = LATER) -> Iterator[Finding]:

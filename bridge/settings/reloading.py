@@ -88,13 +88,13 @@ EFFECTS: Final[Mapping[str, Effect]] = {
         "bridges.*",
         Effect.BRIDGES,
         "name previous-name source-connector queue-name forwarding-address static-connectors failover"
-        " use-duplicate-detection check-producer-ids filter transformer transformer-properties routing-type"
-        " concurrency retry-interval retry-interval-multiplier max-retry-interval initial-connect-attempts"
-        " reconnect-attempts confirmation-window-size producer-window-size min-large-message-size"
-        " check-period connection-ttl call-timeout pending-ack-timeout max-delivery-attempts"
-        " dead-letter-address start-position gap-policy open-transaction-warn-after preserve-partitions"
-        " create-topics add-partitions topic-replication-factor journal-topic journal-replication-factor"
-        " group-id max-hops",
+        " fail-back use-duplicate-detection check-producer-ids filter transformer transformer-properties"
+        " routing-type concurrency retry-interval retry-interval-multiplier max-retry-interval"
+        " initial-connect-attempts reconnect-attempts reconnect-attempts-same-node confirmation-window-size"
+        " producer-window-size min-large-message-size check-period connection-ttl call-timeout"
+        " pending-ack-timeout max-delivery-attempts dead-letter-address start-position gap-policy"
+        " open-transaction-warn-after preserve-partitions create-topics add-partitions"
+        " topic-replication-factor journal-topic journal-replication-factor group-id max-hops",
     ),
     "cluster-connections.*": Effect.RESTART,
     **_rows(

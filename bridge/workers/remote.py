@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 
+from bridge.errors import Conflict
 from bridge.relay.counts import Counts
 from bridge.relay.lanes import STANDBY
 from bridge.relay.lifecycle import Command, State, after
@@ -117,6 +118,11 @@ class RemoteBridge:
         return self._store
 
     @property
+    def connector(self) -> str:
+        """Empty: the workers know it."""
+        return ""
+
+    @property
     def connected(self) -> bool:
         """Whether a session is on in every lane."""
         known = self._known()
@@ -130,10 +136,13 @@ class RemoteBridge:
         A worker that dies meanwhile has stopped too; the process that replaces it gets the order first.
 
         Raises:
-            Conflict: the state forbids it.
+            Conflict: the state forbids it, or it is failback.
         """
         before = self.state
-        if after(before, command) is not before:
+        wanted = after(before, command)
+        if command is Command.FAILBACK:
+            raise Conflict("a bridge in worker processes has one connector", key="connector")
+        if wanted is not before:
             self._wanted = _WANTED[command]
             self._order += 1
             self._announce(self.want)

@@ -27,6 +27,7 @@ COMMANDS = [
     "stop",
     "pause",
     "resume",
+    "failback",
     "cache",
 ]
 CACHE = ["cache show", "cache clear", "cache resize"]

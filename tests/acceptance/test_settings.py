@@ -121,8 +121,8 @@ WRONG = {
     "unquoted #": ("[address-settings.#]\n", "line 1", '"#"'),
     "backslash in double quotes": (HUB + BRIDGE.replace('"orders"', r'"/orders\..*/"'),
         "line 5", "single quotes"),
-    "later key": (HUB + BRIDGE + 'failover = "at-least-once"\n',
-        "bridges[0].failover (orders-to-hub)", "not built yet"),
+    "key without effect": (HUB + BRIDGE + "fail-back = true\n",
+        "bridges[0].fail-back (orders-to-hub)", "needs several static-connectors"),
     "transformer that is not there": (HUB + BRIDGE + 'transformer = "nowhere.at.all:seen"\n',
         "bridges[0].transformer (orders-to-hub)", "cannot be imported here: ModuleNotFoundError"),
     "transformer that cannot be made": (

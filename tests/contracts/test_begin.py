@@ -85,3 +85,16 @@ async def test_beyond_the_end_nothing_begins(origin: Origin) -> None:
     with pytest.raises(SourceGap):
         await origin.source().begin(stream, 6, "store-2")
     assert await origin.source().remembered() == {}
+
+
+async def test_an_open_stream_of_which_nothing_is_settled_is_recorded_and_goes_on(origin: Origin) -> None:
+    await origin.put("orders", bodies(0, 20))
+    source = await opened(origin, {})
+    stream = await orders(origin)
+    batches = await source.read()
+    (batch,) = [one for one in batches if one.stream == stream]
+    await source.begin(stream, batch.from_, "store-1")
+    assert (await source.remembered())[stream] == Remembered(batch.from_, "store-1")
+    await source.settled(batch, Receipt(stream, Verdict.STORED, batch.upto))
+    await source.close()
+    assert (await origin.source().remembered())[stream].upto == batch.upto

@@ -131,6 +131,7 @@ class ObedientBridge:
         self.counts = counts or Counts()
         self.in_flight = 0
         self.store = ""
+        self.connector = ""
         self.lag: tuple[int, int | None] | None = (0, None)
         self.owned_lanes: list[int] | None = []
         #: What it was told, in order.

@@ -11,7 +11,6 @@ _HA: Final = "nodes have no backups: static-connectors lists where the bridge ma
 _TRANSFORMER: Final = (
     'a transformer is a Python callable, transformer = "module:callable"; Java\'s cannot be loaded'
 )
-_SAME_NODE: Final = "a bridge has one target and tries it again for reconnect-attempts"
 _CLIENT_ID: Final = "the other node's log and status name a link by its bridge and node"
 _DISCOVERY: Final = (
     'static-connectors names the target; only clusters discover, by discovery = "dns://name:port"'
@@ -26,7 +25,6 @@ BRIDGE: Final[Rows] = table(
         ArtemisKey("static-connectors", "static-connectors"),
         ArtemisKey("transformer-class-name", "transformer", answer=_TRANSFORMER),
         ArtemisKey("transformer", "transformer", answer=_TRANSFORMER),
-        ArtemisKey("reconnect-attempts-same-node", "reconnect-attempts-same-node", Form.COUNT, _SAME_NODE),
     ],
     carried(Form.TEXT, "forwarding-address", "routing-type"),
     carried(Form.FLAG, "use-duplicate-detection"),
@@ -36,7 +34,9 @@ BRIDGE: Final[Rows] = table(
         "check-period connection-ttl retry-interval max-retry-interval pending-ack-timeout",
     ),
     carried(Form.NUMBER, "retry-interval-multiplier"),
-    carried(Form.COUNT, "initial-connect-attempts reconnect-attempts concurrency"),
+    carried(
+        Form.COUNT, "initial-connect-attempts reconnect-attempts reconnect-attempts-same-node concurrency"
+    ),
     answered(_HA, "ha", same="false"),
     answered(_TOKEN, "user", "password"),
     answered(_CLIENT_ID, "client-id"),

@@ -56,6 +56,9 @@ class FakeControl:
     async def resume(self, bridge: str) -> str:
         return self._tell("resume", bridge)
 
+    async def failback(self, bridge: str) -> str:
+        return self._tell("failback", bridge)
+
     def _tell(self, verb: str, bridge: str) -> str:
         if bridge == "none":
             raise NotFound("no such bridge", "bridge", found=bridge)
@@ -107,7 +110,7 @@ async def test_status_is_shown_as_it_is(client: Client) -> None:
     assert (await client.call("GET", "/v1/status")).value == {"node": "edge", "bridges": []}
 
 
-@pytest.mark.parametrize("verb", ["start", "stop", "pause", "resume"])
+@pytest.mark.parametrize("verb", ["start", "stop", "pause", "resume", "failback"])
 async def test_a_bridge_is_told_by_its_name(client: Client, control: FakeControl, verb: str) -> None:
     reply = await client.call("POST", f"/v1/bridges/orders%20to%2Fhub/{verb}")
     assert reply.value == {"bridge": "orders to/hub", "state": "STOPPED"}

@@ -1,0 +1,82 @@
+"""A bridge with two hubs: another store is refused, or gone on with, and the bridge goes back when told."""
+
+from __future__ import annotations
+
+from tests.harness.commands import command
+from tests.harness.eventually import eventually
+from tests.harness.node import MakeNode, Node, bridge_to, start_together
+
+BRIDGE = "orders-to-hub"
+
+
+def to_both(first: Node, second: Node, failover: str) -> str:
+    """TOML of a bridge to both hubs, which leaves one after a single try."""
+    return (
+        f'[connectors.hub-a]\nurl = "{first.url}"\n[connectors.hub-b]\nurl = "{second.url}"\n'
+        f'[[bridges]]\nname = "{BRIDGE}"\nqueue-name = "orders"\nstatic-connectors = ["hub-a", "hub-b"]\n'
+        f'failover = "{failover}"\nreconnect-attempts-same-node = 1\n'
+        "retry-interval = 100\nmax-retry-interval = 100\n"
+    )
+
+
+def put(edge: Node, *numbers: int) -> None:
+    for number in numbers:
+        assert edge.api.send("orders", f"m{number}".encode()).status == 200
+
+
+def arrive(hub: Node, *numbers: int) -> None:
+    """Exactly these have arrived there, in order."""
+    wanted = [f"m{number}" for number in numbers]
+    eventually(lambda: hub.api.bodies("orders") == wanted, f"{hub.name} has {wanted}")
+
+
+def test_two_hubs(make_node: MakeNode) -> None:
+    """R22, R24"""
+    first, second = make_node("hub-a"), make_node("hub-b")
+    edge = make_node("edge", rest=to_both(first, second, "refuse"))
+    start_together(first, second, edge)
+    put(edge, 0, 1)
+    arrive(first, 0, 1)
+    assert edge.status(BRIDGE)["connector"] == "hub-a"
+
+    first.kill()
+    reason = edge.await_failed(BRIDGE)
+    assert "the target is another store than before" in reason
+    assert 'failover = "refuse"' in reason
+    put(edge, 2)
+    assert edge.stop() == 0
+    edge.rest = to_both(first, second, "at-least-once")
+    edge.start()
+    arrive(second, 2)
+    status = edge.status(BRIDGE)
+    assert (status["connector"], status["guarantee"]) == ("hub-b", "at-least-once")
+    assert status["store"] == second.ops.get("/v1/status").json["store"]
+    (doubt,) = edge.events("failover-in-doubt")
+    assert (doubt["upto"] - doubt["from"], doubt["store"]) == (1, status["store"])
+
+    first.start()
+    put(edge, 3)
+    arrive(second, 2, 3)
+    where = ("--operations", f"http://127.0.0.1:{edge.operations_port}")
+    ended = command("failback", BRIDGE, *where)
+    assert (ended.code, ended.out) == (0, f"{BRIDGE}: RUNNING\n")
+    eventually(lambda: edge.status(BRIDGE)["connector"] == "hub-a", "it is back")
+    put(edge, 4)
+    arrive(first, 0, 1, 4)
+    arrive(second, 2, 3)
+    assert len(edge.events("failover-in-doubt")) == 1
+    assert (
+        "orders-to-hub RUNNING journal:orders -> hub-a,hub-b by hub-a"
+        in command("status", *where, "--url", edge.url).out
+    )
+
+
+def test_without_another_connector_there_is_nowhere_to_go_back_to(make_node: MakeNode) -> None:
+    first = make_node("hub-a")
+    rest = bridge_to(first, BRIDGE)
+    edge = make_node("edge", rest=rest)
+    start_together(first, edge)
+    edge.await_state(BRIDGE, "RUNNING")
+    reply = edge.ops.call("POST", f"/v1/bridges/{BRIDGE}/failback")
+    assert (reply.status, reply.json["title"]) == (409, "CONFLICT")
+    assert "one connector" in reply.json["detail"]
