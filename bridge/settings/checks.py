@@ -221,17 +221,19 @@ def _failover(path: KeyPath, bridge: Bridge, settings: Settings) -> Iterator[Fin
         yield from idle(path, bridge, ["failover"], "needs the source-connector journal", "source-connector")
         if len(bridge.static_connectors) > 1:
             rule = "must not be there: only bridges that read the journal fail over"
-            place = (*path, "static-connectors", 1)
-            yield Finding(place, rule, leans_on=((*path, "source-connector"),))
-    most, tried = bridge.reconnect_attempts_same_node, bridge.reconnect_attempts
+            yield Finding((*path, "static-connectors", 1), rule, leans_on=((*path, "source-connector"),))
+    tried = bridge.reconnect_attempts
     if len(bridge.static_connectors) == 1:
         several = ("fail_back", "reconnect_attempts_same_node")
         yield from idle(path, bridge, several, "needs several static-connectors", "static-connectors")
-    elif 0 <= tried < most:
-        found = None if "reconnect_attempts_same_node" in bridge.model_fields_set else f"{most} (the default)"
+    elif (
+        0 <= tried < bridge.reconnect_attempts_same_node
+        and "reconnect_attempts_same_node" in bridge.model_fields_set
+    ):
         rule = f"must be at most reconnect-attempts ({tried}), or -1: the other connectors are never tried"
-        place = (*path, "reconnect-attempts-same-node")
-        yield Finding(place, rule, found=found, leans_on=((*path, "reconnect-attempts"),))
+        yield Finding(
+            (*path, "reconnect-attempts-same-node"), rule, leans_on=((*path, "reconnect-attempts"),)
+        )
 
 
 def _shared_queues(path: KeyPath, bridge: Bridge, settings: Settings) -> Iterator[Finding]:

@@ -13,7 +13,6 @@ from typing import Any, Final
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from bridge.settings.later import LATER
 from bridge.settings.model import Settings
 from bridge.settings.problems import show
 from bridge.settings.reloading import EFFECTS
@@ -116,14 +115,6 @@ def default_of(field: FieldInfo) -> str:
     return "{}" if default == {} else show(default)
 
 
-def later_note(key: str) -> str:
-    """The page's note on a key whose values, other than the default, are refused for now."""
-    for later in LATER:
-        if later.key == key and later.built is None:
-            return " *Not built yet: other values are refused.*"
-    return ""
-
-
 def markdown() -> str:
     """The whole page."""
     return "\n".join([_INTRODUCTION, *(_section(section) for section in sections())])
@@ -131,16 +122,12 @@ def markdown() -> str:
 
 def _section(section: Section) -> str:
     lines = [f"## `{section.header}`", "", _prose(section.description), ""]
-    notes = [later for later in LATER if later.key == section.key]
-    if notes:
-        lines += [f"**Not built yet**: {notes[0].feature}.", ""]
     lines += ["| key | default | reload | what it does |", "|---|---|---|---|"]
     for key, field in section.fields.items():
-        later = later_note(f"{section.key}.{key}")
         default = default_of(field)
         shown = default if default in ("required", "none", "the host name") else f"`{default}`"
         effect = EFFECTS[f"{section.key}.{key}"].value
-        lines.append(f"| `{key}` | {shown} | {effect} | {_prose(field.description or '')}{later} |")
+        lines.append(f"| `{key}` | {shown} | {effect} | {_prose(field.description or '')} |")
     return "\n".join([*lines, ""])
 
 

@@ -14,7 +14,6 @@ from typing import Any, Final
 from bridge.runtime.secret_values import HIDDEN, is_secret
 from bridge.settings.checks import check
 from bridge.settings.interpolate import Interpolated, interpolate
-from bridge.settings.later import LATER, Later, find_later
 from bridge.settings.model import Settings
 from bridge.settings.paths import KeyPath, covers, item_name, look_up, place_in_file, render
 from bridge.settings.problems import Finding, Problem, SettingsInvalid, show
@@ -31,7 +30,6 @@ def load(
     path: Path,
     environ: Mapping[str, str],
     *,
-    later: Sequence[Later] = LATER,
     only: str = "",
     transformers: bool = False,
 ) -> Settings:
@@ -42,20 +40,14 @@ def load(
     Raises:
         SettingsInvalid: with all problems, in the order of the file.
     """
-    return SettingsFile(path, environ, later=later, only=only).settings(
-        tls_files=not only, transformers=transformers
-    )
+    return SettingsFile(path, environ, only=only).settings(tls_files=not only, transformers=transformers)
 
 
 class SettingsFile:
     """A settings file, read once; the files that its ``${file:}`` places name are read at each call."""
 
-    def __init__(
-        self, path: Path, environ: Mapping[str, str], *, later: Sequence[Later] = LATER, only: str = ""
-    ) -> None:
-        """`environ` is for ``${VAR}`` places; `later` names keys that are refused: they are not built.
-
-        `only` names the one table that is read.
+    def __init__(self, path: Path, environ: Mapping[str, str], *, only: str = "") -> None:
+        """`environ` is for ``${VAR}`` places; `only` names the one table that is read.
 
         Raises:
             SettingsInvalid: the file is missing, or it is no TOML.
@@ -68,7 +60,6 @@ class SettingsFile:
         self._tree = {key: value for key, value in tree.items() if not only or key == only}
         self._directory = path.absolute().parent
         self._environ = environ
-        self._later = later
 
     def filled(self) -> Interpolated:
         """The content of the file, with every place filled in from the present value of its variable or
@@ -94,7 +85,7 @@ class SettingsFile:
         validation.report(Finding(place, rule) for place, rule in filled.broken)
         for place, _ in filled.broken:
             validation.take_out(place)
-        settings = _checked(validation, self._later, tls_files=tls_files, transformers=transformers)
+        settings = _checked(validation, tls_files=tls_files, transformers=transformers)
         if settings is None or validation.findings:
             findings = sorted(
                 validation.findings, key=lambda finding: place_in_file(self._tree, finding.path)
@@ -106,20 +97,17 @@ class SettingsFile:
 def find_problems(tree: Mapping[str, Any], directory: Path) -> Sequence[Finding]:
     """The findings in settings that are no file yet; places in text are not filled in."""
     validation = Validation({**tree}, directory)
-    _checked(validation, LATER, tls_files=False)
+    _checked(validation, tls_files=False)
     return validation.findings
 
 
-def _checked(
-    validation: Validation, later: Sequence[Later], *, tls_files: bool, transformers: bool = False
-) -> Settings | None:
+def _checked(validation: Validation, *, tls_files: bool, transformers: bool = False) -> Settings | None:
     """Report every problem; the settings with everything wrong taken out, None where there is too much."""
     settings = validation.settings()
     if settings is not None:
         validation.report(check(settings))
         validation.report(check_tls_files(settings) if tls_files else ())
         validation.report(check_transformers(settings) if transformers else ())
-        validation.report(find_later(settings, later))
     return settings
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from bridge.runtime.secret_values import HIDDEN, is_secret
 from bridge.settings.checks import check
-from bridge.settings.later import find_later
 from bridge.settings.model import Settings
 from bridge.settings.paths import look_up, render
 from bridge.settings.problems import Finding, Problem, SettingsInvalid, show
@@ -33,7 +32,7 @@ def with_bridge(settings: Settings, name: str, keys: Mapping[str, Any]) -> Setti
     if alone is None or validation.findings:
         raise SettingsInvalid([_problem(name, 0, written, finding) for finding in validation.findings])
     whole = settings.model_copy(update={"bridges": (*others, *alone.bridges)})
-    findings = [*check(whole), *check_transformers(alone), *find_later(whole)]
+    findings = [*check(whole), *check_transformers(alone)]
     if findings:
         raise SettingsInvalid([_problem(name, len(others), written, finding) for finding in findings])
     return whole

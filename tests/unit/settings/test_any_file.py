@@ -61,7 +61,7 @@ PLACES = places(REFERENCE)
 def refusal(path: Path, **environ: str) -> SettingsInvalid | None:
     """What is wrong with the file; None where nothing is. Anything else that is raised fails the test."""
     try:
-        load(path, environ, later=())
+        load(path, environ)
     except SettingsInvalid as invalid:
         return invalid
     return None

@@ -11,7 +11,6 @@ import pytest
 
 from bridge.settings import Settings, SettingsInvalid, load
 from bridge.settings.describe import sections
-from bridge.settings.later import LATER
 
 TESTS: Final = Path(__file__).parents[2]
 
@@ -150,6 +149,10 @@ SHOWN: Final[dict[str, dict[str, str]]] = {
         "initial-connect-attempts": "unit/relay/test_relay.py::"
         "test_n_attempts_are_n_plus_one_tries_and_then_it_has_failed",
         "reconnect-attempts": "acceptance/test_operations.py::test_reconnect_attempts_end_in_failed",
+        "reconnect-attempts-same-node": "unit/relay/test_failover.py::"
+        "test_after_a_loss_the_same_connector_is_tried_so_often_before_the_others",
+        "failover": "acceptance/test_failover.py::test_two_hubs",
+        "fail-back": "unit/relay/test_failover.py::test_fail_back_returns_by_itself_once_the_first_answers",
         "confirmation-window-size": "unit/relay/test_window.py::"
         "test_never_above_the_limit_except_for_a_single_batch",
         "producer-window-size": "unit/journal/test_batching.py::"
@@ -247,6 +250,9 @@ TAKEN: Final = {
     "max-retry-interval": ("5000", PAIRS),
     "initial-connect-attempts": ("5", PAIRS),
     "reconnect-attempts": ("5", PAIRS),
+    "reconnect-attempts-same-node": ("3", ()),  # with one connector
+    "failover": ('"at-least-once"', {"journal node"}),
+    "fail-back": ("true", ()),  # with one connector
     "confirmation-window-size": ('"5MiB"', PAIRS),
     "producer-window-size": ('"2MiB"', PAIRS),
     "min-large-message-size": ('"5KiB"', PAIRS),
@@ -270,8 +276,6 @@ TAKEN: Final = {
 }
 #: Keys that make the bridge what it is.
 OF_EVERY_BRIDGE: Final = {"name", "source-connector", "queue-name", "forwarding-address", "static-connectors"}
-#: Keys whose feature is not built: refused with every pair of ends (`wrong/not-built-yet.txt`).
-NOT_BUILT: Final = {later.key for later in LATER if later.built is None}
 
 
 @cache
@@ -289,7 +293,7 @@ def test_a_test_shows_what_each_key_does() -> None:
         for key in keys.split()
     }
     known = {f"{section.key}.{key}" for section in sections() for key in section.fields}
-    assert shown.keys() | NOT_BUILT == known
+    assert shown.keys() == known
     for key, node in shown.items():
         file, _, name = node.partition("::")
         assert name in defined_in(file), f"{key}: {node}"
@@ -310,8 +314,7 @@ def loaded(file: Path, text: str) -> Settings:
 
 def test_every_key_of_a_bridge_is_asked_for() -> None:
     fields = next(section.fields for section in sections() if section.key == "bridges.*")
-    not_built = {key.removeprefix("bridges.*.") for key in NOT_BUILT}
-    assert TAKEN.keys() | OF_EVERY_BRIDGE | not_built == fields.keys()
+    assert TAKEN.keys() | OF_EVERY_BRIDGE == fields.keys()
 
 
 @pytest.mark.parametrize("key", TAKEN)

@@ -162,7 +162,7 @@ def test_kafka_options_of_the_client_are_handed_on(settings_file: Path) -> None:
         '[connectors.us]\nurl = "kafka://a:9092,b:9092"\n'
         '[connectors.us.kafka]\nfetch-max-wait-ms = 100\nsecurity-protocol = "SSL"\n'
     )
-    kafka = load(settings_file, {}, later=()).connectors["us"].kafka
+    kafka = load(settings_file, {}).connectors["us"].kafka
     assert kafka is not None
     assert (kafka.security_protocol, kafka.model_extra) == ("SSL", {"fetch-max-wait-ms": 100})
 

@@ -52,9 +52,6 @@ def test_it_is_added_replaced_and_taken_out(settings: Settings) -> None:
         ("put", {"transformer-properties": {"password": [1]}}, [
             "bridge put: transformer-properties.password: must be text, a number, true or false; found ***",
         ]),
-        ("put", {"failover": "at-least-once"}, [
-            'bridge put: failover: changes of the target store are not built yet; found "at-least-once"',
-        ]),
         ("former", {}, [
             ("bridge former: bridges[0].previous-name: must be a name that no bridge has any more; "
              'found "former"'),

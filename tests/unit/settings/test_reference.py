@@ -34,7 +34,7 @@ EXAMPLES = {
 
 @pytest.fixture(scope="module")
 def reference() -> Settings:
-    return load(REFERENCE, ENVIRON, later=())
+    return load(REFERENCE, ENVIRON)
 
 
 def tables(table: BaseModel, path: str = "") -> dict[str, BaseModel]:
@@ -110,7 +110,7 @@ def test_nothing_of_the_reference_is_refused(reference: Settings) -> None:
 
 def test_the_reference_needs_its_variables() -> None:
     with pytest.raises(SettingsInvalid) as refused:
-        load(REFERENCE, {}, later=())
+        load(REFERENCE, {})
     rules = {problem.key: problem.rule for problem in refused.value.problems}
     assert rules["connectors.self.url"].startswith("environment variable HOSTNAME must be set")
     assert rules["connectors.hub.token"].startswith("environment variable HUB_TOKEN must be set")

@@ -13,7 +13,6 @@ import pytest
 
 from bridge.settings import Settings, load
 from bridge.settings.describe import markdown, sections
-from bridge.settings.later import LATER
 from bridge.settings.schema import keys, table_of
 
 ROOT = Path(__file__).parents[3]
@@ -75,20 +74,8 @@ def test_what_it_shows_commented_out_is_the_default(uncommented: dict[str, Any])
 def test_it_holds_with_every_key_and_example_in_force(tmp_path: Path) -> None:
     path = tmp_path / "settings.toml"
     path.write_text(re.sub(r"(?m)^#(?=[a-z\[])", "", SHIPPED.read_text()))
-    settings = load(path, {"HUB_TOKEN": "a", "ORDERS_TOKEN": "b"}, later=())
+    settings = load(path, {"HUB_TOKEN": "a", "ORDERS_TOKEN": "b"})
     assert [bridge.name for bridge in settings.bridges] == ["orders-to-hub"]
-
-
-def test_it_says_what_is_not_built_yet() -> None:
-    lines = SHIPPED.read_text().splitlines()
-    header = ""
-    for line in lines:
-        if match := re.match(r"#?\[+([a-z-]+)", line):
-            header = match[1]
-        for later in LATER:
-            top, key = later.key.split(".")[0], later.key.split(".")[-1]
-            if header == top and later.built is None and re.match(rf"#?{key} =", line) and key != "identity":
-                assert "not built yet" in line, line
 
 
 def test_the_page_is_what_the_model_says() -> None:

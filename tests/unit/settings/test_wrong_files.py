@@ -14,8 +14,6 @@ import pytest
 
 from bridge import ends
 from bridge.settings import SettingsInvalid, load
-from bridge.settings.later import LATER
-from bridge.settings.schema import known_keys
 
 DIRECTORY = Path(__file__).parent / "wrong"
 
@@ -93,10 +91,3 @@ def test_what_is_no_settings_file_at_all(settings_file: Path, content: bytes | N
     with pytest.raises(SettingsInvalid) as refused:
         load(settings_file, {})
     assert refused.value.lines() == [line, "1 problem"]
-
-
-def test_every_key_that_comes_later_is_a_key_of_the_model() -> None:
-    for later in LATER:
-        *table, key = later.key.split(".")
-        parent = known_keys(tuple(table)) if key != "*" else known_keys(tuple(table[:-1]))
-        assert (table[-1] if key == "*" else key) in parent, later.key

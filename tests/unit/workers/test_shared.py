@@ -35,7 +35,7 @@ def test_only_bridges_from_kafka_to_kafka_run_in_workers(tmp_path: Path) -> None
         "and-back": ("b", "a"),
     }
     file.write_text(SETTINGS + "".join(bridge(name, *pair) for name, pair in ends.items()))
-    settings = load(file, {}, later=())
+    settings = load(file, {})
     assert [found.name for found in bridges_in_workers(settings)] == ["kafka-to-kafka", "and-back"]
 
 
