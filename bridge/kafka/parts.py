@@ -44,6 +44,7 @@ class KafkaParts:
         return KafkaTargetOptions(
             stamp=bridge.use_duplicate_detection,
             check_producer_ids=bridge.checks_producer_ids,
+            transactions=bridge.use_duplicate_detection,
             preserve_partitions=bridge.preserve_partitions,
             create_topics=bridge.create_topics,
             add_partitions=bridge.add_partitions,

@@ -29,6 +29,9 @@ class KafkaTargetOptions:
     stamp: bool = True
     #: Whether producers' IDs are checked against the target address's cache.
     check_producer_ids: bool = True
+    #: Whether messages and state are stored in one transaction, or one after the other
+    #: (`use-duplicate-detection`).
+    transactions: bool = True
     #: Kafka sources: whether a message stays in the partition of its number.
     preserve_partitions: bool = True
     #: Whether missing topics are made, and with how many replicas (-1: as the cluster does).

@@ -11,8 +11,9 @@ that it refuses, and the next plan has none of them: a refusal costs the record 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from bridge.delivery_log import LineWriter
 from bridge.errors import OutOfSequence
@@ -31,6 +32,7 @@ from bridge.kafka.target.doubts import Doubts
 from bridge.kafka.target.options import KafkaTargetOptions
 from bridge.kafka.target.received_lines import received_lines
 from bridge.kafka.target.refused_records import Isolation
+from bridge.kafka.target.stored_records import StoredRecords
 from bridge.messages import positions as run_arithmetic
 from bridge.messages.batch import Batch
 from bridge.messages.block import Block, IndexedId
@@ -55,6 +57,8 @@ class Setting:
     topics: Mapping[str, TopicRules]
     letters: Letters
     isolation: Isolation
+    #: What is stored already and not covered yet; nothing where there are transactions.
+    stored: StoredRecords
     #: The doubts by topic, for all that are in `topics`.
     doubts: Mapping[str, Doubts]
     #: Starts a record batch of at most so many bytes.
@@ -91,6 +95,25 @@ class _PlanAgain(Exception):
 
 class _Doubtful(Exception):
     """The plan so far holds messages that the broker must judge first."""
+
+
+def in_order(pieces: Sequence[tuple[int, int, bool]], count: int) -> Iterator[tuple[int, int, bool]]:
+    """All of `count` messages in their order, cut where pieces, which may overlap, begin and end.
+
+    Args:
+        pieces: each (start, stop, whether it is in a record batch alone).
+        count: of the messages.
+    """
+    if not pieces:
+        yield 0, count, False
+        return
+    alone = bytearray(count)
+    for start, stop, is_alone in pieces:
+        if is_alone:
+            alone[start:stop] = b"\1" * (stop - start)
+    cuts = {0, count, *(start for start, _, _ in pieces), *(stop for _, stop, _ in pieces)}
+    for start, stop in pairwise(sorted(cuts)):
+        yield start, stop, bool(alone[start])
 
 
 def plan(deliveries: Sequence[Delivery], state: LaneState, setting: Setting, now_ms: int) -> Plan:
@@ -275,12 +298,14 @@ class Plan:
     def _append(self, delivery: Delivery, columns: Columns, rules: TopicRules) -> None:
         """Append the messages to the record batches of their partitions. Raises: _PlanAgain, _Doubtful."""
         identity = delivery.opened.stream.identity
+        if stored := self._setting.stored.of(identity):
+            columns.drop({index for index, position in enumerate(columns.positions) if position in stored})
         pieces = self._pieces(identity, columns, rules)
-        if pieces and not self.is_probe:
+        if pieces and not self.is_probe and self._setting.options.transactions:
             raise _Doubtful
         headers = headers_of(columns.messages, columns.ids, columns.hops)
         doubts = self._setting.doubts[rules.name]
-        for start, stop, alone in pieces if self.is_probe else ((0, len(columns.positions), False),):
+        for start, stop, alone in pieces if self.is_probe else in_order(pieces, len(columns.positions)):
             positions, messages = columns.positions[start:stop], columns.messages[start:stop]
             for partition, indices in self._partitions(identity, messages, rules).items():
                 what = Appended(identity, positions, messages, headers[start:stop])
@@ -314,7 +339,10 @@ class Plan:
 
     def _append_letters(self, fresh: Batch) -> None:
         """Append the dead letters of positions that are covered empty. Raises: _PlanAgain."""
+        stored = self._setting.stored.of(fresh.stream, letters=True)
         for letter in self._setting.letters.of(fresh.stream, fresh.refused):
+            if letter.position in stored:
+                continue
             rules = self._setting.topics[self._setting.options.dead_letter_address]
             message = letter.record(rules, self._now_ms)
             headers = headers_of([message], [letter.duplicate_id], [letter.hops])
@@ -378,6 +406,7 @@ class Plan:
         for identity, covered in self.covered.items():
             self._setting.letters.stored(identity, covered.refused)
             self._setting.isolation.covered(identity, covered.upto)
+            self._setting.stored.covered(identity, covered.upto)
         self.answered()
 
     def answered(self) -> None:

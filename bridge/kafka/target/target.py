@@ -2,7 +2,8 @@
 
 The path of a batch: `deliver` puts it in the queue, `bridge.kafka.target.plan` decides about it and fills
 record batches, `bridge.kafka.target.transaction` stores them with the state of the stream, and the receipt is
-returned. Batches that arrive while a transaction runs go into the next.
+returned. Batches that arrive while a transaction runs go into the next. A bridge without duplicate detection
+stores in the same steps, but without a transaction (`bridge.kafka.target.without_transaction`).
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from bridge.kafka.target.pace import Pace
 from bridge.kafka.target.plan import Delivery, OpenStream, Plan, Setting, plan
 from bridge.kafka.target.received_log import ReceivedLog
 from bridge.kafka.target.refused_records import Isolation
+from bridge.kafka.target.stored_records import StoredRecords
 from bridge.kafka.target.topics import TargetTopics
 from bridge.kafka.target.transaction import BatchesRefused, SendFailed
 from bridge.kafka.target.truncation import losses
@@ -92,6 +94,8 @@ class KafkaTarget:
         self._store = ""
         self._letters = Letters()
         self._isolation = Isolation()
+        #: Without transactions: what is stored and not covered yet.
+        self._stored = StoredRecords()
         #: The doubts by topic; they outlive its rules, which are read anew at each opening.
         self._doubts: defaultdict[str, Doubts] = defaultdict(Doubts)
         self._judgements = Judgements(self._isolation, self._letters, self._doubts, journal.topic)
@@ -240,7 +244,11 @@ class KafkaTarget:
             await self._hooks.confirmed()
         try:
             lane = await TargetLane.take(
-                self._connection, self._journal, self._number, most_records=self._options.most_records
+                self._connection,
+                self._journal,
+                self._number,
+                most_records=self._options.most_records,
+                acknowledged=None if self._options.transactions else self._stored.add,
             )
         except Fenced as error:
             self._failure = error  # the next attempt asks whether this process owns the lane
@@ -325,8 +333,11 @@ class KafkaTarget:
                     await self._transact(lane, made)
                     return
                 except BatchesRefused as error:
-                    self._counts.resent += made.batches.records
                     self._judgements.refused(error.refused, self._clock.wall_ms())
+                    if not self._options.transactions:  # what the others took is stored, and left out now
+                        self._counts.resent += sum(one.batch.builder.record_count() for one in error.refused)
+                        continue
+                    self._counts.resent += made.batches.records
                 await lane.retake()
         raise TargetUnavailable(
             f"brokers have refused records at each of {MOST_ATTEMPTS} attempts", limit=MOST_ATTEMPTS
@@ -376,6 +387,7 @@ class KafkaTarget:
             topics=self._rules,
             letters=self._letters,
             isolation=self._isolation,
+            stored=self._stored,
             doubts=self._doubts,
             make_builder=lane.make_builder,
             exact=not self._connection.producer_options.get("compression_type"),

@@ -22,6 +22,7 @@ from bridge.kafka.target.doubts import Doubts
 from bridge.kafka.target.options import KafkaTargetOptions
 from bridge.kafka.target.plan import Delivery, OpenStream, Plan, Setting, plan
 from bridge.kafka.target.refused_records import Isolation
+from bridge.kafka.target.stored_records import StoredRecords
 from bridge.messages.batch import Batch
 from bridge.messages.block import FreshBlock, IndexedId
 from bridge.messages.message import Message
@@ -52,6 +53,7 @@ def setting(*, letters: Letters | None = None, topics: dict[str, TopicRules] | N
         topics={"to.orders": TopicRules("to.orders", 1, 1_000)} if topics is None else topics,
         letters=letters or Letters(),
         isolation=Isolation(),
+        stored=StoredRecords(),
         doubts=defaultdict(Doubts),
         make_builder=lambda most: BatchBuilder(most, 0, is_transactional=True),
         exact=True,
