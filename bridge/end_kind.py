@@ -244,7 +244,8 @@ class EndKind(EndRules):
 
     #: Whether a target stores in transactions, one after the other: later batches wait for the next one.
     has_transactions = False
-    #: The setting that readers of a target need so that they see each message once; empty: none.
+    #: The setting that readers of a target need so that they see each message once, where the bridge promises
+    #: it; empty: none.
     readers = ""
     #: Whether a target can drop messages whose producer's ID it knows (`check-producer-ids`); False: the
     #: log says of no bridge to it that it does.

@@ -11,9 +11,8 @@ that it refuses, and the next plan has none of them: a refusal costs the record 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from bridge.delivery_log import LineWriter
 from bridge.errors import OutOfSequence
@@ -31,7 +30,7 @@ from bridge.kafka.target.delivery import Delivery, OpenStream
 from bridge.kafka.target.doubts import Doubts
 from bridge.kafka.target.options import KafkaTargetOptions
 from bridge.kafka.target.received_lines import received_lines
-from bridge.kafka.target.refused_records import Isolation
+from bridge.kafka.target.refused_records import Isolation, in_order
 from bridge.kafka.target.stored_records import StoredRecords
 from bridge.messages import positions as run_arithmetic
 from bridge.messages.batch import Batch
@@ -95,25 +94,6 @@ class _PlanAgain(Exception):
 
 class _Doubtful(Exception):
     """The plan so far holds messages that the broker must judge first."""
-
-
-def in_order(pieces: Sequence[tuple[int, int, bool]], count: int) -> Iterator[tuple[int, int, bool]]:
-    """All of `count` messages in their order, cut where pieces, which may overlap, begin and end.
-
-    Args:
-        pieces: each (start, stop, whether it is in a record batch alone).
-        count: of the messages.
-    """
-    if not pieces:
-        yield 0, count, False
-        return
-    alone = bytearray(count)
-    for start, stop, is_alone in pieces:
-        if is_alone:
-            alone[start:stop] = b"\1" * (stop - start)
-    cuts = {0, count, *(start for start, _, _ in pieces), *(stop for _, stop, _ in pieces)}
-    for start, stop in pairwise(sorted(cuts)):
-        yield start, stop, bool(alone[start])
 
 
 def plan(deliveries: Sequence[Delivery], state: LaneState, setting: Setting, now_ms: int) -> Plan:

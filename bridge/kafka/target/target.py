@@ -1,9 +1,8 @@
 """Kafka as a target: one lane of a bridge, written by one transactional producer (design section 5).
 
 The path of a batch: `deliver` puts it in the queue, `bridge.kafka.target.plan` decides about it and fills
-record batches, `bridge.kafka.target.transaction` stores them with the state of the stream, and the receipt is
-returned. Batches that arrive while a transaction runs go into the next. A bridge without duplicate detection
-stores in the same steps, but without a transaction (`bridge.kafka.target.without_transaction`).
+record batches, `bridge.kafka.target.transaction` (or `without_transaction`) stores them with the state of the
+stream, and the receipt is returned. Batches that arrive while a transaction runs go into the next.
 """
 
 from __future__ import annotations
@@ -94,9 +93,8 @@ class KafkaTarget:
         self._store = ""
         self._letters = Letters()
         self._isolation = Isolation()
-        #: Without transactions: what is stored and not covered yet.
         self._stored = StoredRecords()
-        #: The doubts by topic; they outlive its rules, which are read anew at each opening.
+        #: By topic; they outlive its rules, which are read anew at each opening.
         self._doubts: defaultdict[str, Doubts] = defaultdict(Doubts)
         self._judgements = Judgements(self._isolation, self._letters, self._doubts, journal.topic)
         self._pace = Pace(self._counts, self._log)
@@ -212,17 +210,19 @@ class KafkaTarget:
     async def _make_ready(self, streams: Sequence[Stream]) -> None:
         """Make or check the topics, and read their rules anew."""
         least: dict[str, int] = {}
+        sources: dict[str, str] = {}
         for stream in streams:
             if stream.empty:
                 continue
             keeps = self._options.preserve_partitions and partition_of(stream.identity) is not None
             partitions = stream.partitions if keeps else 0
             least[stream.target_address] = max(partitions, least.get(stream.target_address, 0))
+            sources[stream.target_address] = stream.address
         letters = self._options.dead_letter_address
         if letters in self._rules or len(self._letters):  # found once; it may have been deleted since
             least.setdefault(letters, 0)
         if least or not self._store:
-            cluster, found = await self._topics.ready(least)
+            cluster, found = await self._topics.ready(least, sources)
             for address in least:
                 self._rules.pop(address, None)
             self._rules.update(found)
@@ -244,12 +244,10 @@ class KafkaTarget:
             await self._hooks.confirmed()
         try:
             lane = await TargetLane.take(
-                self._connection,
-                self._journal,
-                self._number,
+                self._connection, self._journal, self._number,
                 most_records=self._options.most_records,
                 acknowledged=None if self._options.transactions else self._stored.add,
-            )
+            )  # fmt: skip
         except Fenced as error:
             self._failure = error  # the next attempt asks whether this process owns the lane
             raise
@@ -334,8 +332,8 @@ class KafkaTarget:
                     return
                 except BatchesRefused as error:
                     self._judgements.refused(error.refused, self._clock.wall_ms())
-                    if not self._options.transactions:  # what the others took is stored, and left out now
-                        self._counts.resent += sum(one.batch.builder.record_count() for one in error.refused)
+                    if not self._options.transactions:  # what was taken is stored, and left out now
+                        self._counts.resent += error.records
                         continue
                     self._counts.resent += made.batches.records
                 await lane.retake()

@@ -80,6 +80,11 @@ class BatchesRefused(Exception):
         )
         self.refused = refused
 
+    @property
+    def records(self) -> int:
+        """The number of records in the refused record batches."""
+        return sum(one.batch.builder.record_count() for one in self.refused)
+
 
 class JournalReplaced(Exception):
     """The journal's records got offsets that their partition has had before: it is another topic's by now."""
@@ -140,7 +145,7 @@ def journal_batches(
     records: Sequence[Record],
     headers: list[Header],
 ) -> list[RecordBatch]:
-    """The journal's records as record batches, the first with `headers`. Their timestamps are the time now."""
+    """The journal's records as record batches, the first with `headers`. Their time is now."""
     batches: list[RecordBatch] = []
     for key, value in records:
         if not batches or not _append(batches[-1].builder, key, value, []):

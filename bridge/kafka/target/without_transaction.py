@@ -44,9 +44,7 @@ async def store(
     """
     await producers.throttle(producer).over()
     until = Until(producer)
-    offsets = await send_all(
-        producer, list(batches.by_partition.values()), until, acknowledged=acknowledged
-    )
+    offsets = await send_all(producer, list(batches.by_partition.values()), until, acknowledged=acknowledged)
     crash_point("kafka.after-send")
     of_journal = journal_batches(producer, journal, list(records(offsets)), [])
     written = await send_all(producer, [of_journal], until)

@@ -1,6 +1,7 @@
 """A process with a Kafka target, to be killed at a crash point: ``BOOTSTRAP BRIDGE TOPIC [without]``.
 
-Delivers six batches of ten messages, one after the other, and says after each how many are confirmed. `without`: without transactions.
+Delivers six batches of ten messages, one after the other, and says after each how many are confirmed.
+`without`: without transactions.
 """
 
 from __future__ import annotations

@@ -38,7 +38,9 @@ DRIVER_TIMEOUT_S = 60.0
 @pytest.fixture
 async def bridge(cluster_a: Reachable, unique: Unique) -> AsyncIterator[Rig]:
     async with rig(
-        cluster_a, unique("bridge"), options={"transactions": False, "stamp": False, "check_producer_ids": False}
+        cluster_a,
+        unique("bridge"),
+        options={"transactions": False, "stamp": False, "check_producer_ids": False},
     ) as made:
         yield made
 
@@ -65,9 +67,7 @@ async def test_what_is_delivered_is_there_without_an_id_and_its_positions_are_re
     for stream in (one, two):
         assert (await opened(taker, stream)).next == 10
         found = await arrived(bridge.cluster, stream.target_address)
-        assert [(record.value, record.headers) for record in found] == [
-            (body, ()) for body in bodies((0, 9))
-        ]
+        assert [(record.value, record.headers) for record in found] == [(body, ()) for body in bodies((0, 9))]
         # No marker of a transaction among them: each offset is a message's.
         assert [record.offset for record in found] == list(range(10))
 
