@@ -206,6 +206,9 @@ class AuditTarget(Protocol):
     async def confirmed(self, bridge: Bridge, streams: list[Stream], source: AuditSource) -> list[Stream]:
         """The streams with what the bridge has confirmed, and how far replay plans were sent."""
 
+    async def store(self, bridge: Bridge) -> str:
+        """Its store identity, as a replay plan of the bridge names it."""
+
     async def places(self, names: Iterable[str]) -> list[Place]:
         """The existing ones of these topics or addresses, with their present ends."""
 
