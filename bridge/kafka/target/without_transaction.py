@@ -5,7 +5,8 @@ lane finds the state from before, and the data is sent again: what was in doubt 
 lost, because no state is written before the data that it covers is stored.
 
 The producer has the lane's transactional id, and its epoch (`bridge.kafka.client.producers`): a partition
-takes nothing of an older owner of the lane once the present one has written there.
+takes nothing of an older owner of the lane once the present one has written there. Where the coordinator has
+forgotten the id (``transactional.id.expiration.ms``, 7 days) the last step of an older owner may be doubled.
 """
 
 from __future__ import annotations
