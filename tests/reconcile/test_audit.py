@@ -386,7 +386,8 @@ def test_what_is_lost_is_in_a_replay_plan_and_on_request_what_the_target_has_del
                 stream(1, end=3, confirmed=3, target="deleted"),
                 stream(2, end=3, confirmed=3, target="compacted"),
             ],
-            [place(), place(topic="deleted", start=3), place(topic="compacted", compacted=True)],
+            [place(), place(1, topic="deleted", start=3), place(2, topic="compacted", compacted=True)],
+            preserves_partitions=True,
         ),
         store="kafka:there",
     )

@@ -103,7 +103,7 @@ async def test_what_a_process_dies_in_may_be_there_twice_and_nothing_else_is(
 async def test_what_was_acknowledged_before_a_failure_is_not_sent_again(
     bridge: Rig, unique: Unique, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As long as the process lives: the position was not written, and it knows what is stored."""
+    """B25: as long as the process lives. The position was not written, and it knows what is stored."""
     stream = kafka_stream(unique("failed"))
     target = bridge.target()
     await opened(target, stream)
