@@ -136,11 +136,11 @@ def wait_for(sender: Node, messages: int) -> float:
         time.sleep(0.01)
 
 
-def kafka_to_kafka(directory: Path, scale: float) -> None:
+def kafka_to_kafka(directory: Path, scale: float, *, exactly_once: bool) -> None:
     """Compare with MirrorMaker 2; needs Java, Maven and the packages of the tests."""
     from benchmarks.kafka.run import run
 
-    run((directory / "kafka").resolve(), scale)
+    run((directory / "kafka").resolve(), scale, exactly_once=exactly_once)
 
 
 def delivery_log(directory: Path, scale: float, rounds: int) -> None:
@@ -195,6 +195,11 @@ def main() -> None:
         default=5,
         help="of node to node, with and without the delivery log, and of each cluster (5)",
     )
+    parser.add_argument(
+        "--at-least-once",
+        action="store_true",
+        help="of kafka: MirrorMaker 2 as it comes, and a bridge with use-duplicate-detection = false",
+    )
     arguments = parser.parse_args()
     with workplace() as directory:
         print(machine.describe(directory), flush=True)
@@ -203,7 +208,7 @@ def main() -> None:
         if arguments.part in ("nodes", "all"):
             node_to_node(directory, arguments.scale, arguments.rounds)
         if arguments.part in ("kafka", "all"):
-            kafka_to_kafka(directory, arguments.scale)
+            kafka_to_kafka(directory, arguments.scale, exactly_once=not arguments.at_least_once)
         if arguments.part in ("delivery-log", "all"):
             delivery_log(directory, arguments.scale, arguments.rounds)
         if arguments.part in ("cluster", "all"):

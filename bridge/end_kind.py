@@ -206,6 +206,9 @@ class AuditTarget(Protocol):
     async def confirmed(self, bridge: Bridge, streams: list[Stream], source: AuditSource) -> list[Stream]:
         """The streams with what the bridge has confirmed, and how far replay plans were sent."""
 
+    async def store(self, bridge: Bridge) -> str:
+        """Its store identity, as a replay plan of the bridge names it."""
+
     async def places(self, names: Iterable[str]) -> list[Place]:
         """The existing ones of these topics or addresses, with their present ends."""
 
@@ -244,7 +247,8 @@ class EndKind(EndRules):
 
     #: Whether a target stores in transactions, one after the other: later batches wait for the next one.
     has_transactions = False
-    #: The setting that readers of a target need so that they see each message once; empty: none.
+    #: The setting that readers of a target need so that they see each message once, where the bridge promises
+    #: it; empty: none.
     readers = ""
     #: Whether a target can drop messages whose producer's ID it knows (`check-producer-ids`); False: the
     #: log says of no bridge to it that it does.

@@ -1,4 +1,4 @@
-"""The two relays that are compared, as processes: core bridge and MirrorMaker 2, each exactly once."""
+"""The two relays that are compared, as processes: core bridge and MirrorMaker 2."""
 
 from __future__ import annotations
 
@@ -82,8 +82,17 @@ class CoreBridge(Relay):
     name = "core bridge"
 
     def __init__(
-        self, directory: Path, source: str, target: str, topic: str, *, lanes: int, extra: str = ""
+        self,
+        directory: Path,
+        source: str,
+        target: str,
+        topic: str,
+        *,
+        lanes: int,
+        extra: str = "",
+        exactly_once: bool = True,
     ) -> None:
+        """Start it; `extra`: further settings."""
         directory.mkdir(parents=True, exist_ok=True)
         settings = directory / "settings.toml"
         settings.write_text(
@@ -104,6 +113,7 @@ source-connector = "eu"
 queue-name = "{topic}"
 static-connectors = ["us"]
 concurrency = {lanes}
+use-duplicate-detection = {str(exactly_once).lower()}
 """
         )
         super().__init__(
@@ -111,14 +121,32 @@ concurrency = {lanes}
         )
 
 
+#: Exactly once, with 1 MB batches and a linger.
+TUNED = """
+us.exactly.once.source.support = enabled
+eu.exactly.once.source.support = enabled
+dedicated.mode.enable.internal.rest = true
+listeners = http://127.0.0.1:{port}
+eu.consumer.fetch.max.bytes = 8388608
+eu.consumer.max.partition.fetch.bytes = 1048576
+eu.consumer.max.poll.records = 4000
+us.producer.batch.size = 1048576
+us.producer.linger.ms = {linger_ms}
+us.producer.max.request.size = 4194304
+us.producer.buffer.memory = 67108864
+"""
+
+
 class MirrorMaker(Relay):
-    """MirrorMaker 2 of the same Kafka, exactly once, with 1 MB batches and a linger of 20 ms."""
+    """MirrorMaker 2 of the same Kafka."""
 
     name = "MirrorMaker 2"
 
     def __init__(
-        self, directory: Path, source: str, target: str, topic: str, *, jars: str, linger_ms: int = 20
+        self, directory: Path, source: str, target: str, topic: str, *, jars: str, linger_ms: int | None = 20
     ) -> None:
+        """Start it: exactly once with this linger, or as it comes, which is at least once, with None."""
+        tuned = "" if linger_ms is None else TUNED.format(port=free_port(), linger_ms=linger_ms)
         directory.mkdir(parents=True, exist_ok=True)
         properties = directory / "mm2.properties"
         properties.write_text(
@@ -129,10 +157,6 @@ us.bootstrap.servers = {target}
 eu->us.enabled = true
 us->eu.enabled = false
 eu->us.topics = {topic}
-us.exactly.once.source.support = enabled
-eu.exactly.once.source.support = enabled
-dedicated.mode.enable.internal.rest = true
-listeners = http://127.0.0.1:{free_port()}
 tasks.max = 4
 session.timeout.ms = {SESSION_MS}
 replication.factor = 1
@@ -145,14 +169,8 @@ config.storage.replication.factor = 1
 emit.heartbeats.enabled = false
 emit.checkpoints.enabled = false
 sync.topic.acls.enabled = false
-eu.consumer.fetch.max.bytes = 8388608
-eu.consumer.max.partition.fetch.bytes = 1048576
-eu.consumer.max.poll.records = 4000
 eu.consumer.auto.offset.reset = earliest
-us.producer.batch.size = 1048576
-us.producer.linger.ms = {linger_ms}
-us.producer.max.request.size = 4194304
-us.producer.buffer.memory = 67108864
+{tuned}
 """
         )
         super().__init__(

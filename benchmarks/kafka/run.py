@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -137,8 +138,8 @@ def report(figures: Figures, peer: Figures | None, raw: float) -> None:
         print(f"  at {rate:,} messages/s: {shown} ms{beside}", flush=True)
 
 
-def run(directory: Path, scale: float) -> None:
-    """Print the figures of both."""
+def run(directory: Path, scale: float, *, exactly_once: bool = True) -> None:
+    """Print the figures of both: exactly once, or at least once and core bridge's exactly once beside it."""
     with (
         Cluster(name="eu", directory=directory / "eu", **BROKER) as eu,  # type: ignore[arg-type]
         Cluster(name="us", directory=directory / "us", **BROKER) as us,  # type: ignore[arg-type]
@@ -152,13 +153,23 @@ def run(directory: Path, scale: float) -> None:
         jars = distribution().class_path
 
         def mirror_maker(topic: str) -> Relay:
-            return MirrorMaker(directory / "mm2", eu.bootstrap, us.bootstrap, topic, jars=jars)
+            linger_ms = 20 if exactly_once else None
+            return MirrorMaker(
+                directory / "mm2", eu.bootstrap, us.bootstrap, topic, jars=jars, linger_ms=linger_ms
+            )
 
-        def core_bridge(topic: str) -> Relay:
-            return CoreBridge(directory / "core-bridge", eu.bootstrap, us.bootstrap, topic, lanes=LANES)
+        def core_bridge(topic: str, *, exactly_once: bool) -> Relay:
+            return CoreBridge(
+                directory / topic, eu.bootstrap, us.bootstrap, topic, lanes=LANES, exactly_once=exactly_once
+            )
 
         peer = runner.measure("for-mm2", mirror_maker)
-        print(f"MirrorMaker 2: exactly once, tasks.max 4, -Xmx{HEAP}, 1 MB batches, linger 20 ms")
+        how = "exactly once, tasks.max 4, 1 MB batches, linger 20 ms" if exactly_once else "as it comes"
+        print(f"MirrorMaker 2: {how}, -Xmx{HEAP}")
         report(peer, None, raw)
+        if not exactly_once:
+            print(f"core bridge: at least once, concurrency {LANES}, defaults otherwise")
+            found = runner.measure("at-least-once", partial(core_bridge, exactly_once=False))
+            report(found, peer, raw)
         print(f"core bridge: exactly once, concurrency {LANES}, defaults otherwise")
-        report(runner.measure("for-core-bridge", core_bridge), peer, raw)
+        report(runner.measure("exactly-once", partial(core_bridge, exactly_once=True)), peer, raw)

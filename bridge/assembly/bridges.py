@@ -63,7 +63,7 @@ class Assembly:
             guarantee=bridge.guarantee,
             check_producer_ids=bridge.checks_producer_ids and target.checks_producer_ids,
             id_cache_size=min(sizes, default=settings.duplicate_detection.id_cache_size),
-            readers=target.readers,
+            readers=target.readers if bridge.use_duplicate_detection else "",
             division=self._division(bridge),
             filter=bridge.filter,
             transformer=bridge.transformer,

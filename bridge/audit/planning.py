@@ -112,6 +112,7 @@ class Planner:
                 bridge.name if bridge is not None and bridge.filter else "",
             ),
             target=access(self._settings, self._path, pair.target),
+            store="" if bridge is None else await target.store(bridge),
             streams=tuple(streams),
             places=tuple(place for place in places if place.topic in topics),
             letters=tuple(place for place in places if place.topic == letters),

@@ -29,6 +29,7 @@ extra reconcile.
 examples:
   {PROGRAM} audit orders-to-us --output audit-1
   {PROGRAM} audit --source eu orders --target us eu.orders --output audit-2
+  {PROGRAM} audit orders-to-us --output audit-4 --with-deleted
   {PROGRAM} audit orders-to-us --output audit-3 --master spark://spark:7077 --format json
 
 exit codes: 0 all accounted for, 3 lost or doubled, 4 nothing lost but parts unknown, 1 failed,
@@ -58,7 +59,13 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
         "--output",
         required=True,
         metavar="DIR",
-        help="where summary.json and findings.parquet go: new, empty, or an earlier audit, which is replaced",
+        help="where summary.json, findings.parquet and, of a bridge, replay-plan.json go: new, empty, or an "
+        "earlier audit, which is replaced",
+    )
+    parser.add_argument(
+        "--with-deleted",
+        action="store_true",
+        help="the replay plan of a bridge also names what the target no longer has, not only what is lost",
     )
     parser.add_argument("--master", help="Spark's master (default: what spark-submit says, else local[*])")
     parser.set_defaults(run=_run)
@@ -74,7 +81,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from dedup.reconcile.audit.command import run
     from dedup.reconcile.audit.errors import ReadFailed
     from dedup.reconcile.audit.kafka_source import clients_silenced
-    from dedup.reconcile.audit.output import check_place
+    from dedup.reconcile.audit.output import REPLAY_PLAN, check_place
     from dedup.reconcile.errors import BadInput
 
     try:
@@ -87,6 +94,7 @@ def _run(arguments: argparse.Namespace) -> int:
                 lambda read: asyncio.run(planner.renewed(read)),
                 master=arguments.master,
                 output=arguments.output,
+                with_deleted=arguments.with_deleted,
             )
     except SettingsInvalid as invalid:
         warn("\n".join(invalid.lines()))
@@ -99,6 +107,9 @@ def _run(arguments: argparse.Namespace) -> int:
         warn(f"{PROGRAM}: {error}")
         return Exit.FAILED
     print(json.dumps(summary.as_json()) if arguments.format == "json" else summary.as_text())
+    if arguments.bridge and (summary.total("lost") or arguments.with_deleted):
+        plan_file = f"{arguments.output.rstrip('/')}/{REPLAY_PLAN}"
+        warn(f"to send again what it names: {PROGRAM} replay --plan {plan_file} --dry-run")
     return CODES[summary.verdict]
 
 
@@ -107,6 +118,8 @@ def _not_to_begin(arguments: argparse.Namespace) -> str | None:
     named = arguments.source is not None and arguments.target is not None
     if bool(arguments.bridge) == named or (arguments.source is None) != (arguments.target is None):
         return "name a BRIDGE, or both --source and --target"
+    if arguments.with_deleted and named:
+        return "--with-deleted needs a BRIDGE: between two named ends nothing is replayed"
     if find_spec("pyspark") is None or find_spec("pyarrow") is None:
         from dedup.reconcile.main import INSTALL
 

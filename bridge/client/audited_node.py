@@ -10,6 +10,7 @@ from typing import Any
 from bridge.client.node_client import Connection, NodeClient, Problem, Unreachable, address_path
 from bridge.replay.node_presence import PATH as HELD_PATH
 from bridge.replay.node_presence import Question
+from bridge.settings.bridges import Bridge
 from dedup.reconcile.audit.errors import ReadFailed
 from dedup.reconcile.audit.plan import Place
 from dedup.reconcile.audit.records import Record
@@ -85,6 +86,11 @@ class NodeAddresses:
 
     def __init__(self, node: NodeEnd) -> None:
         self._node = node
+
+    async def store(self, bridge: Bridge) -> str:
+        """Implements `AuditTarget.store`: the node's UUID and its incarnation."""
+        async with self._node.open() as node:
+            return await node.store(bridge.name)
 
     async def places(self, names: Iterable[str]) -> list[Place]:
         """The places of these addresses, as far as they exist."""

@@ -27,7 +27,5 @@ class JournalAuditTarget(NodeAddresses):
 
     async def confirmed(self, bridge: Bridge, streams: list[Stream], source: AuditSource) -> list[Stream]:
         """Implements `AuditTarget.confirmed`: what the source has settled for this journal, as it is now."""
-        async with self._node.open() as node:
-            store = await node.store(bridge.name)
-        settled = await source.confirmed(bridge, streams, store)
+        settled = await source.confirmed(bridge, streams, await self.store(bridge))
         return [replace(one, confirmed=settled.get(one.identity)) for one in streams]

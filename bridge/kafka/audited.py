@@ -159,6 +159,10 @@ class KafkaAuditTarget(_Cluster):
         streams = _with_replays(streams, await self._survey.nexts(kafka_names.replays_topic(bridge.name)))
         return [replace(one, confirmed=nexts.get(one.identity)) for one in streams]
 
+    async def store(self, bridge: Bridge) -> str:  # noqa: ARG002 - all bridges have the same
+        """As `AuditTarget.store`: the cluster's identity."""
+        return identity.store_identity(self._connection.identity or (await self._survey.cluster(())).id)
+
     async def places(self, names: Iterable[str]) -> list[Place]:
         """As `AuditTarget.places`: one entry for each partition."""
         survey = self._survey

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
 from bridge.end_kind import EndsOf, NodeContext, kind_of
@@ -11,9 +12,11 @@ from bridge.kafka.journal_topic.journal_topic import JournalTopic
 from bridge.kafka.journal_topic.options import JournalOptions, StateOptions
 from bridge.kafka.journal_topic.origin import Origin, journal_origin
 from bridge.kafka.source.options import TopicSelection
+from bridge.kafka.target.source_configs import source_configs
 from bridge.kafka.target.target import KafkaTargetOptions
-from bridge.settings import kafka_names
+from bridge.settings import kafka_names, urls
 from bridge.settings.bridges import Bridge
+from bridge.settings.selectors import ADDRESS_PLACE
 
 
 class KafkaParts:
@@ -44,8 +47,10 @@ class KafkaParts:
         return KafkaTargetOptions(
             stamp=bridge.use_duplicate_detection,
             check_producer_ids=bridge.checks_producer_ids,
+            transactions=bridge.use_duplicate_detection,
             preserve_partitions=bridge.preserve_partitions,
             create_topics=bridge.create_topics,
+            source_configs=self._source_configs(bridge),
             add_partitions=bridge.add_partitions,
             topic_replication_factor=bridge.topic_replication_factor,
             dead_letter_address=bridge.dead_letter_address,
@@ -54,6 +59,16 @@ class KafkaParts:
             node_id=self.node.node_id,
             target_name=bridge.static_connectors[0],
         )
+
+    def _source_configs(self, bridge: Bridge) -> Callable[[str], Awaitable[Mapping[str, str] | None]] | None:
+        """Reads the configuration of a source topic, where each has a target topic of its own."""
+        connector = self.node.settings.connectors.get(bridge.source_connector)
+        if connector is None or not connector.url.startswith(urls.KAFKA_SCHEME):
+            return None
+        is_one = bridge.names_only and len(bridge.plain_addresses) == 1
+        if not is_one and bridge.forwarding_address and ADDRESS_PLACE not in bridge.forwarding_address:
+            return None
+        return partial(source_configs, self.connection(bridge.source_connector))
 
     def journal_topic(self, bridge: Bridge) -> JournalTopic:
         """The journal topic in which a bridge to Kafka keeps what its target covers."""

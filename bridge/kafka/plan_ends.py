@@ -68,6 +68,7 @@ class KafkaPlanEnds:
         options = replace(
             self._parts.target_options(bridge),
             check_producer_ids=False,
+            transactions=True,
             dead_letter_address="",
             already_present=lambda _batch: presence.known,
         )

@@ -35,19 +35,20 @@ def plan(lost: Iterable[Finding], flows: Iterable[Flow]) -> Plan:
                 address=known[key].address,
                 target=known[key].target,
                 store=key[2],
-                positions=_merged(found),
+                positions=merged(found),
             )
             for key, found in sorted(ranges.items())
         ]
     )
 
 
-def _merged(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    merged: list[tuple[int, int]] = []
+def merged(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """The ranges (first, last), ascending, and joined where they touch or overlap."""
+    found: list[tuple[int, int]] = []
     for first, last in sorted(ranges):
-        if merged and first <= merged[-1][1] + 1:
-            before, end = merged.pop()
-            merged.append((before, max(end, last)))
+        if found and first <= found[-1][1] + 1:
+            before, end = found.pop()
+            found.append((before, max(end, last)))
         else:
-            merged.append((first, last))
-    return tuple(merged)
+            found.append((first, last))
+    return tuple(found)

@@ -31,6 +31,7 @@ from dedup.reconcile.audit.command import run
 from dedup.reconcile.audit.errors import ReadFailed
 from dedup.reconcile.audit.kafka_source import read
 from dedup.reconcile.audit.plan import Range
+from tests.acceptance.test_replay_plan import counts, replay
 from tests.harness.eventually import eventually
 from tests.harness.lossy import installed, lossy
 from tests.harness.node import MakeNode
@@ -172,6 +173,36 @@ def test_a_loss_a_double_and_a_foreign_record_are_found_by_their_positions(
     assert found(summary, "out-of-order") == found(summary, "unknown") == set()
     assert json.loads((tmp_path / "faulty" / "summary.json").read_text())["verdict"] == "lost"
     clusters.b.delete_topic(faulty)
+
+
+def test_the_plan_of_an_audit_brings_what_was_lost_and_on_request_what_the_target_has_deleted(
+    clusters: Clusters, topic: str, unique: Unique, make_node: MakeNode, audit: Audit, tmp_path: Path
+) -> None:
+    bridge = unique("a-to-b")
+    tables = lossy(kafka_bridge(clusters._asdict(), bridge, queue_name=topic), "b")
+    node = make_node("node-1", tables, variables=installed(tmp_path))
+    node.start(LOSSY_END=f"{topic}:7")
+    produce_plain(clusters.a, topic, 10)
+    await_progress(clusters.a, bridge, topic)
+    expire(clusters.b, topic, [one.offset for one in arrived(clusters.b, topic)][3])
+    settings = tmp_path / "audited.toml"  # this process has no lossy end
+    settings.write_text(node.file.read_text().replace("lossy-", ""))
+
+    def planned(*more: str) -> list[list[list[int]]]:
+        """The positions of each entry."""
+        code, _ = audit(settings, bridge, "--output", str(tmp_path / "audit"), *more)
+        assert code == 3
+        entries = json.loads((tmp_path / "audit" / "replay-plan.json").read_text())["entries"]
+        return [entry["positions"] for entry in entries]
+
+    assert planned() == [[[7, 7]]]
+    assert planned("--with-deleted") == [[[0, 2], [7, 7]]]
+    sent = replay(node, tmp_path / "audit" / "replay-plan.json")
+    assert (sent.code, counts(sent)["sent"]) == (0, 4), sent
+    assert len(list(arrived(clusters.b, topic))) == 6 + 4
+    code, summary = audit(settings, bridge, "--output", str(tmp_path / "audit"))
+    assert (code, summary["verdict"]) == (0, "clean")
+    assert json.loads((tmp_path / "audit" / "replay-plan.json").read_text())["entries"] == []
 
 
 def test_a_bridge_with_a_filter_is_compared_with_what_its_filter_takes(

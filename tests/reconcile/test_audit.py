@@ -28,8 +28,10 @@ from dedup.reconcile.audit.plan import (
     target_ranges,
 )
 from dedup.reconcile.audit.records import Record, letter_rows, source_rows, table, target_rows
+from dedup.reconcile.audit.resending import replay_plan
 from dedup.reconcile.audit.summary import Finding, StreamCounts, Summary
 from dedup.reconcile.errors import BadInput
+from dedup.replay_plan import Entry, make
 
 ACCESS = Access("nowhere:nothing", "settings.toml", "a")
 STREAM = "kafka:cluster:topic:0"
@@ -373,6 +375,33 @@ def test_findings_are_a_parquet_table(spark: SparkSession, tmp_path: Path) -> No
     assert (one.source, one.arrived, one.lost, one.doubled, one.unknown) == (3, 2, 0, 1, 1)
 
 
+def test_what_is_lost_is_in_a_replay_plan_and_on_request_what_the_target_has_deleted(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Of a compacted target nothing is sent again: an older value would stand behind the newer one."""
+    made = replace(
+        plan(
+            [
+                stream(0, end=10, confirmed=10),
+                stream(1, end=3, confirmed=3, target="deleted"),
+                stream(2, end=3, confirmed=3, target="compacted"),
+            ],
+            [place(), place(1, topic="deleted", start=3), place(2, topic="compacted", compacted=True)],
+            preserves_partitions=True,
+        ),
+        store="kafka:there",
+    )
+    Ends(spark, made, tmp_path).judged(
+        {0: plain(range(10)), 1: plain(range(3)), 2: plain(range(3))},
+        {0: stamps(0, [0, 1, 4, 5, 7, 8, 9]), 1: stamps(1, [2], first=3), 2: stamps(2, [2])},
+    )
+    findings = spark.read.parquet(str(tmp_path / output.FINDINGS))
+    lost = Entry("a-to-b", STREAM, "orders", "a", "kafka:there", ((2, 3), (6, 6)))
+    deleted = replace(lost, stream="kafka:cluster:topic:1", positions=((0, 1),))
+    assert replay_plan(made, findings, with_deleted=False) == make([lost])
+    assert replay_plan(made, findings, with_deleted=True) == make([lost, deleted])
+
+
 def test_where_nothing_arrived_and_nothing_is_confirmed_nothing_is_clean(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -662,6 +691,9 @@ THERE: Sequence[tuple[tuple[str, ...], str | None]] = (
     ((), None),
     (("summary.json", "findings.parquet/part-0.parquet", "findings.parquet/_SUCCESS"), None),
     (("findings.parquet/part-0.parquet",), None),  # it was not finished
+    (("summary.json", "replay-plan.json", "findings.parquet/part-0.parquet"), None),
+    (("replay-plan.json", "findings.parquet/part-0.parquet"), None),  # it was not finished either
+    (("replay-plan.json",), "replay-plan.json"),
     (("audit.md", "summary.json", "findings.parquet/part-0.parquet"), "audit.md"),
     (("findings.parquet/part-0.parquet", "findings/part-0.parquet"), "findings/part-0.parquet"),
     (("findings.parquet",), "findings.parquet"),  # a file of somebody's

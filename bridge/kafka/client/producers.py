@@ -68,6 +68,20 @@ async def started(connection: KafkaConnection, transactional_id: str) -> aiokafk
     return producer
 
 
+def leave_transactions(producer: aiokafka.AIOKafkaProducer) -> None:
+    """Make a producer that has started, and is in no transaction, write without transactions.
+
+    It keeps the producer id and the epoch by which it fenced the one before it: a partition that it has
+    written to takes nothing of an older epoch.
+    """
+    producer._txn_manager.transactional_id = None  # noqa: SLF001
+
+
+def is_transactional(producer: aiokafka.AIOKafkaProducer) -> bool:
+    """Whether it writes in transactions."""
+    return producer._txn_manager.transactional_id is not None  # noqa: SLF001
+
+
 async def started_without_transactions(connection: KafkaConnection) -> aiokafka.AIOKafkaProducer:
     """Start an idempotent producer, for records that may be stored twice.
 
@@ -227,7 +241,7 @@ async def _bounded(work: asyncio.Future[Any]) -> None:
 def create_batch(producer: aiokafka.AIOKafkaProducer, most_bytes: int) -> BatchBuilder:
     """As `AIOKafkaProducer.create_batch`, with a size of its own: topics have different limits."""
     compression = producer._message_accumulator._compression_type  # noqa: SLF001
-    return BatchBuilder(most_bytes, compression, is_transactional=True)
+    return BatchBuilder(most_bytes, compression, is_transactional=is_transactional(producer))
 
 
 def identity(producer: aiokafka.AIOKafkaProducer) -> tuple[int, int]:

@@ -28,9 +28,9 @@ from bridge.kafka.journal_topic.records import JournalPartition, Record
 from bridge.kafka.records.record_batches import Builder, Offsets, RecordBatches
 from bridge.kafka.recovery import hanging
 from bridge.kafka.recovery.left_open import LeftOpen
-from bridge.kafka.target import transaction, truncation
+from bridge.kafka.target import transaction, truncation, without_transaction
 from bridge.kafka.target.options import MOST_RECORDS
-from bridge.kafka.target.transaction import JournalReplaced, Refusal, SendFailed
+from bridge.kafka.target.transaction import Acknowledged, JournalReplaced, Refusal, SendFailed
 
 #: Longest that a cluster may take to answer while nothing is sent.
 REACHABLE_TIMEOUT_MS: Final = 10_000
@@ -42,12 +42,18 @@ class TargetLane:
     """One taken lane; `take` makes it."""
 
     def __init__(
-        self, connection: KafkaConnection, journal: JournalTopic, lane: int, most_records: int
+        self,
+        connection: KafkaConnection,
+        journal: JournalTopic,
+        lane: int,
+        most_records: int,
+        acknowledged: Acknowledged | None,
     ) -> None:
         self._connection = connection
         self._journal = journal
         self._lane = lane
         self._most_records = most_records
+        self._acknowledged = acknowledged
         self._transactional_id = ""
         self._producer: aiokafka.AIOKafkaProducer
         self._left_open: LeftOpen
@@ -68,17 +74,20 @@ class TargetLane:
         lane: int,
         *,
         most_records: int = MOST_RECORDS,
+        acknowledged: Acknowledged | None = None,
     ) -> Self:
         """Fence the lane's previous owner, and read the state that it committed.
+
+        `acknowledged`: the lane then stores without transactions, and calls it with each record batch that is
+        stored.
 
         Raises:
             TargetUnavailable, TargetRefused: it could not be taken; nothing is left of the attempt.
         """
-        taken = cls(connection, journal, lane, most_records)
+        taken = cls(connection, journal, lane, most_records, acknowledged)
         await taken._take()
         try:
-            if taken.state.unwritten:
-                await taken._write_state()
+            await taken._begin()
         except SendFailed as failed:
             await taken.discard()
             raise taken._explained(failed.error, f"topic {failed.topic}") from failed
@@ -141,11 +150,14 @@ class TargetLane:
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
 
-    async def _write_state(self) -> None:
-        """Write the changes from taking the lane, in a transaction of its own."""
-        change = self.state.change()
-        await self.commit(RecordBatches(self.make_builder, exact=True), lambda _: change.records())
-        change.commit()
+    async def _begin(self) -> None:
+        """Write the changes from taking the lane, in a transaction of its own; then it can store."""
+        if self.state.unwritten:
+            change = self.state.change()
+            await self.commit(RecordBatches(self.make_builder, exact=True), lambda _: change.records())
+            change.commit()
+        if self._acknowledged is not None:
+            producers.leave_transactions(self._producer)
 
     @property
     def _journal_partition(self) -> JournalPartition:
@@ -162,7 +174,10 @@ class TargetLane:
         return builder
 
     async def commit(self, batches: RecordBatches, records: Callable[[Offsets], Iterable[Record]]) -> None:
-        """Store everything in one transaction. After any error the lane must be discarded.
+        """Store everything, in one transaction where the lane has them.
+
+        After any error the lane must be discarded, but for one that has no transactions: it may go on after
+        `BatchesRefused`, and what its brokers have acknowledged stays stored.
 
         Raises:
             BatchesRefused: the broker refuses some of the records, whenever they are sent.
@@ -170,9 +185,7 @@ class TargetLane:
             TargetUnavailable, TargetRefused, Fenced: the transaction could not be begun or committed.
         """
         try:
-            self._journal_end = await transaction.commit(
-                self._producer, batches, self._journal_partition, records
-            )
+            self._journal_end = await self._store(batches, records)
         except JournalReplaced as error:
             self._is_replaced = True
             raise self._journal.lost(str(error)) from error
@@ -180,6 +193,14 @@ class TargetLane:
             raise self._explained(error) from error
         for batch in batches:
             self._written[batch.topic, batch.partition] += batch.builder.record_count()
+
+    async def _store(self, batches: RecordBatches, records: Callable[[Offsets], Iterable[Record]]) -> int:
+        """As `transaction.commit`, in a transaction or without."""
+        if self._acknowledged is None or producers.is_transactional(self._producer):
+            return await transaction.commit(self._producer, batches, self._journal_partition, records)
+        return await without_transaction.store(
+            self._producer, batches, self._journal_partition, records, self._acknowledged
+        )
 
     async def probe(self, batches: RecordBatches) -> Sequence[Refusal]:
         """Find which of these record batches the brokers refuse; none is stored. The lane is then taken anew.
@@ -206,7 +227,7 @@ class TargetLane:
         Raises: as `take`. The lane is of no use then.
         """
         full = any(count >= self._most_records for count in self._written.values())
-        if full or not producers.is_in_session(self._producer):
+        if full or (self._acknowledged is None and not producers.is_in_session(self._producer)):
             await self.retake()
 
     async def is_clear(self, tps: Collection[tuple[str, int]]) -> bool:
@@ -227,6 +248,7 @@ class TargetLane:
         async with self._changing:
             await producers.discard(self._producer)
             await self._take()
+            await self._begin()
 
     async def refresh(self) -> None:
         """Learn of new topics and partitions, and check that the cluster is available.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,11 +29,17 @@ class KafkaTargetOptions:
     stamp: bool = True
     #: Whether producers' IDs are checked against the target address's cache.
     check_producer_ids: bool = True
+    #: Whether messages and state are stored in one transaction, or one after the other
+    #: (`use-duplicate-detection`).
+    transactions: bool = True
     #: Kafka sources: whether a message stays in the partition of its number.
     preserve_partitions: bool = True
     #: Whether missing topics are made, and with how many replicas (-1: as the cluster does).
     create_topics: bool = True
     topic_replication_factor: int = -1
+    #: Reads the configuration of a source topic, by its name, for the topic that is made for it; returns None
+    #: where the right is missing. None: topics that are made get the cluster's defaults.
+    source_configs: Callable[[str], Awaitable[Mapping[str, str] | None]] | None = None
     #: Whether a target topic gets as many partitions as its source.
     add_partitions: bool = False
     #: Topic at the target for refused messages; empty: no dead letters are stored.

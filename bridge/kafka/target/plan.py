@@ -30,7 +30,8 @@ from bridge.kafka.target.delivery import Delivery, OpenStream
 from bridge.kafka.target.doubts import Doubts
 from bridge.kafka.target.options import KafkaTargetOptions
 from bridge.kafka.target.received_lines import received_lines
-from bridge.kafka.target.refused_records import Isolation
+from bridge.kafka.target.refused_records import Isolation, in_order
+from bridge.kafka.target.stored_records import StoredRecords
 from bridge.messages import positions as run_arithmetic
 from bridge.messages.batch import Batch
 from bridge.messages.block import Block, IndexedId
@@ -55,6 +56,8 @@ class Setting:
     topics: Mapping[str, TopicRules]
     letters: Letters
     isolation: Isolation
+    #: What is stored already and not covered yet; nothing where there are transactions.
+    stored: StoredRecords
     #: The doubts by topic, for all that are in `topics`.
     doubts: Mapping[str, Doubts]
     #: Starts a record batch of at most so many bytes.
@@ -275,12 +278,14 @@ class Plan:
     def _append(self, delivery: Delivery, columns: Columns, rules: TopicRules) -> None:
         """Append the messages to the record batches of their partitions. Raises: _PlanAgain, _Doubtful."""
         identity = delivery.opened.stream.identity
+        if stored := self._setting.stored.of(identity):
+            columns.drop({index for index, position in enumerate(columns.positions) if position in stored})
         pieces = self._pieces(identity, columns, rules)
-        if pieces and not self.is_probe:
+        if pieces and not self.is_probe and self._setting.options.transactions:
             raise _Doubtful
         headers = headers_of(columns.messages, columns.ids, columns.hops)
         doubts = self._setting.doubts[rules.name]
-        for start, stop, alone in pieces if self.is_probe else ((0, len(columns.positions), False),):
+        for start, stop, alone in pieces if self.is_probe else in_order(pieces, len(columns.positions)):
             positions, messages = columns.positions[start:stop], columns.messages[start:stop]
             for partition, indices in self._partitions(identity, messages, rules).items():
                 what = Appended(identity, positions, messages, headers[start:stop])
@@ -314,7 +319,10 @@ class Plan:
 
     def _append_letters(self, fresh: Batch) -> None:
         """Append the dead letters of positions that are covered empty. Raises: _PlanAgain."""
+        stored = self._setting.stored.of(fresh.stream, letters=True)
         for letter in self._setting.letters.of(fresh.stream, fresh.refused):
+            if letter.position in stored:
+                continue
             rules = self._setting.topics[self._setting.options.dead_letter_address]
             message = letter.record(rules, self._now_ms)
             headers = headers_of([message], [letter.duplicate_id], [letter.hops])
@@ -378,6 +386,7 @@ class Plan:
         for identity, covered in self.covered.items():
             self._setting.letters.stored(identity, covered.refused)
             self._setting.isolation.covered(identity, covered.upto)
+            self._setting.stored.covered(identity, covered.upto)
         self.answered()
 
     def answered(self) -> None:

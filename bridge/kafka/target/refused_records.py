@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 #: Pieces of a refused record batch: of 4,096 records the refused one is found at the third attempt.
@@ -87,3 +88,22 @@ class Isolation:
             self._ranges[stream] = [one for one in self._ranges[stream] if one.last >= upto]
         if judged := self._judged.get(stream):
             self._judged[stream] = {position: word for position, word in judged.items() if position >= upto}
+
+
+def in_order(pieces: Sequence[tuple[int, int, bool]], count: int) -> Iterator[tuple[int, int, bool]]:
+    """All of `count` messages in their order, cut where pieces, which may overlap, begin and end.
+
+    Args:
+        pieces: each (start, stop, whether it is in a record batch alone).
+        count: of the messages.
+    """
+    if not pieces:
+        yield 0, count, False
+        return
+    alone = bytearray(count)
+    for start, stop, is_alone in pieces:
+        if is_alone:
+            alone[start:stop] = b"\1" * (stop - start)
+    cuts = {0, count, *(start for start, _, _ in pieces), *(stop for _, stop, _ in pieces)}
+    for start, stop in pairwise(sorted(cuts)):
+        yield start, stop, bool(alone[start])

@@ -1,8 +1,8 @@
 """Kafka as a target: one lane of a bridge, written by one transactional producer (design section 5).
 
 The path of a batch: `deliver` puts it in the queue, `bridge.kafka.target.plan` decides about it and fills
-record batches, `bridge.kafka.target.transaction` stores them with the state of the stream, and the receipt is
-returned. Batches that arrive while a transaction runs go into the next.
+record batches, `bridge.kafka.target.transaction` (or `without_transaction`) stores them with the state of the
+stream, and the receipt is returned. Batches that arrive while a transaction runs go into the next.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from bridge.kafka.target.pace import Pace
 from bridge.kafka.target.plan import Delivery, OpenStream, Plan, Setting, plan
 from bridge.kafka.target.received_log import ReceivedLog
 from bridge.kafka.target.refused_records import Isolation
+from bridge.kafka.target.stored_records import StoredRecords
 from bridge.kafka.target.topics import TargetTopics
 from bridge.kafka.target.transaction import BatchesRefused, SendFailed
 from bridge.kafka.target.truncation import losses
@@ -92,7 +93,8 @@ class KafkaTarget:
         self._store = ""
         self._letters = Letters()
         self._isolation = Isolation()
-        #: The doubts by topic; they outlive its rules, which are read anew at each opening.
+        self._stored = StoredRecords()
+        #: By topic; they outlive its rules, which are read anew at each opening.
         self._doubts: defaultdict[str, Doubts] = defaultdict(Doubts)
         self._judgements = Judgements(self._isolation, self._letters, self._doubts, journal.topic)
         self._pace = Pace(self._counts, self._log)
@@ -208,17 +210,19 @@ class KafkaTarget:
     async def _make_ready(self, streams: Sequence[Stream]) -> None:
         """Make or check the topics, and read their rules anew."""
         least: dict[str, int] = {}
+        sources: dict[str, str] = {}
         for stream in streams:
             if stream.empty:
                 continue
             keeps = self._options.preserve_partitions and partition_of(stream.identity) is not None
             partitions = stream.partitions if keeps else 0
             least[stream.target_address] = max(partitions, least.get(stream.target_address, 0))
+            sources[stream.target_address] = stream.address
         letters = self._options.dead_letter_address
         if letters in self._rules or len(self._letters):  # found once; it may have been deleted since
             least.setdefault(letters, 0)
         if least or not self._store:
-            cluster, found = await self._topics.ready(least)
+            cluster, found = await self._topics.ready(least, sources)
             for address in least:
                 self._rules.pop(address, None)
             self._rules.update(found)
@@ -240,8 +244,10 @@ class KafkaTarget:
             await self._hooks.confirmed()
         try:
             lane = await TargetLane.take(
-                self._connection, self._journal, self._number, most_records=self._options.most_records
-            )
+                self._connection, self._journal, self._number,
+                most_records=self._options.most_records,
+                acknowledged=None if self._options.transactions else self._stored.add,
+            )  # fmt: skip
         except Fenced as error:
             self._failure = error  # the next attempt asks whether this process owns the lane
             raise
@@ -325,8 +331,11 @@ class KafkaTarget:
                     await self._transact(lane, made)
                     return
                 except BatchesRefused as error:
-                    self._counts.resent += made.batches.records
                     self._judgements.refused(error.refused, self._clock.wall_ms())
+                    if not self._options.transactions:  # what was taken is stored, and left out now
+                        self._counts.resent += error.records
+                        continue
+                    self._counts.resent += made.batches.records
                 await lane.retake()
         raise TargetUnavailable(
             f"brokers have refused records at each of {MOST_ATTEMPTS} attempts", limit=MOST_ATTEMPTS
@@ -376,6 +385,7 @@ class KafkaTarget:
             topics=self._rules,
             letters=self._letters,
             isolation=self._isolation,
+            stored=self._stored,
             doubts=self._doubts,
             make_builder=lane.make_builder,
             exact=not self._connection.producer_options.get("compression_type"),

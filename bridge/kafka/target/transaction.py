@@ -24,12 +24,17 @@ from bridge.kafka.client.errors import code_of
 from bridge.kafka.journal_topic.participants import MARK_HEADER, mark
 from bridge.kafka.journal_topic.records import JOURNAL_BATCH_BYTES, JournalPartition, Record
 from bridge.kafka.records.record_batches import Offsets, RecordBatch, RecordBatches
+from bridge.messages.message import Header
 from bridge.runtime.fault_injection import crash_point
 
 #: Longest that the brokers may take to store the data, and again to store the journal's records: aiokafka
 #: retries without end. The time that they ask to wait does not count (`bridge.kafka.client.throttling`).
 #: Together with the commit it must be over before they abort the transaction.
 SEND_TIMEOUT_MS: Final = 15_000
+
+
+#: Called with each record batch once the brokers have acknowledged it.
+Acknowledged = Callable[[RecordBatch], None]
 
 
 class SendFailed(Exception):
@@ -75,6 +80,11 @@ class BatchesRefused(Exception):
         )
         self.refused = refused
 
+    @property
+    def records(self) -> int:
+        """The number of records in the refused record batches."""
+        return sum(one.batch.builder.record_count() for one in self.refused)
+
 
 class JournalReplaced(Exception):
     """The journal's records got offsets that their partition has had before: it is another topic's by now."""
@@ -97,14 +107,15 @@ async def commit(
     """
     await producers.throttle(producer).over()  # before the time limit of an open transaction starts
     await producer.begin_transaction()
-    until = _Until(producer)
+    until = Until(producer)
     crash_point("kafka.after-begin")
     producers.announce(producer, journal.topic, journal.partition)
-    offsets = await _send_all(producer, list(batches.by_partition.values()), until)
+    offsets = await send_all(producer, list(batches.by_partition.values()), until)
     crash_point("kafka.after-send")
-    of_journal = _journal_batches(producer, journal, list(records(offsets)), offsets)
-    written = await _send_all(producer, [of_journal], until)
-    end = _end(written, journal)
+    state = list(records(offsets))
+    of_journal = journal_batches(producer, journal, state, [(MARK_HEADER, mark(len(state), offsets))])
+    written = await send_all(producer, [of_journal], until)
+    end = end_of(written, journal)
     crash_point("kafka.after-journal")
     async with asyncio.timeout(END_TRANSACTION_TIMEOUT_MS / 1000):
         crash_point("kafka.before-commit")
@@ -113,8 +124,10 @@ async def commit(
     return end
 
 
-def _end(written: Offsets, journal: JournalPartition) -> int:
+def end_of(written: Offsets, journal: JournalPartition, *, markers: int = 1) -> int:
     """The least offset that the partition's next record can have. Raises: JournalReplaced.
+
+    `markers`: written by the broker behind the records.
 
     This costs nothing, and finds at once what a request for the topic's id finds within a second: offsets of
     a partition only grow, and no client but this one and its like writes to it.
@@ -123,15 +136,17 @@ def _end(written: Offsets, journal: JournalPartition) -> int:
     if any(base < journal.end for base in known.values()):
         raise JournalReplaced(f"offset {min(known.values())}, expected {journal.end} or more")
     ends = (base + batch.builder.record_count() for batch, base in known.items())
-    return max(ends, default=journal.end - 1) + 1  # the 1 is the marker
+    return max(ends, default=journal.end - markers) + markers
 
 
-def _journal_batches(
-    producer: aiokafka.AIOKafkaProducer, journal: JournalPartition, records: Sequence[Record], data: Offsets
+def journal_batches(
+    producer: aiokafka.AIOKafkaProducer,
+    journal: JournalPartition,
+    records: Sequence[Record],
+    headers: list[Header],
 ) -> list[RecordBatch]:
-    """The journal's records as record batches, the first with the mark. Their timestamps are the time now."""
+    """The journal's records as record batches, the first with `headers`. Their time is now."""
     batches: list[RecordBatch] = []
-    headers = [(MARK_HEADER, mark(len(records), data))]
     for key, value in records:
         if not batches or not _append(batches[-1].builder, key, value, []):
             builder = producers.create_batch(producer, min(JOURNAL_BATCH_BYTES, journal.most_bytes))
@@ -140,7 +155,7 @@ def _journal_batches(
     return batches
 
 
-def _append(builder: BatchBuilder, key: bytes, value: bytes | None, headers: list[tuple[str, bytes]]) -> bool:
+def _append(builder: BatchBuilder, key: bytes, value: bytes | None, headers: list[Header]) -> bool:
     return builder.append(timestamp=None, key=key, value=value, headers=headers) is not None
 
 
@@ -154,14 +169,14 @@ async def probe(producer: aiokafka.AIOKafkaProducer, batches: RecordBatches) -> 
     await producers.throttle(producer).over()
     await producer.begin_transaction()
     try:
-        await _send_all(producer, list(batches.by_partition.values()), _Until(producer))
+        await send_all(producer, list(batches.by_partition.values()), Until(producer))
     except BatchesRefused as error:
         return error.refused
     return ()
 
 
-class _Until:
-    """The time that brokers may still take within an open transaction. Times in ms."""
+class Until:
+    """The time that brokers may still take within a transaction, open or none. Times in ms."""
 
     def __init__(self, producer: aiokafka.AIOKafkaProducer) -> None:
         """Start the time limit: the transaction begins now."""
@@ -194,15 +209,26 @@ def _now_ms() -> float:
     return asyncio.get_running_loop().time() * 1000
 
 
-async def _send_all(
-    producer: aiokafka.AIOKafkaProducer, partitions: Sequence[Sequence[RecordBatch]], until: _Until
+async def send_all(
+    producer: aiokafka.AIOKafkaProducer,
+    partitions: Sequence[Sequence[RecordBatch]],
+    until: Until,
+    *,
+    acknowledged: Acknowledged | None = None,
 ) -> dict[RecordBatch, int]:
     """Send the record batches of each partition in order, the partitions at the same time; await all of them.
+
+    With `acknowledged` a record batch is sent when the one before it in its partition is stored: nothing is
+    stored behind one that failed.
+
+    Returns: by record batch, the offset of its first record.
 
     Raises: BatchesRefused, SendFailed.
     """
     futures: dict[RecordBatch, asyncio.Future[RecordMetadata]] = {}
-    sending = [asyncio.ensure_future(_send(producer, batches, futures)) for batches in partitions]
+    sending = [
+        asyncio.ensure_future(_send(producer, batches, futures, acknowledged)) for batches in partitions
+    ]
     try:
         if sending:
             await until.done(sending, asyncio.FIRST_EXCEPTION)
@@ -223,6 +249,7 @@ async def _send(
     producer: aiokafka.AIOKafkaProducer,
     batches: Sequence[RecordBatch],
     futures: dict[RecordBatch, asyncio.Future[RecordMetadata]],
+    acknowledged: Acknowledged | None,
 ) -> None:
     for batch in batches:
         producers.know(producer, batch.topic)
@@ -230,6 +257,11 @@ async def _send(
             futures[batch] = await producer.send_batch(batch.builder, batch.topic, partition=batch.partition)
         except (KafkaError, IllegalOperation, AssertionError) as error:  # the last: no such partition (yet)
             raise SendFailed(batch.topic, batch.partition, producers.fault(producer) or error) from error
+        if acknowledged is not None:
+            await asyncio.wait((futures[batch],))
+            if futures[batch].exception() is not None:
+                return
+            acknowledged(batch)
 
 
 def _offsets(

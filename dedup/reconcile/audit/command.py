@@ -12,12 +12,14 @@ from pyspark.sql import SparkSession
 
 from dedup.reconcile.audit.errors import ReadFailed, said
 from dedup.reconcile.audit.job import Renewed, audit
-from dedup.reconcile.audit.output import SUMMARY, check_output
+from dedup.reconcile.audit.output import FINDINGS, REPLAY_PLAN, SUMMARY, check_output
 from dedup.reconcile.audit.plan import Plan
+from dedup.reconcile.audit.resending import replay_plan
 from dedup.reconcile.audit.summary import Summary
 from dedup.reconcile.files import reason
 from dedup.reconcile.session import session
 from dedup.reconcile.storage import place
+from dedup.replay_plan import encode
 
 #: Set to 1, a failure shows its traceback instead of one line; the same variable as for every command.
 _TRACEBACK: Final = "CORE_BRIDGE_TRACEBACK"
@@ -25,14 +27,19 @@ _TRACEBACK: Final = "CORE_BRIDGE_TRACEBACK"
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 
 
-def run(plan: Plan, renewed: Renewed, *, master: str | None, output: str) -> Summary:
+def run(
+    plan: Plan, renewed: Renewed, *, master: str | None, output: str, with_deleted: bool = False
+) -> Summary:
     """Audit, and write `SUMMARY` below `output` last: where it exists, the audit was finished.
+
+    The audit of a bridge writes `REPLAY_PLAN`, too.
 
     Args:
         plan: what to read.
         renewed: see `job.audit`.
         master: Spark's; None: what spark-submit says, else all cores of this machine.
         output: a directory, on any file system that Hadoop knows: new, empty, or an earlier audit.
+        with_deleted: see `resending.replay_plan`.
 
     Raises:
         BadInput: `output` holds something else. Nothing was read.
@@ -48,9 +55,14 @@ def run(plan: Plan, renewed: Renewed, *, master: str | None, output: str) -> Sum
     try:
         storage, directory = place(output, spark)
         check_output(storage, directory)
-        path = f"{directory.rstrip('/')}/{SUMMARY}"
+        path, planned = (f"{directory.rstrip('/')}/{name}" for name in (SUMMARY, REPLAY_PLAN))
         storage.delete(path)
+        storage.delete(planned)
         summary = audit(spark, plan, renewed, output.rstrip("/"))
+        if plan.store:
+            findings = spark.read.parquet(f"{output.rstrip('/')}/{FINDINGS}")
+            made = replay_plan(plan, findings, with_deleted=with_deleted)
+            storage.write(planned, encode(made).encode())
         storage.write(path, json.dumps(summary.as_json(), indent=1).encode())
     except (PySparkException, Py4JError) as error:
         if traceback:

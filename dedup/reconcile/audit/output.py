@@ -11,6 +11,8 @@ from dedup.reconcile.storage import Local, Storage, local
 
 #: Written last: where it is, the audit was finished.
 SUMMARY: Final = "summary.json"
+#: What `core-bridge replay` sends again; of the audit of a bridge.
+REPLAY_PLAN: Final = "replay-plan.json"
 #: Every finding, as a directory of Parquet files.
 FINDINGS: Final = "findings.parquet"
 #: Environment variables that show that a path without a scheme may be on another file system.
@@ -36,9 +38,10 @@ def check_output(storage: Storage, directory: str) -> None:
         raise BadInput(f"--output {directory}: must be a directory; found a file")
     there = storage.files(directory)
     rest = [name for name in there if not name.startswith(f"{FINDINGS}/")]
-    if rest == [SUMMARY] and len(there) > 1:
+    others = [name for name in rest if name not in (SUMMARY, REPLAY_PLAN)]
+    if not others and len(there) > len(rest):
         return
     if rest:
         # A directory with only a summary was not made by an audit.
-        found = min((name for name in rest if name != SUMMARY), default=SUMMARY)
+        found = min(others, default=rest[0])
         raise BadInput(f"--output {directory}: must be new, empty or an earlier audit; found {found}")

@@ -84,6 +84,8 @@ class Plan:
     places: tuple[Place, ...]
     #: Where the bridge's dead letters are, at the target.
     letters: tuple[Place, ...] = ()
+    #: Store identity of the target, for the replay plan; empty: two ends were named, and nothing replays.
+    store: str = ""
     #: The bridge passes over what its filter rejects: it may have had another one before.
     is_filtered: bool = False
     #: The bridge began at the end of its source, wherever that was.

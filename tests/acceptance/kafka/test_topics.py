@@ -47,7 +47,10 @@ def test_a_list_of_topics_and_an_exclude(clusters: Clusters, named: Named, make_
 def test_a_regex_with_an_exclude_and_a_forwarding_address(
     clusters: Clusters, named: Named, make_node: MakeNode
 ) -> None:
-    r"""'/orders\..*/' less one, to "us.{address}"; later ones are found; it means whole names."""
+    r"""'/orders\..*/' less one, to "us.{address}"; later ones are found; it means whole names.
+
+    Of two topics made at the target one was compacted at the source, and so stays.
+    """
     bridge, mark = named("a-to-b"), named("orders")
     wanted, left_out, longer, later = (f"{mark}.eu", f"{mark}.test", f"x{mark}.eu", f"{mark}.later")
     for topic in (wanted, left_out, longer):
@@ -63,11 +66,13 @@ def test_a_regex_with_an_exclude_and_a_forwarding_address(
         )
     ).start()
     assert values(read(clusters.b, f"us.{wanted}", 1)) == [wanted.encode()]
-    clusters.a.create_topic(later, partitions=2)
-    send(clusters.a, later, plain("0", partition=1))
+    clusters.a.create_topic(later, partitions=2, config={"cleanup.policy": "compact"})
+    send(clusters.a, later, [Record(b"0", b"key", (), 1)])
     assert values(read(clusters.b, f"us.{later}", 1, within_s=TOPIC_WITHIN_S)) == [b"0"]
     mine = {topic for topic in clusters.b.topics() if mark in topic}
     assert mine == {f"us.{wanted}", f"us.{later}"}
+    policies = [cleanup_policy(clusters.b, topic) for topic in (f"us.{wanted}", f"us.{later}")]
+    assert policies == ["delete", "compact"]
 
 
 def test_a_regex_never_means_what_the_bridge_itself_makes(

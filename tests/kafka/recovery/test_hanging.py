@@ -207,8 +207,8 @@ async def test_a_journal_that_was_not_written_whole_is_aborted(
     one, two = kafka_stream(unique("one")), kafka_stream(unique("two"))
     target = await settled(bridge, one, two)
     monkeypatch.setattr(transaction, "JOURNAL_BATCH_BYTES", 1)  # a record batch each
-    whole = transaction._journal_batches
-    monkeypatch.setattr(transaction, "_journal_batches", lambda *made: whole(*made)[:-1])
+    whole = transaction.journal_batches
+    monkeypatch.setattr(transaction, "journal_batches", lambda *made: whole(*made)[:-1])
     await deliver(target, batch(one, numbered(0, 4)), batch(two, numbered(0, 4)))
     monkeypatch.undo()
     taker = bridge.target()

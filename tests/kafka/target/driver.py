@@ -1,6 +1,7 @@
-"""A process with a Kafka target, to be killed at a crash point: ``BOOTSTRAP BRIDGE TOPIC``.
+"""A process with a Kafka target, to be killed at a crash point: ``BOOTSTRAP BRIDGE TOPIC [without]``.
 
 Delivers six batches of ten messages, one after the other, and says after each how many are confirmed.
+`without`: without transactions.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from tests.kafka.target.rig import batch, deliver, kafka_stream, numbered, opene
 BATCHES, MESSAGES = 6, 10
 
 
-async def main(bootstrap: str, bridge: str, topic: str) -> None:
+async def main(bootstrap: str, bridge: str, topic: str, transactions: str = "with") -> None:
     stream = kafka_stream(topic)
-    async with rig(Running(bootstrap), bridge) as made:
+    options = {"transactions": transactions == "with"}
+    async with rig(Running(bootstrap), bridge, options=options) as made:
         target = made.target()
         position = (await opened(target, stream)).next or 0
         while position < BATCHES * MESSAGES:

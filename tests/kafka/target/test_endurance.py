@@ -193,12 +193,12 @@ async def test_who_is_fenced_before_its_first_record_learns_that_it_is(
         zombie, owner = made.target(), made.target()
         await opened(zombie, stream)
         await opened(owner, stream)
-        send_all = transaction._send_all
+        send_all = transaction.send_all
 
         async def late(producer: Any, *args: Any) -> Any:
             await until(lambda: producers.fault(producer) is not None, "the producer is fenced", WITHIN_S)
             return await send_all(producer, *args)
 
-        monkeypatch.setattr(transaction, "_send_all", late)
+        monkeypatch.setattr(transaction, "send_all", late)
         with pytest.raises(Fenced):
             await deliver(zombie, batch(stream, numbered(0, 0)))

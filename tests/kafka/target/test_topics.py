@@ -5,10 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 
 import pytest
+from confluent_kafka.admin._config import ConfigResource, ConfigSource
+from structlog.testing import LogCapture
 
 from bridge.errors import TargetRefused, TargetUnavailable
+from bridge.kafka.client.connection import KafkaConnection
+from bridge.kafka.target.source_configs import source_configs
 from bridge.kafka.target.target import KafkaTarget
 from bridge.messages.message import Message
 from bridge.relay.ports import Receipt, Stream
@@ -30,6 +35,8 @@ from tests.kafka.target.rig import (
 )
 
 HOUR_MS = 3_600_000
+#: A value that is set for the topic itself.
+ON_TOPIC = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
 Unique = Callable[[str], str]
 
 
@@ -61,6 +68,48 @@ async def test_a_missing_topic_is_made_with_the_partitions_of_its_source(bridge:
     assert partitions(bridge.cluster, kept) == 3
     # As the cluster does it, where the number does not matter.
     assert partitions(bridge.cluster, hashed) == partitions(bridge.cluster, node) == 1
+
+
+def topic_config(cluster: Reachable, topic: str) -> dict[str, str]:
+    """Of a topic, what is set for the topic itself."""
+    resource = ConfigResource("topic", topic)
+    admin = cluster.admin()
+    found = admin.describe_configs([resource])[resource].result(CALL_TIMEOUT_S)
+    return {name: entry.value for name, entry in found.items() if entry.source == ON_TOPIC}
+
+
+async def test_a_topic_that_is_made_gets_its_sources_configuration(
+    bridge: Rig, unique: Unique, log: LogCapture
+) -> None:
+    """Compacted stays compacted; what is not copied is in docs/kafka.md."""
+    source, topic = unique("source"), unique("made")
+    mine = {
+        "cleanup.policy": "compact,delete",
+        "retention.ms": "777600000",
+        "retention.bytes": "123456789",
+        "max.message.bytes": "2000000",
+        "compression.type": "zstd",
+    }
+    others = {"segment.ms": "3600000", "min.insync.replicas": "2"}  # the cluster makes one replica
+    bridge.cluster.create_topic(source, config={**mine, **others})
+    connection = KafkaConnection("here", bridge.cluster.bootstrap)
+    target = bridge.target(source_configs=partial(source_configs, connection))
+    await opened(target, kafka_stream(source, partitions=1, target_address=topic))
+    assert topic_config(bridge.cluster, topic) == mine
+    assert any("min.insync.replicas=2" in str(entry) for entry in log.entries), log.entries
+
+
+async def test_a_configuration_that_may_not_be_read_is_logged_and_the_topic_made(
+    bridge: Rig, unique: Unique, log: LogCapture
+) -> None:
+    async def unreadable(_topic: str) -> None:
+        return None
+
+    topic = unique("made")
+    target = bridge.target(source_configs=unreadable)
+    await opened(target, kafka_stream(topic, partitions=1))
+    assert topic_config(bridge.cluster, topic) == {}
+    assert any("DescribeConfigs is missing" in str(entry) for entry in log.entries), log.entries
 
 
 async def test_lanes_that_make_a_topic_at_the_same_time_all_open(

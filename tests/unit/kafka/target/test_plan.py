@@ -22,6 +22,7 @@ from bridge.kafka.target.doubts import Doubts
 from bridge.kafka.target.options import KafkaTargetOptions
 from bridge.kafka.target.plan import Delivery, OpenStream, Plan, Setting, plan
 from bridge.kafka.target.refused_records import Isolation
+from bridge.kafka.target.stored_records import StoredRecords
 from bridge.messages.batch import Batch
 from bridge.messages.block import FreshBlock, IndexedId
 from bridge.messages.message import Message
@@ -52,6 +53,7 @@ def setting(*, letters: Letters | None = None, topics: dict[str, TopicRules] | N
         topics={"to.orders": TopicRules("to.orders", 1, 1_000)} if topics is None else topics,
         letters=letters or Letters(),
         isolation=Isolation(),
+        stored=StoredRecords(),
         doubts=defaultdict(Doubts),
         make_builder=lambda most: BatchBuilder(most, 0, is_transactional=True),
         exact=True,
@@ -318,3 +320,56 @@ def test_last_offsets_count_messages_and_no_letters_and_nothing_that_is_not_know
         batch("dead", 0, Segment("b", 2, 2, 0, is_letter=True)): 5,
     }
     assert last_offsets(offsets) == {"a": (("t", 0, 107),), "b": (("t", 0, 106),)}
+
+
+# -- without transactions ----------------------------------------------------------------------------------
+
+
+def without_transactions() -> Setting:
+    made = setting()
+    return replace(made, options=replace(made.options, transactions=False))
+
+
+def bodies_of(made: Plan) -> list[bytes | None]:
+    return [
+        message.body for batch in made.batches for segment in batch.segments for message in segment.messages
+    ]
+
+
+def test_what_is_stored_already_is_left_out_and_covered_all_the_same() -> None:
+    line, state, rules = Line(), fresh_state(), without_transactions()
+    line.put(ORDERS, 0, b"0", b"1", b"2", b"3")
+    first = plan(line.deliveries, state, rules, NOW)
+    (sent,) = first.batches
+    sent.segments = [replace(sent.segments[0], positions=[1, 2])]
+    rules.stored.add(sent)
+    made = plan(line.deliveries, state, rules, NOW)
+    assert bodies_of(made) == [b"0", b"3"]
+    assert made.covered[ORDERS.identity].runs == [(0, 3)]
+    ((_, receipt),) = made.answers
+    assert isinstance(receipt, Receipt)
+    assert (receipt.verdict, receipt.next, receipt.duplicates) == (Verdict.STORED, 4, 0)
+    made.committed()
+    assert not rules.stored.of(ORDERS.identity)
+
+
+def test_a_letter_that_is_stored_already_is_left_out() -> None:
+    line, state, rules = Line(), fresh_state(), without_transactions()
+    rules = replace(rules, topics={**rules.topics, "dead": TopicRules("dead", 1, 1_000)})
+    rules.letters.keep(Letter("b", "orders", ORDERS.identity, 1, "LOOP: why", Message(b"x")))
+    line.put(ORDERS, 0, b"a", refused=(1,))
+    first = plan(line.deliveries, state, rules, NOW)
+    assert first.batches.records == 2
+    for batch in first.batches:
+        rules.stored.add(batch)
+    assert plan(line.deliveries, state, rules, NOW).batches.records == 0
+
+
+def test_without_transactions_nothing_is_probed_and_the_order_is_kept() -> None:
+    line, state, rules = Line(), fresh_state(), without_transactions()
+    line.put(ORDERS, 0, *[b"%d" % n for n in range(10)])
+    rules.isolation.narrow(ORDERS.identity, 4, 6, 3)
+    made = plan(line.deliveries, state, rules, NOW)
+    assert not made.is_probe
+    assert [batch.builder.record_count() for batch in made.batches] == [4, 1, 1, 1, 3]
+    assert bodies_of(made) == [b"%d" % n for n in range(10)]

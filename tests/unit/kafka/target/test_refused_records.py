@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.kafka.target.refused_records import MOST_JUDGED, PIECES, Isolation
+from bridge.kafka.target.refused_records import MOST_JUDGED, PIECES, Isolation, in_order
 
 STREAM = "kafka:c:t:0"
 WHY = "INVALID_RECORD: why"
@@ -90,3 +90,15 @@ def test_of_too_many_judgements_the_oldest_is_forgotten() -> None:
     isolation.clear(STREAM, range(1, MOST_JUDGED + 1))
     assert isolation.refused(STREAM, [0]) == {}
     assert isolation.unjudged(STREAM, [0, 1], [0, 1]) == [0]
+
+
+def test_pieces_that_overlap_are_cut_where_each_begins_and_ends() -> None:
+    pieces = [(2, 5, True), (4, 8, False), (9, 10, True)]
+    assert list(in_order(pieces, 10)) == [
+        (0, 2, False),
+        (2, 4, True),
+        (4, 5, True),
+        (5, 8, False),
+        (8, 9, False),
+        (9, 10, True),
+    ]
