@@ -222,18 +222,13 @@ def _failover(path: KeyPath, bridge: Bridge, settings: Settings) -> Iterator[Fin
         if len(bridge.static_connectors) > 1:
             rule = "must not be there: only bridges that read the journal fail over"
             yield Finding((*path, "static-connectors", 1), rule, leans_on=((*path, "source-connector"),))
-    tried = bridge.reconnect_attempts
+    several, tried = ("fail_back", "reconnect_attempts_same_node"), bridge.reconnect_attempts
     if len(bridge.static_connectors) == 1:
-        several = ("fail_back", "reconnect_attempts_same_node")
         yield from idle(path, bridge, several, "needs several static-connectors", "static-connectors")
-    elif (
-        0 <= tried < bridge.reconnect_attempts_same_node
-        and "reconnect_attempts_same_node" in bridge.model_fields_set
-    ):
+    elif several[1] in bridge.model_fields_set and 0 <= tried < bridge.reconnect_attempts_same_node:
         rule = f"must be at most reconnect-attempts ({tried}), or -1: the other connectors are never tried"
-        yield Finding(
-            (*path, "reconnect-attempts-same-node"), rule, leans_on=((*path, "reconnect-attempts"),)
-        )
+        place = (*path, "reconnect-attempts-same-node")
+        yield Finding(place, rule, leans_on=((*path, "reconnect-attempts"),))
 
 
 def _shared_queues(path: KeyPath, bridge: Bridge, settings: Settings) -> Iterator[Finding]:
