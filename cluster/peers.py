@@ -244,9 +244,9 @@ class Peers:
                 connection.retry_interval_multiplier,
                 connection.max_retry_interval_ms,
             ),
-            connection.initial_connect_attempts,
-            connection.reconnect_attempts,
-            connection.confirmation_window_size_bytes,
+            initial_connect_attempts=connection.initial_connect_attempts,
+            reconnect_attempts=connection.reconnect_attempts,
+            confirmation_window_size=connection.confirmation_window_size_bytes,
         )
 
         def lane(_number: int) -> Relay:

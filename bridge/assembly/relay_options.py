@@ -16,13 +16,13 @@ def relay_options(bridge: Bridge) -> RelayOptions:
     return RelayOptions(
         bridge.name,
         Backoff(bridge.retry_interval_ms, bridge.retry_interval_multiplier, bridge.max_retry_interval_ms),
-        bridge.initial_connect_attempts,
-        bridge.reconnect_attempts,
-        bridge.reconnect_attempts_same_node,
-        bridge.fail_back,
-        bridge.failover == "at-least-once",
-        bridge.confirmation_window_size_bytes,
-        bridge.pending_ack_timeout_ms,
+        initial_connect_attempts=bridge.initial_connect_attempts,
+        reconnect_attempts=bridge.reconnect_attempts,
+        reconnect_attempts_same_node=bridge.reconnect_attempts_same_node,
+        fail_back=bridge.fail_back,
+        changes_store=bridge.failover == "at-least-once",
+        confirmation_window_size=bridge.confirmation_window_size_bytes,
+        pending_ack_timeout_ms=bridge.pending_ack_timeout_ms,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Final
 
 import structlog
@@ -48,6 +48,7 @@ class RelayOptions:
 
     name: str
     backoff: Backoff = field(default_factory=Backoff)
+    _: KW_ONLY
     #: N means N + 1 tries, -1 endless.
     initial_connect_attempts: int = -1
     reconnect_attempts: int = -1
