@@ -1,7 +1,7 @@
 """How the processes of pytest-xdist share the tests out: by file, the dear ones first.
 
 A plugin of `make test`: ``pytest -p tests.sharing -n 3``. Tests of one file share its fixtures, so they stay
-together; those of Spark share a session, which takes a process some 10 s to start, and those of HTTP's
+together; those of Spark share two sessions, which take a process some 10 s each to start, and those of HTTP's
 contract share a node. What takes long begins first: else the last process works alone at the end. Files that
 wait and those that compute take turns. Two Kafka clusters serve all of them: a broker that does nothing takes
 3 % of a core, and each process would start six.
@@ -21,14 +21,16 @@ from bridge.demo import ports
 from tests.kafka.cluster.brokers import Cluster
 from tests.kafka.conftest import QUICK_SESSIONS, RUNNING
 
-#: One process runs all of these, with one Spark.
-_SPARK: Final = (
-    "tests/reconcile/", "tests/kafka/test_audit.py", "tests/acceptance/test_waiting.py", "tests/verdicts/",
-)  # fmt: skip
+#: Two processes run these, each with one Spark: one alone would still be at them when the others are through.
+_SPARK: Final = ("tests/reconcile/",)
+_MORE_SPARK: Final = ("tests/verdicts/", "tests/kafka/test_audit.py", "tests/acceptance/test_waiting.py")
 #: One process runs all of these, with one node.
 _HTTP_CONTRACT: Final = "tests/contracts/http/"
 #: Files that take long whoever runs them: they begin first, in this order.
-_DEAR: Final = (*_SPARK, "tests/cluster/test_chaos.py", "tests/kafka/exactly_once/", "tests/fault/")
+_DEAR: Final = (
+    *(*_SPARK, *_MORE_SPARK),
+    *("tests/cluster/test_chaos.py", "tests/kafka/exactly_once/", "tests/fault/"),
+)
 #: Files that wait for brokers and processes. Most of those that only compute come in between...
 _WAITING: Final = ("tests/acceptance/kafka/", "tests/kafka/", "tests/acceptance/")
 #: ...and the rest at the end, where short ones let all processes end together.
@@ -66,12 +68,14 @@ _MEASURED: Final = ("tests/acceptance/kafka/test_replay_plan.py",)
 
 
 class ByFile(LoadScopeScheduling):
-    """A file is one piece of work, and so are all of `_SPARK` and all of `_HTTP_CONTRACT`."""
+    """A file is one piece of work, and so are all of `_SPARK`, `_MORE_SPARK` and `_HTTP_CONTRACT`."""
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]
         if path.startswith(_SPARK):
             return "spark"
+        if path.startswith(_MORE_SPARK):
+            return "more-spark"
         return _HTTP_CONTRACT if path.startswith(_HTTP_CONTRACT) else path
 
 
