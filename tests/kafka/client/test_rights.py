@@ -177,7 +177,7 @@ def hub(directory: Path) -> Iterator[int]:
 
 
 def test_the_document_s_tables_are_read() -> None:
-    assert len(rows("source")) == 5
+    assert len(rows("source")) == 6
     assert len(rows("target")) == 14
     assert {row.kind for row in rows("target")} == {"topic", "transactional id", "group"}
 
