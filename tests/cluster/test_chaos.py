@@ -48,7 +48,7 @@ class Size:
     pause_s: float = 0.05
 
 
-SHORT = Size(jobs=1_500, news=800, faults_s=10, at_once=10, page=40)
+SHORT = Size(jobs=1_000, news=600, faults_s=8, at_once=10, page=40)
 LONG = Size(jobs=60_000, news=40_000, faults_s=120, at_once=100, page=400, producers=6, pause_s=0.2)
 
 

@@ -17,7 +17,7 @@ from tests.cluster.simulation.history import Outcome, run
 from tests.cluster.simulation.rules import NOT_NEEDED, RULES
 
 #: Histories of `make test`, in parts that share the work, and those of `make test-cluster-long`.
-PARTS: Final = 4
+PARTS: Final = 2
 SEEDS_A_PART: Final = 2
 LONG_SEEDS: Final = 300
 #: Histories in which a rule that is left out has to fail: these many, from the first that is likely to.
