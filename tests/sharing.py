@@ -18,6 +18,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from bridge.demo import ports
+from tests.harness.forked import MEASURED
 from tests.kafka.cluster.brokers import Cluster
 from tests.kafka.conftest import QUICK_SESSIONS, RUNNING
 
@@ -104,7 +105,7 @@ def coverage_of_nodes(request: pytest.FixtureRequest) -> Iterator[None]:
     name = request.node.nodeid
     with pytest.MonkeyPatch.context() as patch:
         if name.startswith(_UNMEASURED) and not name.startswith(_MEASURED):
-            patch.delenv("COVERAGE_PROCESS_CONFIG", raising=False)
+            patch.delenv(MEASURED, raising=False)
         yield
 
 

@@ -6,9 +6,7 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +15,7 @@ import pytest
 
 from bridge.demo.nodes import DemoFailed, Node
 from bridge.demo.ports import free_ports
-from tests.harness.commands import environment, started
-from tests.harness.forked import Streams
+from tests.harness.commands import environment, to_its_end
 
 #: Longest that any command of these tests may take, in seconds.
 PATIENCE_S = 30.0
@@ -59,19 +56,10 @@ async def finish(process: asyncio.subprocess.Process, data: bytes = b"") -> Ende
 
 
 async def command(*arguments: str, data: bytes = b"") -> Ended:
-    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        given.write(data)
-        given.seek(0)
-        streams = Streams(given.fileno(), out.fileno(), err.fileno())
-        process = started(arguments, streams, cwd=None, variables=environment())
-        try:
-            code = await asyncio.to_thread(process.wait, PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            raise
-        said, complained = (file.read() for file in (out, err) if not file.seek(0))
-    assert b"Traceback" not in complained
-    return Ended(code, said, complained.decode())
+    code, out, err = await asyncio.to_thread(
+        to_its_end, arguments, environment(), data=data, timeout_s=PATIENCE_S
+    )
+    return Ended(code, out, err.decode())
 
 
 @pytest.fixture

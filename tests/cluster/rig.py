@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.harness.eventually import PATIENCE_S, eventually
+from tests.harness.forked import MEASURED
 from tests.harness.node import Node
 
 #: "Topology: 5 s" (contract), on a machine that others use, too.
@@ -75,7 +76,7 @@ class Cluster:
 
         Where nodes are measured they are stopped: of one that SIGKILL ends there is no measurement.
         """
-        if "COVERAGE_PROCESS_CONFIG" in os.environ:
+        if MEASURED in os.environ:
             running = [node for node in self.nodes if node.process is not None]
             for node in running:
                 node.signal()

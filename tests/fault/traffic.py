@@ -23,7 +23,7 @@ class Sent:
     duplicates: int = 0
 
     def made(self, made_of: Callable[[str], str | None]) -> dict[str, list[str]]:
-        """What is made of the bodies, by writer; None: nothing is."""
+        """The bodies that a transformer makes of these, by writer; `made_of` gives None for a dropped one."""
         return {
             name: [made for body in bodies if (made := made_of(body)) is not None]
             for name, bodies in self.bodies.items()

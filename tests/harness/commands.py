@@ -41,20 +41,34 @@ def command(
     timeout_s: float = PATIENCE_S,
 ) -> Ended:
     """Run ``core-bridge ARGUMENTS`` to its end."""
+    given = environment(**(variables or {}))
+    code, out, err = to_its_end(arguments, given, data=data, cwd=cwd, timeout_s=timeout_s)
+    return Ended(code, out.decode(), err.decode())
+
+
+def to_its_end(
+    arguments: Sequence[str],
+    variables: Mapping[str, str],
+    *,
+    data: bytes = b"",
+    cwd: Path | None = None,
+    timeout_s: float = PATIENCE_S,
+) -> tuple[int, bytes, bytes]:
+    """Run ``core-bridge ARGUMENTS`` to its end; returns its exit code, stdout and stderr."""
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         given.write(data)
         given.seek(0)
         streams = Streams(given.fileno(), out.fileno(), err.fileno())
-        process = started(arguments, streams, cwd=cwd, variables=environment(**(variables or {})))
+        process = started(arguments, streams, cwd=cwd, variables=variables)
         try:
             code = process.wait(timeout_s)
         except BaseException:
             process.kill()
             process.wait()
             raise
-        said, complained = (file.read().decode() for file in (out, err) if not file.seek(0))
-    assert "Traceback" not in complained, complained
-    return Ended(code, said, complained)
+        said, complained = (file.read() for file in (out, err) if not file.seek(0))
+    assert b"Traceback" not in complained, complained.decode()
+    return code, said, complained
 
 
 def started(

@@ -26,7 +26,7 @@ _DEFAULT_CONFIG: Final = 5
 
 
 async def source_configs(connection: KafkaConnection, topic: str) -> Mapping[str, str] | None:
-    """What is set of `COPIED` for a topic, or for all topics of its cluster; None: it may not be read.
+    """The keys of `COPIED` that a topic, or its cluster for all topics, sets; None: they may not be read.
 
     Raises: SourceUnavailable, SourceRefused.
     """

@@ -1,4 +1,4 @@
-"""What a topic that is made at the target gets of its source's configuration."""
+"""The configuration that a topic made at the target gets from its source topic."""
 
 from __future__ import annotations
 
