@@ -113,7 +113,7 @@ def headed(*headers: tuple[str, bytes]) -> Arrived:
 def produce_plain(cluster: Reachable, topic: str, count: int, partition: int = 0) -> None:
     """Records of 1 KB without headers, each a batch, and no transaction: offsets leave nothing out."""
     each = {"linger.ms": 0, "batch.num.messages": 1}
-    producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap, **each})
+    producer = cluster.producer(each)
     for _ in range(count):
         producer.produce(topic, b"x" * 1_000, partition=partition)
     assert producer.flush(30) == 0

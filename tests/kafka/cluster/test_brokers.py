@@ -40,7 +40,7 @@ def produce(
         if error is not None:
             errors.append(error)
 
-    producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap, **(config or {})})
+    producer = cluster.producer(config or {})
     for value in values:
         producer.produce(topic, value, partition=partition, on_delivery=delivered)
     assert producer.flush(30) == 0

@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Final
 
-import confluent_kafka
 import pytest
 
 from tests.harness.eventually import eventually
@@ -36,7 +35,7 @@ class Zoo:
 
     def send(self, count: int = PART) -> None:
         """Returns when all are acknowledged."""
-        producer = confluent_kafka.Producer({"bootstrap.servers": self.cluster.bootstrap, "linger.ms": 20})
+        producer = self.cluster.producer({"linger.ms": 20})
         for _ in range(count):
             partition = self.rng.randrange(PARTITIONS)
             of_partition = self.sent[partition]

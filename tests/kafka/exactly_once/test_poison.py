@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-import confluent_kafka
-
 from tests.harness.node import MakeNode
 from tests.kafka.cluster.reachable import CALL_TIMEOUT_S
 from tests.kafka.exactly_once.rig import Form, Way, started
@@ -30,7 +28,7 @@ ANY_TIME: Final = {"message.timestamp.after.max.ms": str(100 * DAY_MS)}
 
 def send_one(way: Way, partition: int, value: bytes, timestamp: int) -> None:
     """A record that is none of the traffic's."""
-    producer = confluent_kafka.Producer({"bootstrap.servers": way.source.bootstrap})
+    producer = way.source.producer()
     producer.produce(way.topic, value, b"strange", partition, timestamp=timestamp)
     assert producer.flush(CALL_TIMEOUT_S) == 0
 

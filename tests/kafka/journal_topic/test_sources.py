@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-import confluent_kafka
 import pytest
 
 from bridge.demo.ports import free_ports
@@ -211,7 +210,7 @@ def cluster_id(cluster: Reachable) -> str:
 
 def produce(cluster: Reachable, topic: str) -> None:
     """One message in each partition, so in both lanes."""
-    producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap})
+    producer = cluster.producer()
     for partition in range(8):
         producer.produce(topic, b"kept", partition=partition)
     assert producer.flush(WITHIN_S) == 0

@@ -7,7 +7,6 @@ import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
-import confluent_kafka
 import pytest
 import structlog
 
@@ -18,7 +17,7 @@ from bridge.kafka.target import target as target_module
 from bridge.relay.lifecycle import State
 from dedup.verdict import Verdict
 from tests.kafka.assembled import acknowledged, reached, started
-from tests.kafka.cluster.reachable import SILENT, Reachable
+from tests.kafka.cluster.reachable import Reachable
 from tests.kafka.conftest import Clusters
 from tests.kafka.target.rig import (
     NOW,
@@ -189,7 +188,7 @@ async def decide(file: Path, name: str) -> None:
 
 
 def send(cluster: Reachable, topic: str, first: int, upto: int) -> None:
-    client = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap}, logger=SILENT)
+    client = cluster.producer()
     for number in range(first, upto):
         client.produce(topic, b"%d" % number, partition=0, timestamp=NOW)
     assert client.flush(30) == 0
@@ -199,7 +198,7 @@ def send(cluster: Reachable, topic: str, first: int, upto: int) -> None:
 
 
 def write(cluster: Reachable, topic: str, key: bytes, value: bytes) -> None:
-    client = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap}, logger=SILENT)
+    client = cluster.producer()
     client.produce(topic, value, key, partition=0)
     assert client.flush(30) == 0
 

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
-import confluent_kafka
 import pytest
 
 from bridge.errors import TargetUnavailable
@@ -22,7 +21,7 @@ from bridge.runtime.clock import SystemClock
 from dedup.verdict import Verdict
 from tests.kafka.assembled import acknowledged, started
 from tests.kafka.cluster.quotas import limit
-from tests.kafka.cluster.reachable import SILENT, Reachable
+from tests.kafka.cluster.reachable import Reachable
 from tests.kafka.conftest import Clusters
 from tests.kafka.target.rig import (
     NOW,
@@ -67,8 +66,7 @@ BAD = RECORDS // BAD_EVERY
 def fill(cluster: Reachable, topic: str, bad: dict[str, Any]) -> None:
     """Records of which every fiftieth is another one."""
     # A record batch that is larger than what a quota allows in its window is never fetched.
-    options = {"bootstrap.servers": cluster.bootstrap, "batch.num.messages": 50}
-    client = confluent_kafka.Producer(options, logger=SILENT)
+    client = cluster.producer({"batch.num.messages": 50})
     for number in range(RECORDS):
         good = {"value": b"x" * 200, "key": b"%d" % number, "timestamp": NOW}
         changed = bad if number % BAD_EVERY == BAD_EVERY - 1 else {}

@@ -24,7 +24,7 @@ def copy(
     source: Reachable, target: Reachable, topic: str, change: Callable[[Arrived], Arrived | None]
 ) -> None:
     """A relay without any guarantee: every record as `change` makes it, None left out."""
-    producer = confluent_kafka.Producer({"bootstrap.servers": target.bootstrap, "linger.ms": 10})
+    producer = target.producer({"linger.ms": 10})
     for one in map(change, read(source, topic)):
         if one is not None:
             producer.produce(
