@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from bridge.demo.ports import free_ports
 from tests.acceptance.kafka.records import read as read_topic
 from tests.acceptance.kafka.records import values
+from tests.cluster.conftest import end_clusters
 from tests.cluster.rig import Cluster, await_waiting, make_queue, numbers, read, send
 from tests.harness.eventually import eventually
 from tests.kafka.conftest import Clusters
+
+
+@pytest.fixture(autouse=True)
+def _clusters_of_the_test() -> Iterator[None]:
+    """Clusters end with the test that made them, as those of `tests/cluster/` do."""
+    yield
+    end_clusters(kept=0)
 
 
 def test_each_kafka_cluster_gets_each_message_once_and_a_dead_one_holds_nothing_back(
