@@ -65,6 +65,22 @@ def clusters(cluster_a: Reachable, cluster_b: Reachable) -> Clusters:
     return Clusters(cluster_a, cluster_b)
 
 
+@pytest.fixture(scope="module")
+def lasting_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """One broker for all tests of a module that use `own_cluster`."""
+    with Cluster(name="own", directory=tmp_path_factory.mktemp("kafka-own")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def own_cluster(lasting_cluster: Cluster) -> Cluster:
+    """A cluster whose broker a test may pause, kill and stop: it serves again when the next one begins."""
+    broker = lasting_cluster.broker(1)
+    if broker.running:
+        broker.resume()
+    return lasting_cluster.restart()
+
+
 @pytest.fixture
 def make_cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
     """Start a cluster of the test's own, to be killed and paused: ``make_cluster(3, properties={...})``."""
@@ -101,7 +117,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     if report.failed:
         shared = getattr(item, "funcargs", {})
-        found = [*item.stash.get(_SHOWN, []), shared.get("cluster_a"), shared.get("cluster_b")]
+        found = [*item.stash.get(_SHOWN, []), *map(shared.get, ("own_cluster", "cluster_a", "cluster_b"))]
         for cluster in (one for one in found if isinstance(one, Cluster)):
             report.sections += [(f"log of {name}", end) for name, end in cluster.log_tails().items()]
     return report

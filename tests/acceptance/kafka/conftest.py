@@ -15,9 +15,17 @@ from tests.harness.commands import Ended, command
 from tests.harness.node import MakeNode, Node, made_nodes
 from tests.kafka.bridges import PATIENCE_S
 from tests.kafka.cluster.reachable import CALL_TIMEOUT_S
-from tests.kafka.conftest import Clusters, cluster_a, cluster_b, clusters, make_cluster
+from tests.kafka.conftest import (
+    Clusters,
+    cluster_a,
+    cluster_b,
+    clusters,
+    lasting_cluster,
+    make_cluster,
+    own_cluster,
+)
 
-__all__ = ["cluster_a", "cluster_b", "clusters", "make_cluster"]
+__all__ = ["cluster_a", "cluster_b", "clusters", "lasting_cluster", "make_cluster", "own_cluster"]
 
 
 #: Names that no other test has, beginning as told.

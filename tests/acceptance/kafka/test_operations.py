@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -143,37 +142,22 @@ def test_sigterm_drains_and_nothing_is_lost_or_doubled(
     assert node.stop() == 0
 
 
-@pytest.fixture(scope="module")
-def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A cluster of these tests' own."""
-    with Cluster(name="own", directory=tmp_path_factory.mktemp("own")) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def own(lasting: Cluster) -> Iterator[Cluster]:
-    """The same, whose broker a test may stop."""
-    yield lasting
-    if not lasting.broker(1).running:
-        lasting.broker(1).restart()
-
-
 @pytest.mark.parametrize("end", ["target", "source"])
 def test_a_broker_goes_and_comes_back(
-    clusters: Clusters, own: Cluster, named: Named, make_node: MakeNode, end: str
+    clusters: Clusters, own_cluster: Cluster, named: Named, make_node: MakeNode, end: str
 ) -> None:
     """R3, R11, R21: CONNECTING, a try every retry-interval, and RUNNING; ready throughout; lag grows.
 
     When a broker that was started again serves transactions is for it to say, not for a clock here.
     """
     bridge, topic = named("bridge"), named("orders")
-    source, target = (clusters.a, own) if end == "target" else (own, clusters.b)
+    source, target = (clusters.a, own_cluster) if end == "target" else (own_cluster, clusters.b)
     source.create_topic(topic)
     node = make_node(kafka_bridge({"a": source, "b": target}, bridge, queue_name=topic)).start()
     send(source, topic, plain("0", "1"))
     read(target, topic, 2)
     await_progress(source, bridge, topic)
-    own.broker(1).kill()
+    own_cluster.broker(1).kill()
     node.await_state(bridge, "CONNECTING")
     gone = node.event("bridge-disconnected", bridge=bridge)
     assert gone["reason"]
@@ -185,7 +169,7 @@ def test_a_broker_goes_and_comes_back(
             send(source, topic, plain("2"))
         eventually(lambda: sample(node, "lag_messages", bridge) == 3, "what waits is counted")
         eventually(lambda: sample(node, "lag_seconds", bridge) > 0, "and its age")
-    own.broker(1).restart()
+    own_cluster.broker(1).restart()
     node.await_state(bridge, "RUNNING")
     assert {one["retry-in-ms"] for one in node.events("bridge-disconnected", bridge=bridge)} == {200}
     assert sample(node, "connected", bridge) == 1
@@ -221,16 +205,20 @@ def test_an_unreachable_broker_is_said_once_and_waited_for(
 
 
 def test_attempts_that_are_used_up_fail_the_bridge_and_start_tries_again(
-    clusters: Clusters, own: Cluster, named: Named, make_node: MakeNode
+    clusters: Clusters, own_cluster: Cluster, named: Named, make_node: MakeNode
 ) -> None:
     """R4, R5: `initial-connect-attempts`; not ready, `bridge-failed`; mended, `start` works."""
     bridge, topic = named("a-to-own"), named("orders")
     clusters.a.create_topic(topic)
     send(clusters.a, topic, plain("0"))
-    own.broker(1).kill()
+    own_cluster.broker(1).kill()
     node = make_node(
         kafka_bridge(
-            {"a": clusters.a, "own": own}, bridge, target="own", queue_name=topic, initial_connect_attempts=1
+            {"a": clusters.a, "own": own_cluster},
+            bridge,
+            target="own",
+            queue_name=topic,
+            initial_connect_attempts=1,
         )
     ).start_listening()
     reason = node.await_failed(bridge)
@@ -238,9 +226,9 @@ def test_attempts_that_are_used_up_fail_the_bridge_and_start_tries_again(
     reply = node.ops.get("/ready")
     assert (reply.status, reply.json["ready"]) == (503, False)
     assert any(bridge in one for one in reply.json["reasons"]), reply.json
-    own.broker(1).restart()
+    own_cluster.broker(1).restart()
     assert order(node, bridge, "start") == 200
-    assert values(read(own, topic, 1)) == [b"0"]
+    assert values(read(own_cluster, topic, 1)) == [b"0"]
     node.await_state(bridge, "RUNNING")
     assert node.ops.get("/ready").status == 200
     assert node.stop() == 0

@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,22 @@ from tests.kafka.conftest import Clusters
 
 MakeCluster = Callable[..., Cluster]
 Unique = Callable[[str], str]
+
+
+@pytest.fixture(scope="module")
+def lasting_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """One broker that users reach by a listener of their own, too."""
+    login = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="secret";'
+    properties = {
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.users.plain.sasl.jaas.config": login,
+    }
+    with Cluster(
+        directory=tmp_path_factory.mktemp("kafka-own"),
+        listeners=["USERS:SASL_PLAINTEXT"],
+        properties=properties,
+    ) as cluster:
+        yield cluster
 
 
 def produce(
@@ -65,10 +81,10 @@ def test_two_clusters_of_one_broker_each_are_two(clusters: Clusters, unique: Uni
     assert topic not in clusters.b.topics()
 
 
-def test_a_killed_broker_comes_back_with_ports_and_data(make_cluster: MakeCluster) -> None:
-    cluster = make_cluster()
-    cluster.create_topic("orders")
-    produce(cluster, "orders", b"before")
+def test_a_killed_broker_comes_back_with_ports_and_data(own_cluster: Cluster, unique: Unique) -> None:
+    cluster, topic = own_cluster, unique("orders")
+    cluster.create_topic(topic)
+    produce(cluster, topic, b"before")
     broker = cluster.broker(1)
     pid, ports = broker.pid, dict(broker.ports)
 
@@ -81,24 +97,26 @@ def test_a_killed_broker_comes_back_with_ports_and_data(make_cluster: MakeCluste
 
     broker.restart()
     assert broker.ports == ports
-    produce(cluster, "orders", b"after")
-    assert values(cluster, "orders", 2) == [b"before", b"after"]
+    produce(cluster, topic, b"after")
+    assert values(cluster, topic, 2) == [b"before", b"after"]
 
 
-def test_a_running_broker_restarts_in_order(make_cluster: MakeCluster) -> None:
-    cluster = make_cluster()
-    cluster.create_topic("orders")
-    produce(cluster, "orders", b"before")
+def test_a_running_broker_restarts_in_order(own_cluster: Cluster, unique: Unique) -> None:
+    cluster, topic = own_cluster, unique("orders")
+    cluster.create_topic(topic)
+    produce(cluster, topic, b"before")
     before = cluster.broker(1).pid
     cluster.broker(1).restart()
     assert cluster.broker(1).pid != before
-    assert values(cluster, "orders", 1) == [b"before"]
+    assert values(cluster, topic, 1) == [b"before"]
     assert "shut down completed" in cluster.broker(1).log.read_text()
 
 
-def test_a_paused_broker_keeps_its_connections_and_answers_nobody(make_cluster: MakeCluster) -> None:
-    cluster = make_cluster()
-    cluster.create_topic("orders")
+def test_a_paused_broker_keeps_its_connections_and_answers_nobody(
+    own_cluster: Cluster, unique: Unique
+) -> None:
+    cluster, topic = own_cluster, unique("orders")
+    cluster.create_topic(topic)
     broker = cluster.broker(1)
 
     broker.pause()
@@ -108,7 +126,7 @@ def test_a_paused_broker_keeps_its_connections_and_answers_nobody(make_cluster: 
         assert select.select([client], [], [], 0.3)[0] == []
         broker.resume()
         assert client.recv(4)
-    produce(cluster, "orders", b"after")
+    produce(cluster, topic, b"after")
     broker.pause()
     broker.kill()
     assert not broker.running
@@ -157,22 +175,15 @@ def test_an_unclean_election_cuts_off_what_only_the_old_leader_had(make_cluster:
     assert values(cluster, "orders", 2) == [b"kept", b"in its place"]
 
 
-def test_further_listeners_are_reached_by_their_names(make_cluster: MakeCluster) -> None:
-    login = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="secret";'
-    cluster = make_cluster(
-        listeners=["USERS:SASL_PLAINTEXT"],
-        properties={
-            "sasl.enabled.mechanisms": "PLAIN",
-            "listener.name.users.plain.sasl.jaas.config": login,
-        },
-    )
-    cluster.create_topic("orders")
-    produce(cluster, "orders", b"open")
+def test_further_listeners_are_reached_by_their_names(own_cluster: Cluster, unique: Unique) -> None:
+    cluster, topic = own_cluster, unique("orders")
+    cluster.create_topic(topic)
+    produce(cluster, topic, b"open")
     assert cluster.bootstrap_of("USERS") != cluster.bootstrap
     alice = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "alice"}
     users = {**alice, "bootstrap.servers": cluster.bootstrap_of("USERS"), "sasl.password": "secret"}
-    produce(cluster, "orders", b"signed in", config=users)
-    assert values(cluster, "orders", 2) == [b"open", b"signed in"]
+    produce(cluster, topic, b"signed in", config=users)
+    assert values(cluster, topic, 2) == [b"open", b"signed in"]
 
 
 def test_ports_that_somebody_else_took_are_given_up_for_others(

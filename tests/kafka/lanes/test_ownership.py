@@ -361,15 +361,12 @@ async def test_nothing_is_owned_where_the_journal_topic_is_not_right(bridge: Bri
 # -- brokers come and go ---------------------------------------------------------------------------------
 
 
-async def test_a_broker_that_restarts_within_the_session_takes_no_lane(
-    make_cluster: Callable[..., Cluster],
-) -> None:
-    cluster = make_cluster()
-    bridge = Bridge(cluster.bootstrap)
+async def test_a_broker_that_restarts_within_the_session_takes_no_lane(own_cluster: Cluster) -> None:
+    bridge = Bridge(own_cluster.bootstrap)
     try:
         member = await bridge.joined(session_timeout_ms=30_000)
         changing = asyncio.create_task(member.changed(member.owned))
-        await asyncio.to_thread(cluster.broker(1).restart)
+        await asyncio.to_thread(own_cluster.broker(1).restart)
         await member.confirmed(2)
         assert not changing.done()
         changing.cancel()
@@ -378,20 +375,19 @@ async def test_a_broker_that_restarts_within_the_session_takes_no_lane(
 
 
 async def test_lanes_are_given_up_when_the_session_is_lost_and_taken_back_by_another_open(
-    make_cluster: Callable[..., Cluster],
+    own_cluster: Cluster,
 ) -> None:
-    cluster = make_cluster()
-    bridge = Bridge(cluster.bootstrap)
+    bridge = Bridge(own_cluster.bootstrap)
     try:
         member = await bridge.joined()
-        cluster.broker(1).pause()
+        own_cluster.broker(1).pause()
         with pytest.raises(TargetUnavailable, match=f"Read group {bridge.group}"):
             async with asyncio.timeout(LONGEST_S):
                 await member.changed(member.owned)
         assert member.owned == frozenset()
         with pytest.raises(TargetUnavailable):
             await member.confirmed(0)
-        cluster.broker(1).resume()
+        own_cluster.broker(1).resume()
         # The controller may take it back only now: until then it names no broker, and a bridge tries again.
         retrying = RelayOptions("b", Backoff(100, 1.0, 100)).retrying(lost=True, before_wait=lambda *_: None)
         async with asyncio.timeout(LONGEST_S):
@@ -402,13 +398,10 @@ async def test_lanes_are_given_up_when_the_session_is_lost_and_taken_back_by_ano
         await bridge.close()
 
 
-async def test_closing_while_the_broker_hangs_takes_no_longer_than_leaving_may(
-    make_cluster: Callable[..., Cluster],
-) -> None:
-    cluster = make_cluster()
-    bridge = Bridge(cluster.bootstrap)
+async def test_closing_while_the_broker_hangs_takes_no_longer_than_leaving_may(own_cluster: Cluster) -> None:
+    bridge = Bridge(own_cluster.bootstrap)
     member = await bridge.joined()
-    cluster.broker(1).pause()
+    own_cluster.broker(1).pause()
     began = asyncio.get_running_loop().time()
     await bridge.close()
     assert asyncio.get_running_loop().time() - began < MOVED_WITHIN_S

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
@@ -35,9 +35,16 @@ CARELESS: Final = {"unclean.leader.election.enable": "true", "min.insync.replica
 ELECTION_S: Final = 60.0
 
 
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with Cluster(3, name="leaders", directory=tmp_path_factory.mktemp("leaders")) as cluster:
+        yield cluster
+
+
 @pytest.fixture
-def cluster(make_cluster: Callable[..., Cluster]) -> Cluster:
-    return make_cluster(3)
+def cluster(three: Cluster) -> Cluster:
+    """These tests' own, whose brokers a test may end: all are there again when the next one begins."""
+    return three.restart()
 
 
 @pytest.fixture

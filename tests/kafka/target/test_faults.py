@@ -71,8 +71,15 @@ async def resumed(target: KafkaTarget, stream: Stream, upto: int) -> None:
 # -- dying -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("point", POINTS)
-@pytest.mark.parametrize("times", [2, 4])
+@pytest.mark.parametrize(
+    ("point", "times"),
+    [
+        # Each point once; the other time of each is left to the long run.
+        pytest.param(point, times, marks=() if (index + times // 2) % 2 else pytest.mark.kafka_long)
+        for index, point in enumerate(POINTS)
+        for times in (2, 4)
+    ],
+)
 async def test_whatever_a_process_dies_in_is_there_once_or_comes_again(
     bridge: Rig, unique: Unique, point: str, times: int
 ) -> None:
@@ -239,57 +246,54 @@ async def test_closing_leaves_no_task_and_no_connection(
 
 
 async def test_a_cluster_that_goes_is_noticed_while_nothing_is_sent_and_found_again(
-    make_cluster: Callable[..., Cluster], unique: Unique
+    own_cluster: Cluster, unique: Unique
 ) -> None:
-    cluster = make_cluster()
-    async with rig(cluster, unique("bridge")) as made:
+    async with rig(own_cluster, unique("bridge")) as made:
         stream = kafka_stream(unique("gone"))
         target = made.target()
         await opened(target, stream)
         await deliver(target, batch(stream, numbered(0, 4)))
         losing = asyncio.create_task(target.lost())
-        await asyncio.to_thread(cluster.broker(1).kill)
+        await asyncio.to_thread(own_cluster.broker(1).kill)
         async with asyncio.timeout(4):
             with pytest.raises(TargetUnavailable):
                 await losing
         with pytest.raises(TargetUnavailable):
             await opened(target, stream)
-        await asyncio.to_thread(cluster.broker(1).restart)
+        await asyncio.to_thread(own_cluster.broker(1).restart)
         await resumed(target, stream, 10)
-        assert await values(cluster, stream.target_address) == [b"m%d" % n for n in range(10)]
+        assert await values(own_cluster, stream.target_address) == [b"m%d" % n for n in range(10)]
 
 
 @pytest.mark.parametrize("point", ["kafka.after-begin", "kafka.after-journal", "kafka.before-commit"])
 async def test_a_broker_that_stands_still_is_given_up_and_what_it_did_is_learnt_later(
-    make_cluster: Callable[..., Cluster], unique: Unique, monkeypatch: pytest.MonkeyPatch, point: str
+    own_cluster: Cluster, unique: Unique, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     """Trap 3: a commit that timed out may still take effect."""
     monkeypatch.setattr(transaction, "END_TRANSACTION_TIMEOUT_MS", 700)
     monkeypatch.setattr(transaction, "SEND_TIMEOUT_MS", 700)
-    cluster = make_cluster()
-    async with rig(cluster, unique("bridge")) as made:
+    async with rig(own_cluster, unique("bridge")) as made:
         stream = kafka_stream(unique("paused"))
         target = made.target()
         await resumed(target, stream, 5)
-        at_point(monkeypatch, point, cluster.broker(1).pause)
+        at_point(monkeypatch, point, own_cluster.broker(1).pause)
         try:
             async with asyncio.timeout(5):
                 with pytest.raises(TargetUnavailable):
                     await target.deliver([batch(stream, numbered(5, 9), from_=5)])
                 await target.close()
         finally:
-            cluster.broker(1).resume()
-        await asyncio.to_thread(cluster.await_brokers, 1)
+            own_cluster.broker(1).resume()
+        await asyncio.to_thread(own_cluster.await_brokers, 1)
         await resumed(target, stream, 15)
-        assert await values(cluster, stream.target_address) == [b"m%d" % n for n in range(15)]
+        assert await values(own_cluster, stream.target_address) == [b"m%d" % n for n in range(15)]
 
 
 async def test_a_broker_killed_in_the_middle_of_traffic_costs_nothing_and_doubles_nothing(
-    make_cluster: Callable[..., Cluster], unique: Unique
+    own_cluster: Cluster, unique: Unique
 ) -> None:
-    cluster = make_cluster()
     total, size = 3_000, 50
-    async with rig(cluster, unique("bridge")) as made:
+    async with rig(own_cluster, unique("bridge")) as made:
         stream = kafka_stream(unique("killed"))
         target = made.target()
         killed: asyncio.Task[None] | None = None
@@ -303,10 +307,10 @@ async def test_a_broker_killed_in_the_middle_of_traffic_costs_nothing_and_double
                 await target.close()
                 position = await _reopened(target, stream)
             if position > total // 3 and killed is None:
-                killed = asyncio.create_task(asyncio.to_thread(_killed_and_started, cluster))
+                killed = asyncio.create_task(asyncio.to_thread(_killed_and_started, own_cluster))
         assert killed is not None
         await killed
-        assert await values(cluster, stream.target_address) == [b"m%d" % n for n in range(total)]
+        assert await values(own_cluster, stream.target_address) == [b"m%d" % n for n in range(total)]
 
 
 def _killed_and_started(cluster: Cluster) -> None:
