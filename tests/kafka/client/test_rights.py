@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -30,6 +31,7 @@ from tests.harness.node import Node
 from tests.kafka.bridges import bridge_table, connector_tables
 from tests.kafka.cluster.brokers import Cluster
 from tests.kafka.cluster.secured import PASSWORD, USER, Right, allowed, secured_cluster
+from tests.kafka.exactly_once.rig import Arrivals
 from tests.kafka.traffic.checker import Report, check, stamps_of
 from tests.kafka.traffic.traffic import Traffic, produce
 
@@ -286,12 +288,8 @@ class Pair:
         return check(self.cluster, f"us.{self.topic}", self.traffic, stamps=stamps)
 
     def await_arrived(self, count: int) -> None:
-        def all_there() -> bool:
-            found[0] = self.arrived().read
-            return found[0] >= count
-
-        found = [0]
-        eventually(all_there, f"{count} have arrived", WITHIN_S)
+        with contextlib.closing(Arrivals(self.cluster, f"us.{self.topic}", LANES)) as arrivals:
+            arrivals.await_count(count, WITHIN_S)
 
     def await_shared(self) -> None:
         """Return when both nodes say of themselves that they have lanes, together all."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from tests.harness.node import MakeNode, Node
 from tests.kafka.bridges import await_progress, kafka_bridge
 from tests.kafka.cluster.reachable import Reachable
 from tests.kafka.conftest import Clusters
-from tests.kafka.exactly_once.rig import GROUP, started
+from tests.kafka.exactly_once.rig import GROUP, STALLED_S, Arrivals, started
 from tests.kafka.traffic.checker import read
 
 Unique = Callable[[str], str]
@@ -88,9 +89,9 @@ def filtered(node: Node, bridge: str) -> int:
     return count
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(("workers", "kills"), [(1, 3), (2, 2)])
 def test_killed_while_it_filters(
-    clusters: Clusters, unique: Unique, make_node: MakeNode, rng: random.Random, workers: int
+    clusters: Clusters, unique: Unique, make_node: MakeNode, rng: random.Random, workers: int, kills: int
 ) -> None:
     """B4 between clusters: the positions of the rest are covered and counted, and nothing waits for them."""
     topic, bridge = unique("zoo"), unique("goats")
@@ -106,19 +107,18 @@ def test_killed_while_it_filters(
     )
     node = make_node("node-1", settings, node=f"workers = {workers}")
     zoo = Zoo(clusters.a, topic, rng)
-    for _ in range(3):
-        node.spawn()
-        zoo.send()
-        before = sum(map(len, arrived(clusters.b, topic).values())) if topic in clusters.b.topics() else 0
-        eventually(
-            lambda before=before: (  # type: ignore[misc]
-                topic in clusters.b.topics() and sum(map(len, arrived(clusters.b, topic).values())) > before
-            ),
-            "goats arrive",
-            60,
-        )
-        node.kill()
-    started(node)
+    node.spawn()
+    zoo.send()
+    eventually(lambda: topic in clusters.b.topics(), "the topic is made", STALLED_S)
+    clusters.b.await_leaders(topic, PARTITIONS)
+    with contextlib.closing(Arrivals(clusters.b, topic, PARTITIONS)) as arrivals:
+        for _ in range(kills):
+            arrivals.await_count(arrivals.count + 1)
+            node.kill()
+            arrivals.look(0.5)  # the next one that is awaited comes from the next process
+            node.spawn()
+            zoo.send()
+    node.await_ready()
     await_progress(clusters.a, bridge, topic)
     counted = filtered(node, bridge)
     zoo.send()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
+import itertools
 
 import pytest
 from aiokafka.errors import KafkaError
@@ -12,6 +11,7 @@ from confluent_kafka.admin._config import ConfigResource
 
 from bridge.errors import TargetRefused, TargetUnavailable
 from bridge.kafka.journal_topic.generations import set_lanes
+from tests.harness.eventually import until
 from tests.kafka.cluster.reachable import Reachable
 from tests.kafka.journal_topic.rig import WITHIN_S, Names, bridge, covered, stream
 from tests.kafka.target.rig import configure
@@ -258,22 +258,23 @@ async def test_ids_kept_in_memory_alone_outlive_a_new_taking(cluster_a: Reachabl
 # -- compaction ----------------------------------------------------------------------------------------
 
 
-async def test_a_compacted_topic_says_the_same(make_cluster: Callable[..., Any], unique: Names) -> None:
-    cluster = make_cluster(properties={"log.cleaner.backoff.ms": "200"})
-    async with bridge(cluster, unique("b"), id_cache_size=200) as it:
+async def test_a_compacted_topic_says_the_same(cluster_a: Reachable, unique: Names) -> None:
+    async with bridge(cluster_a, unique("b"), id_cache_size=200) as it:
         await it.journal().prepare()
         await asyncio.to_thread(
-            configure, cluster, it.journal_topic, segment_ms="200", min_cleanable_dirty_ratio="0.001"
+            configure, cluster_a, it.journal_topic, segment_ms="200", min_cleanable_dirty_ratio="0.001"
         )
         owner = await it.take()
         ids = [b"id-%d" % number for number in range(600)]
         for step in range(60):
             await owner.cover(step % 3, step + 1, ids[step * 10 : step * 10 + 10])
-        written = 60
-        async with asyncio.timeout(WITHIN_S):
-            while len(list(await asyncio.to_thread(read, cluster, it.journal_topic))) > written:
-                await owner.cover(0, written + 1)  # rolls the segment that is written
-                written += 1
+        written = itertools.count(61)
+
+        async def is_compacted() -> bool:
+            await owner.cover(0, next(written))  # rolls the segment that is written
+            return len(list(await asyncio.to_thread(read, cluster_a, it.journal_topic))) <= 60
+
+        await until(is_compacted, "the topic is compacted", WITHIN_S, every_s=0.2)
         taker = await it.take()
         assert taker.remembered.streams == owner.remembered.streams
         assert list(taker.remembered.caches["x"]) == ids[400:]

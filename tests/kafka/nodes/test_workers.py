@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -15,8 +16,9 @@ import pytest
 from tests.harness.eventually import eventually
 from tests.harness.node import Node
 from tests.kafka.conftest import Clusters
-from tests.kafka.traffic.checker import Report, check, stamps_of
-from tests.kafka.traffic.traffic import Traffic, produce
+from tests.kafka.exactly_once.rig import Arrivals
+from tests.kafka.traffic.checker import check, stamps_of
+from tests.kafka.traffic.traffic import Fate, Traffic, produce
 
 PARTITIONS = 4
 #: A killed member's lanes are free after the group's session time-out; this keeps the tests short.
@@ -64,13 +66,11 @@ class Relayed:
 
     def await_all(self) -> None:
         """Everything arrives, once and in order."""
+        expected = sum(record.fate is Fate.ARRIVES for record in self.traffic.records())
+        with contextlib.closing(Arrivals(self.clusters.b, self.topic, PARTITIONS)) as arrivals:
+            arrivals.await_count(expected, RELAYED_WITHIN_S)
         stamps = stamps_of(self.clusters.a, self.topic, self.traffic)
-
-        def arrived() -> Report | None:
-            report = check(self.clusters.b, self.topic, self.traffic, stamps=stamps)
-            return report if report.read >= report.expected else None
-
-        report = eventually(arrived, "everything has arrived", RELAYED_WITHIN_S)
+        report = check(self.clusters.b, self.topic, self.traffic, stamps=stamps)
         assert report.ok, str(report)
 
     def workers(self, number: int) -> list[int]:
@@ -103,7 +103,7 @@ def test_two_workers_share_the_lanes_and_are_one_bridge(relayed: Relayed) -> Non
     assert all(lanes.values()), lanes
     relayed.await_all()
     relayed.node.await_state(relayed.bridge, "RUNNING")
-    assert relayed.acknowledged() == 4_000
+    eventually(lambda: relayed.acknowledged() == 4_000, "all are acknowledged")
     assert {event["worker"] for event in relayed.node.events("bridge-connected")} == {1, 2}
     assert relayed.node.stop() == 0
     assert {event["exit"] for event in relayed.node.events("worker-ended")} == {0}
@@ -157,7 +157,7 @@ def test_workers_take_other_settings_of_a_bridge_while_it_relays(relayed: Relaye
     node = relayed.node.start()
     relayed.lanes()
     pids = relayed.workers(2)
-    with relayed.sending(15_000, messages_per_s=1_000):
+    with relayed.sending(5_000, messages_per_s=500):
         for times in (1, 2):
             eventually(lambda: relayed.acknowledged() > 0, "it relays", RELAYED_WITHIN_S)
             node.rest = node.rest.removesuffix(f"max-hops = {times}\n") + f"max-hops = {times + 1}\n"
