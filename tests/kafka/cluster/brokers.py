@@ -50,6 +50,8 @@ PROPERTIES: Final[Mapping[str, str]] = {
     "transaction.state.log.num.partitions": "4",
     "group.initial.rebalance.delay.ms": "0",
     "num.partitions": "1",
+    # An idle controller says so by a record twice a second, unless told otherwise: a third of an idle broker.
+    "metadata.max.idle.interval.ms": "5000",
     # A killed broker may come back under its id only when its old session has ended.
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
