@@ -24,13 +24,16 @@ from tests.kafka.conftest import QUICK_SESSIONS, RUNNING
 
 #: Two processes run these, each with one Spark: one alone would still be at them when the others are through.
 _SPARK: Final = ("tests/reconcile/",)
-_MORE_SPARK: Final = ("tests/verdicts/", "tests/kafka/test_audit.py", "tests/acceptance/test_waiting.py")
+_MORE_SPARK: Final = (
+    *("tests/verdicts/", "tests/kafka/test_audit.py", "tests/acceptance/test_waiting.py"),
+    "tests/cluster/test_chaos.py",
+)
 #: One process runs all of these, with one node.
 _HTTP_CONTRACT: Final = "tests/contracts/http/"
 #: Files that take long whoever runs them: they begin first, in this order.
 _DEAR: Final = (
     *(*_SPARK, *_MORE_SPARK),
-    *("tests/cluster/test_chaos.py", "tests/kafka/exactly_once/", "tests/fault/"),
+    *("tests/kafka/exactly_once/", "tests/fault/"),
 )
 #: Files that wait for brokers and processes. Most of those that only compute come in between...
 _WAITING: Final = ("tests/acceptance/kafka/", "tests/kafka/", "tests/acceptance/")

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from tests.cluster.mesh import SETTLED_S, Mesh, mesh
 from tests.cluster.traffic import Books, Producer, Queue, Reader, left, region
 from tests.harness.eventually import LOOK_AGAIN_S, until
 from tests.harness.reports import Report
+from tests.reconcile.conftest import quick_session
 
 pytestmark = pytest.mark.processes
 
@@ -151,10 +154,19 @@ def check_report(report: Report) -> None:
     assert wrong == [], wrong[:3]
 
 
-def test_each_message_is_processed_once_whatever_fails(tmp_path: Path) -> None:
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The session of all tests of Spark; `tests/sharing.py` has one process run them."""
+    yield from quick_session()
+
+
+@pytest.mark.usefixtures("spark")
+def test_each_message_is_processed_once_whatever_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     seed = int(os.environ.get("CHAOS_SEED", "1"))
     logs = asyncio.run(traffic_and_faults(tmp_path, seed, SHORT))
-    check_report(Report.of(tmp_path / "report", logs))
+    check_report(Report.of_this_process(tmp_path / "report", logs, capsys))
 
 
 @pytest.mark.cluster_long

@@ -34,9 +34,10 @@ class Report:
     @classmethod
     def of_this_process(cls, directory: Path, logs: Iterable[Path], said: pytest.CaptureFixture[str]) -> Self:
         """The same with the Spark session that runs here: a process of its own starts one for 20 s of CPU."""
-        said.readouterr()
+        before, _ = said.readouterr()
         code = main(_command(directory, logs))
         out, err = said.readouterr()
+        print(before, end="")  # shown where the test fails
         return cls(Ended(code, out, err), directory, json.loads((directory / "summary.json").read_text()))
 
     @property
