@@ -128,4 +128,4 @@ async def test_two_drains_at_once_to_one_heir(tmp_path: Path) -> None:
 )
 async def test_drains_among_kills_and_cuts(tmp_path: Path, seed: int) -> None:
     async with mesh(tmp_path, 10 + seed, 4, _REST, [_JOBS] * 4) as it:
-        await Load(it).run([(0, 1), (2, 3)], faults_s=8.0)
+        await Load(it).run([(0, 1), (2, 3)], faults_s=8.0 if seed else 4.0)

@@ -32,6 +32,8 @@ from tests.harness.eventually import LOOK_AGAIN_S, eventually, until
 
 pytestmark = pytest.mark.processes
 
+#: `make test` kills at each point, `make test-cluster-long` at further times of it, too.
+LONG: Final = pytest.mark.cluster_long
 REST: Final = '[addresses.jobs]\nrouting-type = "ANYCAST"\n[address-settings."#"]\nredistribution-delay = 0\n'
 #: Small batches, so that each point is reached several times.
 SMALL: Final = 'producer-window-size = "1KiB"\nconfirmation-window-size = "4KiB"\n'
@@ -133,15 +135,18 @@ def test_a_node_that_starts_alone_keeps_what_is_for_queues_of_the_others(tmp_pat
     assert cluster[1].ops.get("/v1/dead-letters").json["dead-letters"] == []
 
 
-@pytest.mark.parametrize("times", [1, 4])
 @pytest.mark.parametrize(
-    "point",
+    ("point", "times"),
     [
-        "source.before-settle",
-        "source.after-settle",
-        "link.before-batch",
-        "link.after-batch",
-        "link.before-open",
+        ("source.before-settle", 4),
+        ("source.after-settle", 1),
+        ("link.before-batch", 1),
+        ("link.after-batch", 4),
+        ("link.before-open", 1),
+        pytest.param("source.before-settle", 1, marks=LONG),
+        pytest.param("source.after-settle", 4, marks=LONG),
+        pytest.param("link.before-batch", 4, marks=LONG),
+        pytest.param("link.after-batch", 1, marks=LONG),
     ],
 )
 def test_the_sender_dies_around_a_batch_and_its_receipt(tmp_path: Path, point: str, times: int) -> None:
@@ -149,14 +154,23 @@ def test_the_sender_dies_around_a_batch_and_its_receipt(tmp_path: Path, point: s
     cluster, bodies = parked(tmp_path)
     cluster[0].kill()
     cluster.start(1)
-    cluster[0].crash(point, 1 if point == "link.before-open" else times)
+    cluster[0].crash(point, times)
     cluster.start(0)
     check_arrived(cluster, bodies)
 
 
-@pytest.mark.parametrize("times", [1, 3, 5])
 @pytest.mark.parametrize(
-    "point", ["journal.before-commit", "journal.after-commit", "link.before-receipt", "link.after-receipt"]
+    ("point", "times"),
+    [
+        pytest.param(point, times, marks=() if times in short else LONG)
+        for point, short in {
+            "journal.before-commit": (3,),
+            "journal.after-commit": (3, 5),
+            "link.before-receipt": (1, 5),
+            "link.after-receipt": (3,),
+        }.items()
+        for times in (1, 3, 5)
+    ],
 )
 def test_the_receiver_dies_around_its_commit(tmp_path: Path, point: str, times: int) -> None:
     """Receiver, before COMMIT: next unmoved, no copy, sent again. After: both there, DUPLICATE."""
@@ -196,8 +210,9 @@ def test_the_receiver_dies_with_a_queue_that_is_gone(tmp_path: Path, point: str)
 @pytest.mark.parametrize(
     "point",
     [
-        "cluster.before-move:1", "cluster.after-move:1", "cluster.after-move:2", "journal.before-commit:4",
-        "journal.after-commit:4", "journal.before-commit:6", "source.before-settle:1",
+        "cluster.before-move:1", "cluster.after-move:2", "journal.before-commit:4", "journal.after-commit:4",
+        "source.before-settle:1", pytest.param("cluster.after-move:1", marks=LONG),
+        pytest.param("journal.before-commit:6", marks=LONG),
     ],
 )  # fmt: skip
 def test_the_mover_dies_inside_a_move(tmp_path: Path, point: str) -> None:
@@ -224,7 +239,7 @@ def test_the_mover_dies_inside_a_move(tmp_path: Path, point: str) -> None:
 async def test_c33_messages_are_redistributed_while_a_node_is_killed(tmp_path: Path, killed: str) -> None:
     """C33: 2,000 messages; Artemis doubled 122 in one round of 18 when the target was killed."""
     async with mesh(tmp_path, 33, 2, REST) as it, asyncio.timeout(SETTLED_S):
-        await kill_while_it_moves(it, 0 if killed == "source" else 1, rounds=4, count=2_000)
+        await kill_while_it_moves(it, 0 if killed == "source" else 1, rounds=2, count=2_000)
         it.check_logs()
 
 
