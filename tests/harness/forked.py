@@ -29,8 +29,8 @@ from tests.harness.watchdog import WATCHDOG
 ROOT: Final = Path(__file__).parents[2]
 #: Longest request: arguments and environment, as JSON.
 _REQUEST_BYTES: Final = 1 << 20
-#: Longest that a fork may take, in seconds.
-_FORKED_WITHIN_S: Final = 20.0
+#: Longest that a fork may take, in seconds; the first one waits for the product's import.
+_FORKED_WITHIN_S: Final = 60.0
 #: Set where the processes that a test starts are measured (`tests.sharing`); coverage reads it.
 MEASURED: Final = "COVERAGE_PROCESS_CONFIG"
 #: Modules that nodes and commands import when they run.
@@ -96,7 +96,9 @@ class Forks:
         self._changed = threading.Condition(self._lock)
         self._asking = threading.Lock()
         self._socket: socket.socket | None = None
-        self._forked: list[int] = []
+        #: Requests so far; pids of forks by their request, until they are taken.
+        self._asked = 0
+        self._forked: dict[int, int] = {}
         #: Exit codes by pid, until they are asked for.
         self._codes: dict[int, int] = {}
 
@@ -112,12 +114,15 @@ class Forks:
         """A process that runs ``core-bridge ARGUMENTS``. It leads a session of its own."""
         request: dict[str, Any] = {"arguments": [*arguments], "environment": {**environment}}
         request |= {"cwd": str(cwd or Path.cwd()), "umask": umask}
-        with self._asking:  # one at a time: answers do not say which request they are for
+        with self._asking:
+            self._asked = number = self._asked + 1
+            request["number"] = number
             socket.send_fds(self._connected(), [json.dumps(request).encode()], streams)
             with self._changed:
-                if not self._changed.wait_for(lambda: self._forked, _FORKED_WITHIN_S):
+                if not self._changed.wait_for(lambda: number in self._forked, _FORKED_WITHIN_S):
+                    self._asked += 1  # a late answer is to no request
                     raise AssertionError(f"nothing was forked within {_FORKED_WITHIN_S:g} s")
-                return ForkedProcess(self, self._forked.pop())
+                return ForkedProcess(self, self._forked.pop(number))
 
     def ended(self, pid: int, timeout: float | None) -> int | None:
         """The exit code of a process, once; None: it runs after `timeout` seconds still."""
@@ -150,8 +155,10 @@ class Forks:
         while said := connection.recv(_REQUEST_BYTES):
             message = json.loads(said)
             with self._changed:
-                if "forked" in message:
-                    self._forked.append(message["forked"])
+                if "forked" in message and message["number"] == self._asked:
+                    self._forked[message["number"]] = message["forked"]
+                elif "forked" in message:  # too late: its test has given it up
+                    os.kill(message["forked"], signal.SIGKILL)
                 else:
                     self._codes[message["ended"]] = message["code"]
                 self._changed.notify_all()
@@ -191,7 +198,7 @@ class _Server:
             request = json.loads(said)
             if "reap" in request:  # not before: until then nobody else may get the pid
                 os.waitpid(request["reap"], 0)
-            elif self._fork(streams):
+            elif self._fork(request["number"], streams):
                 return request, streams
 
     def _say_who_has_ended(self) -> None:
@@ -202,7 +209,7 @@ class _Server:
                 code = found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
                 self._connection.send(json.dumps({"ended": pid, "code": code}).encode())
 
-    def _fork(self, streams: list[int]) -> bool:
+    def _fork(self, number: int, streams: list[int]) -> bool:
         """Whether this is the fork."""
         pid = os.fork()
         if not pid:
@@ -215,7 +222,7 @@ class _Server:
         self._running.add(pid)
         for stream in streams:
             os.close(stream)
-        self._connection.send(json.dumps({"forked": pid}).encode())
+        self._connection.send(json.dumps({"forked": pid, "number": number}).encode())
         return False
 
 

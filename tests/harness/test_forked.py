@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness import forked
 from tests.harness.commands import PROGRAM, Process, environment
-from tests.harness.forked import FORKS, Streams
+from tests.harness.forked import FORKS, Forks, Streams
 from tests.harness.node import MakeNode, made_nodes
 
 WITHIN_S = 20.0
@@ -71,3 +72,16 @@ def running(make_node: MakeNode) -> Process:
     process = make_node().start().process
     assert process is not None
     return process
+
+
+def test_a_fork_that_comes_too_late_is_not_taken_for_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forks = Forks()
+    with Path(os.devnull).open("rb") as nothing, (tmp_path / "out").open("wb") as out:
+        streams = Streams(nothing.fileno(), out.fileno(), out.fileno())
+        with monkeypatch.context() as patch:
+            patch.setattr(forked, "_FORKED_WITHIN_S", 0.0)
+            with pytest.raises(AssertionError, match="nothing was forked"):
+                forks.start(["nothing"], streams, cwd=tmp_path, environment=environment())
+        assert forks.start(["--help"], streams, cwd=tmp_path, environment=environment()).wait(WITHIN_S) == 0
