@@ -31,6 +31,7 @@ def await_phase(node: Node, phase: str) -> dict[str, Any]:
 
 
 def test_s1_s4_queues_and_messages_go_to_the_heir(tmp_path: Path) -> None:
+    """S1, S4: three queues that the heir lacks, one of them read in part; they and their messages go along."""
     cluster = Cluster(tmp_path, 2, rest=ANYCAST).start()
     cluster.await_members()
     make_queue(cluster[0], "news", "q1")
@@ -65,6 +66,7 @@ def test_the_command_drains_and_says_how_far_it_is(tmp_path: Path) -> None:
 
 
 def test_s3_what_a_third_node_has_parked_for_the_leaver_reaches_the_heir(tmp_path: Path) -> None:
+    """S3: 20 are parked for the leaver: none is lost, and nothing is left at the leaver."""
     cluster = Cluster(tmp_path, 3, rest=ANYCAST).start()
     cluster.await_members()
     make_queue(cluster[0], "news", "sub")
@@ -84,6 +86,7 @@ def test_s3_what_a_third_node_has_parked_for_the_leaver_reaches_the_heir(tmp_pat
 
 
 def test_s3_a_third_node_that_has_delivered_before_goes_on_at_the_heir(tmp_path: Path) -> None:
+    """S3: also what is parked in streams that have delivered to the leaver before."""
     cluster = Cluster(tmp_path, 3, rest=ANYCAST).start()
     cluster.await_members()
     make_queue(cluster[0], "news", "sub")
@@ -111,6 +114,7 @@ def test_s3_a_third_node_that_has_delivered_before_goes_on_at_the_heir(tmp_path:
 
 
 def test_s11_ids_go_along(tmp_path: Path) -> None:
+    """S11: an ID of a message that was consumed is known at the heir."""
     cluster = Cluster(tmp_path, 2, rest=ANYCAST).start()
     cluster.await_members()
     send(cluster[0], "jobs", ["one"], **{"Duplicate-Id": "known"})

@@ -1,12 +1,14 @@
-"""Nodes that come, go, die and return, and links that operators stop: Artemis's cases by their ids."""
+"""Nodes that come, go, die and return, links that are cut and that operators stop: Artemis's cases by their ids."""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from tests.cluster.mesh import SETTLED_S, Mesh, mesh
 from tests.cluster.rig import (
     Cluster,
     await_waiting,
@@ -17,7 +19,8 @@ from tests.cluster.rig import (
     send,
     waiting,
 )
-from tests.harness.eventually import eventually
+from tests.cluster.traffic import Books, Reader, left
+from tests.harness.eventually import LOOK_AGAIN_S, eventually, until
 
 pytestmark = pytest.mark.processes
 
@@ -260,3 +263,79 @@ def test_c46_a_queue_that_is_gone_is_found_elsewhere(shared: Cluster) -> None:
     await_waiting(shared[2], "c46.moved", "q", 4)
     assert read(shared[2], "c46.moved", "q") == numbers(4)
     assert shared[1].metrics()["core_bridge_cluster_rerouted_total"] >= before + 1
+
+
+@pytest.mark.parametrize("path", ["$sf.{}", "$sf.{}%2Fc40", "$sf.{}%2Fnews"])
+def test_c40_clients_cannot_send_into_a_backlog(shared: Cluster, path: str) -> None:
+    """C40: Artemis makes dead letters of them. Here the names are the node's own: each send is refused, the
+    backlog stays empty, and what is meant for the other node goes on.
+    """
+    peer = shared.uuid(1)
+    address = path.format(peer)
+    refused = shared[0].api.call("POST", f"/v1/addresses/{address}/messages", b"stray")
+    refused.is_problem(400, "INVALID_ADDRESS")
+    whole = shared[0].api.commit(
+        {"address": "c40", "body": "with it"}, {"address": address.replace("%2F", "/"), "body": "stray"}
+    )
+    assert whole.status == 400, whole.body
+    assert backlog(shared, 0, peer) == 0
+    shared.make_queues("c40", "only", 1)
+    send(shared[0], "c40", ["meant"])
+    await_waiting(shared[1], "c40", "only", 1)
+    assert read(shared[1], "c40", "only") == ["meant"]
+
+
+async def test_r13_a_link_is_cut_again_and_again_with_messages_in_flight(tmp_path: Path) -> None:
+    """R13: 4 x 100 over two readers, a cut while receipts are out from the second time on: 400 in total,
+    nothing waits, and there are the same nodes and one bridge as before.
+    """
+    rest = '[addresses.jobs]\nrouting-type = "ANYCAST"\n'
+    async with (
+        mesh(tmp_path, 13, 2, rest, keys={"message-load-balancing": '"STRICT"'}) as it,
+        asyncio.timeout(SETTLED_S),
+    ):
+
+        async def nothing_left() -> bool:
+            return not await left(it)
+
+        it.spawn()
+        await it.settled()
+        await it.knows("jobs", "jobs")
+        books, done = Books(), asyncio.Event()
+        async with asyncio.TaskGroup() as readers:
+            for index in range(2):
+                reader = Reader(it, books, f"reader{index}", [("jobs", "jobs")], done, nodes=(index,))
+                readers.create_task(reader.run())
+            for start in range(0, 400, 100):
+                await _send(it, books, numbers(100, start), cut=start > 0)
+                await until(nothing_left, "nothing is left, with the link up again", SETTLED_S, LOOK_AGAIN_S)
+            done.set()
+        books.check(("jobs", "jobs"), books.sent["jobs"])
+        await it.settled()
+        for index in range(2):
+            known = await it.surely(index, "GET", "/v1/cluster", operations=True)
+            assert sorted(one["name"] for one in known["nodes"]) == ["n0", "n1"]
+            status = await it.surely(index, "GET", "/v1/status", operations=True)
+            assert len(status["bridges"]) == 1
+        await it.stop()
+        it.check_logs()
+
+
+async def _send(it: Mesh, books: Books, bodies: list[str], *, cut: bool) -> None:
+    """Send these to n0; its link to n1 is cut while receipts are still to come, or is left alone."""
+    link = it.proxies[0, 1]
+    if cut:
+        link.swallow_answers_after(0)
+    some = [{"address": "jobs", "body": body} for body in bodies]
+    await it.surely(0, "POST", "/v1/transactions", json={"messages": some, "duplicate-id": bodies[0]})
+    books.sent.setdefault("jobs", []).extend(bodies)
+    if not cut:
+        return
+
+    async def in_flight() -> bool:
+        status = await it.surely(0, "GET", "/v1/status", operations=True)
+        return any(bridge["in-flight"] for bridge in status["bridges"])
+
+    await until(in_flight, "messages are in flight", SETTLED_S, LOOK_AGAIN_S)
+    link.cut()
+    link.heal()

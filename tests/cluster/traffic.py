@@ -199,7 +199,7 @@ async def left(mesh: Mesh) -> dict[str, int]:
         for address in status["addresses"]:
             for queue in address["queues"]:
                 if queue["lag"]:
-                    found[f"{node.name} {address['name']}::{queue['name']}"] = queue["lag"]
+                    found[f"{node.name} {address['address']}::{queue['name']}"] = queue["lag"]
         for bridge in status["bridges"]:
             if bridge["lag"]:
                 found[f"{node.name} {bridge['name']}"] = bridge["lag"]
