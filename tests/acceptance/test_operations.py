@@ -222,6 +222,7 @@ def test_a_paused_bridge_keeps_what_comes_and_goes_on_where_it_was(make_node: Ma
 
 
 def test_a_stopped_bridge_starts_again(make_node: MakeNode) -> None:
+    """O2."""
     hub, edge = hub_and_edge(make_node)
     assert operate(edge, "stop") == (200, "STOPPED")
     assert edge.ops.get("/ready").status == 200
@@ -232,6 +233,7 @@ def test_a_stopped_bridge_starts_again(make_node: MakeNode) -> None:
 
 
 def test_commands_that_the_state_forbids_are_conflicts(make_node: MakeNode) -> None:
+    """O2."""
     _, edge = hub_and_edge(make_node)
     operate(edge, "stop")
     for verb in ("pause", "resume"):

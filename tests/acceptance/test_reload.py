@@ -140,6 +140,7 @@ def edge_and_hub(make_node: MakeNode, *names: str, **fields: Any) -> tuple[Node,
 
 
 def test_one_bridge_of_three_changes_while_messages_flow(make_node: MakeNode) -> None:
+    """O1: the others keep their links."""
     edge, hub = edge_and_hub(make_node, *ADDRESSES)
     with Stream(edge, *ADDRESSES) as stream, unchanged(edge, hub, "a", "c"):
         before = links(hub)["b-to-hub"]
@@ -156,6 +157,7 @@ def test_one_bridge_of_three_changes_while_messages_flow(make_node: MakeNode) ->
 
 
 def test_bridges_come_and_go_and_one_that_is_back_continues_where_it_was(make_node: MakeNode) -> None:
+    """O1."""
     edge, hub = edge_and_hub(make_node, "a", "b")
     stream = Stream(edge, "a", "b", "c")
     with unchanged(edge, hub, "a"):
@@ -568,6 +570,7 @@ def test_workers_run_by_the_reloaded_settings(make_node: MakeNode) -> None:
 def test_a_bridge_that_was_put_is_gone_after_a_kill_and_goes_on_when_it_is_put_again(
     make_node: MakeNode,
 ) -> None:
+    """O3, O4: in Artemis it is stored."""
     edge, hub = edge_and_hub(make_node, "a")
     keys: dict[str, Any] = {
         "queue_name": "b",

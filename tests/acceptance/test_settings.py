@@ -74,6 +74,7 @@ def test_the_shipped_file_and_the_reference_are_valid() -> None:
 
 
 def test_every_problem_is_told_at_once_in_its_own_line(validate: Validate) -> None:
+    """O5."""
     wrong = BRIDGE.replace('"hub"', '"hbu"') + 'retry-interval = "2"\nconnection-ttl = 1000\n'
     ended = validate(HUB + wrong + '[duplicate-detection]\nid-cache-sise = 5\n[node]\nlog-level = "loud"\n')
     assert (ended.code, ended.out) == (2, "")
@@ -137,6 +138,7 @@ WRONG = {
 
 @pytest.mark.parametrize("scenario", WRONG)
 def test_wrong_files_are_answered_by_their_place_and_rule(validate: Validate, scenario: str) -> None:
+    """O5, O8."""
     text, key, rule = WRONG[scenario]
     ended = validate(text)
     assert (ended.code, ended.out) == (2, ""), ended

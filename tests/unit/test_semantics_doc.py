@@ -25,10 +25,10 @@ CASES: Final = {
     "S": "1-14",
     "O": "1-8",
 }
-#: Of these, each case that is built has a test.
-ALL_SHOWN: Final = "DBRP"
-STATUSES: Final = ("tested", "built", "later", "n/a")
-#: Most tests named in a row; the first of these folders come first, and folders of other ends last.
+STATUSES: Final = ("tested", "n/a")
+#: What `make test` leaves out; a test with such a mark shows no case.
+LEFT_OUT: Final = re.compile(r"pytest\.mark\.(crash|hostile|\w+_long)\b")
+#: Most tests that are named in a row by this program; the first of these folders come first, and folders of other ends last.
 MOST_NAMED: Final = 2
 FOLDERS: Final = (
     "acceptance",
@@ -76,14 +76,22 @@ def _rank(path: Path) -> tuple[int, Path]:
     return (FOLDERS.index(folder) if folder in FOLDERS else len(FOLDERS)), path
 
 
+def _is_run(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether it is a test that `make test` runs."""
+    marks = map(ast.unparse, function.decorator_list)
+    return function.name.startswith("test_") and not any(map(LEFT_OUT.match, marks))
+
+
 @cache
 def shown() -> dict[str, list[tuple[str, str]]]:
-    """By case, the tests whose docstrings name it: those nearest to a user first."""
+    """By case, the tests of `make test` whose docstrings name it: those nearest to a user first."""
     found: dict[str, list[tuple[str, str]]] = {}
     for path in sorted(TESTS.rglob("test_*.py"), key=_rank):
         text = path.read_text("utf-8")
         for node in ast.parse(text).body if _CASE.search(text) else ():
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+            if ast.unparse(node).startswith("pytestmark") and LEFT_OUT.search(ast.unparse(node)):
+                break
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _is_run(node):
                 for case in dict.fromkeys(_CASE.findall(ast.get_docstring(node) or "")):
                     found.setdefault(case, []).append((path.relative_to(TESTS).as_posix(), node.name))
     return found
@@ -127,15 +135,6 @@ def test_a_case_is_called_tested_where_a_test_names_it_and_nowhere_else() -> Non
     assert wrong == [], f"run `python tests/unit/{Path(__file__).name}`, then read the notes of these rows"
 
 
-def test_every_case_of_duplicates_bridges_reconnecting_and_durability_that_is_built_is_shown() -> None:
-    """`built` is for the others."""
-    assert [
-        row.case
-        for row in rows(DOCUMENT.read_text("utf-8"))
-        if row.case[0] in ALL_SHOWN and row.status == "built"
-    ] == []
-
-
 def test_every_test_that_the_document_names_is_there() -> None:
     """In its other tables, too."""
     named = _NAMED.findall(DOCUMENT.read_text("utf-8"))
@@ -155,14 +154,15 @@ def test_no_test_names_a_case_that_does_not_exist() -> None:
 
 
 def update(text: str) -> str:
-    """The document with the tests there are now. A row that loses its last test is `built` again."""
+    """The document with the tests there are now; a row that names some that hold keeps them."""
     by_case = shown()
     lines = []
     for line in text.splitlines():
         for row in rows(line):
             tests = by_case.get(row.case, [])
-            kept = "built" if row.status == "tested" else row.status
-            line = str(row._replace(status="tested" if tests else kept, named=tuple(tests[:MOST_NAMED])))  # noqa: PLW2901
+            status = "tested" if tests else row.status
+            kept = tuple(one for one in row.named if one in tests)
+            line = str(row._replace(status=status, named=kept or tuple(tests[:MOST_NAMED])))  # noqa: PLW2901
         lines.append(line)
     return "\n".join(lines) + "\n"
 

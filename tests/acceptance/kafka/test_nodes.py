@@ -232,7 +232,7 @@ def test_two_nodes_with_one_file_share_lanes_and_take_over(
 
 
 def test_two_workers_relay_everything_once(clusters: Clusters, named: Named, make_node: MakeNode) -> None:
-    """`workers = 2`: one log, one metrics view, commands reach all lanes, SIGTERM drains all."""
+    """B28. `workers = 2`: one log, one metrics view, commands reach all lanes, SIGTERM drains all."""
     bridge, topic = named("a-to-b"), named("orders")
     clusters.a.create_topic(topic, partitions=4)
     node = make_node(

@@ -152,6 +152,7 @@ async def test_blocks_that_cannot_be_deleted_do_not_stop_what_comes(tmp_path: Pa
 
 
 async def test_a_second_journal_on_the_directory_is_told_who_has_it(tmp_path: Path) -> None:
+    """R23: one process at a time runs a node's bridges."""
     async with opened(tmp_path):
         with pytest.raises(JournalFailed, match=f"in use by another process .pid {os.getpid()}."):
             await Journal.open(JournalOptions(tmp_path))

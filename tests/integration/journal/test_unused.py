@@ -66,6 +66,7 @@ class Watched:
 
 
 async def test_a_reader_makes_its_queue_and_both_go_when_it_has_left(tmp_path: Path) -> None:
+    """D27: what comes with a reader leaves no ID behind."""
     clock = ManualClock()
     async with opened(going(tmp_path), clock) as journal:
         here = Watched(journal, clock)

@@ -117,6 +117,7 @@ def test_its_urls_are_its_own_matter_and_the_rule_of_all_urls_names_it(
 
 
 def test_keys_that_it_makes_no_use_of_are_refused(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """B28: above 1 for Kafka sources only."""
     settings = SETTINGS.replace('url = "memory://there"', 'url = "memory://there"\ntoken = "s3cret"')
     file.write_text(settings + 'concurrency = 2\nstart-position = "latest"\njournal-topic = "t"\n')
     assert main(["validate", "--settings", str(file), "--format", "json"]) == 2

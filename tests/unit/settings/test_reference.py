@@ -65,6 +65,7 @@ def values(table: BaseModel) -> dict[str, Any]:
 
 
 def test_every_value_of_the_reference_is_the_default(reference: Settings) -> None:
+    """O6."""
     required = {
         "name": "x",
         "url": "ws://x:1",
