@@ -263,7 +263,7 @@ def test_a_bridge_may_stay_within_its_node(make_node: MakeNode) -> None:
 
 
 def test_a_backlog_is_sent_once_and_in_order_by_a_sender_that_is_killed(make_node: MakeNode) -> None:
-    """P1, R25: what was in flight returns to its place."""
+    """P1, P4, R25: what was in flight returns to its place."""
     hub = make_node("hub")
     edge = make_node("edge", rest=bridge_to(hub, producer_window_size='"4KiB"')).start()
     bodies = [f"{number:03}" + "." * 1000 for number in range(200)]

@@ -318,6 +318,7 @@ def test_a_connector_of_a_cluster_stays_as_it_is(make_node: MakeNode) -> None:
 
 
 def test_addresses_and_their_settings_take_effect_in_place(make_node: MakeNode) -> None:
+    """D22: a size of the ID cache, too."""
     edge, hub = edge_and_hub(make_node, "a")
     limits = '[address-settings."#"]\nmax-size-bytes = {}\naddress-full-policy = "FAIL"\n'
     edge.rest += limits.format(300)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bridge.errors import AddressFull, AddressNotFound, DuplicateIdRejected
+from bridge.journal.rules.commands import ConfigureCommand
 from bridge.journal.values.options import AddressPolicy
 from bridge.journal.values.store import Committed, Transaction
 from tests.integration.journal.helpers import (
@@ -270,13 +271,13 @@ async def test_a_message_to_an_address_without_queues_waits_for_one(tmp_path: Pa
 
 
 async def test_an_id_sent_to_an_unknown_address_is_not_remembered(tmp_path: Path) -> None:
-    """D46."""
+    """D46: nor in memory, until a restart."""
+    known = options(tmp_path, AddressPolicy(auto_create=False), addresses={"orders": ()})
     async with opened(options(tmp_path, AddressPolicy(auto_create=False))) as journal:
         with pytest.raises(AddressNotFound) as caught:
             await send(journal, "1", "a")
         assert caught.value.found == "orders"
-    known = options(tmp_path, AddressPolicy(auto_create=False), addresses={"orders": ()})
-    async with opened(known) as journal:
+        await journal.submit(ConfigureCommand, options=known)  # the settings are loaded again
         assert (await send(journal, "2", "a")).stored
 
 
