@@ -31,7 +31,7 @@ def await_phase(node: Node, phase: str) -> dict[str, Any]:
 
 
 def test_s1_s4_queues_and_messages_go_to_the_heir(tmp_path: Path) -> None:
-    """S1, S4: three queues that the heir lacks, one of them read in part; they and their messages go along."""
+    """S1, S4: three queues that the heir lacks, one of them read in part; all go along."""
     cluster = Cluster(tmp_path, 2, rest=ANYCAST).start()
     cluster.await_members()
     make_queue(cluster[0], "news", "q1")

@@ -1,4 +1,4 @@
-"""Nodes that come, go, die and return, links that are cut and that operators stop: Artemis's cases by their ids."""
+"""Nodes that come, go, die and return, links that are cut or stopped: Artemis's cases by their ids."""
 
 from __future__ import annotations
 

@@ -26,7 +26,9 @@ from tests.harness.node import Node
 
 pytestmark = pytest.mark.processes
 
-ANYCAST: Final = '[addresses.jobs]\nrouting-type = "ANYCAST"\n[address-settings."#"]\nredistribution-delay = 0\n'
+ANYCAST: Final = (
+    '[addresses.jobs]\nrouting-type = "ANYCAST"\n[address-settings."#"]\nredistribution-delay = 0\n'
+)
 #: `redistribution-delay` of the address that is delayed, in seconds; readers count for 1 s (rig).
 DELAY_S: Final = 2.0
 #: Bytes from which the address of P6 is full at n1: its first message fills it.
@@ -41,7 +43,7 @@ SETTINGS: Final = (
     "".join(f'[addresses.{name}]\nrouting-type = "ANYCAST"\n' for name in ("c23", "delayed"))
     + '[address-settings."#"]\nredistribution-delay = 0\n'
     + f'[address-settings.delayed]\nredistribution-delay = "{DELAY_S:.0f}s"\n'
-    + '[address-settings.never]\nredistribution-delay = -1\n'
+    + "[address-settings.never]\nredistribution-delay = -1\n"
 )
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cluster.rig import Cluster, make_queue, numbers, send, waiting
+from tests.cluster.test_first_contacts import DOCUMENTED_S
 from tests.harness.eventually import eventually
 
 pytestmark = pytest.mark.processes
@@ -41,10 +43,26 @@ def await_equal(cluster: Cluster, queues: int) -> list[dict[str, Any]]:
     return eventually(equal, f"equal tables with {queues} queues")
 
 
+def seconds_to_join(cluster: Cluster) -> float:
+    """From the last node that listens until the last has joined all others, by the nodes' own logs."""
+    listening, joined = (
+        max(
+            datetime.fromisoformat(event["timestamp"])
+            for node in cluster.nodes
+            for event in node.events(name)
+        )
+        for name in ("listening", "node-joined")
+    )
+    return (joined - listening).total_seconds()
+
+
 def test_tables_become_equal_after_the_start_and_after_each_change(tmp_path: Path) -> None:
-    """Three processes of which each has one contact."""
+    """Three processes, started at once, of which each has one contact: equal tables within the time that is
+    documented. `test_first_contacts.py` shows which time their settings imply.
+    """
     cluster = Cluster(tmp_path, 3, contacts={0: [1], 1: [2], 2: [0]}).start()
     await_equal(cluster, 0)
+    assert seconds_to_join(cluster) < DOCUMENTED_S
     for node in range(3):
         make_queue(cluster[node], "news", f"q{node}", filter=f"kind = '{node}'")
     table = await_equal(cluster, 3)

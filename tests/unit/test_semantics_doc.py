@@ -28,7 +28,7 @@ CASES: Final = {
 STATUSES: Final = ("tested", "n/a")
 #: What `make test` leaves out; a test with such a mark shows no case.
 LEFT_OUT: Final = re.compile(r"pytest\.mark\.(crash|hostile|\w+_long)\b")
-#: Most tests that are named in a row by this program; the first of these folders come first, and folders of other ends last.
+#: Most tests that the program names in a row: those of the first of these folders, and of other folders last.
 MOST_NAMED: Final = 2
 FOLDERS: Final = (
     "acceptance",

@@ -329,16 +329,13 @@ async def test_a_cache_of_size_0_lets_producers_ids_of_a_bridge_pass(tmp_path: P
 
 
 async def test_a_cache_smaller_than_a_batch_lets_no_replay_of_a_bridge_pass(tmp_path: Path) -> None:
-    """D58: four IDs, a cache of one, and the receipts are lost: the sender cuts the batches anew, once each."""
+    """D58: four IDs, a cache of one, and the receipts are lost: all are sent again, one by one."""
     async with opened(options(tmp_path, AddressPolicy(id_cache_size=1))) as journal:
         end = target(journal, check_ids=True)
         await open_stream(end)
         ids = dict(enumerate("abcd"))
         await deliver(end, batch(dict(enumerate("wxyz")), upto=4, ids=ids))
-        again = [
-            batch({at: "wxyz"[at]}, upto=at + 1, ids={at: ids[at]})
-            for at in range(4)
-        ]
+        again = [batch({at: "wxyz"[at]}, upto=at + 1, ids={at: ids[at]}) for at in range(4)]
         receipts = await deliver(end, *again, batch({4: "new"}, upto=5, ids={4: "e"}))
         assert verdicts(receipts) == [("duplicate", 4)] * 4 + [("stored", 5)]
         assert await browsed(journal) == ["w", "x", "y", "z", "new"]
