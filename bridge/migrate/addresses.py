@@ -40,8 +40,8 @@ class Patterns:
     """The elements of each pattern of `<address-settings>`."""
 
     by_match: Mapping[str, Mapping[str, Element]]
-    #: Those that cover more than one address, the most specific first.
-    wildcards: Sequence[str]
+    #: By key and first word, those that have the key and cover more than one address.
+    wildcards: Mapping[tuple[str, str], Sequence[str]]
 
     @classmethod
     def of(cls, core: Element) -> Patterns:
@@ -52,15 +52,29 @@ class Patterns:
                 keys = found.setdefault(setting.attributes.get("match", ""), {})
                 for child in setting.children:
                     keys.setdefault(child.name, child)
-        wild = (match for match in found if {"*", "#"} & {*match.split(".")})
-        return cls(found, sorted(wild, key=specificity))
+        wildcards: dict[tuple[str, str], list[str]] = {}
+        for match, keys in found.items():
+            if {"*", "#"} & {*match.split(".")}:
+                for key in keys:
+                    wildcards.setdefault((key, _first_word(match)), []).append(match)
+        return cls(found, wildcards)
 
     def text(self, address: str, key: str) -> str:
         """The setting of an address or a pattern, from the most specific pattern on; empty: there is none."""
-        for match in (address, *self.wildcards):
-            if key in self.by_match.get(match, {}) and matches(match, address):
-                return self.by_match[match][key].text
-        return ""
+        own = self.by_match.get(address, {}).get(key)
+        if own is not None:
+            return own.text
+        covering = [
+            match
+            for first in {_first_word(address), "*", "#"}
+            for match in self.wildcards.get((key, first), ())
+            if matches(match, address)
+        ]
+        return self.by_match[min(covering, key=specificity)][key].text if covering else ""
+
+
+def _first_word(pattern: str) -> str:
+    return pattern.partition(".")[0]
 
 
 def convert_settings(draft: Draft, core: Element) -> Patterns:

@@ -98,7 +98,11 @@ class Start:
 
     async def join(self, node: SimNode, after_s: float) -> None:
         """Open the journal at once, as all do, and listen when that has taken so long."""
-        await node.open(lambda: asyncio.get_running_loop().call_soon(node.journal.turn), lambda: 0)
+
+        def submitted() -> None:
+            asyncio.get_running_loop().call_soon(node.journal.turn)
+
+        await node.open(submitted, lambda: 0)
         await asyncio.sleep(after_s)
         await node.join()
 

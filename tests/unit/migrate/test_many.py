@@ -1,0 +1,56 @@
+"""A long broker.xml takes as much longer to convert as it is longer: work is counted, not time."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from bridge.migrate.migration import migrate
+
+#: Twice as many elements may take so many times the calls; where each looks at all others it is nearly four.
+MOST_CALLS: Final = 2.4
+#: Elements of the shorter file.
+COUNT: Final = 400
+
+
+def address_settings(number: int) -> str:
+    """Every other pattern lacks the key that the others have, so the rest of them is looked through."""
+    key = "address-full-policy" if number % 2 else "max-size-bytes"
+    value = "BLOCK" if number % 2 else "1M"
+    return f'<address-setting match="a{number}.#"><{key}>{value}</{key}></address-setting>'
+
+
+def calls(path: Path) -> int:
+    """How many functions are called, those of C included, while a file is converted."""
+    counted = 0
+
+    def count(_frame: object, event: str, _argument: Any) -> None:
+        nonlocal counted
+        counted += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        migrate(path, {})
+    finally:
+        sys.setprofile(before)
+    return counted
+
+
+@pytest.mark.parametrize(("list_of", "element"), [("address-settings", address_settings)])
+def test_twice_as_many_elements_take_twice_the_work(
+    list_of: str, element: Callable[[int], str], tmp_path: Path
+) -> None:
+    path = tmp_path / "broker.xml"
+
+    def calls_for(count: int) -> int:
+        elements = "".join(map(element, range(count)))
+        path.write_text(f"<core><{list_of}>{elements}</{list_of}></core>", "utf-8")
+        return calls(path)
+
+    calls_for(1)  # what is done once is done
+    assert calls_for(2 * COUNT) < MOST_CALLS * calls_for(COUNT)
