@@ -5,12 +5,26 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from pyspark.sql import SparkSession
 
 from dedup.reconcile.session import session
+
+#: Read by Spark's launcher. Each sort and hash table takes a page at once, of a heap of 2 GB one of 32 MB: to
+#: collect and to zero them takes a tenth of the processor time.
+_SMALL_PAGES: Final = "-Dspark.buffer.pageSize=1m"
+#: Tests reconcile a few hundred lines, and planning takes most of the time: further partitions, compiled
+#: plans, and a plan that is made again after each stage take longer than they save.
+_QUICK: Final = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    # Spark would check its own rules after each of them.
+    "spark.sql.lightweightPlanChangeValidation": "false",
+}
 
 
 @pytest.fixture(scope="session")
@@ -22,11 +36,11 @@ def spark() -> Iterator[SparkSession]:
 def quick_session() -> Iterator[SparkSession]:
     """The session that runs, or one that is stopped in the end."""
     there = SparkSession.getActiveSession()
-    found = there or session("local[2]", "core-bridge tests", log_bytes=0)
-    # Tests reconcile a few hundred lines: further partitions and compiled plans take longer than they save.
-    found.conf.set("spark.sql.shuffle.partitions", "2")
-    found.conf.set("spark.sql.codegen.wholeStage", "false")
-    found.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_SUBMIT_OPTS", _SMALL_PAGES)
+        found = there or session("local[2]", "core-bridge tests", log_bytes=0)
+    for name, value in _QUICK.items():
+        found.conf.set(name, value)
     yield found
     if there is None:
         found.stop()

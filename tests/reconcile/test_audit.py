@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -375,96 +375,21 @@ def test_findings_are_a_parquet_table(spark: SparkSession, tmp_path: Path) -> No
     assert (one.source, one.arrived, one.lost, one.doubled, one.unknown) == (3, 2, 0, 1, 1)
 
 
-def test_what_is_lost_is_in_a_replay_plan_and_on_request_what_the_target_has_deleted(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    """Of a compacted target nothing is sent again: an older value would stand behind the newer one."""
-    made = replace(
-        plan(
-            [
-                stream(0, end=10, confirmed=10),
-                stream(1, end=3, confirmed=3, target="deleted"),
-                stream(2, end=3, confirmed=3, target="compacted"),
-            ],
-            [place(), place(1, topic="deleted", start=3), place(2, topic="compacted", compacted=True)],
-            preserves_partitions=True,
-        ),
-        store="kafka:there",
-    )
-    Ends(spark, made, tmp_path).judged(
-        {0: plain(range(10)), 1: plain(range(3)), 2: plain(range(3))},
-        {0: stamps(0, [0, 1, 4, 5, 7, 8, 9]), 1: stamps(1, [2], first=3), 2: stamps(2, [2])},
-    )
-    findings = spark.read.parquet(str(tmp_path / output.FINDINGS))
-    lost = Entry("a-to-b", STREAM, "orders", "a", "kafka:there", ((2, 3), (6, 6)))
-    deleted = replace(lost, stream="kafka:cluster:topic:1", positions=((0, 1),))
-    assert replay_plan(made, findings, with_deleted=False) == make([lost])
-    assert replay_plan(made, findings, with_deleted=True) == make([lost, deleted])
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Ends whose streams and addresses are no other case's: cases with equal flags are one audit."""
 
+    streams: Sequence[Stream]
+    places: Sequence[Place]
+    #: Records by number of stream and place, counted in the case.
+    source: Mapping[int, Records]
+    target: Mapping[int, Records]
+    #: Of the plan.
+    flags: Mapping[str, bool] = field(default_factory=dict)
 
-def test_where_nothing_arrived_and_nothing_is_confirmed_nothing_is_clean(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    made = plan([stream(0, end=3), stream(1, end=3)], [place()])
-    # Of partition 1 something came: it shows how far the bridge is.
-    summary = Ends(spark, made, tmp_path).judged(
-        {0: plain(range(3)), 1: plain(range(3))}, {0: stamps(1, [0, 1])}
-    )
-    assert (summary.verdict, said(summary, "open")) == ("unknown", [(0, 0, 2), (1, 2, 2)])
-    assert [one.detail for one in summary.findings] == [missing.UNCONFIRMED, ""]
-    assert [one.is_unknown for one in summary.streams] == [True, False]
-
-
-# -- IDs that several records share ------------------------------------------------------------------------
 
 CARRIED = Stamp("journal:1:orders:0").text(7).encode()
 OTHER = Stamp("journal:1:orders:0").text(8).encode()
-
-
-def ends_of(
-    spark: SparkSession, path: Path, made: Plan, source: Mapping[int, Records], target: Mapping[int, Records]
-) -> Summary:
-    return Ends(spark, made, path).judged(source, target)
-
-
-def test_ten_records_of_one_stamp_of_which_two_came_are_eight_lost(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    """A stream processor has copied the header; 25 records, 17 of them at the target."""
-    made = plan([stream(end=25, confirmed=25)], [place()])
-    source = plain(range(25)) | dict.fromkeys(range(5, 15), CARRIED)
-    target = stamps(0, [*range(5), *range(15, 25)]) | {20: CARRIED, 21: CARRIED}
-    summary = ends_of(spark, tmp_path, made, {0: source}, {0: target})
-    (one,) = summary.streams
-    assert (summary.verdict, one.source, one.arrived, one.lost) == ("lost", 25, 17, 8)
-    (told,) = summary.findings
-    assert (told.kind, told.count, told.id) == ("lost", 8, CARRIED.decode())
-    assert told.detail == (
-        "the source has the ID 10 times, orders/0@5 to orders/0@14, and the target 2: of which is not known"
-    )
-
-
-def test_a_producers_id_is_counted_where_it_is_not_checked_and_is_once_where_it_is(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    """Streams of their own: both copies, one, and none of them are at the target."""
-    names = ("both", "one", "none")
-    streams = [stream(n, end=2, confirmed=2, target=name) for n, name in enumerate(names)]
-    made = plan(streams, [place(n, topic=name) for n, name in enumerate(names)])
-    source: dict[int, Records] = {n: {0: b"again", 1: b"again"} for n in range(3)}
-    target: dict[int, Records] = {0: {0: b"again", 1: b"again"}, 1: {0: b"again"}, 2: {}}
-
-    unchecked = ends_of(spark, tmp_path, replace(made, checks_ids=False), source, target)
-    assert [(one.arrived, one.lost, one.doubled) for one in unchecked.streams] == [
-        (2, 0, 0), (1, 1, 0), (0, 2, 0),
-    ]  # fmt: skip
-    checked = ends_of(spark, tmp_path, made, source, target)
-    # The second one would have been rejected: one message is lost, not two.
-    assert [(one.arrived, one.lost, one.doubled) for one in checked.streams] == [
-        (2, 0, 1), (2, 0, 0), (0, 1, 0),
-    ]  # fmt: skip
-    assert said(checked, "lost") == [(2, 0, 0)]
-
 
 #: How the ends of a checked ID's records came to be: where the records are at the source and whether the
 #: source and the target still have their beginnings, and what is then to be said.
@@ -476,120 +401,294 @@ EXPIRED: Sequence[tuple[str, dict[str, Any], dict[str, Any], Records, str]] = (
     ("whole-source", {}, {"start": 3}, {50: b"id"}, "lost"),
     ("behind", {}, {"start": 3}, {50: b"id", 60: b"id"}, "lost"),
 )
+#: The number of the first of their streams.
+EXPIRED_AT: Final = 60
 
 
-def test_a_rejected_duplicate_whose_first_copy_has_expired_is_not_lost(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    """Its first copy may have been at the target; where it cannot have been, it is lost, once."""
-    streams = [stream(n, confirmed=100, target=case[0], **case[1]) for n, case in enumerate(EXPIRED)]
-    places = [place(n, topic=case[0], **case[2]) for n, case in enumerate(EXPIRED)]
+def copies(first: int, **flags: bool) -> Case:
+    """A producer's ID twice in each of three streams: both copies, one, and none are at the target."""
+    names = dict(enumerate(("both", "one", "none"), first))
+    return Case(
+        [stream(n, end=2, confirmed=2, target=name) for n, name in names.items()],
+        [place(n, topic=name) for n, name in names.items()],
+        {n: {0: b"again", 1: b"again"} for n in range(3)},
+        {0: {0: b"again", 1: b"again"}, 1: {0: b"again"}, 2: {}},
+        flags,
+    )
+
+
+def mingled(first: int, **flags: bool) -> Case:
+    """0 to 9 have come, 0 to 6 have been deleted; then 2's stamp came from another stream, which expired."""
+    return Case(
+        [stream(first, end=10, confirmed=10), stream(first + 1, start=5, end=5, confirmed=5)],
+        [place(first, start=7)],
+        {0: {**plain(range(10)), 2: CARRIED}},
+        {0: {7: CARRIED, **stamps(first, range(7, 10), first=8)}},
+        flags,
+    )
+
+
+CASES: Final = {
+    "lost and deleted": Case(
+        [
+            stream(10, end=10, confirmed=10),
+            stream(11, end=3, confirmed=3, target="deleted"),
+            stream(12, end=3, confirmed=3, target="compacted"),
+        ],
+        [place(10), place(11, topic="deleted", start=3), place(12, topic="compacted", compacted=True)],
+        {0: plain(range(10)), 1: plain(range(3)), 2: plain(range(3))},
+        {
+            0: stamps(10, [0, 1, 4, 5, 7, 8, 9]),
+            1: stamps(11, [2], first=3),
+            2: stamps(12, [2]),
+        },
+        {"preserves_partitions": True},
+    ),
+    # Of 21 something came: it shows how far the bridge is.
+    "nothing confirmed": Case(
+        [stream(20, end=3), stream(21, end=3)],
+        [place(20)],
+        {0: plain(range(3)), 1: plain(range(3))},
+        {0: stamps(21, [0, 1])},
+    ),
+    # A stream processor has copied the header; 25 records, 17 of them at the target.
+    "one stamp ten times": Case(
+        [stream(30, end=25, confirmed=25)],
+        [place(30)],
+        {0: plain(range(25)) | dict.fromkeys(range(5, 15), CARRIED)},
+        {0: stamps(30, [*range(5), *range(15, 25)]) | {20: CARRIED, 21: CARRIED}},
+    ),
+    "unchecked copies": copies(40, checks_ids=False),
+    "checked copies": copies(50),
     # 40 is the first record that the target still has.
-    source = {n: {**case[3], 40: None} for n, case in enumerate(EXPIRED)}
-    target = {n: stamps(n, [40], first=3) for n in range(len(EXPIRED))}
-    summary = ends_of(spark, tmp_path, plan(streams, places), source, target)
-    found = {(one.stream, one.kind): one for one in summary.findings}
+    "expired": Case(
+        [stream(n, confirmed=100, target=one[0], **one[1]) for n, one in enumerate(EXPIRED, EXPIRED_AT)],
+        [place(n, topic=one[0], **one[2]) for n, one in enumerate(EXPIRED, EXPIRED_AT)],
+        {n: {**one[3], 40: None} for n, one in enumerate(EXPIRED)},
+        {n: stamps(EXPIRED_AT + n, [40], first=3) for n in range(len(EXPIRED))},
+    ),
+    "shared": Case(
+        [stream(70, confirmed=100)],
+        [place(70, start=3)],
+        {0: {0: CARRIED, 40: None, 50: CARRIED, 60: CARRIED}},
+        {0: stamps(70, [40], first=3) | {9: CARRIED}},
+    ),
+    "on their way": Case(
+        [stream(80, confirmed=90)],
+        [place(80)],
+        {0: {5: CARRIED, 95: CARRIED, 6: OTHER, 96: OTHER}},
+        {0: {0: CARRIED}},
+    ),
+    "of two partitions": Case(
+        [stream(90), stream(91)],
+        [place(90)],
+        {0: {**plain(range(9)), 9: CARRIED}, 1: {0: CARRIED}},
+        {0: {0: CARRIED}},
+    ),
+    "copy of what has expired": Case(
+        [stream(100, end=10), stream(101, start=5, end=5, confirmed=5)],
+        [place(100)],
+        {0: {**plain(range(9)), 9: b"again"}},
+        {0: {0: b"again", **stamps(100, [3], first=1)}},
+    ),
+    "mingled": mingled(110),
+    "apart": mingled(120, preserves_partitions=True),
+    "too often": Case(
+        [stream(n, start=10, confirmed=100, target=name) for n, name in ((130, "a"), (131, "b"))],
+        [place(n, topic=name) for n, name in ((130, "a"), (131, "b"))],
+        {0: {20: CARRIED}, 1: {20: None, 21: b"id"}},
+        {0: {0: CARRIED, 1: CARRIED}, 1: {**stamps(131, [20, 20]), 5: b"id", 6: b"id"}},
+    ),
+    "brought again": Case(
+        [stream(140, end=50, confirmed=50)],
+        [place(140, start=30)],
+        {0: plain(range(50))},
+        {0: stamps(140, [*range(40, 45), 2, *range(45, 50)], first=30)},
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A case in the audit that it is a part of."""
+
+    plan: Plan
+    summary: Summary
+    findings: DataFrame
+
+
+@pytest.fixture(scope="module")
+def judged(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Judged]:
+    """All cases, by name: an audit takes seconds, however many streams it has."""
+    alike: dict[tuple[tuple[str, bool], ...], list[str]] = {}
+    for name, case in CASES.items():
+        alike.setdefault(tuple(case.flags.items()), []).append(name)
+    return {
+        name: one
+        for flags, names in alike.items()
+        for name, one in _together(spark, names, dict(flags), tmp_path_factory.mktemp("cases"))
+    }
+
+
+def _together(
+    spark: SparkSession, names: Sequence[str], flags: Mapping[str, bool], directory: Path
+) -> Iterator[tuple[str, Judged]]:
+    """One audit of these cases."""
+    plans: dict[str, Plan] = {}
+    source: dict[int, Records] = {}
+    target: dict[int, Records] = {}
+    streams: list[Stream] = []
+    places: list[Place] = []
+    for name in names:
+        case = CASES[name]
+        source |= {len(streams) + number: records for number, records in case.source.items()}
+        target |= {len(places) + number: records for number, records in case.target.items()}
+        plans[name] = plan(
+            [replace(one, target=f"{name}: {one.target}") for one in case.streams],
+            [replace(one, topic=f"{name}: {one.topic}") for one in case.places],
+            **flags,
+        )
+        streams += plans[name].streams
+        places += plans[name].places
+    assert len({one.identity for one in streams}) == len(streams)
+    summary = Ends(spark, plan(streams, places, **flags), directory).judged(source, target)
+    findings = spark.read.parquet(str(directory / output.FINDINGS))
+    for name, made in plans.items():
+        own = {one.identity for one in made.streams}
+        part = Summary(
+            summary.bridge,
+            [one for one in summary.streams if one.stream in own],
+            [one for one in summary.findings if one.stream in own],
+        )
+        yield name, Judged(made, part, findings.where(findings["stream"].isin(*own)))
+
+
+def test_what_is_lost_is_in_a_replay_plan_and_on_request_what_the_target_has_deleted(
+    judged: Mapping[str, Judged],
+) -> None:
+    """Of a compacted target nothing is sent again: an older value would stand behind the newer one."""
+    found = judged["lost and deleted"]
+    made = replace(found.plan, store="kafka:there")
+    lost = Entry("a-to-b", "kafka:cluster:topic:10", "orders", "a", "kafka:there", ((2, 3), (6, 6)))
+    deleted = replace(lost, stream="kafka:cluster:topic:11", positions=((0, 1),))
+    assert replay_plan(made, found.findings, with_deleted=False) == make([lost])
+    assert replay_plan(made, found.findings, with_deleted=True) == make([lost, deleted])
+
+
+def test_where_nothing_arrived_and_nothing_is_confirmed_nothing_is_clean(
+    judged: Mapping[str, Judged],
+) -> None:
+    summary = judged["nothing confirmed"].summary
+    assert (summary.verdict, said(summary, "open")) == ("unknown", [(20, 0, 2), (21, 2, 2)])
+    assert [one.detail for one in summary.findings] == [missing.UNCONFIRMED, ""]
+    assert [one.is_unknown for one in summary.streams] == [True, False]
+
+
+# -- IDs that several records share ------------------------------------------------------------------------
+
+
+def test_ten_records_of_one_stamp_of_which_two_came_are_eight_lost(judged: Mapping[str, Judged]) -> None:
+    summary = judged["one stamp ten times"].summary
+    (one,) = summary.streams
+    assert (summary.verdict, one.source, one.arrived, one.lost) == ("lost", 25, 17, 8)
+    (told,) = summary.findings
+    assert (told.kind, told.count, told.id) == ("lost", 8, CARRIED.decode())
+    assert told.detail == (
+        "the source has the ID 10 times, orders/30@5 to orders/30@14, and the target 2: of which is not known"
+    )
+
+
+def test_a_producers_id_is_counted_where_it_is_not_checked_and_is_once_where_it_is(
+    judged: Mapping[str, Judged],
+) -> None:
+    unchecked = judged["unchecked copies"].summary
+    assert [(one.arrived, one.lost, one.doubled) for one in unchecked.streams] == [
+        (2, 0, 0), (1, 1, 0), (0, 2, 0),
+    ]  # fmt: skip
+    checked = judged["checked copies"].summary
+    # The second one would have been rejected: one message is lost, not two.
+    assert [(one.arrived, one.lost, one.doubled) for one in checked.streams] == [
+        (2, 0, 1), (2, 0, 0), (0, 1, 0),
+    ]  # fmt: skip
+    assert said(checked, "lost") == [(52, 0, 0)]
+
+
+def test_a_rejected_duplicate_whose_first_copy_has_expired_is_not_lost(judged: Mapping[str, Judged]) -> None:
+    """Its first copy may have been at the target; where it cannot have been, it is lost, once."""
+    found = {(one.stream, one.kind): one for one in judged["expired"].summary.findings}
     assert len(found) == len(EXPIRED)
-    for number, (name, _, _, _, kind) in enumerate(EXPIRED):
+    for number, (name, _, _, _, kind) in enumerate(EXPIRED, EXPIRED_AT):
         told = found[f"kafka:cluster:topic:{number}", kind]
         assert (name, told.count, told.id) == (name, 1, "id")
-    assert found["kafka:cluster:topic:0", "unknown"].detail.startswith(bounds.BY_DELETION)
-    assert found["kafka:cluster:topic:1", "unknown"].detail == missing.BY_EARLIER
+    assert found["kafka:cluster:topic:60", "unknown"].detail.startswith(bounds.BY_DELETION)
+    assert found["kafka:cluster:topic:61", "unknown"].detail == missing.BY_EARLIER
 
 
-def test_of_a_shared_id_only_what_cannot_have_been_deleted_is_lost(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_of_a_shared_id_only_what_cannot_have_been_deleted_is_lost(judged: Mapping[str, Judged]) -> None:
     """0 may have been at the target. Of 0, 50 and 60 it has one copy: one of the three is lost for sure."""
-    made = plan([stream(confirmed=100)], [place(start=3)])
-    source: Records = {0: CARRIED, 40: None, 50: CARRIED, 60: CARRIED}
-    target = stamps(0, [40], first=3) | {9: CARRIED}
-    (one,) = ends_of(spark, tmp_path, made, {0: source}, {0: target}).streams
+    (one,) = judged["shared"].summary.streams
     assert (one.arrived, one.lost, one.unknown) == (2, 1, 1)
 
 
 def test_copies_of_records_that_may_be_on_their_way_are_not_counted_against_those_that_are_due(
-    spark: SparkSession, tmp_path: Path
+    judged: Mapping[str, Judged],
 ) -> None:
     """5 is covered and 95 is not, and one copy is there: it may be that of either."""
-    made = plan([stream(confirmed=90)], [place()])
-    source: Records = {5: CARRIED, 95: CARRIED, 6: OTHER, 96: OTHER}
-    summary = ends_of(spark, tmp_path, made, {0: source}, {0: {0: CARRIED}})
+    summary = judged["on their way"].summary
     assert (said(summary, "unknown"), said(summary, "lost"), said(summary, "open")) == (
-        [(0, 95, 95)],
-        [(0, 6, 6)],
-        [(0, 96, 96)],
+        [(80, 95, 95)],
+        [(80, 6, 6)],
+        [(80, 96, 96)],
     )
     (detail,) = [one.detail for one in summary.findings if one.kind == "unknown"]
     assert detail == (
-        f"{missing.BY_OTHERS}; the source has the ID 2 times, orders/0@5 to orders/0@95, and the target 1:"
+        f"{missing.BY_OTHERS}; the source has the ID 2 times, orders/80@5 to orders/80@95, and the target 1:"
         " of which is not known"
     )
 
 
 def test_an_id_of_two_partitions_proves_nothing_of_how_far_either_has_come(
-    spark: SparkSession, tmp_path: Path
+    judged: Mapping[str, Judged],
 ) -> None:
-    made = plan([stream(0), stream(1)], [place()])
-    source: dict[int, Records] = {0: {**plain(range(9)), 9: CARRIED}, 1: {0: CARRIED}}
-    summary = ends_of(spark, tmp_path, made, source, {0: {0: CARRIED}})
+    summary = judged["of two partitions"].summary
     assert [one.covered for one in summary.streams] == [None, None]
     assert said(summary, "lost") == []
 
 
 def test_a_copy_of_what_the_source_has_no_more_makes_nothing_lost_that_may_be_on_its_way(
-    spark: SparkSession, tmp_path: Path
+    judged: Mapping[str, Judged],
 ) -> None:
-    """Partition 1 had the ID of 0@9, and has expired: its copy is there. Only its own stamp proves 0@3."""
-    made = plan([stream(0, end=10), stream(1, start=5, end=5, confirmed=5)], [place()])
-    source: dict[int, Records] = {0: {**plain(range(9)), 9: b"again"}}
-    summary = ends_of(spark, tmp_path, made, source, {0: {0: b"again", **stamps(0, [3], first=1)}})
-    assert (said(summary, "lost"), said(summary, "unknown")) == ([(0, 0, 2)], [(0, 4, 8)])
+    """Partition 101 had the ID of 100@9, and has expired: its copy is there. Its own stamp proves 100@3."""
+    summary = judged["copy of what has expired"].summary
+    assert (said(summary, "lost"), said(summary, "unknown")) == ([(100, 0, 2)], [(100, 4, 8)])
     assert {one.detail for one in summary.findings if one.kind == "unknown"} == {missing.BY_PROOF}
 
 
-@pytest.mark.parametrize("preserves", [True, False])
+# Where partitions are preserved, all that is at place 120 is of partition 120.
+@pytest.mark.parametrize(("case", "lost"), [("apart", [(120, 3, 6)]), ("mingled", [])])
 def test_a_copy_of_another_partition_says_nothing_of_what_the_target_has_deleted(
-    spark: SparkSession, tmp_path: Path, *, preserves: bool
+    case: str, lost: list[tuple[int, int, int]], judged: Mapping[str, Judged]
 ) -> None:
-    """0 to 9 have come and 0 to 6 have been deleted; then the stamp of 0@2 came from 1, which has expired."""
-    made = plan(
-        [stream(0, end=10, confirmed=10), stream(1, start=5, end=5, confirmed=5)],
-        [place(start=7)],
-        preserves_partitions=preserves,
-    )
-    source: dict[int, Records] = {0: {**plain(range(10)), 2: CARRIED}}
-    target = {7: CARRIED, **stamps(0, range(7, 10), first=8)}
-    summary = ends_of(spark, tmp_path, made, source, {0: target})
-    # Where partitions are preserved, all that is at place 0 is of partition 0.
-    lost = [(0, 3, 6)] if preserves else []
+    summary = judged[case].summary
     assert said(summary, "lost") == lost
     assert (sum(one.count for one in summary.findings)) == 6
 
 
 def test_what_the_source_has_no_more_may_have_brought_what_is_there_too_often(
-    spark: SparkSession, tmp_path: Path
+    judged: Mapping[str, Judged],
 ) -> None:
     """But a stamp of the record's own place, and a checked ID, are doubled."""
-    streams = [stream(n, start=10, confirmed=100, target=name) for n, name in enumerate(("a", "b"))]
-    made = plan(streams, [place(n, topic=name) for n, name in enumerate(("a", "b"))])
-    source: dict[int, Records] = {0: {20: CARRIED}, 1: {20: None, 21: b"id"}}
-    target: dict[int, Records] = {
-        0: {0: CARRIED, 1: CARRIED},
-        1: {**stamps(1, [20, 20]), 5: b"id", 6: b"id"},
-    }
-    summary = ends_of(spark, tmp_path, made, source, target)
-    assert (said(summary, "unknown"), said(summary, "doubled")) == ([(0, 20, 20)], [(1, 20, 20), (1, 21, 21)])
+    summary = judged["too often"].summary
+    assert said(summary, "unknown") == [(130, 20, 20)]
+    assert said(summary, "doubled") == [(131, 20, 20), (131, 21, 21)]
 
 
 def test_what_a_replay_brought_again_says_nothing_of_what_the_target_has_deleted(
-    spark: SparkSession, tmp_path: Path
+    judged: Mapping[str, Judged],
 ) -> None:
     """10 to 39 have been there and are gone; 2 was lost, and came again behind 44."""
-    made = plan([stream(end=50, confirmed=50)], [place(start=30)])
-    target = stamps(0, [*range(40, 45), 2, *range(45, 50)], first=30)
-    summary = ends_of(spark, tmp_path, made, {0: plain(range(50))}, {0: target})
-    assert (said(summary, "lost"), said(summary, "unknown")) == ([], [(0, 0, 1), (0, 3, 39)])
+    summary = judged["brought again"].summary
+    assert (said(summary, "lost"), said(summary, "unknown")) == ([], [(140, 0, 1), (140, 3, 39)])
 
 
 # -- summary -----------------------------------------------------------------------------------------------
