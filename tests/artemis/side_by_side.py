@@ -1,7 +1,7 @@
 """The same cases on a real Artemis and here, compared: which facts differ, and why.
 
 ``python -m tests.artemis.side_by_side`` prints both as a Markdown table; with the argument ``clusters`` the
-cases of clusters.
+cases of clusters, with ``migrated`` those of a broker.xml and what `core-bridge migrate` makes of it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
-from tests.artemis import clusters, ours
+from tests.artemis import clusters, migrated, ours
 from tests.artemis.ours import Result
 from tests.filters.artemis import VERSION, compiled
 
@@ -133,7 +133,9 @@ class Comparison:
     #: By case and the name of a fact.
     differences: Mapping[tuple[str, str], str]
     #: Of these, the facts that chance decides on Artemis: they may be equal in a run.
-    by_chance: frozenset[tuple[str, str]]
+    by_chance: frozenset[tuple[str, str]] = frozenset()
+    #: Of the Java that runs the program.
+    options: Sequence[str] = ()
 
 
 SINGLE: Final = Comparison(
@@ -150,6 +152,15 @@ CLUSTERS: Final = Comparison(
     CLUSTER_DIFFERENCES,
     frozenset({("scale-down-parked", "lost")}),
 )
+MIGRATED: Final = Comparison(
+    HERE / "MigratedCases.java",
+    list(migrated.CASES),
+    migrated.run,
+    {},
+    options=(f"-Doriginals={migrated.ORIGINALS}",),
+)
+#: By the argument that chooses it.
+ALL: Final[Mapping[str, Comparison]] = {"single": SINGLE, "clusters": CLUSTERS, "migrated": MIGRATED}
 
 
 def artemis(comparison: Comparison, directory: Path, *cases: str) -> dict[str, Result]:
@@ -162,7 +173,7 @@ def artemis(comparison: Comparison, directory: Path, *cases: str) -> dict[str, R
     classes, data = directory / "classes", directory / "data"
     classes.mkdir(parents=True)
     java, *rest = compiled(comparison.program, classes)
-    command = [java, HEAP, *rest, str(data), *cases]
+    command = [java, HEAP, *comparison.options, *rest, str(data), *cases]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=RUN_TIMEOUT_S, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return {
@@ -223,7 +234,7 @@ def _ranges(numbers: Sequence[int]) -> Iterator[str]:
 
 
 def main(names: Sequence[str]) -> None:
-    comparison = CLUSTERS if "clusters" in names else SINGLE
+    comparison = ALL[names[0] if names else "single"]
     with tempfile.TemporaryDirectory() as directory, contextlib.redirect_stdout(sys.stderr):
         there = artemis(comparison, Path(directory))
         here = {}

@@ -9,11 +9,18 @@ import pytest
 
 from tests.artemis.clusters import ROUNDS
 from tests.artemis.ours import Result
-from tests.artemis.side_by_side import CLUSTERS, SINGLE, Comparison, artemis, table, unexplained
+from tests.artemis.side_by_side import (
+    ALL,
+    CLUSTERS,
+    MIGRATED,
+    SINGLE,
+    Comparison,
+    artemis,
+    table,
+    unexplained,
+)
 
 pytestmark = [pytest.mark.artemis_long, pytest.mark.processes]
-
-ALL = {"single": SINGLE, "clusters": CLUSTERS}
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +31,11 @@ def single(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Result]:
 @pytest.fixture(scope="module")
 def clusters(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Result]:
     return artemis(CLUSTERS, tmp_path_factory.mktemp("artemis-clusters"))
+
+
+@pytest.fixture(scope="module")
+def migrated(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Result]:
+    return artemis(MIGRATED, tmp_path_factory.mktemp("artemis-migrated"))
 
 
 @pytest.mark.parametrize("which", ALL)
@@ -44,6 +56,11 @@ def test_case_of_clusters(case: str, clusters: Mapping[str, Result], tmp_path: P
     for what, lost in here.notes.items():
         if what.startswith("lost of"):
             assert lost == [0] * ROUNDS, f"{what}: where Artemis loses messages none is lost here"
+
+
+@pytest.mark.parametrize("case", MIGRATED.cases)
+def test_case_of_a_migrated_file(case: str, migrated: Mapping[str, Result], tmp_path: Path) -> None:
+    check(MIGRATED, case, migrated, tmp_path)
 
 
 def check(comparison: Comparison, case: str, there: Mapping[str, Result], directory: Path) -> Result:

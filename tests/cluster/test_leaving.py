@@ -309,6 +309,7 @@ async def test_r13_a_link_is_cut_again_and_again_with_messages_in_flight(tmp_pat
             for start in range(0, 400, 100):
                 await _send(it, books, numbers(100, start), cut=start > 0)
                 await until(nothing_left, "nothing is left, with the link up again", SETTLED_S, LOOK_AGAIN_S)
+                await it.settled()
             done.set()
         books.check(("jobs", "jobs"), books.sent["jobs"])
         await it.settled()

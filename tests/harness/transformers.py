@@ -21,6 +21,12 @@ def change_all(message: Message, properties: Mapping[str, Any]) -> Message:
     return message
 
 
+def stamp(message: Message, properties: Mapping[str, Any]) -> Message:
+    """Stands for Artemis's Stamp.java."""
+    message.set_header("mark", str(properties["mark"]).encode())
+    return message
+
+
 def write_id(message: Message, _properties: Mapping[str, Any]) -> Message:
     """Gives all messages one ID, where it can."""
     message.headers = [("_AMQ_DUPL_ID", b"same"), ("_HQ_DUPL_ID", b"other"), ("core-bridge-hops", b"x")]
