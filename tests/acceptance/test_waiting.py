@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from tests.harness.eventually import eventually
 from tests.harness.node import MakeNode, Node, bridge_to, start_together
 from tests.harness.reports import Report
-from tests.reconcile.conftest import quick_session
+from tests.reconcile.conftest import spark
+
+__all__ = ["spark"]
 
 WAITING = 1000
 
@@ -20,12 +20,6 @@ def logged(node: Node, side: str) -> bool:
     """Whether the node's log says on this side that the bridge has brought ten."""
     lines = [line for line in node.delivery_lines() if line["side"] == side and line["bridge"]]
     return any(line["upto"] >= 10 for line in lines)
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """The session of all tests of Spark; `tests/sharing.py` has one process run them."""
-    yield from quick_session()
 
 
 @pytest.mark.usefixtures("spark")

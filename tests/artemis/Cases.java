@@ -68,21 +68,8 @@ public class Cases {
    }
 
    public static void main(String[] arguments) {
-      List<String> names = List.of(arguments).subList(1, arguments.length);
-      int failed = 0;
-      for (String name : names.isEmpty() ? CASES.keySet() : names) {
-         Result result = new Result(name);
-         try {
-            CASES.get(name).run(Files.createDirectories(Path.of(arguments[0], name)), result);
-            System.out.println(result.line());
-         } catch (Throwable error) {
-            System.err.println(name + ": " + result.line());
-            error.printStackTrace();
-            failed++;
-         }
-      }
-      // Threads of a broker that could not be stopped do not keep it.
-      System.exit(failed);
+      Program.run(arguments, CASES.keySet(), (name, directory, result) ->
+         CASES.get(name).run(Files.createDirectories(directory), result));
    }
 
    // ------------------------------------------------------------------------------------------------ the cases

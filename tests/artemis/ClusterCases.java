@@ -92,29 +92,15 @@ public class ClusterCases {
          serve(arguments);
          return;
       }
-      List<String> names = List.of(arguments).subList(1, arguments.length);
-      int failed = 0;
-      for (String name : names.isEmpty() ? CASES.keySet() : names) {
-         Result result = new Result(name);
-         try {
-            result = run(name, Path.of(arguments[0], name));
-            System.out.println(result.line());
-         } catch (Throwable error) {
-            System.err.println(name + ": " + result.line());
-            error.printStackTrace();
-            failed++;
-         }
-      }
-      // Threads of a broker that could not be stopped do not keep it.
-      System.exit(failed);
+      Program.run(arguments, CASES.keySet(), ClusterCases::run);
    }
 
-   static Result run(String name, Path directory) throws Exception {
+   static void run(String name, Path directory, Result result) throws Exception {
       for (int attempt = 1; ; attempt++) {
-         Result result = new Result(name);
+         result.clear();
          try {
             CASES.get(name).run(Files.createDirectories(directory.resolve("attempt-" + attempt)), result);
-            return result;
+            return;
          } catch (NotHandedOver error) {
             if (attempt == ATTEMPTS) {
                throw error;

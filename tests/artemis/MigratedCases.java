@@ -1,7 +1,6 @@
 // Runs originals/edge.xml and originals/hub.xml on real Artemis brokers, and sends to them. Arguments and output as of
 // Cases.java; migrated.py runs the same cases on nodes with what core-bridge migrate makes of the two files.
 
-import java.net.ServerSocket;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -48,33 +47,21 @@ public class MigratedCases {
    }
 
    /** The first argument is a directory; the files are where the system property `originals` says. */
-   public static void main(String[] arguments) throws Exception {
-      List<String> names = List.of(arguments).subList(1, arguments.length);
-      int failed = 0;
-      for (String name : names.isEmpty() ? CASES.keySet() : names) {
-         Result result = new Result(name);
-         System.setProperty("data", Files.createDirectories(Path.of(arguments[0], name)).toString());
-         System.setProperty("hub.port", String.valueOf(freePort()));
-         System.setProperty("edge.port", String.valueOf(freePort()));
-         try (Broker hub = new Broker("hub"); Broker edge = new Broker("edge")) {
-            if (!name.equals("migrated-late-hub")) {
-               hub.start();
-            }
-            edge.start();
-            CASES.get(name).run(edge, hub, result);
-            System.out.println(result.line());
-         } catch (Throwable error) {
-            System.err.println(name + ": " + result.line());
-            error.printStackTrace();
-            failed++;
-         }
-      }
-      System.exit(failed);
+   public static void main(String[] arguments) {
+      Program.run(arguments, CASES.keySet(), MigratedCases::run);
    }
 
-   static int freePort() throws Exception {
-      try (ServerSocket socket = new ServerSocket(0)) {
-         return socket.getLocalPort();
+   static void run(String name, Path directory, Result result) throws Exception {
+      int[] ports = ClusterCases.freePorts(2);
+      System.setProperty("data", Files.createDirectories(directory).toString());
+      System.setProperty("hub.port", String.valueOf(ports[0]));
+      System.setProperty("edge.port", String.valueOf(ports[1]));
+      try (Broker hub = new Broker("hub"); Broker edge = new Broker("edge")) {
+         if (!name.equals("migrated-late-hub")) {
+            hub.start();
+         }
+         edge.start();
+         CASES.get(name).run(edge, hub, result);
       }
    }
 

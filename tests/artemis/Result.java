@@ -25,6 +25,12 @@ final class Result {
       notes.put(what, value);
    }
 
+   /** For another attempt. */
+   void clear() {
+      seen.clear();
+      notes.clear();
+   }
+
    String line() {
       return JsonLoader.createObjectBuilder().add("case", name).add("seen", object(seen))
          .add("notes", object(notes)).build().toString();

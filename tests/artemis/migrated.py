@@ -8,11 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from bridge.migrate.migration import migrate
-from tests.artemis.ours import Result, restart, verdict, waiting
-from tests.harness.api import Reply
+from tests.artemis.ours import (
+    Result,
+    numbers_of,
+    read,
+    restart,
+    send,
+    send_coloured,
+    send_one,
+    take_all,
+    verdict,
+    waiting,
+)
 from tests.harness.eventually import eventually
 from tests.harness.node import Node
 
@@ -76,26 +86,26 @@ def filter_and_transformer(edge: Node, hub: Node, result: Result) -> None:
     restart(edge)
     send_animals(edge, 20, 26)
     await_count(hub, "goats", "goats", 3)
-    result.seen["arrived after a restart"] = read_marked(hub, "goats", "goats")[0]
+    result.seen["arrived after a restart"] = read(hub, "goats", "goats")
 
 
 def plain_bridge(edge: Node, hub: Node, result: Result) -> None:
-    send_numbers(edge, "orders", 0, 10)
+    send(edge, "orders", 0, 10)
     await_count(hub, "orders", "orders", 10)
-    result.seen["arrived under its own name"] = read_marked(hub, "orders", "orders")[0]
+    result.seen["arrived under its own name"] = read(hub, "orders", "orders")
     eventually(lambda: waiting(edge, "orders", "orders") == 0, "all are settled")
     result.seen["left"] = waiting(edge, "orders", "orders")
 
 
 def late_hub(edge: Node, hub: Node, result: Result) -> None:
-    send_numbers(edge, "orders", 0, 10)
+    send(edge, "orders", 0, 10)
     send_animals(edge, 0, 4)
     result.seen["orders wait"] = edge.status("orders")["lag"]
     hub.start()
     await_count(hub, "orders", "orders", 10)
     await_count(hub, "goats", "goats", 2)
-    result.seen["orders arrived"] = read_marked(hub, "orders", "orders")[0]
-    result.seen["goats arrived"] = read_marked(hub, "goats", "goats")[0]
+    result.seen["orders arrived"] = read(hub, "orders", "orders")
+    result.seen["goats arrived"] = read(hub, "goats", "goats")
 
 
 def ids(edge: Node, _hub: Node, result: Result) -> None:
@@ -114,8 +124,7 @@ def full_address(edge: Node, _hub: Node, result: Result) -> None:
     result.notes["messages of 4,000 bytes taken"] = taken
     result.seen["kept"] = waiting(edge, "small.one", "small.one") == taken
     result.seen["another address takes"] = room(edge, "ids")
-    while take_page(edge, "small.one", "small.one"):
-        pass
+    read(edge, "small.one", "small.one")
     result.seen["takes again when it was read"] = room(edge, "small.one")
 
 
@@ -126,11 +135,9 @@ def closed_address(edge: Node, _hub: Node, result: Result) -> None:
 
 
 def filtered_queue(edge: Node, _hub: Node, result: Result) -> None:
-    for number in range(6):
-        color = "blue" if number % 2 else "red"
-        assert verdict(send_one(edge, "paint", number, {"Message-Header-color": color})) == "stored"
+    send_coloured(edge, "paint", 0, 6)
     for queue in ("red", "all"):
-        result.seen[queue] = read_marked(edge, "paint", f"paint.{queue}")[0]
+        result.seen[queue] = read(edge, "paint", f"paint.{queue}")
 
 
 def divert(edge: Node, _hub: Node, result: Result) -> None:
@@ -138,8 +145,8 @@ def divert(edge: Node, _hub: Node, result: Result) -> None:
         region = "us" if number % 3 else "eu"
         assert verdict(send_one(edge, "news", number, {"Message-Header-region": region})) == "stored"
     await_count(edge, "news.copy", "news.eu", 2)
-    result.seen["copied"] = read_marked(edge, "news.copy", "news.eu")[0]
-    result.seen["at the address itself"] = read_marked(edge, "news", "news.all")[0]
+    result.seen["copied"] = read(edge, "news.copy", "news.eu")
+    result.seen["at the address itself"] = read(edge, "news", "news.all")
 
 
 CASES: Final[Mapping[str, Case]] = {
@@ -157,24 +164,13 @@ CASES: Final[Mapping[str, Case]] = {
 # -- clients -------------------------------------------------------------------------------------------------
 
 
-def send_one(node: Node, address: str, number: int, headers: Mapping[str, str], size: int = 0) -> Reply:
-    """One message, whose body is its number, and then some."""
-    body = str(number).encode().ljust(size)
-    return node.api.call("POST", f"/v1/addresses/{address}/messages", body, headers)
-
-
 def room(node: Node, address: str) -> str:
-    """What becomes of a message of 4,000 bytes: `stored` or `refused`."""
+    """Send a message of 4,000 bytes; returns the node's verdict, `refused` where the address is full."""
     answer = send_one(node, address, 0, {}, 4000)
     if answer.status == 503:
         answer.is_problem(503, "ADDRESS_FULL")
         return "refused"
     return verdict(answer)
-
-
-def send_numbers(node: Node, address: str, start: int, upto: int) -> None:
-    for number in range(start, upto):
-        assert verdict(send_one(node, address, number, {})) == "stored"
 
 
 def send_animals(node: Node, start: int, upto: int) -> None:
@@ -187,23 +183,11 @@ def send_animals(node: Node, start: int, upto: int) -> None:
         assert verdict(send_one(node, "animals", number, headers)) == "stored"
 
 
-def take_page(node: Node, address: str, queue: str) -> list[dict[str, Any]]:
-    """A page, acknowledged."""
-    lease, messages = node.api.lease(address, queue, "max=1000")
-    if lease is not None:
-        assert node.api.settle("acknowledge", address, queue, lease=lease).status == 204
-    return messages
-
-
 def read_marked(node: Node, address: str, queue: str) -> tuple[list[int], list[str]]:
-    """The numbers of all that wait in a queue, acknowledged, and the different marks of the transformer."""
-    numbers: list[int] = []
-    marks: dict[str, None] = {}
-    while page := take_page(node, address, queue):
-        numbers += [int(message["body"]) for message in page]
-        found = (message.get("headers", {}).get("mark") for message in page)
-        marks |= dict.fromkeys(mark for mark in found if mark is not None)
-    return numbers, list(marks)
+    """The numbers of all messages that wait in a queue, and the different marks of the transformer."""
+    messages = take_all(node, address, queue)
+    found = (message.get("headers", {}).get("mark") for message in messages)
+    return numbers_of(messages), [*dict.fromkeys(mark for mark in found if mark is not None)]
 
 
 def await_count(node: Node, address: str, queue: str, count: int) -> None:

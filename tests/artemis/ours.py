@@ -11,7 +11,7 @@ import json
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -348,8 +348,9 @@ def why_not_running(node: Node, name: str) -> str:
     return eventually(look, f"the reason of {name}")
 
 
-def send_one(node: Node, address: str, number: int, headers: Mapping[str, str]) -> Reply:
-    return node.api.call("POST", f"/v1/addresses/{address}/messages", b"%d" % number, headers)
+def send_one(node: Node, address: str, number: int, headers: Mapping[str, str], size: int = 0) -> Reply:
+    """One message, whose body is its number, and spaces up to a size."""
+    return node.api.call("POST", f"/v1/addresses/{address}/messages", (b"%d" % number).ljust(size), headers)
 
 
 def send(node: Node, address: str, start: int, upto: int) -> None:
@@ -412,20 +413,30 @@ def waiting(node: Node, address: str, queue: str) -> int:
     return int(queues(node, address).get(queue, {"lag": 0})["lag"])
 
 
-def take(node: Node, address: str, queue: str, query: str) -> list[int]:
-    """The numbers of a page, acknowledged."""
+def take(node: Node, address: str, queue: str, query: str) -> list[dict[str, Any]]:
+    """A page, acknowledged."""
     lease, messages = node.api.lease(address, queue, query)
     if lease is not None:
         assert node.api.settle("acknowledge", address, queue, lease=lease).status == 204
+    return messages
+
+
+def take_all(node: Node, address: str, queue: str) -> list[dict[str, Any]]:
+    """All messages that wait in a queue, acknowledged."""
+    messages: list[dict[str, Any]] = []
+    while page := take(node, address, queue, "max=1000"):
+        messages += page
+    return messages
+
+
+def numbers_of(messages: Iterable[Mapping[str, Any]]) -> list[int]:
+    """The numbers that are the messages' bodies."""
     return [int(message["body"]) for message in messages]
 
 
 def read(node: Node, address: str, queue: str) -> list[int]:
-    """All that wait in a queue, acknowledged."""
-    numbers: list[int] = []
-    while page := take(node, address, queue, "max=1000"):
-        numbers += page
-    return numbers
+    """The numbers of all messages that wait in a queue, acknowledged."""
+    return numbers_of(take_all(node, address, queue))
 
 
 def arrived(hub: Node, number: int) -> list[int]:
@@ -446,7 +457,7 @@ def readers(node: Node, address: str, queue: str, shares: Sequence[list[int]]) -
 
     def reader(share: list[int]) -> None:
         while not over.is_set():
-            share += take(node, address, queue, f"max=1&wait={WAIT_MS}")
+            share += numbers_of(take(node, address, queue, f"max=1&wait={WAIT_MS}"))
 
     with ThreadPoolExecutor(len(shares)) as threads:
         done = [threads.submit(reader, share) for share in shares]

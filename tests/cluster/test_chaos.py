@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from tests.cluster.mesh import SETTLED_S, Mesh, mesh
 from tests.cluster.traffic import Books, Producer, Queue, Reader, left, region
 from tests.harness.eventually import LOOK_AGAIN_S, until
 from tests.harness.reports import Report
-from tests.reconcile.conftest import quick_session
+from tests.reconcile.conftest import spark
+
+__all__ = ["spark"]
 
 pytestmark = pytest.mark.processes
 
@@ -152,12 +152,6 @@ def check_report(report: Report) -> None:
     assert (report.ended.code, report.summary["verdict"]) == (0, "clean"), report.ended
     wrong = [found for found in report.summary["findings"] if found["kind"] != "rejected"]
     assert wrong == [], wrong[:3]
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """The session of all tests of Spark; `tests/sharing.py` has one process run them."""
-    yield from quick_session()
 
 
 @pytest.mark.usefixtures("spark")

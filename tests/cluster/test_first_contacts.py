@@ -107,7 +107,7 @@ class Start:
         await node.join()
 
     def tables(self) -> list[dict[str, Record]]:
-        """What each node knows of those that it reaches, itself included."""
+        """Each node's records of the nodes that it reaches, with its own."""
         return [
             {
                 uuid: record

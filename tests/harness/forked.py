@@ -96,9 +96,9 @@ class Forks:
         self._changed = threading.Condition(self._lock)
         self._asking = threading.Lock()
         self._socket: socket.socket | None = None
-        #: Requests so far; pids of forks by their request, until they are taken.
+        #: The number of the request that is waited for; the pid of its fork, until it is taken.
         self._asked = 0
-        self._forked: dict[int, int] = {}
+        self._forked: int | None = None
         #: Exit codes by pid, until they are asked for.
         self._codes: dict[int, int] = {}
 
@@ -115,14 +115,16 @@ class Forks:
         request: dict[str, Any] = {"arguments": [*arguments], "environment": {**environment}}
         request |= {"cwd": str(cwd or Path.cwd()), "umask": umask}
         with self._asking:
-            self._asked = number = self._asked + 1
-            request["number"] = number
+            self._asked += 1
+            request["number"] = self._asked
             socket.send_fds(self._connected(), [json.dumps(request).encode()], streams)
             with self._changed:
-                if not self._changed.wait_for(lambda: number in self._forked, _FORKED_WITHIN_S):
+                self._changed.wait_for(lambda: self._forked is not None, _FORKED_WITHIN_S)
+                pid, self._forked = self._forked, None
+                if pid is None:
                     self._asked += 1  # a late answer is to no request
                     raise AssertionError(f"nothing was forked within {_FORKED_WITHIN_S:g} s")
-                return ForkedProcess(self, self._forked.pop(number))
+                return ForkedProcess(self, pid)
 
     def ended(self, pid: int, timeout: float | None) -> int | None:
         """The exit code of a process, once; None: it runs after `timeout` seconds still."""
@@ -156,7 +158,7 @@ class Forks:
             message = json.loads(said)
             with self._changed:
                 if "forked" in message and message["number"] == self._asked:
-                    self._forked[message["number"]] = message["forked"]
+                    self._forked = message["forked"]
                 elif "forked" in message:  # too late: its test has given it up
                     os.kill(message["forked"], signal.SIGKILL)
                 else:
