@@ -12,9 +12,10 @@ from pyspark.sql import SparkSession
 
 from dedup.reconcile.session import session
 
-#: Read by Spark's launcher. Each sort and hash table takes a page at once, of a heap of 2 GB one of 32 MB: to
-#: collect and to zero them takes a tenth of the processor time.
-_SMALL_PAGES: Final = "-Dspark.buffer.pageSize=1m"
+#: Read by Spark's launcher. Each sort and hash table takes a page at once, of a heap of 2 GB 32 MB, which are
+#: zeroed. And the first compiler has room for 48 MB of code: after a few minutes it is full, and methods are
+#: thrown away and compiled again.
+_JAVA: Final = "-Dspark.buffer.pageSize=1m -XX:ReservedCodeCacheSize=256m"
 #: Tests reconcile a few hundred lines, and planning takes most of the time: further partitions, compiled
 #: plans, and a plan that is made again after each stage take longer than they save.
 _QUICK: Final = {
@@ -37,7 +38,7 @@ def quick_session() -> Iterator[SparkSession]:
     """The session that runs, or one that is stopped in the end."""
     there = SparkSession.getActiveSession()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SPARK_SUBMIT_OPTS", _SMALL_PAGES)
+        patch.setenv("SPARK_SUBMIT_OPTS", _JAVA)
         found = there or session("local[2]", "core-bridge tests", log_bytes=0)
     for name, value in _QUICK.items():
         found.conf.set(name, value)
