@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 #: Keys, and indices of list items, from the top down.
@@ -64,6 +64,37 @@ def item_name(tree: Any, path: KeyPath) -> str | None:
 def covers(outer: KeyPath, inner: KeyPath) -> bool:
     """Whether `inner` is at or below `outer`."""
     return inner[: len(outer)] == outer
+
+
+class Paths:
+    """Many key paths, asked for those above and below another without looking at each."""
+
+    def __init__(self) -> None:
+        self._paths: set[KeyPath] = set()
+        #: Each of them, and all that is above it.
+        self._above: set[KeyPath] = set()
+
+    def add(self, path: KeyPath) -> None:
+        """Take in a path."""
+        self._paths.add(path)
+        self._above.update(_from_the_top(path))
+
+    def update(self, others: Paths) -> None:
+        """Take in the paths of others."""
+        self._paths |= others._paths
+        self._above |= others._above
+
+    def cover(self, path: KeyPath) -> bool:
+        """Whether `path` is one of them, or below one."""
+        return any(above in self._paths for above in _from_the_top(path))
+
+    def lie_below(self, path: KeyPath) -> bool:
+        """Whether one of them is `path`, or below it."""
+        return path in self._above
+
+
+def _from_the_top(path: KeyPath) -> Iterator[KeyPath]:
+    return (path[:length] for length in range(len(path) + 1))
 
 
 def place_in_file(tree: Any, path: KeyPath) -> tuple[int, ...]:

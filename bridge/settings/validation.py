@@ -20,7 +20,7 @@ from bridge.settings import toml_traps
 from bridge.settings.artemis import answer_to_key, answer_to_value
 from bridge.settings.fields import DIRECTORY
 from bridge.settings.model import Settings
-from bridge.settings.paths import KeyPath, covers, look_up, written_path
+from bridge.settings.paths import KeyPath, Paths, look_up, written_path
 from bridge.settings.problems import Finding, nearest
 from bridge.settings.schema import known_keys
 
@@ -54,19 +54,19 @@ class Validation:
         #: The findings, in no particular order.
         self.findings: list[Finding] = []
         self._repaired = copy.deepcopy(tree)
+        self._told = Paths()
 
     def report(self, findings: Iterable[Finding]) -> None:
         """Add the findings that are no consequence of earlier ones."""
-        before = [finding.path for finding in self.findings]
+        now = Paths()
         for finding in findings:
             about = (finding.path, *finding.leans_on)
-            if any(covers(path, place) or covers(place, path) for path in before for place in about):
+            if any(self._told.cover(place) or self._told.lie_below(place) for place in about):
                 continue
-            now = self.findings[len(before) :]
-            if not any(
-                covers(finding.path, other.path) for other in now
-            ):  # a list is "empty" for its wrong item
+            if not now.lie_below(finding.path):  # a list is "empty" for its wrong item
+                now.add(finding.path)
                 self.findings.append(finding)
+        self._told.update(now)
 
     def take_out(self, path: KeyPath) -> None:
         """Go on without the value at `path`."""

@@ -24,6 +24,19 @@ def address_settings(number: int) -> str:
     return f'<address-setting match="a{number}.#"><{key}>{value}</{key}></address-setting>'
 
 
+def refused_address(number: int) -> str:
+    """Names that begin with $ are the node's own."""
+    return f'<address name="$a{number}"><multicast/></address>'
+
+
+def refused_bridge(number: int) -> str:
+    """Its connector is not there, either."""
+    return (
+        f'<bridge name="$b{number}"><queue-name>q</queue-name><static-connectors>'
+        "<connector-ref>c</connector-ref></static-connectors></bridge>"
+    )
+
+
 def calls(path: Path) -> int:
     """How many functions are called, those of C included, while a file is converted."""
     counted = 0
@@ -41,7 +54,14 @@ def calls(path: Path) -> int:
     return counted
 
 
-@pytest.mark.parametrize(("list_of", "element"), [("address-settings", address_settings)])
+@pytest.mark.parametrize(
+    ("list_of", "element"),
+    [
+        ("address-settings", address_settings),
+        ("addresses", refused_address),
+        ("bridges", refused_bridge),
+    ],
+)
 def test_twice_as_many_elements_take_twice_the_work(
     list_of: str, element: Callable[[int], str], tmp_path: Path
 ) -> None:
