@@ -12,7 +12,7 @@ from bridge.filters.nodes import Properties
 from bridge.filters.system import FIELDS, NO_SYSTEM, System
 from bridge.filters.values import HeaderText, Value
 from bridge.messages.block import encode_message
-from bridge.messages.message import Message
+from bridge.messages.message import LargeBody, Message
 
 #: The property in which conditions find the duplicate ID that a producer set.
 DUPLICATE_ID: Final = "AMQDuplicateId"
@@ -52,14 +52,20 @@ class MessageReader:
             return NO_SYSTEM
         return System(
             timestamp=max(message.timestamp, 0),
-            size=len(encode_message(message)) if self._has_size else 0,
+            size=_size(message) if self._has_size else 0,
             address=address,
             body=_text(message.body) if self._has_xpath else None,
         )
 
 
-def _text(body: bytes | None) -> str | None:
+def _size(message: Message) -> int:
+    beside = message.body.size if isinstance(message.body, LargeBody) else 0
+    return len(encode_message(message)) + beside
+
+
+def _text(body: bytes | LargeBody | None) -> str | None:
+    """The body as text; None: it is null, no UTF-8, or large: conditions do not look into chunks."""
     try:
-        return None if body is None else body.decode()
+        return None if body is None or isinstance(body, LargeBody) else body.decode()
     except UnicodeDecodeError:
         return None

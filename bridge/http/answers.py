@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import AsyncIterator
 from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
@@ -15,6 +16,8 @@ import msgspec
 from aiohttp import hdrs, web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.web_request import BaseRequest
+
+from bridge.errors import BridgeError
 
 JSON = "application/json"
 MSGPACK = "application/msgpack"
@@ -90,6 +93,36 @@ class Answer(web.StreamResponse):
     def _head(self, connection: bytes) -> bytes:
         first = _status_lines(self.status, self._content_type_sent, len(self._payload))
         return first + _date_line() + self._extra + connection + b"\r\n"
+
+
+class StreamedAnswer(Answer):
+    """An answer that is written chunk by chunk, each as soon as the client has taken the one before."""
+
+    def __init__(
+        self, chunks: AsyncIterator[bytes], size: int, *, content_type: str, extra: bytes = b""
+    ) -> None:
+        """`size`: the bytes of all chunks."""
+        super().__init__(content_type=content_type, extra=extra)
+        self._chunks = chunks
+        self._size = size
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        """Write the answer. Raises ConnectionResetError, which ends the connection, where the client is gone
+        or the rest is not there any more: the client sees that bytes are missing.
+        """
+        assert not data
+        assert self._request is not None
+        writer = self._request.writer
+        closing = b"" if self._keep_alive else _CLOSE
+        first = _status_lines(self.status, self._content_type_sent, self._size)
+        try:
+            await writer.write(first + _date_line() + self._extra + closing + b"\r\n")
+            async for chunk in self._chunks:
+                await writer.write(chunk)
+            await writer.write_eof()
+        except (ConnectionError, BridgeError) as error:
+            raise ConnectionResetError(str(error)) from error.with_traceback(None)
+        self._eof_sent = True
 
 
 async def _write_large(writer: AbstractStreamWriter, head: bytes, body: bytes) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
 from itertools import accumulate, takewhile
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from bridge.http.connection import connection_of, take
 from bridge.http.limits import PAGE_TEXT_BYTES_MAX
 from bridge.http.problems import UnsupportedMediaType
 from bridge.journal.values.store import Delivered
+from bridge.messages.message import CHUNK_BYTES
 
 #: A body of settings for a queue, a lease or a cache, in bytes.
 SMALL_BODY_BYTES_MAX: Final = 65_536
@@ -42,20 +44,80 @@ async def read_body(request: web.Request, limit_bytes: int, timeout_s: float) ->
     length = request.content_length
     if length is not None and length > limit_bytes:
         raise _too_large(limit_bytes, length)
+    await _let_come(request)
+    async with _in_time(request, timeout_s, "the body"):
+        return await _read_parts(request, limit_bytes)
+
+
+async def _let_come(request: web.Request) -> None:
+    """Tell a client that waits for it to send the body."""
     if request.headers.get(hdrs.EXPECT, "").lower() == "100-continue" and request.version >= (1, 1):
         await request.writer.write(_CONTINUE)
+
+
+@contextlib.asynccontextmanager
+async def _in_time(request: web.Request, timeout_s: float, what: str) -> AsyncIterator[None]:
+    """Wait for a part of the body. Raises: Malformed: it did not arrive in time. Stopping."""
     connection = connection_of(request)
     try:
         async with asyncio.timeout(timeout_s) as connection.arriving:
-            return await _read_parts(request, limit_bytes)
+            yield
     except TimeoutError:
         if connection.gives_up:
             raise Stopping("the node is going down, and the body has not arrived") from None
-        raise Malformed(
-            f"the body did not arrive within {timeout_s:g} s", "body", f"{timeout_s:g} s"
-        ) from None
+        raise Malformed(f"{what} did not arrive within {timeout_s:g} s", "body", f"{timeout_s:g} s") from None
     finally:
         connection.arriving = None
+
+
+def may_be_large(request: web.Request, least_bytes: int) -> bool:
+    """Whether the body has `least_bytes`, or perhaps: its length is not known before it has come."""
+    if request.content.is_eof():
+        return False
+    length = request.content_length
+    return length is None or length >= least_bytes
+
+
+class IncomingBody:
+    """A body that is read in chunks of `CHUNK_BYTES`, each of which has to arrive within `timeout_s`."""
+
+    def __init__(self, request: web.Request, limit_bytes: int, timeout_s: float) -> None:
+        self._request = request
+        self._limit_bytes = limit_bytes
+        self._timeout_s = timeout_s
+        self._size = 0
+        self._begun = False
+
+    async def chunk(self) -> bytes:
+        """The next chunk; empty at the end. Its bytes count as under way until `stored`.
+
+        Raises: TooBusy, MessageTooLarge, Malformed, Stopping.
+        """
+        if not self._begun:
+            self._begun = True
+            length = self._request.content_length
+            if length is not None and length > self._limit_bytes:
+                raise _too_large(self._limit_bytes, length)
+            await _let_come(self._request)
+        async with _in_time(self._request, self._timeout_s, f"a part of {CHUNK_BYTES} bytes of the body"):
+            return await self._read()
+
+    async def _read(self) -> bytes:
+        content, chunk = self._request.content, bytearray()
+        try:
+            while len(chunk) < CHUNK_BYTES and (part := await content.read(CHUNK_BYTES - len(chunk))):
+                chunk += part
+                self._size += len(part)
+                take(self._request, len(part))
+                if self._size > self._limit_bytes:
+                    raise _too_large(self._limit_bytes, self._size)
+        except (web.RequestPayloadError, ConnectionError) as error:
+            raise web.RequestPayloadError(str(error)) from error.with_traceback(None)
+        return bytes(chunk)
+
+    def stored(self, chunk: bytes) -> None:
+        """The chunk is not held any more."""
+        connection_of(self._request).give_back(len(chunk))
 
 
 async def _read_parts(request: web.Request, limit_bytes: int) -> bytes:

@@ -16,7 +16,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from bridge.errors import BridgeError, InvalidDuplicateId, Malformed
 from bridge.journal.values.store import Delivered
-from bridge.messages.message import Header
+from bridge.messages.message import Header, LargeBody
 
 #: Milliseconds since the epoch; the upper bound is that of a signed 64-bit column.
 Timestamp = Annotated[int, Meta(ge=0, le=2**63 - 1)]
@@ -240,9 +240,20 @@ class BytesOut(Struct, gc=False, rename="kebab"):
     timestamp: int | None
 
 
-def json_messages(messages: Iterable[Delivered]) -> list[TextOut | BytesOut]:
+class LargeOut(Struct, gc=False, rename="kebab"):
+    """A message of an answer whose body is too large for a page: it is read by its position."""
+
+    position: int
+    body_size: int
+    key: Any
+    headers: dict[str, Any]
+    duplicate_id: Any
+    timestamp: int | None
+
+
+def json_messages(messages: Iterable[Delivered]) -> list[TextOut | BytesOut | LargeOut]:
     """Messages as a JSON answer holds them."""
-    shown: list[TextOut | BytesOut] = []
+    shown: list[TextOut | BytesOut | LargeOut] = []
     for delivered in messages:
         message = delivered.message
         rest = (
@@ -253,6 +264,9 @@ def json_messages(messages: Iterable[Delivered]) -> list[TextOut | BytesOut]:
             text_or_base64(delivered.duplicate_id),
             message.timestamp if message.timestamp >= 0 else None,
         )
+        if isinstance(message.body, LargeBody):
+            shown.append(LargeOut(delivered.position, message.body.size, *rest))
+            continue
         body = text_or_base64(message.body)
         if type(body) is Base64:
             shown.append(BytesOut(delivered.position, body.base64, *rest))
@@ -261,19 +275,22 @@ def json_messages(messages: Iterable[Delivered]) -> list[TextOut | BytesOut]:
     return shown
 
 
-def msgpack_messages(messages: Iterable[Delivered]) -> list[TextOut]:
+def msgpack_messages(messages: Iterable[Delivered]) -> list[TextOut | LargeOut]:
     """Messages as a msgpack answer holds them."""
-    return [
-        TextOut(
-            delivered.position,
-            delivered.message.body,
-            delivered.message.key,
-            _by_name(delivered.message.headers),
-            delivered.duplicate_id,
-            delivered.message.timestamp if delivered.message.timestamp >= 0 else None,
-        )
-        for delivered in messages
-    ]
+    return [_msgpack_message(delivered) for delivered in messages]
+
+
+def _msgpack_message(delivered: Delivered) -> TextOut | LargeOut:
+    message = delivered.message
+    rest = (
+        message.key,
+        _by_name(message.headers),
+        delivered.duplicate_id,
+        message.timestamp if message.timestamp >= 0 else None,
+    )
+    if isinstance(message.body, LargeBody):
+        return LargeOut(delivered.position, message.body.size, *rest)
+    return TextOut(delivered.position, message.body, *rest)
 
 
 def _by_name(headers: Sequence[tuple[str, Any]]) -> dict[str, Any]:

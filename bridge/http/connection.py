@@ -52,6 +52,11 @@ class Connection(web.RequestHandler):
         self._transit.take(size, self._in_transit, self._user)
         self._in_transit += size
 
+    def give_back(self, size: int) -> None:
+        """Count bytes no more that have been taken: they are stored, or written."""
+        self._transit.release(size, self._user)
+        self._in_transit -= size
+
     def log_access(self, request: BaseRequest, response: web.StreamResponse, time: float | None) -> None:  # noqa: ARG002
         """Called by aiohttp once the answer is written: no bytes of this request are under way any more."""
         self._let_go()

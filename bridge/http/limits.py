@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from bridge.messages.message import WHOLE_BODY_BYTES
+
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
 
@@ -45,6 +47,8 @@ class Limits:
     """``[acceptor]``'s limits, in bytes and numbers."""
 
     max_message_size: int = 16 * MIB
+    #: From here on a message's body is stored in chunks, as it comes.
+    min_large_message_size: int = 1 * MIB
     max_headers_size: int = 16 * KIB
     max_duplicate_id_size: int = 1 * KIB
     max_requests: int = 512
@@ -53,6 +57,11 @@ class Limits:
     max_transit_size: int = 256 * MIB
 
     @property
+    def whole_message_size(self) -> int:
+        """Largest body of a message of a transaction, which is held in memory."""
+        return min(self.max_message_size, WHOLE_BODY_BYTES)
+
+    @property
     def transaction_size(self) -> int:
         """Bytes of a transaction's request body."""
-        return self.max_message_size * TRANSACTION_SIZE_FACTOR
+        return self.whole_message_size * TRANSACTION_SIZE_FACTOR

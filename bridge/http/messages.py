@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncIterator
 from typing import Final
 
 from aiohttp import web
 
 from bridge.errors import Malformed, NotFound
-from bridge.http.answers import MSGPACK, OCTETS, Answer, encode_msgpack, no_content
+from bridge.http.answers import MSGPACK, OCTETS, Answer, StreamedAnswer, encode_msgpack, no_content
 from bridge.http.authentication import Principal
-from bridge.http.bodies import Query, is_whole_number, messages_page, read_body
+from bridge.http.bodies import (
+    IncomingBody,
+    Query,
+    is_whole_number,
+    may_be_large,
+    messages_page,
+    read_body,
+)
 from bridge.http.connection import take
 from bridge.http.limits import (
     MESSAGES_A_PAGE_DEFAULT,
@@ -20,9 +28,10 @@ from bridge.http.limits import (
     Limits,
 )
 from bridge.http.send_headers import SendHeaders
-from bridge.journal.values.store import Store, Submission, Transaction
+from bridge.journal.values.store import Committed, Store, Submission, Transaction
 from bridge.messages.addresses import check_name, check_readable
-from bridge.messages.message import Message
+from bridge.messages.block import KeptBody
+from bridge.messages.message import CHUNK_BYTES, LargeBody, Message
 from bridge.runtime.fault_injection import crash_point
 
 _DUPLICATE: Final = b'{"verdict":"duplicate"}'
@@ -48,10 +57,13 @@ class Messages:
         principal.check_send(address)
         sent = SendHeaders(request.raw_headers)
         duplicate_id = sent.duplicate_id(self._limits.max_duplicate_id_size)
-        body = await read_body(request, self._limits.max_message_size, self._body_timeout_s)
-        message = Message(body, sent.key, tuple(sent.headers), sent.timestamp)
-        submission = Submission(address, message, duplicate_id)
-        committed = await self._store.commit(Transaction((submission,), plain=True))
+        if may_be_large(request, self._limits.min_large_message_size):
+            committed = await self._commit_large(request, address, sent, duplicate_id)
+        else:
+            body = await read_body(request, self._limits.max_message_size, self._body_timeout_s)
+            message = Message(body, sent.key, tuple(sent.headers), sent.timestamp)
+            submission = Submission(address, message, duplicate_id)
+            committed = await self._store.commit(Transaction((submission,), plain=True))
         if not committed.stored:
             return _verdict(_DUPLICATE, {"verdict": "duplicate"}, msgpack=sent.msgpack)
         positions = committed.positions.get(address)
@@ -62,6 +74,32 @@ class Messages:
             {"verdict": "stored", "positions": positions},
             msgpack=sent.msgpack,
         )
+
+    async def _commit_large(
+        self, request: web.Request, address: str, sent: SendHeaders, duplicate_id: bytes | None
+    ) -> Committed:
+        """Store a message whose body is stored in chunks, as it comes; one that turns out to be small, as any
+        other.
+        """
+        incoming = IncomingBody(request, self._limits.max_message_size, self._body_timeout_s)
+        chunk = await incoming.chunk()
+        body: bytes | LargeBody = chunk
+        upload = self._store.upload(address, request.content_length or 0)
+        try:
+            large: KeptBody | None = None
+            if len(chunk) >= min(self._limits.min_large_message_size, CHUNK_BYTES):
+                while chunk:
+                    await upload.add(chunk)
+                    incoming.stored(chunk)
+                    crash_point("http.after-chunk")
+                    chunk = await incoming.chunk()
+                large = upload.kept
+                body = large.body
+            message = Message(body, sent.key, tuple(sent.headers), sent.timestamp)
+            submission = Submission(address, message, duplicate_id)
+            return await self._store.commit(Transaction((submission,), plain=True, large=large))
+        finally:
+            upload.give_up()
 
     async def browse(self, request: web.Request, principal: Principal, address: str) -> Answer:
         """Handles ``GET``: messages after a position; changes nothing."""
@@ -94,8 +132,25 @@ class Messages:
             return no_content()
         stored = message.header("content-type") or b""
         content_type = stored.decode("ascii") if _SAFE_CONTENT_TYPE.fullmatch(stored) else OCTETS
-        take(request, len(message.body))
-        return Answer(message.body, content_type=content_type, extra=_RAW_HEADERS)
+        if found[0].large is not None:
+            return self._streamed(request, found[0].large, content_type)
+        body = message.whole or b""
+        take(request, len(body))
+        return Answer(body, content_type=content_type, extra=_RAW_HEADERS)
+
+    def _streamed(self, request: web.Request, large: KeptBody, content_type: str) -> Answer:
+        """The answer with a large body, of which it holds a chunk at a time."""
+        take(request, CHUNK_BYTES)
+
+        async def chunks() -> AsyncIterator[bytes]:
+            size = number = 0
+            while size < large.body.size:
+                chunk = await self._store.read_chunk(large, number)
+                yield chunk
+                size += len(chunk)
+                number += 1
+
+        return StreamedAnswer(chunks(), large.body.size, content_type=content_type, extra=_RAW_HEADERS)
 
 
 def _verdict(as_json: bytes, value: dict[str, object], *, msgpack: bool) -> Answer:

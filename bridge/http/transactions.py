@@ -113,7 +113,7 @@ class Transactions:
 
         Values that are the same for each message are computed once, outside the loop.
         """
-        size_max = self._limits.max_message_size
+        size_max = self._limits.whole_message_size
         submissions: list[Submission] = []
         append = submissions.append
         checked: str | None = None

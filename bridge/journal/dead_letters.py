@@ -183,7 +183,7 @@ class DeadLetterService:
         if refused:
             return refused
         encoded, of = encode_message(original(message)), entry.block
-        block = pack([encoded], of.ids, of.origins, of.hops)
+        block = pack([encoded], of.ids, of.origins, of.hops, large=of.large)
         places = ((entry.position, entry.position + 1),)
         if route is None:
             there = any(queue == one.name for one in await self._queues(address))

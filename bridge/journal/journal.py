@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from bridge.errors import (
@@ -39,10 +40,12 @@ from bridge.journal.rules.queue_filters import parse_clients
 from bridge.journal.rules.state import AddressState, State
 from bridge.journal.sqlite import reader
 from bridge.journal.sqlite.database import FILE_NAME, CannotGrow, DirectoryLock
+from bridge.journal.sqlite.large_bodies import next_large_id, read_chunk
 from bridge.journal.sqlite.outbox_lines import read_lines
 from bridge.journal.sqlite.pages import PageSize, check_count
 from bridge.journal.sqlite.reading_threads import Readers, readable
 from bridge.journal.sqlite.shared_names import bridge_lags
+from bridge.journal.uploads import BodyUpload
 from bridge.journal.values.options import INBOX_BYTES, JournalOptions
 from bridge.journal.values.store import (
     Acknowledgement,
@@ -56,7 +59,7 @@ from bridge.journal.values.stored_block import END
 from bridge.journal.writer.disk_full import Room
 from bridge.journal.writer.opening import Identity, prepare
 from bridge.journal.writer.writer import Writer
-from bridge.messages.block import encode_message
+from bridge.messages.block import KeptBody, encode_message
 from bridge.runtime.clock import Clock, SystemClock
 
 U = TypeVar("U", bound=WriteCommand)
@@ -83,6 +86,8 @@ class Journal:
         self.presence = Presence(clock)
         self._readers = Readers(options.directory / FILE_NAME)
         self._writer: Writer
+        #: Numbers of large bodies: none is given out twice, also when the file is opened again.
+        self._large_ids: Iterator[int]
         self.read = self._readers.run
 
     @classmethod
@@ -113,6 +118,7 @@ class Journal:
                 raise
             prepared = prepare(path, self.options, self.clock)
         self.identity = prepared.identity
+        self._large_ids = count(next_large_id(prepared.connection))
         self._writer = Writer(prepared, self.options, self.clock, room, self._readers.let_end, self._notify)
 
     def let_go(self) -> None:
@@ -237,6 +243,21 @@ class Journal:
             CommitCommand, transaction=transaction, encoded=encoded, size=size, deadline_ms=self.deadline_ms()
         ).future
         return committed
+
+    def upload(self, address: str, whole_size: int) -> BodyUpload:
+        """A large body on its way in (see `bridge.journal.values.store.Store.upload`)."""
+        return BodyUpload(self.send, next(self._large_ids), address, whole_size, deadline_ms=self.deadline_ms)
+
+    def upload_of_bridge(self, address: str, whole_size: int, longest_wait_ms: int) -> BodyUpload:
+        """The same for a bridge, each of whose chunks waits for room so long at most."""
+        deadline_ms = lambda: min(self.deadline_ms(), self.clock.monotonic_ms() + longest_wait_ms)  # noqa: E731
+        return BodyUpload(
+            self.send, next(self._large_ids), address, whole_size, deadline_ms=deadline_ms, from_client=False
+        )
+
+    async def read_chunk(self, kept: KeptBody, number: int) -> bytes:
+        """One chunk of a large body (see `bridge.journal.values.store.Store.read_chunk`)."""
+        return await self.look(read_chunk, kept.body_id, number)
 
     async def create_queue(
         self,

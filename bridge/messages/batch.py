@@ -56,7 +56,7 @@ class Batch:
     @property
     def size(self) -> int:
         """Bytes of the messages; windows count these."""
-        return self.block.size if self.block is not None else 0
+        return self.block.whole_size if self.block is not None else 0
 
     def until(self, end: int) -> Batch:
         """The part at positions < `end`, which lies inside ``(from_, upto)``.

@@ -10,12 +10,13 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import msgspec
 
 from bridge.messages import value_runs
 from bridge.messages.hops import Hops
-from bridge.messages.message import Message
+from bridge.messages.message import LargeBody, Message
 from bridge.messages.positions import Run
 
 #: Origin of a stamped run of messages: (entry stream identity, first position, last position).
@@ -41,6 +42,14 @@ def _array(elements: int) -> bytes:
     return b"\xdd" + elements.to_bytes(4, "big")
 
 
+class KeptBody(NamedTuple):
+    """A large message's body where a journal keeps it."""
+
+    #: Its number in the journal.
+    body_id: int
+    body: LargeBody
+
+
 @dataclass(frozen=True, slots=True)
 class Block:
     """Encoded messages of one address, in order. Never empty."""
@@ -63,11 +72,24 @@ class Block:
     #: The queues at the target that each message is for. Only between a cluster's nodes, which place messages
     #: when they are sent.
     queues: Queues = ()
+    #: The body of the block's one message, which is large: its chunks are beside it. None: every message has
+    #: its body in the block.
+    large: KeptBody | None = None
 
     @property
     def size(self) -> int:
-        """Bytes of body and producers' IDs; limits and windows count these."""
+        """Bytes of the block's body and producers' IDs: those that it takes in memory and in a frame."""
         return len(self.body) + sum(len(value) for _, value in self.ids)
+
+    @property
+    def whole_size(self) -> int:
+        """As `size`, with a large body's bytes: limits and windows count these."""
+        return self.size if self.large is None else self.size + self.large.body.size
+
+    @property
+    def largest_whole(self) -> int:
+        """As `largest`, with a large body's bytes."""
+        return self.largest if self.large is None else self.largest + self.large.body.size
 
     def messages(self) -> list[Message]:
         """The messages, decoded (some 0.4 µs each).
@@ -123,7 +145,14 @@ class Block:
 
     def holding(self, messages: Sequence[Message]) -> Block:
         """The same block with these messages in place of its own, one each; IDs, origins and hops stay."""
-        return pack(list(map(encode_message, messages)), self.ids, self.origins, self.hops, self.queues)
+        encoded = list(map(encode_message, messages))
+        return pack(encoded, self.ids, self.origins, self.hops, self.queues, self.large)
+
+    def with_body(self, body: bytes) -> Block:
+        """The same block, whose one message has this body, and none beside it."""
+        (message,) = self.messages()
+        encoded = encode_message(msgspec.structs.replace(message, body=body))
+        return pack([encoded], self.ids, self.origins, self.hops, self.queues)
 
     def for_queues(self, queues: Queues) -> Block:
         """The same block, for these queues."""
@@ -162,6 +191,7 @@ class FreshBlock(Block):
         for name, value in (("count", len(messages)), ("ids", ids), ("origins", origins), ("hops", hops)):
             object.__setattr__(self, name, value)
         object.__setattr__(self, "queues", ())
+        object.__setattr__(self, "large", None)
         object.__setattr__(self, "_messages", messages if isinstance(messages, list) else list(messages))
         object.__setattr__(self, "_encoded", None)
         object.__setattr__(self, "_size", size)
@@ -244,8 +274,9 @@ def pack(
     origins: tuple[Origin, ...] = (),
     hops: Hops = (),
     queues: Queues = (),
+    large: KeptBody | None = None,
 ) -> Block:
-    """A block of messages that `encode_message` made; at least one."""
+    """A block of messages that `encode_message` made; at least one, and one alone with a `large` body."""
     return Block(
         count=len(encoded),
         body=b"".join((_array(len(encoded)), *encoded)),
@@ -255,6 +286,7 @@ def pack(
         origins=origins,
         hops=hops,
         queues=queues,
+        large=large,
     )
 
 

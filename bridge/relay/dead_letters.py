@@ -21,7 +21,7 @@ import msgspec
 from bridge.messages import positions as run_arithmetic
 from bridge.messages.batch import Batch
 from bridge.messages.block import Block, encode_message, pack
-from bridge.messages.message import Header, Message
+from bridge.messages.message import Header, LargeBody, Message
 from bridge.messages.positions import Runs
 from bridge.messages.stream_names import LETTERS
 from bridge.relay.ports import Receipt, Stream, Target
@@ -104,11 +104,17 @@ def queue_letter(alone: Block, where: tuple[str, str, str, int, str], queue: str
     """
     bridge, _, stream, position, reason = where
     (message,) = alone.messages()
-    dead = encode_message(place_letter(letter(message, *where), queue))
-    if len(dead) > most_bytes:
+    dead = _letter_block(place_letter(letter(message, *where), queue), alone)
+    if dead.largest_whole > most_bytes:
         small = reduced(message, bridge, stream, position, reason)
-        dead = encode_message(place_letter(letter(small, *where), queue))
-    return pack([dead], alone.ids, alone.origins, alone.hops)
+        dead = _letter_block(place_letter(letter(small, *where), queue), alone)
+    return dead
+
+
+def _letter_block(dead: Message, alone: Block) -> Block:
+    """The letter of a block's one message, with its ID, origin and hops, and the large body that it keeps."""
+    large = alone.large if isinstance(dead.body, LargeBody) else None
+    return pack([encode_message(dead)], alone.ids, alone.origins, alone.hops, large=large)
 
 
 class DeadLetterFailed(Exception):
@@ -196,7 +202,7 @@ class DeadLetters:
     async def _store(self, stream: Stream, number: int, alone: Block, dead: Message) -> Receipt:
         """Deliver a letter, with the ID that the message has: its producer's, or that of its first place."""
         await self._target.open([stream])
-        block = pack([encode_message(dead)], alone.ids, alone.origins, alone.hops)
+        block = _letter_block(dead, alone)
         batch = Batch(stream.identity, number, number + 1, ((number, number),), block, block.checksum)
         (answer,) = await self._target.deliver([batch])
         return answer

@@ -14,7 +14,7 @@ from enum import Enum
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
-from bridge.messages.message import Message
+from bridge.messages.message import LargeBody, Message
 
 #: Identifies messages at both ends. Messages of one key are equal: any of them may stand for another.
 Key = Hashable
@@ -102,13 +102,16 @@ class Tally:
         self._sent.update(key for key in keys if key is not None)
 
 
-def fingerprint(duplicate_id: bytes, key: bytes | None, body: bytes | None) -> bytes:
-    """The identity of an ID, a key and a body: 16 bytes. Headers and times may change on the way."""
+def fingerprint(duplicate_id: bytes, key: bytes | None, body: bytes | LargeBody | None) -> bytes:
+    """The identity of an ID, a key and a body: 16 bytes. Headers and times may change on the way.
+
+    A large body counts by its digest: the same body held whole has another identity.
+    """
     digest = blake2b(digest_size=16)
     for part in (duplicate_id, key, body):
         size = -1 if part is None else len(part)
         digest.update(size.to_bytes(8, "big", signed=True))
-        digest.update(part or b"")
+        digest.update(part.digest if isinstance(part, LargeBody) else part or b"")
     return digest.digest()
 
 

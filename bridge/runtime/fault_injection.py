@@ -26,6 +26,7 @@ NAMES: Final = (
     "source.before-settle",
     "source.after-settle",
     "http.before-answer",
+    "http.after-chunk",
     "delivery-log.before-write",
     "delivery-log.before-fsync",
     "delivery-log.after-fsync",

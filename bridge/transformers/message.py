@@ -80,7 +80,7 @@ class Message:
 def shown(message: StoredMessage, address: str, duplicate_id: Callable[[], bytes | None]) -> Message:
     """The message as a transformer sees it: without `RESERVED` headers."""
     return Message(
-        message.body,
+        message.whole,
         message.key,
         [header for header in message.headers if header[0] not in RESERVED],
         address=address,

@@ -196,7 +196,7 @@ def messages(batches: Sequence[Batch], identity: str) -> list[tuple[int, bytes |
         assert all(batch.from_ <= place < batch.upto for place in places)
         if batch.block is not None:
             assert batch.checksum == batch.block.checksum
-            found.extend(zip(places, (m.body for m in batch.block.messages()), strict=True))
+            found.extend(zip(places, (m.whole for m in batch.block.messages()), strict=True))
     return found
 
 

@@ -71,7 +71,7 @@ class MemoryStore:
 
     async def stored(self, address: str = "orders") -> list[tuple[bytes | None, bytes | None]]:
         return [
-            (one.message.body, one.duplicate_id.encode() or None)
+            (one.message.whole, one.duplicate_id.encode() or None)
             for one in self.store.addresses.get(address, [])
         ]
 
@@ -107,7 +107,7 @@ class JournalStore:
         if address not in {status.address for status in await self.journal.addresses()}:
             return []
         found = await self.journal.browse(address, after=-1, most=10_000, most_bytes=1 << 30)
-        return [(delivered.message.body, delivered.duplicate_id) for delivered in found][
+        return [(delivered.message.whole, delivered.duplicate_id) for delivered in found][
             self.filling.get(address, 0) :
         ]
 

@@ -309,7 +309,7 @@ class FakeStore:
     # -- what is there ---------------------------------------------------------------------------------
 
     def bodies(self, address: str) -> list[bytes | None]:
-        return [arrived.message.body for arrived in self.addresses.get(address, [])]
+        return [arrived.message.whole for arrived in self.addresses.get(address, [])]
 
     def places(self, address: str) -> list[int]:
         return [arrived.position for arrived in self.addresses.get(address, [])]

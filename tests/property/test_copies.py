@@ -65,7 +65,7 @@ class World:
     def relay(self, journal: FakeJournal) -> OneLane:
         source = FakeSource(journal)
         source.most = lambda: self.rng.randint(1, 7)
-        source.filtered = lambda message: message.body is not None and message.body.endswith(b"filtered")
+        source.filtered = lambda message: message.whole is not None and message.whole.endswith(b"filtered")
         options = RelayOptions(
             BRIDGE,
             Backoff(50, 2.0, 400),
@@ -170,12 +170,12 @@ class World:
             for stream in {stream for stream, _ in places}:
                 positions = [position for name, position in places if name == stream]
                 assert positions == sorted(positions)
-            there.update(zip(places, (one.message.body for one in arrived), strict=True))
+            there.update(zip(places, (one.message.whole for one in arrived), strict=True))
         for node in self.nodes:
             for log in node.journal.logs.values():
                 settled = node.journal.settled_upto(BRIDGE, log.stream)
                 for position, message in log.messages.items():
-                    body = message.body or b""
+                    body = message.whole or b""
                     if position < settled and not body.endswith(b"filtered"):
                         found = there.get((log.stream, position))
                         if found != body:

@@ -116,7 +116,7 @@ class World:
 
     def arrived(self, position: int, made: tuple[Message, str, int], queues: QueueSet = EVERY) -> None:
         message, colour, number = made
-        self.bodies[position] = message.body or b""
+        self.bodies[position] = message.whole or b""
         self.sets[position] = queues
         for name, queue in self.queues.items():
             if queues.has(name) and FILTERS[queue.condition](colour, number):

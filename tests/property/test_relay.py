@@ -112,7 +112,7 @@ class World:
     def relay(self) -> OneLane:
         source = FakeSource(self.journal)
         source.most = lambda: self.rng.randint(1, 7)
-        source.filtered = lambda message: message.body is not None and message.body.endswith(b"filtered")
+        source.filtered = lambda message: message.whole is not None and message.whole.endswith(b"filtered")
         options = RelayOptions(
             BRIDGE,
             Backoff(50, 2.0, 400),

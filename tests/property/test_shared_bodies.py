@@ -90,7 +90,7 @@ class World:
     def takes(self, transaction: Transaction) -> None:
         for submission in transaction.submissions:
             for log in logs_of(submission.message):
-                self.waiting[log].append((submission.message.body or b"").decode())
+                self.waiting[log].append((submission.message.whole or b"").decode())
 
     async def send(self) -> None:
         """Several transactions, and what a bridge brings: most of it in one commit."""
@@ -143,7 +143,7 @@ class World:
 
 
 def logs_of(message: Message) -> Sequence[str]:
-    kind = int((message.body or b"").split(b"-")[0])
+    kind = int((message.whole or b"").split(b"-")[0])
     return [log for place, log in enumerate(LOGS) if not kind >> place & 1]
 
 

@@ -90,7 +90,7 @@ class World:
         if page.lease is not None:
             await self.journal.acknowledge(acknowledgement(page, address=address, queue=queue))
             self.waiting[key] -= len(page.messages)
-            self.note(key, [message.message.body or b"" for message in page.messages])
+            self.note(key, [message.message.whole or b"" for message in page.messages])
 
     def note(self, key: tuple[str, str], bodies: list[bytes]) -> None:
         """A queue that went and came again brings nothing twice."""
@@ -143,7 +143,7 @@ async def simulate(directory: Path, seed: str) -> Counter[str]:
             try:
                 while (page := await lease(world.journal, address, queue)).lease is not None:
                     await world.journal.acknowledge(acknowledgement(page, address=address, queue=queue))
-                    world.note((address, queue), [message.message.body or b"" for message in page.messages])
+                    world.note((address, queue), [message.message.whole or b"" for message in page.messages])
             except (AddressNotFound, QueueNotFound):
                 continue
         for _ in range(3):

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from bridge.journal.rules.state import AddressState
 from bridge.journal.values.options import BLOCK_BYTES, LARGE_BYTES
 from bridge.journal.values.routes import EVERY, QueueSet
-from bridge.messages.block import Block, IndexedId, pack
+from bridge.messages.block import Block, IndexedId, KeptBody, pack
 
 #: Bytes that a block takes besides its messages, at least.
 BLOCK_OVERHEAD_BYTES: Final = 96
@@ -98,6 +98,22 @@ class Arrivals:
         self.size += sum(map(len, encoded)) + sum([len(value) for _, value in ids])
         return before
 
+    def add_large(
+        self,
+        encoded: bytes,
+        ids: Sequence[IndexedId],
+        large: KeptBody,
+        sets: Sequence[QueueSet] | None = None,
+    ) -> int:
+        """Add a client's message whose body is kept apart, as a block; answers how many came before it."""
+        before = self.count
+        self.sets.update(sets or ())
+        block = pack([encoded], tuple(ids), large=large)
+        self.chunks.append(Arrived(block, Came.SENT, sets))
+        self.count += 1
+        self.size += block.whole_size + BLOCK_OVERHEAD_BYTES
+        return before
+
     def add_block(self, block: Block, came: Came = Came.RELAYED, to: QueueSet = EVERY) -> None:
         """Add a block that came over a bridge, with the queues that its messages name, else for those of
         `to`.
@@ -114,7 +130,7 @@ class Arrivals:
         self.sets.update(sets or ())
         self.chunks.append(Arrived(block, came, sets))
         self.count += block.count
-        self.size += block.size + BLOCK_OVERHEAD_BYTES
+        self.size += block.whole_size + BLOCK_OVERHEAD_BYTES
 
     def leave_out(self, queue: str) -> bool:
         """Whether some of the messages are not for this queue."""

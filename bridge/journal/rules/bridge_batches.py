@@ -28,8 +28,8 @@ from bridge.journal.values.options import bridge_queue_name
 from bridge.journal.values.queue_cursor import Cursor
 from bridge.messages import positions as run_arithmetic
 from bridge.messages.batch import Batch
-from bridge.messages.block import Block, FreshBlock, encode_message
-from bridge.messages.message import MESSAGE_SLACK, Header
+from bridge.messages.block import Block, FreshBlock, KeptBody, encode_message
+from bridge.messages.message import MESSAGE_SLACK, Header, LargeBody
 from bridge.messages.positions import Runs
 from bridge.messages.stream_names import first_position, source_of
 from bridge.relay.ports import Receipt
@@ -55,6 +55,13 @@ class _Large(_Small, array_like=True, frozen=True, gc=False):
     body: memoryview | None  # type: ignore[assignment]
 
 
+class _OfLarge(_Small, array_like=True, frozen=True, gc=False):
+    """A message whose large body is beside it."""
+
+    body: LargeBody  # type: ignore[assignment]
+
+
+_of_large = msgspec.msgpack.Decoder(list[_OfLarge])
 _small, _large = msgspec.msgpack.Decoder(list[_Small]), msgspec.msgpack.Decoder(list[_Large])
 #: Mean size of messages from which a view is made in less time than a copy.
 _LARGE_BYTES = 1024
@@ -143,8 +150,19 @@ def _check_readable(block: Block) -> None:
             limit=block.checksum,
             found=checksum,
         )
+    if block.large is not None:
+        _check_large(block, block.large)
+        return
     decoder = _large if len(block.body) >= _LARGE_BYTES * block.count else _small
     decoder.decode(block.body)
+
+
+def _check_large(block: Block, kept: KeptBody) -> None:
+    """Check that the block's message is that of its large body. Raises: Malformed, msgspec.DecodeError."""
+    (message, *more) = _of_large.decode(block.body)
+    if more or message.body != kept.body:
+        detail = "a large body is not that of its message"
+        raise Malformed(detail, limit=message.body.size, found=kept.body.size)
 
 
 def _current(group: Group, command: DeliverCommand) -> PositionState:
@@ -175,12 +193,12 @@ def _take(group: Group, command: DeliverCommand, fresh: Batch) -> Set[int]:
         placed = placing.place(group, command, fresh, kept, rejected)
         placed.require_room(group)
         if placed.here is not None:
-            group.require_room(command.address, placed.here.largest)
+            group.require_room(command.address, placed.here.largest_whole)
         placed.store(group)
         kept = placed.here
     if kept is None:
         return rejected
-    group.require_room(command.address, kept.largest)
+    group.require_room(command.address, kept.largest_whole)
     address = group.require_address(command.address, command.routing_type)
     if command.check_ids and kept.ids and address.cache.capacity:
         asked = [(index, value) for index, value in block.ids if index not in rejected]
@@ -223,14 +241,14 @@ def _bad_id(group: Group, batch: Batch, block: Block) -> tuple[int, str] | None:
 def _too_large(group: Group, name: str, batch: Batch, block: Block) -> tuple[int, str] | None:
     """The first message above what a message, or the address, may hold."""
     body_limit, address_limit = group.options.max_message_bytes, group.policy(name).max_size_bytes
-    if block.largest <= min(body_limit, address_limit):
+    if block.largest_whole <= min(body_limit, address_limit):
         return None
     encoded_limit = body_limit + MESSAGE_SLACK
     for place, message in zip(run_arithmetic.positions(batch.runs), block.messages(), strict=True):
         size = len(message.body or b"")
         if size > body_limit:
             return place, f"MESSAGE_TOO_LARGE: the body has {size} bytes; the target takes {body_limit}"
-        size = len(encode_message(message))
+        size = size + len(encode_message(message)) if block.large else len(encode_message(message))
         if size > encoded_limit:
             rule = f"the target takes {encoded_limit} with key and headers"
             return place, f"MESSAGE_TOO_LARGE: {size} bytes; {rule}"

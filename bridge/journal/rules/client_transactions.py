@@ -163,11 +163,17 @@ def _require_room(group: Group, command: CommitCommand, by_address: ByAddress, p
         if name in placed:
             largest: dict[Destination, int] = {}
             for destination, chosen in placed[name]:
-                sizes = [len(command.encoded[index]) for index in chosen]
-                largest[destination] = max([largest.get(destination, 0), *sizes])
+                largest[destination] = max(largest.get(destination, 0), _largest(command, chosen))
             routing.require_room(group, largest)
         elif indices:
-            group.require_room(name, max([len(command.encoded[index]) for index in indices]))
+            group.require_room(name, _largest(command, indices))
+
+
+def _largest(command: CommitCommand, indices: Sequence[int]) -> int:
+    """Bytes of the largest of these messages, encoded, with a large body."""
+    large = command.transaction.large
+    beside = 0 if large is None else large.body.size
+    return max([len(command.encoded[index]) for index in indices], default=0) + beside
 
 
 def _accept(
@@ -210,7 +216,10 @@ def _store(
 ) -> tuple[int, int]:
     """Store messages at an address; answers how many of the group come before them, and how many they are."""
     encoded = [command.encoded[index] for index in indices]
-    return group.arrivals_of(address).add_messages(encoded, ids, sets, apart=apart), len(indices)
+    arrivals, large = group.arrivals_of(address), command.transaction.large
+    if large is not None:
+        return arrivals.add_large(encoded[0], ids, large, sets), 1
+    return arrivals.add_messages(encoded, ids, sets, apart=apart), len(indices)
 
 
 def _store_placed(

@@ -84,6 +84,8 @@ class Group:
     changed_caches: list[AddressState] = field(default_factory=list)
     changed_positions: dict[StreamKey, PositionState] = field(default_factory=dict)
     changed_settled: dict[StreamKey, SettledState] = field(default_factory=dict)
+    #: Chunks of large bodies on their way in, as rows of `chunks`.
+    chunks: list[tuple[int, bytes]] = field(default_factory=list)
     #: Rare changes, as SQL and its parameters, run before all rows.
     statements: list[tuple[str, tuple[Any, ...]]] = field(default_factory=list)
     touched: set[str] = field(default_factory=set)
@@ -111,15 +113,21 @@ class Group:
             or self.changed_settled
             or self.changed_addresses
             or self.statements
-            or (self.trims and self.state.to_trim)
+            or self.chunks
+            or (self.trims and self.state.has_garbage)
             or not self.log.is_empty
             or any(overlay.added for overlay in self.overlays.values())
         )
 
     @property
     def message_bytes(self) -> int:
-        """Bytes of the messages that the group brings."""
-        return sum(arrivals.size for arrivals in self.arrivals.values())
+        """Bytes of the messages that the group brings, chunks of large bodies among them."""
+        return sum(arrivals.size for arrivals in self.arrivals.values()) + self.chunk_bytes
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Bytes of the chunks of large bodies that the group brings."""
+        return sum(len(chunk) for _, chunk in self.chunks) if self.chunks else 0
 
     # -- addresses -----------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from bridge.journal.rules import (
     configuring,
     forgetting,
     handover,
+    large_bodies,
     moves,
     queues,
     streams,
@@ -26,12 +27,14 @@ from bridge.journal.rules.commands import (
     BranchCommand,
     BridgeCommand,
     CacheCommand,
+    ChunkCommand,
     CommitCommand,
     ConfigureCommand,
     DeleteAddressCommand,
     DeleteUnusedCommand,
     DeliverCommand,
     DisownCommand,
+    DropBodyCommand,
     DropLogCommand,
     EndLeaseCommand,
     ForgetCommand,
@@ -48,6 +51,7 @@ from bridge.journal.rules.commands import (
 )
 from bridge.journal.rules.commit_group import Blocked, Group
 from bridge.journal.rules.state import State
+from bridge.messages.batch import Batch
 from bridge.relay.ports import Receipt
 from dedup.verdict import Verdict
 
@@ -122,9 +126,19 @@ def _apply(group: Group, connection: sqlite3.Connection, command: WriteCommand) 
         case CommitCommand():
             if command.encoded:
                 handover.check_clients(group)
+            if command.transaction.large is not None:
+                large_bodies.check_kept(group, connection, command.transaction.large)
             client_transactions.commit(group, command)
-        case DeliverCommand():
+        case DeliverCommand(batch=Batch(block=block)):
+            if block is not None and block.large is not None:
+                large_bodies.check_kept(group, connection, block.large)
             bridge_batches.deliver(group, command)
+        case ChunkCommand():
+            if command.from_client and not command.number:
+                handover.check_clients(group)
+            large_bodies.add_chunk(group, command)
+        case DropBodyCommand():
+            large_bodies.drop_body(group, command)
         case SettleCommand():
             bridge_batches.settle(group, command)
         case BeginCommand():

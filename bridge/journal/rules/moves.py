@@ -199,7 +199,7 @@ def move(group: Group, command: MoveCommand) -> None:
     free = _free(group, command, address, queue.cursor if queue is not None else Cursor(address.trimmed))
     largest: dict[Destination, int] = {}
     for one in free:
-        largest[one.to] = max(largest.get(one.to, 0), one.block.largest)
+        largest[one.to] = max(largest.get(one.to, 0), one.block.largest_whole)
     routing.require_room(group, largest)
     if queue is None:
         queue = group.make_queue(address, command.queue, None, address.trimmed)

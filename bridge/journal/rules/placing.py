@@ -49,12 +49,12 @@ class Placed:
         Raises: AddressNotFound, AddressFull, MessageTooLarge.
             Blocked: there is no room now.
         """
-        routing.require_room(group, {to: block.largest for to, block in self.elsewhere.items()})
+        routing.require_room(group, {to: block.largest_whole for to, block in self.elsewhere.items()})
         for block in self.handed_over.values():
-            group.require_room(self.address, block.largest)
+            group.require_room(self.address, block.largest_whole)
         if self.letters:
             group.require_room(
-                group.options.dead_letter_address, max(block.largest for block in self.letters)
+                group.options.dead_letter_address, max(block.largest_whole for block in self.letters)
             )
 
     def store(self, group: Group) -> None:

@@ -221,6 +221,15 @@ class SettledState:
 
 
 @dataclass(slots=True)
+class Upload:
+    """A large body on its way in."""
+
+    #: Chunks that have come, and their bytes.
+    chunks: int = 0
+    size: int = 0
+
+
+@dataclass(slots=True)
 class State:
     """The state by which the writer decides."""
 
@@ -239,9 +248,18 @@ class State:
     to_trim: set[int] = field(default_factory=set)
     #: Addresses whose unneeded blocks only `retain-time` keeps, and until when (wall clock, ms).
     retained: dict[int, int] = field(default_factory=dict)
+    #: Large bodies on their way in, by number: the chunks that have come, and their bytes.
+    uploads: dict[int, Upload] = field(default_factory=dict)
+    #: Large bodies that no block has any more: `trimming` deletes their chunks.
+    loose_bodies: set[int] = field(default_factory=set)
     last_address_id: int = 0
     last_queue_id: int = 0
     intake: Intake = Intake.OPEN
+
+    @property
+    def has_garbage(self) -> bool:
+        """Whether `trimming` may find blocks that no queue needs, or chunks that no block has."""
+        return bool(self.to_trim or self.loose_bodies)
 
     def streams_of(self, principal: str, ending: str = "") -> int:
         """The number of streams whose positions are this caller's, of those whose identity has this

@@ -16,7 +16,7 @@ from bridge.runtime.file_lock import FileLock, LockHeld
 from bridge.runtime.private_files import make_directory, opener
 
 #: Increased by one with every change of schema.sql; `_MIGRATIONS` leads from each version to the next.
-SCHEMA_VERSION: Final = 6
+SCHEMA_VERSION: Final = 7
 _MIGRATIONS: Final[dict[int, str]] = {
     1: "ALTER TABLE positions ADD COLUMN moved_to TEXT NOT NULL DEFAULT ''",
     2: "ALTER TABLE blocks ADD COLUMN hops BLOB",
@@ -32,6 +32,10 @@ _MIGRATIONS: Final[dict[int, str]] = {
     5: "ALTER TABLE blocks ADD COLUMN body_id INTEGER;"
     "CREATE INDEX blocks_by_body ON blocks (body_id) WHERE body_id IS NOT NULL;"
     "CREATE TABLE bodies (body_id INTEGER PRIMARY KEY, body BLOB NOT NULL)",
+    6: "ALTER TABLE blocks ADD COLUMN large_id INTEGER;"
+    "CREATE INDEX blocks_by_large ON blocks (large_id) WHERE large_id IS NOT NULL;"
+    "CREATE TABLE chunks (chunk_id INTEGER PRIMARY KEY, bytes BLOB NOT NULL);"
+    "CREATE TABLE loose_bodies (large_id INTEGER PRIMARY KEY)",
 }
 
 #: Memory a connection may use for pages.

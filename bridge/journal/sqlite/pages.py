@@ -11,6 +11,7 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from bridge.errors import JournalUnavailable
+from bridge.journal.sqlite.large_bodies import read_whole
 from bridge.journal.sqlite.reader import find_blocks, read_block, stamped_ids
 from bridge.journal.values.queue_cursor import Interval
 from bridge.journal.values.store import Delivered
@@ -19,6 +20,8 @@ from bridge.messages.message import Message, carried_id, headers_size
 
 #: Bytes of blocks that stay decoded for the next page; one page takes a part of a block.
 DECODED_BYTES: Final = 4 * 1024 * 1024
+#: Largest body in chunks that a page has, bytes: what is larger is read by its position, chunk by chunk.
+LARGE_IN_PAGE_BYTES: Final = 16 * 1024 * 1024
 #: Bytes of an ID that follows from where a message was first stored: it is in no block.
 _IMPLIED_ID_BYTES: Final = 36
 
@@ -95,12 +98,20 @@ def read_page(
             left -= high - start
             continue
         for first in find_blocks(connection, address_id, start, end, most.bytes, left) if left else ():
-            stored = decoded.get(first) or read_block(connection, first)
+            stored = decoded.get(first) or _read(connection, first)
             low = max(start, first)
             high = min(end, stored.end, low + left)
             pieces.append(Piece(stored, low, high))
             left -= high - low
     return pieces
+
+
+def _read(connection: sqlite3.Connection, first: int) -> StoredBlock:
+    """The block that begins at `first`, with a large body in its message where a page takes it."""
+    stored = read_block(connection, first)
+    if stored.block.large is None:
+        return stored
+    return stored._replace(block=read_whole(connection, stored.block, LARGE_IN_PAGE_BYTES))
 
 
 def deliver_page(pieces: Sequence[Piece], decoded: DecodedBlocks, most: PageSize) -> list[Delivered]:
@@ -140,7 +151,7 @@ def _deliver(stored: StoredBlock, messages: Sequence[Message], ranges: Sequence[
         for index, implied in stamped_ids(block, ranges[0][0] - first, ranges[-1][1] - first).items():
             ids.setdefault(index, carried_id(messages[index]) or implied)
     return [
-        Delivered(place, messages[place - first], ids.get(place - first))
+        Delivered(place, messages[place - first], ids.get(place - first), block.large)
         for low, high in ranges
         for place in range(low, high)
     ]

@@ -8,6 +8,7 @@ from typing import NamedTuple, ParamSpec, TypeVar
 
 import msgspec
 
+from bridge.journal.sqlite.large_bodies import with_large
 from bridge.journal.values.options import REPLAYED_QUEUE, BridgeQueue
 from bridge.journal.values.queue_cursor import Cursor
 from bridge.journal.values.store import AddressStatus, QueueStatus
@@ -28,7 +29,7 @@ _hops_decoder = msgspec.msgpack.Decoder(Hops)
 
 _BLOCK_COLUMNS = (
     "first, count, largest, checksum, stored_ms, ids, origins, hops, CASE WHEN body_id IS NULL THEN body"
-    " ELSE (SELECT shared.body FROM bodies shared WHERE shared.body_id = blocks.body_id) END"
+    " ELSE (SELECT shared.body FROM bodies shared WHERE shared.body_id = blocks.body_id) END, large_id"
 )
 
 
@@ -83,9 +84,9 @@ def read_block(connection: sqlite3.Connection, first: int) -> StoredBlock:
 
 
 def _stored_block(
-    row: tuple[int, int, int, int, int, bytes | None, bytes | None, bytes | None, bytes | None],
+    row: tuple[int, int, int, int, int, bytes | None, bytes | None, bytes | None, bytes | None, int | None],
 ) -> StoredBlock:
-    first, count, largest, checksum, stored_ms, ids, origins, hops, body = row
+    first, count, largest, checksum, stored_ms, ids, origins, hops, body, large_id = row
     if body is None:
         raise sqlite3.DatabaseError(f"the body of the block at {first} is missing")
     block = Block(
@@ -97,7 +98,7 @@ def _stored_block(
         _origins_decoder.decode(origins) if origins else (),
         _hops_decoder.decode(hops) if hops else (),
     )
-    return StoredBlock(first, stored_ms, block)
+    return StoredBlock(first, stored_ms, block if large_id is None else with_large(block, large_id))
 
 
 def stamped_ids(block: Block, start: int, stop: int) -> dict[int, bytes]:

@@ -1,4 +1,4 @@
--- The journal's tables, version 6. `bridge.journal.sqlite.database` says how earlier ones become it.
+-- The journal's tables, version 7. `bridge.journal.sqlite.database` says how earlier ones become it.
 
 -- schema, node-id, incarnation, log-session
 CREATE TABLE meta (
@@ -53,6 +53,7 @@ CREATE TABLE blocks (
     hops       BLOB,                -- msgpack [[count, hops]] of all messages; NULL: none came over a bridge
     routes     BLOB,                -- the queues that each message is addressed to (`values.routes`); NULL: every one
     body_id    INTEGER,             -- where its messages are, if other logs got the same; NULL: in `body`
+    large_id   INTEGER,             -- the body of its one message is in `chunks`; NULL: bodies are in messages
     body       BLOB NOT NULL        -- msgpack array of messages; empty with a `body_id`
 );
 -- Everything that is asked about blocks without their messages, so that no body's page is read for it.
@@ -66,6 +67,17 @@ CREATE INDEX blocks_by_body ON blocks (body_id) WHERE body_id IS NOT NULL;
 CREATE TABLE bodies (
     body_id INTEGER PRIMARY KEY,    -- the first of its blocks: positions are never used again
     body    BLOB NOT NULL
+);
+
+-- Bodies of large messages, in pieces. A body goes with the last block that has its `large_id`.
+CREATE TABLE chunks (
+    chunk_id INTEGER PRIMARY KEY,   -- large_id * 65536 + the chunk's number, from 0
+    bytes    BLOB NOT NULL
+);
+CREATE INDEX blocks_by_large ON blocks (large_id) WHERE large_id IS NOT NULL;
+-- Large bodies that no block has: they are on their way in, or on their way out. None of them outlives an opening.
+CREATE TABLE loose_bodies (
+    large_id INTEGER PRIMARY KEY
 );
 
 CREATE TABLE queues (

@@ -15,6 +15,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from bridge.messages.block import KeptBody
 from bridge.messages.message import Message
 
 
@@ -48,6 +49,9 @@ class Transaction(msgspec.Struct, frozen=True):
     acknowledgements: Sequence[Acknowledgement] = ()
     #: A plain send: a known single ID makes the whole a duplicate, which is a success.
     plain: bool = False
+    #: The body of its only message, which is large and has been uploaded (`Store.upload`); None: every
+    #: message has its body.
+    large: KeptBody | None = None
 
 
 class Committed(msgspec.Struct, frozen=True):
@@ -70,6 +74,8 @@ class Delivered(msgspec.Struct, frozen=True):
     message: Message
     #: The producer's ID, or the stamped one as 36 bytes of text; None at the entry node.
     duplicate_id: bytes | None
+    #: Where the body is, of a message whose body is not in it; None: it is.
+    large: KeptBody | None = None
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -115,6 +121,23 @@ class AddressStatus:
     unrouted: int = 0
 
 
+class Upload(Protocol):
+    """A large body on its way in. Its chunks are durable one by one, and no reader sees them."""
+
+    @property
+    def kept(self) -> KeptBody:
+        """The body that has come so far: `Transaction.large`, when all of it has."""
+
+    async def add(self, chunk: bytes) -> None:
+        """Store the next chunk, which is not empty.
+
+        Raises: AddressNotFound, AddressFull, MessageTooLarge: with the first chunk; as `Store.commit`.
+        """
+
+    def give_up(self) -> None:
+        """Let the body go, unless a message has it by now. Called however the upload ends."""
+
+
 class Store(Protocol):
     """The port. Errors are those of `bridge.errors`; any call may raise Stopping, DiskFull,
     TooBusy or JournalUnavailable besides those named."""
@@ -127,6 +150,14 @@ class Store(Protocol):
         Raises: AddressNotFound, AddressFull, MessageTooLarge, DuplicateIdRejected (never for a
             plain send), StaleLease, QueueNotFound.
         """
+
+    def upload(self, address: str, whole_size: int) -> Upload:
+        """A large body on its way to `address`; `whole_size`: the bytes that are known to come, 0: not
+        known.
+        """
+
+    async def read_chunk(self, kept: KeptBody, number: int) -> bytes:
+        """One chunk of the body of a message that is stored, from 0. Raises: NotFound: it is gone."""
 
     async def create_queue(
         self,

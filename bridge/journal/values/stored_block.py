@@ -41,6 +41,11 @@ def stored_bytes(*parts: bytes | None) -> int:
     return PAGE_BYTES // (PAGE_BYTES // in_leaf) + pages * PAGE_BYTES + _INDEX_BYTES
 
 
+def chunks_bytes(size: int) -> int:
+    """Bytes that a large body takes in the file, in its chunks, about."""
+    return -(-size // _IN_OVERFLOW_BYTES) * PAGE_BYTES
+
+
 class StoredBlock(NamedTuple):
     """A block and where it is."""
 

@@ -65,6 +65,7 @@ def load_state(connection: sqlite3.Connection, options: JournalOptions, before: 
         state.settled[bridge, stream] = SettledState(*rest)
     intake = connection.execute("SELECT value FROM meta WHERE key = ?", (INTAKE_ROW,)).fetchone()
     state.intake = Intake.OPEN if intake is None else Intake(intake[0])
+    state.loose_bodies = {large_id for (large_id,) in connection.execute("SELECT large_id FROM loose_bodies")}
     state.to_trim = {address.address_id for address in state.by_id.values() if address.to_trim}
     return state
 

@@ -13,9 +13,10 @@ from bridge.journal.rules.commit_group import Group
 from bridge.journal.rules.queue_filters import begin_counts, route
 from bridge.journal.rules.shared_bodies import SharedBody, find_shared
 from bridge.journal.rules.state import AUTOMATIC, USED
-from bridge.journal.values.stored_block import PAGE_BYTES, stored_bytes
+from bridge.journal.values.stored_block import PAGE_BYTES, chunks_bytes, stored_bytes
 from bridge.journal.writer.id_rows import add_ids, fit_ids
 from bridge.journal.writer.trimming import trim
+from bridge.messages.block import KeptBody
 from bridge.runtime.fault_injection import crash_point
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -28,8 +29,8 @@ _ROW_BYTES: Final = 2 * PAGE_BYTES
 _INSERT_BLOCK = (
     "INSERT INTO blocks"
     " (first, address_id, count, ordinal, size, largest, checksum, stored_ms, ids, origins, hops, body,"
-    " buried, routes, body_id)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    " buried, routes, body_id, large_id)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _UPSERT_ADDRESS = (
     "INSERT INTO addresses"
@@ -84,6 +85,9 @@ def write_group(group: Group, connection: sqlite3.Connection) -> int:
     size = _OVERHEAD_BYTES
     for sql, parameters in group.statements:
         connection.execute(sql, parameters)
+    if group.chunks:
+        connection.executemany("INSERT INTO chunks (chunk_id, bytes) VALUES (?, ?)", group.chunks)
+        size += group.chunk_bytes + len(group.chunks) * _ROW_BYTES
     for address in group.changed_caches:
         fit_ids(connection, address)
     shared: dict[int, SharedBody] = {}
@@ -121,6 +125,10 @@ def _write_arrivals(
         if routes:
             arrivals.size += len(routes)
         size = stored_bytes(block.body, ids, origins, hops, routes)
+        large_id = None
+        if block.large is not None:
+            large_id = _take_large(group, connection, block.large)
+            size += chunks_bytes(block.large.body.size)
         body, body_id = block.body, None
         if (common := shared.get(id(block))) is not None:
             if common.body_id is None:
@@ -130,8 +138,8 @@ def _write_arrivals(
                 arrivals.size -= len(body)
             body, body_id = b"", common.body_id
         rows.append(
-            (position, address.address_id, block.count, address.total, size, block.largest,
-             block.checksum, group.now_ms, ids, origins, hops, body, came, routes, body_id)
+            (position, address.address_id, block.count, address.total, size, block.largest_whole,
+             block.checksum, group.now_ms, ids, origins, hops, body, came, routes, body_id, large_id)
         )  # fmt: skip
         if came is Came.SENT:
             from_clients.append((position, block))
@@ -153,6 +161,13 @@ def _write_arrivals(
     group.changed_addresses[address.address_id] = address
     group.touched.add(address.name)
     return arrivals.size + (len(rows) + len(bodies)) * _ROW_BYTES
+
+
+def _take_large(group: Group, connection: sqlite3.Connection, kept: KeptBody) -> int:
+    """Let a block have a large body, which is loose until the first block has it; answers its number."""
+    group.state.uploads.pop(kept.body_id, None)
+    connection.execute("DELETE FROM loose_bodies WHERE large_id = ?", (kept.body_id,))
+    return kept.body_id
 
 
 def _write_ids(group: Group, connection: sqlite3.Connection) -> int:

@@ -11,15 +11,21 @@ from typing import Final
 
 from bridge.journal.rules.commit_group import Group
 from bridge.journal.rules.queue_filters import pass_left_out
-from bridge.journal.rules.state import AddressState
+from bridge.journal.rules.state import AddressState, State
 from bridge.journal.values.options import TRIM_BLOCKS, TRIM_BYTES
+from bridge.messages.message import CHUNK_BYTES, CHUNKS_MOST
 
-#: First position, messages and bytes of a block, when it was stored, wall clock in ms, and the body that it
-#: shares.
-_Row = tuple[int, int, int, int, int | None]
+#: First position, messages and bytes of a block, when it was stored, wall clock in ms, the body that it
+#: shares, and its large body.
+_Row = tuple[int, int, int, int, int | None, int | None]
 
 _DELETE_BODY: Final = (
     "DELETE FROM bodies WHERE body_id = ? AND NOT EXISTS (SELECT 1 FROM blocks WHERE body_id = ?)"
+)
+
+
+_LOOSEN: Final = (
+    "INSERT OR IGNORE INTO loose_bodies SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM blocks WHERE large_id = ?1)"
 )
 
 
@@ -45,6 +51,7 @@ def trim(group: Group, connection: sqlite3.Connection) -> int:
             if blocks <= 0 or size <= 0:
                 break
             gone, due_ms = _trim_address(connection, address, blocks, size, group.now_ms)
+            state.loose_bodies.update(_loosened(connection, gone))
             blocks -= len(gone)
             freed = sum(row[2] for row in gone)
             group.freed_bytes += freed
@@ -61,7 +68,33 @@ def trim(group: Group, connection: sqlite3.Connection) -> int:
                 continue
         if not address.to_trim and not passed:
             state.to_trim.discard(address_id)
+    if state.loose_bodies and size > 0:
+        group.freed_bytes += _delete_chunks(state, connection, size)
     return TRIM_BLOCKS - blocks
+
+
+def _loosened(connection: sqlite3.Connection, gone: list[_Row]) -> list[int]:
+    """The large bodies that no block has any more, of those of the blocks that are gone."""
+    bodies = {row[5] for row in gone if row[5] is not None}
+    return [body for body in bodies if connection.execute(_LOOSEN, (body,)).rowcount == 1]
+
+
+def _delete_chunks(state: State, connection: sqlite3.Connection, size: int) -> int:
+    """Delete chunks of a body that no block has, about `size` bytes; answers the bytes that they had.
+
+    The body goes with its last chunk. One body a step: large ones are few.
+    """
+    large_id = min(state.loose_bodies)
+    first = large_id * CHUNKS_MOST
+    rows = connection.execute(
+        "SELECT chunk_id, length(bytes) FROM chunks WHERE chunk_id >= ? AND chunk_id < ? LIMIT ?",
+        (first, first + CHUNKS_MOST, max(size // CHUNK_BYTES, 1)),
+    ).fetchall()
+    connection.executemany("DELETE FROM chunks WHERE chunk_id = ?", [(row[0],) for row in rows])
+    if len(rows) < max(size // CHUNK_BYTES, 1):
+        connection.execute("DELETE FROM loose_bodies WHERE large_id = ?", (large_id,))
+        state.loose_bodies.discard(large_id)
+    return sum(row[1] for row in rows)
 
 
 def _trim_address(
@@ -74,13 +107,14 @@ def _trim_address(
     """
     needed, due_ms = address.needed_from, None
     rows: list[_Row] = connection.execute(
-        "SELECT first, count, size, stored_ms, body_id FROM blocks WHERE address_id = ? AND first < ?"
+        "SELECT first, count, size, stored_ms, body_id, large_id FROM blocks"
+        " WHERE address_id = ? AND first < ?"
         " ORDER BY first LIMIT ?",
         (address.address_id, needed, blocks + 1),
     ).fetchall()
     gone: list[_Row] = []
     for row in rows[:blocks]:
-        first, count, length, stored_ms, _ = row
+        first, count, length, stored_ms, *_ = row
         if first + count > needed or size <= 0:
             break
         due_ms = address.retained_until_ms(stored_ms)

@@ -160,7 +160,7 @@ class Writer:
             waits.append(self._seconds_until(self._reconnect_ms))
         else:
             waits += [self._space.idle_seconds, self._room.idle_seconds]
-            if self.state.to_trim:
+            if self.state.has_garbage:
                 waits.append(self._seconds_until(self._trim_at_ms or 0))
             if (due_ms := self.state.next_due_ms) is not None:
                 waits.append(max(due_ms - self._clock.wall_ms(), 0) / 1000)
@@ -283,7 +283,7 @@ class Writer:
         """
         at_commit = isinstance(error, CommitFailed)
         cause = error.cause if isinstance(error, CommitFailed) else error
-        if group.trims and self.state.to_trim:
+        if group.trims and self.state.has_garbage:
             self._trim_at_ms = self._clock.monotonic_ms() + _TRIM_RETRY_MS
         for command in commands:
             command.result = command.error = None

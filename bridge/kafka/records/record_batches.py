@@ -183,6 +183,7 @@ def _fill(batch: RecordBatch, what: Appended, start: int) -> int:
         timestamp = message.timestamp
         if untimed and timestamp != NO_TIMESTAMP:
             return index
-        if append(timestamp=timestamp, key=message.key, value=message.body, headers=headers[index]) is None:
+        body: bytes | None = message.body  # type: ignore[assignment]  # no large one (`ends.takes_chunks`)
+        if append(timestamp=timestamp, key=message.key, value=body, headers=headers[index]) is None:
             return index
     return len(messages)

@@ -37,8 +37,8 @@ class Bad(Exception):
 
 
 def body_of(message: Message) -> str:
-    assert message.body is not None
-    return message.body.decode()
+    assert message.whole is not None
+    return message.whole.decode()
 
 
 @dataclass

@@ -67,7 +67,7 @@ class RecordingRouter(ClusterRouter):
                     found |= {place.queue: place.node or neighbour for place in places}
                 elif index in indices:
                     found |= {queue: "" for queue in here if queue not in to.besides}
-            body = routing.message(index).body
+            body = routing.message(index).whole
             assert body is not None
             self.places[body.decode()] = found
         return placements

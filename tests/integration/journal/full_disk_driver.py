@@ -57,7 +57,7 @@ async def read_half(journal: Journal, count: int) -> list[str]:
     found: list[str] = []
     while len(found) < count // 2:
         page = await lease(journal, most=5)
-        found += [(delivered.message.body or b"").decode().rstrip(".") for delivered in page.messages]
+        found += [(delivered.message.whole or b"").decode().rstrip(".") for delivered in page.messages]
         await journal.acknowledge(acknowledgement(page))
     return found
 

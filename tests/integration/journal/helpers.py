@@ -143,7 +143,7 @@ async def consume(journal: Journal, address: str = "orders", queue: str = QUEUE)
 
 
 def bodies(messages: Iterable[Delivered]) -> list[str]:
-    return [(delivered.message.body or b"").decode() for delivered in messages]
+    return [(delivered.message.whole or b"").decode() for delivered in messages]
 
 
 async def browsed(journal: Journal, address: str = "orders") -> list[str]:

@@ -189,7 +189,7 @@ async def test_a_bridge_passes_over_what_is_placed_at_other_queues(tmp_path: Pat
         (stream,) = await source.streams()
         await source.open({stream.identity: _nothing()}, "hub")
         read = list(await source.read())
-        texts = [(m.body or b"").decode() for one in read if one.block for m in one.block.messages()]
+        texts = [(m.whole or b"").decode() for one in read if one.block for m in one.block.messages()]
         assert texts == ["x", "1"]
         assert read[-1].upto == (await journal.address("orders")).next, "the others' positions are covered"
         assert all(one.block is None or not one.block.queues for one in read)

@@ -206,7 +206,7 @@ class Consumers:
         while True:
             for batch in await source.read():
                 assert batch.block is not None
-                share += [int(message.body or b"") for message in batch.block.messages()]
+                share += [int(message.whole or b"") for message in batch.block.messages()]
                 await source.settled(batch, Receipt(batch.stream, Verdict.STORED, batch.upto))
             for stream in await source.streams():
                 if stream.identity not in source._cursors:

@@ -176,7 +176,7 @@ class Nodes:
         return await journal.browse(address, after=-1, most=100_000, most_bytes=1 << 30)
 
     async def arrived(self) -> list[bytes | None]:
-        return [delivered.message.body for delivered in await self.at(self.hub)]
+        return [delivered.message.whole for delivered in await self.at(self.hub)]
 
     async def lines(self, journal: Journal, side: str, bridge: str | None = "first") -> list[dict[str, Any]]:
         found = [msgspec.json.decode(line) for _, line in await journal.lines(0, 10_000)]

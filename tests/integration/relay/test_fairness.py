@@ -109,7 +109,7 @@ class Nodes:
                     address, "reader", most=100, wait_ms=100, lease_ms=60_000, most_bytes=1 << 20
                 )
                 if page.lease is not None:
-                    found += [delivered.message.body for delivered in page.messages]
+                    found += [delivered.message.whole for delivered in page.messages]
                     await self.hub.acknowledge(Acknowledgement(address, "reader", page.lease))
         return found
 
@@ -120,7 +120,7 @@ class Nodes:
                 if any(status.address == address for status in await self.hub.addresses()):
                     found = await self.hub.browse(address, after=-1, most=100_000, most_bytes=1 << 30)
                     if len(found) >= count:
-                        return [one.message.body for one in found]
+                        return [one.message.whole for one in found]
                 await asyncio.sleep(0.01)
 
 

@@ -198,7 +198,7 @@ async def test_a_full_target_is_filled_drained_and_filled_again_with_each_messag
                 "orders", "reader", most=30, wait_ms=100, lease_ms=60_000, most_bytes=1 << 20
             )
             if page.lease is not None:
-                got += [delivered.message.body for delivered in page.messages]
+                got += [delivered.message.whole for delivered in page.messages]
                 await nodes.hub.acknowledge(Acknowledgement("orders", "reader", page.lease))
     assert got == bodies(0, 300)
     await nodes.idle()

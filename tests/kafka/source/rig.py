@@ -270,7 +270,7 @@ def placed(batches: Sequence[Batch], stream: str) -> list[tuple[int, Message]]:
 
 
 def bodies(batches: Sequence[Batch], stream: str) -> list[bytes | None]:
-    return [message.body for _, message in placed(batches, stream)]
+    return [message.whole for _, message in placed(batches, stream)]
 
 
 def numbered(count: int, prefix: str = "m", size: int = 0) -> list[bytes]:

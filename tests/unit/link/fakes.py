@@ -96,7 +96,7 @@ class FakeTarget:
         positions = [position for first, last in kept.runs for position in range(first, last + 1)]
         self.stored.setdefault(batch.stream, []).extend(positions)
         if kept.block is not None:
-            bodies = [message.body for message in kept.block.messages()]
+            bodies = [message.whole for message in kept.block.messages()]
             self.bodies.update(zip(positions, bodies, strict=True))
         self.next[batch.stream] = batch.upto
         return Receipt(batch.stream, Verdict.STORED, batch.upto, committed=1)

@@ -30,7 +30,7 @@ def batches(draw: st.DrawFn) -> Batch:
 
 
 def bodies(batch: Batch) -> list[bytes | None]:
-    return [message.body for message in batch.block.messages()] if batch.block else []
+    return [message.whole for message in batch.block.messages()] if batch.block else []
 
 
 @given(batches(), st.data())

@@ -207,7 +207,7 @@ async def test_a_message_that_does_not_fit_leaves_its_coordinates() -> None:
     for _ in range(2):
         await letters_home.letters().store_letter(large, refused(7), "orders")
     (arrived,) = letters_home.store.addresses["dead"]
-    assert json.loads(arrived.message.body or b"") == {
+    assert json.loads(arrived.message.whole or b"") == {
         "bridge": "orders-to-hub",
         "stream": STREAM,
         "position": 7,

@@ -46,7 +46,7 @@ def batch(*animals: str, first: int = 10) -> Batch:
 
 
 def bodies(one: Batch) -> list[bytes | None]:
-    return [] if one.block is None else [message.body for message in one.block.messages()]
+    return [] if one.block is None else [message.whole for message in one.block.messages()]
 
 
 def test_what_the_condition_rejects_is_covered_and_carried_by_nothing() -> None:

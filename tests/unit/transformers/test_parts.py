@@ -40,7 +40,7 @@ def made(call: Call, read: Batch, options: TransformerOptions = OPTIONS, given_u
 
 
 def bodies(one: Batch) -> list[bytes | None]:
-    return [] if one.block is None else [message.body for message in one.block.messages()]
+    return [] if one.block is None else [message.whole for message in one.block.messages()]
 
 
 def by_body(**actions: Callable[[Message], Message | None]) -> Call:

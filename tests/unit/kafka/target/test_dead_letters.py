@@ -56,7 +56,7 @@ def test_a_compacted_topic_gets_keys() -> None:
 
 def test_a_reduced_letter_has_coordinates_and_nothing_of_the_message() -> None:
     record = letter(message=Message(b"x" * 9, b"k" * 9, (("h", b"1" * 9),), NOW)).reduced().record(RULES, NOW)
-    assert json.loads(record.body or b"") == {
+    assert json.loads(record.whole or b"") == {
         "bridge": "bridge", "stream": STREAM, "position": 3, "reason": "LOOP: why", "size": 9,
     }  # fmt: skip
     assert record.key is None

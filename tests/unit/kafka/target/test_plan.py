@@ -332,7 +332,7 @@ def without_transactions() -> Setting:
 
 def bodies_of(made: Plan) -> list[bytes | None]:
     return [
-        message.body for batch in made.batches for segment in batch.segments for message in segment.messages
+        message.whole for batch in made.batches for segment in batch.segments for message in segment.messages
     ]
 
 

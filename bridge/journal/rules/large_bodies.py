@@ -1,0 +1,66 @@
+"""Large bodies: chunks that come before their message, and what becomes of them.
+
+Each chunk commits by itself. The block that has the body commits last, with everything that is decided about
+its message; until then the body is loose: no reader sees it, and nothing of it outlives the process. So an
+upload that breaks, wherever it does, leaves nothing.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Final
+
+from bridge.errors import JournalUnavailable, TooBusy
+from bridge.journal.rules.commands import ChunkCommand, DropBodyCommand
+from bridge.journal.rules.commit_group import Group
+from bridge.journal.rules.state import Upload
+from bridge.messages.block import KeptBody
+from bridge.messages.message import CHUNKS_MOST
+
+#: Large bodies on their way into a journal at a time, from clients and from bridges.
+UPLOADS_MOST: Final = 64
+
+
+def add_chunk(group: Group, command: ChunkCommand) -> None:
+    """Store a chunk; with the first, check that its message would be taken.
+
+    Raises:
+        AddressNotFound, AddressFull, MessageTooLarge: the message would not be.
+        TooBusy: `UPLOADS_MOST` bodies are on their way. JournalUnavailable: the upload has ended.
+        Blocked: there is no room now.
+    """
+    uploads = group.state.uploads
+    upload = uploads.get(command.large_id)
+    if command.number == 0:
+        if len(uploads) >= UPLOADS_MOST:
+            found = len(uploads) + 1
+            raise TooBusy("so many large bodies are on their way", limit=UPLOADS_MOST, found=found)
+        group.require_room(command.address, command.whole_size)
+        upload = uploads[command.large_id] = Upload()
+        group.statements.append(("INSERT INTO loose_bodies VALUES (?)", (command.large_id,)))
+    if upload is None or upload.chunks != command.number or command.number >= CHUNKS_MOST:
+        raise JournalUnavailable("the upload of a large body has ended before it was whole: send it again")
+    upload.chunks += 1
+    upload.size += len(command.chunk)
+    group.chunks.append((command.large_id * CHUNKS_MOST + command.number, command.chunk))
+
+
+def drop_body(group: Group, command: DropBodyCommand) -> None:
+    """Let the chunks of an upload go, unless its message has been stored."""
+    if group.state.uploads.pop(command.large_id, None) is not None:
+        group.state.loose_bodies.add(command.large_id)
+
+
+def check_kept(group: Group, connection: sqlite3.Connection, kept: KeptBody) -> None:
+    """Check that the body of a message that is to be stored is there whole: uploaded, or another block's.
+
+    Raises:
+        JournalUnavailable: it is not; the upload, or the message that had it, has ended meanwhile.
+    """
+    upload = group.state.uploads.get(kept.body_id)
+    if upload is not None:
+        if upload.size == kept.body.size:
+            return
+    elif connection.execute("SELECT 1 FROM blocks WHERE large_id = ? LIMIT 1", (kept.body_id,)).fetchone():
+        return
+    raise JournalUnavailable("the large body of a message is not there whole: send it again")
