@@ -14,6 +14,7 @@ from bridge.settings.end_rules import EndRules
 
 if TYPE_CHECKING:
     from bridge.delivery_log import SegmentWriter, WriteLines
+    from bridge.messages.block import KeptBody
     from bridge.relay.counts import Counts
     from bridge.relay.dead_letters import DeadLetterSink
     from bridge.relay.ownership import AskDivision, Ownership
@@ -38,6 +39,12 @@ def kind_of(settings: Settings, connector: str) -> EndKind:
     return found
 
 
+def needs_whole_bodies(settings: Settings, bridge: Bridge) -> bool:
+    """Whether the bridge's transformer, or its target, needs large bodies whole, not in chunks."""
+    targets = (kind_of(settings, connector) for connector in bridge.static_connectors)
+    return bool(bridge.transformer) or not all(target.takes_chunks for target in targets)
+
+
 @dataclass(frozen=True, slots=True)
 class NodeContext:
     """The context for making ends in one process: a node, a worker of it, or a command."""
@@ -49,6 +56,8 @@ class NodeContext:
     store: str = ""
     #: The open `bridge.journal.journal.Journal`; None in a worker, which does without.
     journal: object = None
+    #: Reads a chunk of a large body of the journal (`Journal.read_chunk`); None where there is no journal.
+    read_chunk: Callable[[KeptBody, int], Awaitable[bytes]] | None = None
     #: The name of this process for others: the node's name, and the worker's number.
     process: str = ""
     #: Writes to the delivery log's files the lines that no outbox keeps; None: they are not written.
@@ -247,6 +256,9 @@ class EndKind(EndRules):
 
     #: Whether a target stores in transactions, one after the other: later batches wait for the next one.
     has_transactions = False
+    #: Whether a target takes large bodies in chunks. Others get them whole, up to `WHOLE_BODY_BYTES`; what is
+    #: larger is refused before.
+    takes_chunks = False
     #: The setting that readers of a target need so that they see each message once, where the bridge promises
     #: it; empty: none.
     readers = ""

@@ -285,6 +285,7 @@ class Peers:
             call_timeout_ms=connection.call_timeout_ms,
             clock=self._services.clock,
             correspondent=correspondent,
+            read_chunk=journal.read_chunk,
         )
         return LaneEnds(source, target, letters)
 

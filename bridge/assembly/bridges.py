@@ -12,7 +12,7 @@ from typing import Final
 
 from bridge.assembly.relay_options import relay_options, stages, transformer_options
 from bridge.assembly.summary import BridgeSummary
-from bridge.end_kind import EndKind, Lane, NodeContext, NodeEnds, Side, kind_of
+from bridge.end_kind import EndKind, Lane, NodeContext, NodeEnds, Side, kind_of, needs_whole_bodies
 from bridge.relay.connectors import Connector
 from bridge.relay.counts import Counts
 from bridge.relay.dead_letters import DeadLetters, DeadLetterSink
@@ -94,6 +94,10 @@ class Assembly:
     def _lanes(self, bridge: Bridge) -> int:
         return bridge.concurrency if self._has_lanes(bridge) else 1
 
+    def whole_bodies(self, bridge: Bridge) -> bool:
+        """Whether the bridge needs large bodies whole."""
+        return needs_whole_bodies(self._settings, bridge)
+
     def _dividers(self, bridge: Bridge) -> Iterator[tuple[NodeEnds, Side]]:
         """The ends that may divide its lanes among processes, the target's first. None where no other process
         may relay lanes of it: those into a target that only this process has.
@@ -140,7 +144,7 @@ class Assembly:
             ),
             clock=self._node.clock,
             counts=part.counts,
-            stages=stages(bridge, passes, source.store),
+            stages=stages(bridge, passes, source.store, whole_bodies=self.whole_bodies(bridge)),
             transforming=self.transforming(bridge, lane),
         )
 

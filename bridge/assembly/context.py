@@ -34,6 +34,7 @@ def node_context(
         node_id=journal.identity.node_id,
         store=journal.store,
         journal=journal,
+        read_chunk=journal.read_chunk,
         process=settings.node.name,
         write_lines=write_lines,
         token=credentials.token,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from bridge.relay.backoff import Backoff
 from bridge.relay.relay import RelayOptions
-from bridge.relay.stages import LoopGuard, Stage
+from bridge.relay.stages import LoopGuard, Stage, refuse_large
 from bridge.settings.bridges import Bridge
 from bridge.transformers.parts import TransformerOptions
 
@@ -42,13 +42,17 @@ def transformer_options(bridge: Bridge) -> TransformerOptions:
     )
 
 
-def stages(bridge: Bridge, passes: Stage | None, store: Callable[[], str]) -> tuple[Stage, ...]:
+def stages(
+    bridge: Bridge, passes: Stage | None, store: Callable[[], str], *, whole_bodies: bool
+) -> tuple[Stage, ...]:
     """The stages of a bridge, in the order in which each batch passes them; its transformer comes behind.
 
     Args:
         bridge: of the settings.
         passes: its filter (`bridge.relay.stages.filter_stage`); None: it has none.
         store: returns the store identity of its source.
+        whole_bodies: whether it needs bodies whole.
     """
     guard = loop_guard(bridge, store)
-    return (guard,) if passes is None else (passes, guard)
+    behind = (guard, refuse_large) if whole_bodies else (guard,)
+    return behind if passes is None else (passes, *behind)

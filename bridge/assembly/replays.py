@@ -33,7 +33,8 @@ def _ends(assembly: Assembly, bridge: Bridge, *, force: bool) -> Ends:
     found = assembly.ends_of(target_name).plan_target(bridge, source, force=force)
     if found is None:
         raise _no_replay(bridge, f"{target_name} cannot take what is sent again", target_name)
-    passed = stages(bridge, filter_stage(bridge.filter), lambda: source.store)
+    passes, whole_bodies = filter_stage(bridge.filter), assembly.whole_bodies(bridge)
+    passed = stages(bridge, passes, lambda: source.store, whole_bodies=whole_bodies)
     return Ends(source, *found, passed, assembly.transforming(bridge, REPLAYS))
 
 

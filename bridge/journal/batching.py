@@ -38,6 +38,9 @@ class Cutter:
     large_bytes: int
     #: Name the origin of messages that have none (`use-duplicate-detection`).
     stamp: bool
+    #: Large bodies of at most `WHOLE_BODY_BYTES` are read into their messages, because the bridge's
+    #: transformer or its target takes no chunks.
+    whole_bodies: bool = False
 
     def cut(self, stream: str, blocks: Iterable[StoredBlock], at: int, upto: int = END) -> list[Batch]:
         """The messages of `stream` in ``[at, upto)`` as batches; the first covers from `at` on."""
@@ -65,7 +68,7 @@ class Cutter:
 
     def _fits(self, last: Block, size: int, block: Block, positions: int) -> bool:
         """Whether `block` may follow `last` in a batch that then has `size` bytes and so many positions."""
-        alone = max(last.largest, block.largest) >= self.large_bytes
+        alone = max(last.largest, block.largest) >= self.large_bytes or last.large or block.large
         alike = bool(last.origins) == bool(block.origins)  # `merge` takes either all stamped or none
         return not alone and alike and size <= self.batch_bytes and positions <= MESSAGES_MOST
 

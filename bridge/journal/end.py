@@ -18,6 +18,7 @@ class JournalKind(EndKind):
     """The journal of the node that runs the bridge."""
 
     is_own = True
+    takes_chunks = True
     audit_reader = "node"
 
     def check_bridge(self, path: KeyPath, bridge: Bridge, settings: Settings) -> Iterator[Finding]:  # noqa: ARG002

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bridge.end_kind import Lane, NodeContext, NodeEnds, SourceEnd, TargetEnd
+from bridge.end_kind import Lane, NodeContext, NodeEnds, SourceEnd, TargetEnd, needs_whole_bodies
 from bridge.filters import parse
 from bridge.journal.batching import Cutter
 from bridge.journal.journal import Journal
@@ -48,9 +48,12 @@ def _shared(bridge: Bridge, settings: Settings) -> SharedNames:
     return SharedNames(bridge.shared_queues, candidates)
 
 
-def _cutter(bridge: Bridge) -> Cutter:
+def _cutter(bridge: Bridge, settings: Settings) -> Cutter:
     return Cutter(
-        bridge.producer_window_size_bytes, bridge.min_large_message_size_bytes, bridge.use_duplicate_detection
+        bridge.producer_window_size_bytes,
+        bridge.min_large_message_size_bytes,
+        bridge.use_duplicate_detection,
+        needs_whole_bodies(settings, bridge),
     )
 
 
@@ -69,7 +72,7 @@ class JournalEnds(NodeEnds):
         source = JournalSource(
             self._journal,
             selection,
-            _cutter(bridge),
+            _cutter(bridge, self._settings),
             target_name=bridge.target,
             gap_policy=bridge.gap_policy,
             shared=SharedQueues(
@@ -93,7 +96,8 @@ class JournalEnds(NodeEnds):
 
     def plan_source(self, bridge: Bridge) -> PlanSource:
         """The messages of the bridge that the journal still has."""
-        return JournalPlanSource(self._journal, _selection(bridge, self._settings), _cutter(bridge))
+        selection, cutter = _selection(bridge, self._settings), _cutter(bridge, self._settings)
+        return JournalPlanSource(self._journal, selection, cutter)
 
     def plan_target(
         self,

@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from bridge.journal.batching import Cutter
 from bridge.journal.journal import Journal
 from bridge.journal.sqlite import reader
 from bridge.journal.sqlite.known_messages import read_copies
+from bridge.journal.sqlite.large_bodies import read_whole
 from bridge.journal.values.options import BridgeSelection
 from bridge.journal.values.stored_block import StoredBlock
+from bridge.messages.batch import Batch
 from bridge.messages.block import Origin
+from bridge.messages.message import WHOLE_BODY_BYTES
 from bridge.messages.positions import Runs
 from bridge.messages.stream_names import source_address
 from bridge.relay.ports import Stream
@@ -81,7 +85,15 @@ class JournalPlanSource:
         most_bytes = self._cutter.batch_bytes * BATCHES_AT_ONCE
         address_id = self._address_ids[stream.identity]
         blocks, upto = await self._journal.look(read_wanted, address_id, wanted, most_bytes)
-        return Part(self._cutter.cut(stream.identity, blocks, blocks[0].first) if blocks else (), upto)
+        batches = self._cutter.cut(stream.identity, blocks, blocks[0].first) if blocks else []
+        if self._cutter.whole_bodies:
+            batches = [await self._whole(batch) for batch in batches]
+        return Part(batches, upto)
+
+    async def _whole(self, batch: Batch) -> Batch:
+        if batch.block is None or batch.block.large is None:
+            return batch
+        return replace(batch, block=await self._journal.look(read_whole, batch.block, WHOLE_BODY_BYTES))
 
     async def close(self) -> None:
         """Does nothing: the journal belongs to the node."""
@@ -109,7 +121,7 @@ def read_wanted(
             end = min(last + 1, block.end)
             part = block.block.part(at - block.first, end - block.first)
             found.append(StoredBlock(at, block.stored_ms, part))
-            size += part.size
+            size += part.whole_size
             at = end
             if size >= most_bytes:
                 return found, at

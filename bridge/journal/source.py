@@ -16,10 +16,12 @@ from bridge.journal.rules.commands import BeginCommand, SettleCommand
 from bridge.journal.shared_queues import SharedQueues
 from bridge.journal.sqlite import reader
 from bridge.journal.sqlite.history import read_past
+from bridge.journal.sqlite.large_bodies import BodyGone, read_whole
 from bridge.journal.sqlite.routed import Routed, read_routed
 from bridge.journal.values.options import BridgeSelection
 from bridge.journal.values.stored_block import END
 from bridge.messages.batch import Batch
+from bridge.messages.message import WHOLE_BODY_BYTES
 from bridge.messages.stream_names import source_address
 from bridge.relay.divergence import ADVICE, check_past
 from bridge.relay.gaps import Gaps
@@ -239,12 +241,21 @@ class JournalSource:
                 await self._read_ahead(cursors)
                 if any(cursor.ready for cursor in cursors):
                     break
+            if self._cutter.whole_bodies:
+                await self._make_whole()
             batches = [cursor.ready.popleft() for cursor in self._cursors.values() if cursor.ready]
             if batches:
                 return batches
             if self._shared is not None and await self._shared.take():
                 continue
             await self._wait(arrival)
+
+    async def _make_whole(self) -> None:
+        """Read large bodies into the messages that come next. Batches keep the checksum of what is stored."""
+        for cursor in self._cursors.values():
+            if cursor.ready and (block := cursor.ready[0].block) is not None and block.large is not None:
+                whole = await self._read(read_whole, block, WHOLE_BODY_BYTES)
+                cursor.ready[0] = replace(cursor.ready[0], block=whole)
 
     async def _wait(self, arrival: asyncio.Future[None]) -> None:
         """Return when messages or addresses have come, or shared queues may have free messages again."""
@@ -312,6 +323,8 @@ class JournalSource:
     ) -> T:
         try:
             return await self._journal.read(function, *args, **kwargs)
+        except BodyGone as error:
+            raise JournalUnavailable(error.detail) from error
         except sqlite3.Error as error:
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # without the extended part
             kind = JournalFailed if code in _DAMAGED else JournalUnavailable

@@ -21,6 +21,7 @@ from bridge.journal.rules.arrivals import Came
 from bridge.journal.rules.commands import DeliverCommand, OpenCommand, WriteCommand
 from bridge.journal.rules.owners import THIS_NODE, Caller
 from bridge.journal.sqlite.known_messages import read_present
+from bridge.journal.uploads import BodyUpload
 from bridge.messages import positions as run_arithmetic
 from bridge.messages.addresses import check_name
 from bridge.messages.batch import Batch
@@ -120,6 +121,13 @@ class JournalTarget:
             receipts: list[Receipt] = await self._answers([self._send(batch, present) for batch in batches])
         return receipts
 
+    def upload(self, stream: str, size: int) -> BodyUpload:
+        """As `bridge.relay.ports.ChunkTarget.upload`."""
+        opened = self._open.get(stream)
+        if opened is None:
+            raise TargetUnavailable(f"{stream} is not open", key="stream", found=stream)
+        return self._journal.upload_of_bridge(opened.stream.target_address, size, BLOCKED_MS)
+
     async def lost(self) -> None:
         """Wait until `close`: no connection lies between this target and its journal.
 
@@ -164,7 +172,7 @@ class JournalTarget:
             check_ids=self._check_producer_ids and opened.kind.checks_ids,
             present=present if opened.kind is StreamKind.PLAN else frozenset(),
             came=self._came(opened.kind),
-            size=batch.size,
+            size=0 if batch.block is None else batch.block.size,
             deadline_ms=min(self._journal.deadline_ms(), self._journal.clock.monotonic_ms() + BLOCKED_MS),
         )
 

@@ -13,7 +13,7 @@ from bridge.messages.message import DIGEST_BYTES, LargeBody
 
 
 class BodyUpload:
-    """Implements `bridge.journal.values.store.Upload`. One chunk is on its way at a time."""
+    """Implements `bridge.relay.ports.Upload`. One chunk is on its way at a time."""
 
     def __init__(
         self,

@@ -11,6 +11,7 @@ from bridge.link import limits
 from bridge.link.frames import (
     AnyFrame,
     BatchFrame,
+    BodyFrame,
     BrokenFrame,
     Close,
     Credit,
@@ -25,6 +26,7 @@ from bridge.link.frames import (
     Welcome,
     name_of,
 )
+from bridge.messages.message import CHUNK_BYTES
 
 
 class Limit(NamedTuple):
@@ -66,6 +68,7 @@ LIMITS: Final[Mapping[type[Frame], Mapping[str, Limit]]] = {
         "credit": _NUMBER,
         "max_message_size": _NUMBER,
         "max_frame_size": _NUMBER,
+        "max_body_size": _NUMBER,
     },
     OpenStream: {
         "index": _INDEX,
@@ -90,6 +93,13 @@ LIMITS: Final[Mapping[type[Frame], Mapping[str, Limit]]] = {
         "count": Limit(0, limits.MESSAGES_MOST),
         "largest": _NUMBER,
         "block_checksum": _CHECKSUM,
+    },
+    BodyFrame: {
+        "number": _NUMBER,
+        "index": _INDEX,
+        "position": _POSITION,
+        "size": Limit(1, limits.NUMBER_MOST),
+        "chunk": Limit(1, CHUNK_BYTES),
     },
     ReceiptFrame: {
         "number": _NUMBER,

@@ -10,7 +10,7 @@ import structlog
 
 from bridge.errors import BridgeError
 from bridge.link.codec import encode
-from bridge.link.frames import AnyFrame, BatchFrame, CloseCode, OpenStream, ReceiptFrame
+from bridge.link.frames import AnyFrame, BatchFrame, BodyFrame, CloseCode, OpenStream, ReceiptFrame
 from bridge.link.machine import LinkState, Machine, Now
 from bridge.runtime.clock import Clock
 from bridge.runtime.fault_injection import crash_point
@@ -166,6 +166,9 @@ class Driver:
                 crash_point("link.before-batch")
                 await self._socket.send(data)
                 crash_point("link.after-batch")
+            case BodyFrame():
+                crash_point("link.before-chunk")
+                await self._socket.send(data)
             case ReceiptFrame():
                 crash_point("link.before-receipt")
                 await self._socket.send(data)

@@ -26,6 +26,7 @@ class LinkKind(EndKind):
     no_source = f'must be "{JOURNAL}" or a kafka:// connector; bridges of a node push'
     audit_reader = "node"
     is_node = True
+    takes_chunks = True
 
     def used_keys(self, connector: Connector | None) -> UsedKeys:
         """The token, the keys of TLS, and those of a bridge's link."""

@@ -102,12 +102,14 @@ class Welcome(Frame, frozen=True, tag="WELCOME"):
     store: str
     #: Bytes of batches that may be sent before the first CREDIT.
     credit: int
-    #: Largest message body taken, bytes.
+    #: Largest message body taken in a BATCH, bytes.
     max_message_size: int
     #: Largest frame taken, bytes.
     max_frame_size: int
     #: Store identities of other nodes whose memory it has taken over: it answers for them.
     inherited: Annotated[tuple[_Name, ...], Meta(max_length=limits.INHERITED_MOST)] = ()
+    #: Largest body taken in BODY frames, bytes; 0: none is.
+    max_body_size: int = 0
 
 
 class OpenStream(Frame, frozen=True, tag="OPEN"):
@@ -164,6 +166,19 @@ class BatchFrame(Frame, frozen=True, tag="BATCH"):
     copies: Annotated[tuple[tuple[int, int], ...], _ENTRIES] = ()
     #: Names of the only queues that messages are for, as runs; no name: every queue. Empty: so are all.
     queues: Annotated[tuple[tuple[int, _Names], ...], Meta(max_length=limits.QUEUE_RUNS_MOST)] = ()
+
+
+class BodyFrame(Frame, frozen=True, tag="BODY"):
+    """A chunk of the large body of the one message of the next BATCH."""
+
+    #: Of that BATCH.
+    number: int
+    index: int
+    #: Position of the message.
+    position: int
+    #: Bytes of the whole body.
+    size: int
+    chunk: bytes
 
 
 class ReceiptFrame(Frame, frozen=True, tag="RECEIPT"):
@@ -223,6 +238,7 @@ AnyFrame = (
     | OpenStream
     | StreamOpened
     | BatchFrame
+    | BodyFrame
     | ReceiptFrame
     | Credit
     | Ping

@@ -87,5 +87,5 @@ def deadline_ms(now_ms: int, timeout_ms: int) -> int:
 
 
 def largest_frame(max_message_size: int) -> int:
-    """The largest frame in bytes that a node with this `max-message-size` (bytes) takes."""
+    """The largest frame in bytes that a node takes whose largest body in a BATCH has so many bytes."""
     return max(max_message_size, LEAST_FRAME) + FRAME_SLACK

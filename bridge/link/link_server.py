@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 
-from bridge.errors import BridgeError
+from bridge.errors import AddressFull, AddressNotFound, BridgeError, DiskFull, MessageTooLarge, TooBusy
 from bridge.link.correspondent import Correspondence, LinkEnd
 from bridge.link.driver import Driver, Socket, named
 from bridge.link.frames import Hello
 from bridge.link.machine import Noticed
 from bridge.link.receiver import Receiver
-from bridge.link.receiving import Delivering, Event, Greeted, Opening
+from bridge.link.receiving import BodyEnded, ChunkArrived, Delivering, Event, Greeted, Opening
 from bridge.link.room import LinkRoom
 from bridge.messages.batch import Batch
-from bridge.relay.ports import Receipt, Target
+from bridge.relay.ports import ChunkTarget, Receipt, Target, Upload
 from bridge.runtime.clock import Clock
+from bridge.runtime.fault_injection import crash_point
+from dedup.verdict import Verdict
 
 
 class LinkServer:
@@ -40,6 +44,11 @@ class LinkServer:
         self._to_open: list[Opening] = []
         self._opener: asyncio.Task[None] | None = None
         self._deliveries: set[asyncio.Task[None]] = set()
+        #: Large bodies that come, by the number of their batch; None: it was refused.
+        self._bodies: dict[int, Upload | None] = {}
+        #: Chunks that are not stored yet, and the task that stores them, one after the other.
+        self._chunks: deque[ChunkArrived] = deque()
+        self._storer: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         """Serve until the link ends; then close the target, and leave no task behind."""
@@ -66,10 +75,12 @@ class LinkServer:
         self._correspondence.end()
         if self._target is not None:
             await self._target.close()
-        tasks = [*self._deliveries, *([self._opener] if self._opener else [])]
+        tasks = [*self._deliveries, *(task for task in (self._opener, self._storer) if task)]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for number in tuple(self._bodies):
+            self._end_body(number)
 
     def _on_change(self) -> None:
         for event in self._machine.take_events():
@@ -88,6 +99,12 @@ class LinkServer:
                 task = asyncio.create_task(self._deliver(number, batch))
                 self._deliveries.add(task)
                 task.add_done_callback(self._deliveries.discard)
+            case ChunkArrived():
+                self._chunks.append(event)
+                if self._storer is None:
+                    self._storer = asyncio.create_task(self._store_chunks())
+            case BodyEnded(number):
+                self._end_body(number)
             case Noticed(body):
                 self._correspondence.noticed(body)
 
@@ -118,8 +135,51 @@ class LinkServer:
         finally:
             self._opener = None
 
+    async def _store_chunks(self) -> None:
+        try:
+            while self._chunks:
+                arrived = self._chunks.popleft()
+                await self._store_chunk(arrived)
+                self._machine.chunk_stored(arrived.number, len(arrived.chunk))
+                self._driver.wake()
+        except Exception as error:  # noqa: BLE001 - as above
+            self._machine.fail(self._named(error))
+            self._driver.wake()
+        finally:
+            self._storer = None
+
+    async def _store_chunk(self, arrived: ChunkArrived) -> None:
+        """Store a chunk, unless its body was refused. Raises: BridgeError: it may be stored, or not."""
+        if arrived.number not in self._bodies:
+            assert isinstance(self._target, ChunkTarget), "WELCOME says that this node takes large bodies"
+            self._bodies[arrived.number] = self._target.upload(arrived.stream.identity, arrived.size)
+        upload = self._bodies[arrived.number]
+        if upload is None:
+            return
+        try:
+            await upload.add(arrived.chunk)
+            crash_point("link.chunk-stored")
+        except MessageTooLarge as error:
+            self._refuse_body(arrived.number, Verdict.REFUSED, error)
+        except (AddressFull, AddressNotFound, DiskFull, TooBusy) as error:
+            self._refuse_body(arrived.number, Verdict.NOT_NOW, error)
+
+    def _refuse_body(self, number: int, verdict: Verdict, error: BridgeError) -> None:
+        self._end_body(number)
+        self._bodies[number] = None
+        self._machine.body_refused(number, verdict, f"{error.code}: {error.detail}")
+
+    def _end_body(self, number: int) -> None:
+        """Let go of a large body: a message has it by now, or none will."""
+        upload = self._bodies.pop(number, None)
+        if upload is not None:
+            upload.give_up()
+
     async def _deliver(self, number: int, batch: Batch) -> None:
         assert self._target is not None
+        if (upload := self._bodies.get(number)) is not None:
+            assert batch.block is not None
+            batch = replace(batch, block=replace(batch.block, large=upload.kept))
         outcome: Receipt | BridgeError
         try:
             (outcome,) = await self._target.deliver((batch,))

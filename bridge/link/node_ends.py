@@ -42,7 +42,13 @@ class LinkEnds(NodeEnds):
             connection_ttl_ms=bridge.connection_ttl_ms,
         )
         endpoint = self._endpoint(bridge.static_connectors[0])
-        return NodeTarget(endpoint, hello, call_timeout_ms=bridge.call_timeout_ms, clock=self._node.clock)
+        return NodeTarget(
+            endpoint,
+            hello,
+            call_timeout_ms=bridge.call_timeout_ms,
+            clock=self._node.clock,
+            read_chunk=self._node.read_chunk,
+        )
 
     def _endpoint(self, name: str) -> Endpoint:
         """The endpoint of the node that the connector of this name leads to."""

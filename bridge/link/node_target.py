@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -15,10 +15,15 @@ from bridge.link.frames import CloseCode, Hello, Welcome
 from bridge.link.machine import LinkState, Noticed
 from bridge.link.pending_requests import GREETING
 from bridge.link.sender import Sender
+from bridge.link.sending import ChunkWanted
 from bridge.link.socket import Endpoint, connect
 from bridge.messages.batch import Batch
+from bridge.messages.block import KeptBody
 from bridge.relay.ports import Opened, Receipt, Stream
 from bridge.runtime.clock import Clock, SystemClock
+
+#: Reads a chunk of a large body from where its batch comes from, by its number from 0. Raises: BridgeError.
+ReadChunk = Callable[[KeptBody, int], Awaitable[bytes]]
 
 
 class NodeTarget:
@@ -27,7 +32,8 @@ class NodeTarget:
     `open` makes one attempt to connect where there is no live link, and never tries again by itself: the pump
     decides when to. A link that died fails the calls that wait, and every call until the next `open`; the
     streams must then be opened again. `correspondent` exchanges notices over each connection with the other
-    node's extension; None: notices that come are ignored.
+    node's extension; None: notices that come are ignored. `read_chunk` reads large bodies; None: no batch has
+    one.
 
     Raises:
         BrokenFrame: a field of `hello` is beyond its limit.
@@ -41,8 +47,10 @@ class NodeTarget:
         call_timeout_ms: int,
         clock: Clock | None = None,
         correspondent: Correspondent | None = None,
+        read_chunk: ReadChunk | None = None,
     ) -> None:
         check(hello)
+        self._read_chunk = read_chunk
         self._endpoint = endpoint
         self._hello = hello
         self._call_timeout_ms = call_timeout_ms
@@ -120,7 +128,7 @@ class NodeTarget:
         closes = self._closes
         socket = await connect(self._endpoint, self._call_timeout_ms)
         sender = Sender(self._hello, call_timeout_ms=self._call_timeout_ms, now=now(self._clock))
-        link = _Link(socket, sender, self._clock, self._hello.bridge, self._correspondent)
+        link = _Link(socket, sender, self._clock, self._hello.bridge, self._correspondent, self._read_chunk)
         try:
             await link.greeted()
         except BaseException:
@@ -136,8 +144,17 @@ class _Link:
     """One connection of a `NodeTarget`, and the calls that wait for answers on it."""
 
     def __init__(
-        self, socket: Socket, machine: Sender, clock: Clock, bridge: str, correspondent: Correspondent | None
+        self,
+        socket: Socket,
+        machine: Sender,
+        clock: Clock,
+        bridge: str,
+        correspondent: Correspondent | None,
+        read_chunk: ReadChunk | None,
     ) -> None:
+        self._bridge = bridge
+        self._read_chunk = read_chunk
+        self._reading: asyncio.Task[None] | None = None
         self.machine = machine
         self.welcome: Welcome | None = None
         self._clock = clock
@@ -149,7 +166,25 @@ class _Link:
         self._correspondence = Correspondence(
             machine, self._driver.send_soon, partial(named, bridge=bridge, end="sending")
         )
-        self._task = asyncio.create_task(self._driver.run())
+        self._task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        try:
+            await self._driver.run()
+        finally:
+            if self._reading is not None:
+                self._reading.cancel()
+                await asyncio.gather(self._reading, return_exceptions=True)
+
+    async def _read(self, wanted: ChunkWanted) -> None:
+        try:
+            assert self._read_chunk is not None, f"{self._bridge}: no source of large bodies"
+            chunk = await self._read_chunk(wanted.kept, wanted.chunk)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the batch must not wait for it
+            self.machine.chunk_lost(wanted.number, named(error, self._bridge, "sending"))
+        else:
+            self.machine.chunk_read(wanted.number, chunk)
+        self._driver.wake()
 
     @property
     def ended(self) -> bool:
@@ -200,6 +235,9 @@ class _Link:
         for event in self.machine.take_events():
             if isinstance(event, Noticed):
                 self._correspondence.noticed(event.body)
+                continue
+            if isinstance(event, ChunkWanted):
+                self._reading = asyncio.create_task(self._read(event))
                 continue
             future = self._waiting.pop(event.ticket)
             if not future.done():

@@ -13,6 +13,7 @@ from bridge.errors import BridgeError, OutOfSequence
 from bridge.link import batch_frames, limits
 from bridge.link.frames import (
     BatchFrame,
+    BodyFrame,
     BrokenFrame,
     Close,
     CloseCode,
@@ -28,16 +29,20 @@ from bridge.link.frames import (
 )
 from bridge.link.machine import HALTED_REASON, TAKEN, LinkState, Machine, Now, StreamGate
 from bridge.link.receiving import (
+    BodyEnded,
+    ChunkArrived,
     Delivering,
     Event,
     Greeted,
     NodeIdentity,
     Opening,
     ReceivedBatch,
+    ReceivedBody,
     ReceivedStream,
     Stage,
 )
 from bridge.link.room import LinkRoom
+from bridge.messages.batch import Batch
 from bridge.messages.stream_names import StreamKind
 from bridge.relay.ports import Receipt, Stream, StreamState
 from dedup.verdict import Verdict
@@ -67,6 +72,10 @@ class Receiver(Machine[Event]):
         self._credit = identity.credit
         self._returned = 0
         self._step = 1
+        #: The batch whose large body comes; None: none does.
+        self._arriving: ReceivedBatch | None = None
+        #: A batch was answered while its body came: what still comes of it is dropped.
+        self._drops = False
         #: Bytes that the unanswered batches take in memory; and the number of OPENs that are not answered.
         self._buffered = 0
         self._opens = 0
@@ -106,6 +115,40 @@ class Receiver(Machine[Event]):
         self._answer()
         self._hand_over()
         self._close_if_stopped()
+
+    def chunk_stored(self, number: int, size: int) -> None:
+        """Take note that a chunk of so many bytes, which a `ChunkArrived` named, is held no more."""
+        if self.state is LinkState.CLOSED:
+            return
+        self._buffered -= size
+        self._room.give(size)
+        self._grant(size, at_once=True)
+        delivery = self._unanswered.get(number)
+        if delivery is not None and delivery.body is not None:
+            delivery.body.unstored -= size
+            self._hand_over()
+
+    def body_refused(self, number: int, verdict: Verdict, reason: str) -> None:
+        """Answer a batch because its large body cannot be stored, whether or not all of that has come."""
+        delivery = self._unanswered.get(number)
+        if self.state is LinkState.CLOSED or delivery is None or delivery.stage is Stage.DONE:
+            return
+        assert delivery.body is not None, f"batch {number} has no large body"
+        stream = delivery.stream
+        position = delivery.body.position if verdict is Verdict.REFUSED else None
+        receipt = Receipt(stream.stream.identity, verdict, stream.next, position, reason)
+        if delivery.stage is Stage.WAITING:
+            self._waiting.remove(delivery)
+        self._end_early(delivery, receipt)
+        self._answer()
+        self._hand_over()
+
+    def _end_early(self, delivery: ReceivedBatch, outcome: Receipt | None) -> None:
+        """Let the batch be answered: of what still comes of it nothing is kept."""
+        if delivery.stage is Stage.ARRIVING:
+            self._arriving, self._drops = None, True
+            self._numbers += 1
+        delivery.stage, delivery.outcome = Stage.DONE, outcome
 
     def stop(self, reason: str) -> None:
         """Answer the batches at the target, take no more, then close with STOPPING and the reason."""
@@ -185,6 +228,10 @@ class Receiver(Machine[Event]):
         self._open_if_answered(stream)
 
     def _on_batch(self, frame: BatchFrame, _now: Now) -> None:
+        if self._drops and frame.number == self._numbers - 1:
+            self._drops = False
+            self._drop(len(frame.body) + sum(len(value) for _, value in frame.ids))
+            return
         if frame.number != self._numbers:
             raise BrokenFrame(f"BATCH.number: expected {self._numbers}; found {frame.number}")
         if frame.index >= len(self._streams):
@@ -193,25 +240,87 @@ class Receiver(Machine[Event]):
         if stream.deferred or stream.gate is StreamGate.OPENING:
             raise BrokenFrame(f"BATCH {frame.number} of stream {frame.index} before its OPENED")
         batch = batch_frames.to_batch(frame, stream.stream.identity)
-        self._check_flow(batch.size)
+        arriving = self._arriving
+        self._check_flow(batch.size, of_body=arriving is not None)
+        if arriving is None:
+            self._check_unanswered()
         self._numbers += 1
         self._credit -= batch.size
-        stream.unanswered += 1
         buffered = batch_frames.buffered_bytes(frame, self._frame_bytes)
         self._buffered += buffered
         self._room.take(buffered)
-        delivery = ReceivedBatch(frame.number, stream, batch, buffered)
-        self._unanswered[frame.number] = delivery
+        if arriving is None:
+            stream.unanswered += 1
+            delivery = ReceivedBatch(frame.number, stream, batch, buffered)
+            self._unanswered[frame.number] = delivery
+        else:
+            delivery = _with_batch(arriving, stream, batch, buffered)
+        self._arriving, self._drops = None, False
         self._waiting.append(delivery)
         self._hand_over()
+
+    def _on_body(self, frame: BodyFrame, _now: Now) -> None:
+        if self._drops and frame.number == self._numbers - 1:
+            self._drop(len(frame.chunk))
+            return
+        if frame.number != self._numbers:
+            raise BrokenFrame(f"BODY.number: expected {self._numbers}; found {frame.number}")
+        self._check_flow(len(frame.chunk), of_body=True)
+        delivery = self._arriving or self._begin_body(frame)
+        body = delivery.body
+        assert body is not None
+        if (frame.index, frame.position, frame.size) != (delivery.stream.index, body.position, body.size):
+            raise BrokenFrame(f"BODY {frame.number}: its fields differ from those of its first frame")
+        body.came += len(frame.chunk)
+        if body.came > body.size:
+            raise BrokenFrame(f"BODY {frame.number}: a body of {body.size} bytes; found {body.came}")
+        self._credit -= len(frame.chunk)
+        if delivery.stream.gate is StreamGate.HALTED:
+            self._end_early(delivery, None)
+            self._answer()
+            self._grant(len(frame.chunk), at_once=True)
+            return
+        body.unstored += len(frame.chunk)
+        self._buffered += len(frame.chunk)
+        self._room.take(len(frame.chunk))
+        self._events.append(ChunkArrived(frame.number, delivery.stream.stream, body.size, frame.chunk))
+
+    def _begin_body(self, frame: BodyFrame) -> ReceivedBatch:
+        """The batch whose large body begins with this frame. Raises: BrokenFrame."""
+        if frame.index >= len(self._streams):
+            raise BrokenFrame(f"BODY.index: below {len(self._streams)} expected; found {frame.index}")
+        stream = self._streams[frame.index]
+        if stream.deferred or stream.gate is StreamGate.OPENING:
+            raise BrokenFrame(f"BODY {frame.number} of stream {frame.index} before its OPENED")
+        if frame.size > self._identity.max_body_size:
+            most = self._identity.max_body_size
+            raise BrokenFrame(f"BODY.size: at most {most}; found {frame.size}")
+        self._check_unanswered()
+        body = ReceivedBody(frame.position, frame.size)
+        self._arriving = ReceivedBatch(frame.number, stream, None, 0, Stage.ARRIVING, body)
+        self._unanswered[frame.number] = self._arriving
+        stream.unanswered += 1
+        self._drops = False
+        return self._arriving
+
+    def _drop(self, size: int) -> None:
+        """Give the credit back at once of what comes of a batch that has been answered."""
+        self._credit -= size
+        self._grant(size, at_once=True)
 
     def _ignore(self, _frame: Frame, _now: Now) -> None:
         """Ignore a frame that came too late: the sender is told STOPPING, and opens elsewhere or later."""
 
-    def _check_flow(self, size: int) -> None:
-        """Hold the sender to its credit, which bounds this node's memory."""
-        if self._unanswered and size > self._credit:
+    def _check_flow(self, size: int, *, of_body: bool = False) -> None:
+        """Hold the sender to its credit, which bounds this node's memory.
+
+        `of_body`: it is a part of a large message, which may exceed the credit only where nothing uses any.
+        """
+        may_exceed = self._credit == self._identity.credit if of_body else not self._unanswered
+        if size > self._credit and not may_exceed:
             raise BrokenFrame(f"BATCH: credit for {self._credit} bytes; found {size}")
+
+    def _check_unanswered(self) -> None:
         if len(self._unanswered) >= limits.UNANSWERED_MOST:
             raise BrokenFrame(f"BATCH: at most {limits.UNANSWERED_MOST} unanswered; found one more")
 
@@ -220,6 +329,8 @@ class Receiver(Machine[Event]):
     def _hand_over(self) -> None:
         """Give the target the batches that it may have now; none behind a batch that was not taken."""
         while self._waiting and self._handed < limits.DELIVERIES_MOST and self.state is LinkState.OPEN:
+            if (body := self._waiting[0].body) is not None and body.unstored:
+                return
             delivery = self._waiting.popleft()
             if delivery.stream.gate is StreamGate.HALTED:
                 delivery.stage = Stage.DONE
@@ -227,6 +338,7 @@ class Receiver(Machine[Event]):
             else:
                 delivery.stage = Stage.HANDED
                 self._handed += 1
+                assert delivery.batch is not None, f"batch {delivery.number} has not come"
                 self._events.append(Delivering(delivery.number, delivery.batch))
 
     def _answer(self) -> None:
@@ -248,7 +360,10 @@ class Receiver(Machine[Event]):
             self._room.give(delivery.buffered)
             stream.unanswered -= 1
             self._controls.append(batch_frames.receipt_frame(outcome, delivery.number))
-            self._grant(delivery.batch.size)
+            if delivery.body is not None:
+                self._events.append(BodyEnded(delivery.number))
+            if delivery.batch is not None:
+                self._grant(delivery.batch.size)
             self._open_if_answered(stream)
 
     def _judged(self, delivery: ReceivedBatch) -> Receipt | BridgeError:
@@ -264,10 +379,13 @@ class Receiver(Machine[Event]):
         assert outcome is not None, f"batch {delivery.number} was deferred on a stream that is not halted"
         return outcome
 
-    def _grant(self, size: int) -> None:
-        """Give credit back in steps of the producer window, and at the latest when no batch is unanswered."""
+    def _grant(self, size: int, *, at_once: bool = False) -> None:
+        """Give credit back in steps of the producer window, and at the latest when no batch is unanswered.
+
+        `at_once`: a sender that is in the middle of a body may have nothing else that brings credit.
+        """
         self._returned += size
-        if self._returned and (self._returned >= self._step or not self._unanswered):
+        if self._returned and (at_once or self._returned >= self._step or not self._unanswered):
             self._controls.append(Credit(self._returned))
             self._credit += self._returned
             self._returned = 0
@@ -291,14 +409,30 @@ class Receiver(Machine[Event]):
         (LinkState.DECIDING, Close): Machine.on_close,
         (LinkState.OPEN, OpenStream): _on_open,
         (LinkState.OPEN, BatchFrame): _on_batch,
+        (LinkState.OPEN, BodyFrame): _on_body,
         (LinkState.OPEN, Ping): Machine.on_ping,
         (LinkState.OPEN, Pong): Machine.on_pong,
         (LinkState.OPEN, Notice): Machine.on_notice,
         (LinkState.OPEN, Close): Machine.on_close,
         (LinkState.STOPPING, OpenStream): _ignore,
         (LinkState.STOPPING, BatchFrame): _ignore,
+        (LinkState.STOPPING, BodyFrame): _ignore,
         (LinkState.STOPPING, Ping): Machine.on_ping,
         (LinkState.STOPPING, Pong): Machine.on_pong,
         (LinkState.STOPPING, Notice): _ignore,
         (LinkState.STOPPING, Close): Machine.on_close,
     }
+
+
+def _with_batch(
+    arriving: ReceivedBatch, stream: ReceivedStream, batch: Batch, buffered: int
+) -> ReceivedBatch:
+    """The batch whose large body has come, now that it has come itself. Raises: BrokenFrame."""
+    body = arriving.body
+    assert body is not None
+    if stream is not arriving.stream or list(batch.runs) != [(body.position, body.position)]:
+        raise BrokenFrame(f"BATCH {arriving.number}: expected the message at {body.position} of its BODY")
+    if body.came != body.size:
+        raise BrokenFrame(f"BATCH {arriving.number}: a body of {body.size} bytes; found {body.came}")
+    arriving.batch, arriving.buffered, arriving.stage = batch, buffered, Stage.WAITING
+    return arriving

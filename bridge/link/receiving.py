@@ -22,12 +22,14 @@ class NodeIdentity:
     node_name: str
     #: Store identity.
     store: str
-    #: Largest message body, bytes.
+    #: Largest message body in a batch, bytes.
     max_message_size: int
     #: Bytes of batches that a link may have unanswered.
     credit: int = limits.INITIAL_CREDIT
     #: Returns the store identities that the node answers for beside its own.
     inherited: Callable[[], tuple[str, ...]] = tuple
+    #: Largest body that comes in chunks, bytes; 0: none does.
+    max_body_size: int = 0
 
     def welcome(self) -> Welcome:
         """The answer to HELLO."""
@@ -40,6 +42,7 @@ class NodeIdentity:
             max_message_size=self.max_message_size,
             max_frame_size=limits.largest_frame(self.max_message_size),
             inherited=self.inherited(),
+            max_body_size=self.max_body_size,
         )
 
 
@@ -66,7 +69,28 @@ class Delivering:
     batch: Batch
 
 
-Event = Greeted | Opening | Delivering
+@dataclass(frozen=True, slots=True)
+class ChunkArrived:
+    """Store the chunk, after those that came before it; then call `Receiver.chunk_stored`, or
+    `Receiver.body_refused`.
+    """
+
+    #: The number of the batch whose one message has the body.
+    number: int
+    stream: Stream
+    #: Bytes of the whole body.
+    size: int
+    chunk: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class BodyEnded:
+    """No more comes of the body of this batch, which has been answered: let go of it."""
+
+    number: int
+
+
+Event = Greeted | Opening | Delivering | ChunkArrived | BodyEnded
 
 
 @dataclass(slots=True)
@@ -90,10 +114,24 @@ class ReceivedStream:
 class Stage(Enum):
     """The stage that a batch has reached."""
 
+    #: Its large body comes.
+    ARRIVING = "arriving"
     WAITING = "waiting"
     #: At the target.
     HANDED = "handed"
     DONE = "done"
+
+
+@dataclass(slots=True)
+class ReceivedBody:
+    """The large body of a batch's one message, as it comes."""
+
+    #: Position of the message.
+    position: int
+    #: Bytes of the whole, those that have come, and those of them that are not stored yet.
+    size: int
+    came: int = 0
+    unstored: int = 0
 
 
 @dataclass(slots=True)
@@ -102,9 +140,12 @@ class ReceivedBatch:
 
     number: int
     stream: ReceivedStream
-    batch: Batch
-    #: Bytes that it takes in memory.
+    #: None: its large body comes first.
+    batch: Batch | None
+    #: Bytes that it takes in memory, without those of a large body.
     buffered: int
     stage: Stage = Stage.WAITING
+    #: Its large body, where it has one.
+    body: ReceivedBody | None = None
     #: With DONE; None: never handed over, because the stream was halted.
     outcome: Receipt | BridgeError | None = None

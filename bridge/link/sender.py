@@ -15,6 +15,7 @@ from bridge.link.clock_offset import MEASURE_INTERVAL_MS
 from bridge.link.frames import (
     AnyFrame,
     BatchFrame,
+    BodyFrame,
     BrokenFrame,
     Close,
     CloseCode,
@@ -30,14 +31,18 @@ from bridge.link.frames import (
 )
 from bridge.link.machine import HALTED_REASON, TAKEN, LinkState, Machine, Now, StreamGate
 from bridge.link.pending_requests import Answered, PendingRequests
-from bridge.link.sending import OwnAnswer, SentBatch, SentStream, error_of
+from bridge.link.sending import ChunkWanted, OwnAnswer, SentBatch, SentStream, error_of
 from bridge.messages.batch import Batch
+from bridge.messages.block import KeptBody
 from bridge.messages.message import MESSAGE_SLACK
 from bridge.relay.ports import Receipt, Stream, StreamState
 from dedup.verdict import Verdict
 
+#: The reason why a large message waits: the other node is older than large bodies are.
+_TAKES_NO_BODIES = "LARGE_BODIES_NOT_TAKEN: the other node takes no body in chunks: update it"
 
-class Sender(Machine[Answered]):
+
+class Sender(Machine[Answered | ChunkWanted]):
     """The state machine of the end that sends batches."""
 
     def __init__(self, hello: Hello, *, call_timeout_ms: int, now: Now) -> None:
@@ -46,7 +51,11 @@ class Sender(Machine[Answered]):
         self._call_timeout_ms = call_timeout_ms
         self._pending = PendingRequests(limits.deadline_ms(now.ms, call_timeout_ms))
         self._largest_message = 0
+        #: Largest body that it takes in chunks.
+        self._largest_body = 0
         self._credit = 0
+        #: Credit while nothing is unanswered.
+        self._whole_credit = 0
         self._numbers = 0
         self._streams: dict[str, SentStream] = {}
         self._by_index: list[SentStream] = []
@@ -55,6 +64,11 @@ class Sender(Machine[Answered]):
         self._waiting: deque[SentBatch] = deque()
         self._in_flight: deque[SentBatch] = deque()
         self._sent_unanswered = 0
+        #: The batch whose large body is being sent, before any other; None: none is. Its next chunk, where
+        #: that was read; whether it is being read.
+        self._body_of: SentBatch | None = None
+        self._chunk: bytes | None = None
+        self._reading = False
         #: The next frame is a notice, where notices and batches wait.
         self._notice_turn = True
         #: The time at which the clocks may be compared again.
@@ -109,6 +123,18 @@ class Sender(Machine[Answered]):
             self._waiting.append(SentBatch(batch, stream, stream.generation, ticket))
         return ticket
 
+    def chunk_read(self, number: int, chunk: bytes) -> None:
+        """Take the chunk that a `ChunkWanted` of this batch named."""
+        if self._body_of is not None and self._body_of.number == number:
+            self._chunk, self._reading = chunk, False
+
+    def chunk_lost(self, number: int, error: BridgeError) -> None:
+        """End the link, because a chunk of this batch's body cannot be read: its source has to say what is
+        there.
+        """
+        if self._body_of is not None and self._body_of.number == number:
+            self.close(CloseCode.TARGET_UNAVAILABLE, f"a large body cannot be read: {error.detail}")
+
     def error(self) -> BridgeError:
         """The reason why the link ended, as the error for its callers; a new one at each call."""
         assert self.ending is not None, "asked for the error of a link that has not ended"
@@ -122,6 +148,7 @@ class Sender(Machine[Answered]):
     def _let_go(self) -> None:
         self._waiting.clear()
         self._in_flight.clear()
+        self._body_of = self._chunk = None
         self._pending.clear()
 
     def tick(self, now: Now) -> None:
@@ -152,13 +179,15 @@ class Sender(Machine[Answered]):
             return control
         return self._next_in_turn() if self._notices else self._next_batch()
 
-    def _next_in_turn(self) -> Notice | BatchFrame:
+    def _next_in_turn(self) -> Notice | BatchFrame | BodyFrame:
         """A notice and a batch by turns, so that neither waits until there is none of the other."""
         batch = None if self._notice_turn else self._next_batch()
         self._notice_turn = batch is not None
         return self._notices.popleft() if batch is None else batch
 
-    def _next_batch(self) -> BatchFrame | None:
+    def _next_batch(self) -> BatchFrame | BodyFrame | None:
+        if self._body_of is not None:
+            return self._next_of_body(self._body_of)
         while self._waiting:
             delivery = self._waiting[0]
             stream = delivery.stream
@@ -169,7 +198,7 @@ class Sender(Machine[Answered]):
             elif (refusal := self._refusal(delivery.batch)) is not None:
                 stream.gate = StreamGate.HALTED
                 self._answer_here(delivery, refusal)
-            elif self._may_send(delivery.batch.size):
+            elif self._may_send(delivery.weight):
                 return self._send(delivery)
             else:
                 return None
@@ -184,12 +213,50 @@ class Sender(Machine[Answered]):
             return True
         return size <= self._credit and self._sent_unanswered < limits.UNANSWERED_MOST
 
-    def _send(self, delivery: SentBatch) -> BatchFrame:
+    def _send(self, delivery: SentBatch) -> BatchFrame | BodyFrame | None:
         self._in_flight.append(self._waiting.popleft())
         delivery.number = self._numbers
         self._numbers += 1
-        self._credit -= delivery.batch.size
         self._sent_unanswered += 1
+        if delivery.unsent is not None:
+            self._body_of, self._chunk, self._reading = delivery, None, False
+            return self._next_of_body(delivery)
+        return self._frame(delivery)
+
+    def _next_of_body(self, delivery: SentBatch) -> BatchFrame | BodyFrame | None:
+        """The next chunk of the batch's large body, or the batch behind it.
+
+        None: the chunk has to be read, or there is no credit.
+        """
+        kept, number = delivery.unsent, delivery.number
+        assert number is not None
+        if kept is None:
+            if not self._has_credit(delivery.weight):
+                return None
+            self._body_of = None
+            return self._frame(delivery)
+        chunk = self._chunk
+        if chunk is None:
+            if not self._reading:
+                self._reading = True
+                self._events.append(ChunkWanted(number, kept, delivery.chunks))
+            return None
+        if not self._has_credit(len(chunk)):
+            return None
+        self._chunk = None
+        self._credit -= len(chunk)
+        delivery.chunks += 1
+        delivery.sent += len(chunk)
+        ((position, _),) = delivery.batch.runs
+        return BodyFrame(number, delivery.stream.index, position, kept.body.size, chunk)
+
+    def _has_credit(self, size: int) -> bool:
+        """Whether credit covers a part of a large message, or nothing uses any of it."""
+        return size <= self._credit or self._credit == self._whole_credit
+
+    def _frame(self, delivery: SentBatch) -> BatchFrame:
+        self._credit -= delivery.weight
+        assert delivery.number is not None
         return batch_frames.to_frame(delivery.batch, delivery.number, delivery.stream.index)
 
     def _refusal(self, batch: Batch) -> OwnAnswer | None:
@@ -198,11 +265,22 @@ class Sender(Machine[Answered]):
         Answered here, because the target could not read its frame: the link would break at it for ever.
         """
         most = self._largest_message + MESSAGE_SLACK
+        if batch.block is not None and batch.block.large is not None:
+            return self._refusal_of_large(batch, batch.block.large)
         if batch.block is None or batch.block.largest <= most:
             return None
         position, size = batch_frames.first_above(batch, most)
         reason = f"MESSAGE_TOO_LARGE: the target takes {most} bytes encoded; found {size}"
         return OwnAnswer(Verdict.REFUSED, reason, position)
+
+    def _refusal_of_large(self, batch: Batch, kept: KeptBody) -> OwnAnswer | None:
+        """As `_refusal`, of a message with a large body. NOT_NOW for a node that takes none yet."""
+        if not self._largest_body:
+            return OwnAnswer(Verdict.NOT_NOW, _TAKES_NO_BODIES)
+        if kept.body.size <= self._largest_body:
+            return None
+        found = f"the body has {kept.body.size} bytes; the target takes {self._largest_body}"
+        return OwnAnswer(Verdict.REFUSED, f"MESSAGE_TOO_LARGE: {found}", batch.runs[0][0])
 
     def _answer_here(self, delivery: SentBatch, answer: OwnAnswer) -> None:
         delivery.own = answer
@@ -217,7 +295,8 @@ class Sender(Machine[Answered]):
             self.close(CloseCode.VERSION, detail, permanent=True)
             return
         self.state = LinkState.OPEN
-        self._credit = frame.credit
+        self._credit = self._whole_credit = frame.credit
+        self._largest_body = frame.max_body_size
         self._largest_message = frame.max_message_size
         self.largest_sent = frame.max_frame_size
         self._watch(self._hello, now)
@@ -250,6 +329,8 @@ class Sender(Machine[Answered]):
             raise BrokenFrame(f"RECEIPT.number: expected {expected}; found {frame.number}")
         delivery = self._in_flight.popleft()
         self._sent_unanswered -= 1
+        if delivery is self._body_of:  # answered before all of its body was sent
+            self._body_of = self._chunk = None
         delivery.stream.next = frame.next
         offset_ms = self.clock_offset_ms
         receipt = batch_frames.to_receipt(

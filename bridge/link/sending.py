@@ -9,6 +9,7 @@ from bridge.errors import BridgeError, Fenced, OutOfSequence, TargetRefused, Tar
 from bridge.link.frames import CloseCode
 from bridge.link.machine import Ending, StreamGate
 from bridge.messages.batch import Batch
+from bridge.messages.block import KeptBody
 from dedup.verdict import Verdict
 
 
@@ -41,11 +42,36 @@ class SentBatch:
     number: int | None = None
     #: The reason why it is not sent but answered here.
     own: OwnAnswer | None = None
+    #: Of a large body: the chunks that were sent, and their bytes.
+    chunks: int = 0
+    sent: int = 0
+
+    @property
+    def weight(self) -> int:
+        """Bytes of its BATCH frame that count for credit; those of a large body count with their chunks."""
+        return 0 if self.batch.block is None else self.batch.block.size
+
+    @property
+    def unsent(self) -> KeptBody | None:
+        """Its large body, while not all of it was sent; None: it has none, or it was."""
+        large = None if self.batch.block is None else self.batch.block.large
+        return None if large is None or self.sent >= large.body.size else large
 
     @property
     def stale(self) -> bool:
         """Whether the stream was opened again since."""
         return self.generation != self.stream.generation
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkWanted:
+    """Read a chunk of a large body, then call `Sender.chunk_read` or `Sender.chunk_lost`."""
+
+    #: Of the batch whose message has the body.
+    number: int
+    kept: KeptBody
+    #: The chunk's number, from 0.
+    chunk: int
 
 
 @dataclass(frozen=True, slots=True)

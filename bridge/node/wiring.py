@@ -30,6 +30,7 @@ from bridge.journal.values.options import AddressPolicy, JournalOptions, UnusedP
 from bridge.link.correspondent import LinkEnd
 from bridge.link.frames import Hello
 from bridge.link.receiving import NodeIdentity
+from bridge.messages.message import WHOLE_BODY_BYTES
 from bridge.node.bridge_set import BridgeSet
 from bridge.node.extension import Extension, NodeServices, installed
 from bridge.node.node import Node, NodeParts
@@ -257,7 +258,8 @@ class _Parts(NodeParts):
             node_id=journal.identity.node_id,
             node_name=options.node,
             store=journal.store,
-            max_message_size=options.max_message_bytes,
+            max_message_size=min(options.max_message_bytes, WHOLE_BODY_BYTES),
+            max_body_size=options.max_message_bytes,
             inherited=lambda: tuple(
                 store for extension in self.extensions for store in extension.inherited_stores()
             ),
@@ -310,6 +312,7 @@ class _Parts(NodeParts):
                 call_timeout_ms=settings.call_timeout_ms,
                 limits=Limits(
                     max_message_size=settings.max_message_size_bytes,
+                    min_large_message_size=settings.min_large_message_size_bytes,
                     max_headers_size=settings.max_headers_size_bytes,
                     max_duplicate_id_size=settings.max_duplicate_id_size_bytes,
                     max_requests=settings.max_requests,

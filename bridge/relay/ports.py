@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from bridge.messages.addresses import WantedType
 from bridge.messages.batch import Batch
+from bridge.messages.block import KeptBody
 from bridge.messages.stream_names import StreamKind, kind_of_stream
 from dedup.verdict import Verdict
 
@@ -184,6 +185,24 @@ class Source(Protocol):
         """Release the source. Messages that were read and are not settled stay where they were, in order."""
 
 
+class Upload(Protocol):
+    """A large body on its way into a store. Its chunks are durable one by one, and no reader sees them."""
+
+    @property
+    def kept(self) -> KeptBody:
+        """The body that has come so far: that of its message, when all of it has."""
+
+    async def add(self, chunk: bytes) -> None:
+        """Store the next chunk, which is not empty; returns when it is durable.
+
+        Raises: AddressNotFound, AddressFull, MessageTooLarge: with the first chunk; DiskFull, TooBusy,
+            JournalUnavailable, Stopping.
+        """
+
+    def give_up(self) -> None:
+        """Let the body go, unless a message has it by now. Called however the upload ends."""
+
+
 class Target(Protocol):
     """The end to which a bridge delivers."""
 
@@ -218,4 +237,15 @@ class Target(Protocol):
     async def close(self) -> None:
         """Release the target. Never raises; deliveries that wait for a receipt fail with
         TargetUnavailable.
+        """
+
+
+@runtime_checkable
+class ChunkTarget(Target, Protocol):
+    """A target to whose store a large body comes in chunks, before its message (`Block.large`)."""
+
+    def upload(self, stream: str, size: int) -> Upload:
+        """The body, of `size` bytes, of a message of this stream.
+
+        Raises: TargetUnavailable: the stream is not open.
         """

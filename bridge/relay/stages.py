@@ -16,6 +16,7 @@ from bridge.filters import parse
 from bridge.messages import hops
 from bridge.messages import positions as run_arithmetic
 from bridge.messages.batch import Batch
+from bridge.messages.message import WHOLE_BODY_BYTES
 from bridge.relay.filtering import FilterStage
 
 
@@ -43,6 +44,20 @@ def filter_stage(condition: str) -> Stage | None:
     """
     found = parse(condition)
     return None if found is None else FilterStage(found)
+
+
+def refuse_large(batch: Batch, _address: str) -> Batch:
+    """The stage of a bridge that needs bodies whole: it refuses a message whose body is in chunks.
+
+    Its source has made all others whole by then.
+    """
+    large = None if batch.block is None else batch.block.large
+    if large is None:
+        return batch
+    what = f"the body has {large.body.size} bytes; a transformer, and a target that is no node, takes"
+    return replace(
+        batch, refusals=((batch.runs[0][0], f"MESSAGE_TOO_LARGE: {what} at most {WHOLE_BODY_BYTES}"),)
+    )
 
 
 @dataclass(frozen=True, slots=True)

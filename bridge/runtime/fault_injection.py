@@ -20,6 +20,8 @@ NAMES: Final = (
     "journal.before-trim",
     "link.before-batch",
     "link.after-batch",
+    "link.before-chunk",
+    "link.chunk-stored",
     "link.before-receipt",
     "link.after-receipt",
     "link.before-open",

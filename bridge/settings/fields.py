@@ -15,11 +15,14 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from bridge.errors import FilterRefused
 from bridge.filters import parse
 from bridge.messages.hops import HOPS_MOST
+from bridge.messages.message import WHOLE_BODY_BYTES
 from bridge.settings import names, selectors, units
 from bridge.transformers.loading import check_path
 
 #: Longest message and batch: SQLite holds at most 1,000,000,000 bytes in a row, block and IDs together.
 LARGEST_BLOCK_BYTES: Final = 512 * 1024 * 1024
+#: The largest body of a message.
+LARGEST_BODY_BYTES: Final = 1024 * 1024 * 1024
 #: Most replicas of a Kafka topic.
 MOST_REPLICAS: Final = 2**15 - 1
 #: The key under which `load` passes the directory that relative paths start from.
@@ -134,6 +137,10 @@ PositiveTimeOrNeverMs = Annotated[int, _time(1, never=True)]
 SizeBytes = Annotated[int, _size()]
 #: Bytes of values that travel or are stored as a whole.
 BlockSizeBytes = Annotated[int, _size(most=LARGEST_BLOCK_BYTES)]
+#: Bytes of a message's body, from 1.
+BodySizeBytes = Annotated[int, _size(most=LARGEST_BODY_BYTES)]
+#: Bytes from which on a body is stored in chunks, from 1.
+WholeSizeBytes = Annotated[int, _size(most=WHOLE_BODY_BYTES)]
 
 #: Whole numbers from 1, from 0, and from -1, which means without end (or the default, for Kafka).
 Count = Annotated[int, _whole(1)]

@@ -10,7 +10,7 @@ from pydantic import AfterValidator
 from bridge.settings import urls
 from bridge.settings.fields import (
     AddressPattern,
-    BlockSizeBytes,
+    BodySizeBytes,
     Count,
     Flag,
     NotEmpty,
@@ -20,6 +20,7 @@ from bridge.settings.fields import (
     SizeBytes,
     Table,
     Token,
+    WholeSizeBytes,
     setting,
 )
 from bridge.settings.urls import Endpoint
@@ -90,8 +91,12 @@ class Acceptor(Table):
     allowed_origins: tuple[Annotated[str, AfterValidator(_origin)], ...] = setting(
         'Origin headers of browsers that may call, as "https://app.example".', ()
     )
-    max_message_size_bytes: BlockSizeBytes = setting(
-        "Largest message; at most 512MiB. Above it: 413 MESSAGE_TOO_LARGE.", "16MiB"
+    max_message_size_bytes: BodySizeBytes = setting(
+        "Largest message; at most 1GiB. Above it: 413 MESSAGE_TOO_LARGE.", "16MiB"
+    )
+    min_large_message_size_bytes: WholeSizeBytes = setting(
+        "From here on a message's body is stored in chunks as it comes, and travels in them; at most 64MiB.",
+        "1MiB",
     )
     max_headers_size_bytes: SizeBytes = setting(
         "Largest headers of a request. Above it: 431 HEADERS_TOO_LARGE.", "16KiB"

@@ -23,6 +23,7 @@ from bridge.link.machine import LinkState, Machine, Noticed
 from bridge.link.receiver import Receiver
 from bridge.link.receiving import Delivering, Greeted, NodeIdentity, Opening
 from bridge.link.sender import Sender
+from bridge.link.sending import ChunkWanted
 from bridge.messages.batch import Batch
 from bridge.relay.ports import Opened, Receipt, StreamState
 from dedup.verdict import Verdict
@@ -111,6 +112,8 @@ class World:
         for event in self.sender.take_events():
             if isinstance(event, Noticed):
                 self.noticed[self.receiver].append(event.body)
+            elif isinstance(event, ChunkWanted):
+                raise AssertionError("no batch has a large body")
             elif isinstance(event.answer, Opened):
                 identity = self.opens.pop(event.ticket)
                 self.cursor[identity] = event.answer.streams[identity].next

@@ -17,6 +17,7 @@ import msgspec
 
 from bridge.messages.block import KeptBody
 from bridge.messages.message import Message
+from bridge.relay.ports import Upload
 
 
 class Submission(msgspec.Struct, frozen=True):
@@ -119,23 +120,6 @@ class AddressStatus:
     bridges: Sequence[QueueStatus] = ()
     #: Messages stored since the node started that no queue took.
     unrouted: int = 0
-
-
-class Upload(Protocol):
-    """A large body on its way in. Its chunks are durable one by one, and no reader sees them."""
-
-    @property
-    def kept(self) -> KeptBody:
-        """The body that has come so far: `Transaction.large`, when all of it has."""
-
-    async def add(self, chunk: bytes) -> None:
-        """Store the next chunk, which is not empty.
-
-        Raises: AddressNotFound, AddressFull, MessageTooLarge: with the first chunk; as `Store.commit`.
-        """
-
-    def give_up(self) -> None:
-        """Let the body go, unless a message has it by now. Called however the upload ends."""
 
 
 class Store(Protocol):

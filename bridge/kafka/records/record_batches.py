@@ -183,7 +183,7 @@ def _fill(batch: RecordBatch, what: Appended, start: int) -> int:
         timestamp = message.timestamp
         if untimed and timestamp != NO_TIMESTAMP:
             return index
-        body: bytes | None = message.body  # type: ignore[assignment]  # no large one (`ends.takes_chunks`)
+        body: bytes | None = message.body  # type: ignore[assignment]  # none is large (`takes_chunks`)
         if append(timestamp=timestamp, key=message.key, value=body, headers=headers[index]) is None:
             return index
     return len(messages)

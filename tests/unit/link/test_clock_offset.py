@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from bridge.link.batch_frames import receipt_frame
 from bridge.link.clock_offset import MEASURE_INTERVAL_MS, SAMPLES, ClockOffset
 from bridge.link.frames import AnyFrame, Ping, Pong
-from bridge.link.machine import Noticed
 from bridge.link.pending_requests import Answered
 from bridge.link.sender import Sender
 from tests.unit.link.helpers import at, batch, open_sender, sent, stored, tell
@@ -21,7 +22,7 @@ def answer(ping: AnyFrame, ahead_ms: int, there_ms: int) -> Pong:
     return Pong(ping.number, ping.sent, ping.sent + there_ms + ahead_ms)
 
 
-def offset_of(events: list[Answered | Noticed]) -> int | None:
+def offset_of(events: Sequence[object]) -> int | None:
     (event,) = events
     assert isinstance(event, Answered)
     assert isinstance(event.answer, tuple)
