@@ -43,9 +43,9 @@ EFFECTS: Final[Mapping[str, Effect]] = {
     **_rows(
         "acceptor",
         Effect.RESTART,
-        "url certificate key client-ca insecure allowed-origins max-message-size max-headers-size"
-        " max-duplicate-id-size max-requests max-held-requests max-held-size max-transit-size max-connections"
-        " call-timeout max-link-size max-addresses max-queues",
+        "url certificate key client-ca insecure allowed-origins max-message-size min-large-message-size"
+        " max-headers-size max-duplicate-id-size max-requests max-held-requests max-held-size"
+        " max-transit-size max-connections call-timeout max-link-size max-addresses max-queues",
     ),
     "acceptor.users.*": Effect.IN_PLACE,
     **_rows(

@@ -41,9 +41,9 @@ _ONLY = {
     "source.after-settle": "edge",
     "http.before-answer": "edge",
 }
-#: Those of bridges between nodes; the others are Kafka's (tests/kafka/exactly_once, tests/kafka/target) and
-#: the cluster's (tests/cluster).
-_POINTS = [name for name in NAMES if not name.startswith(("kafka", "cluster"))]
+#: Those of bridges between nodes; the others are Kafka's (tests/kafka/exactly_once, tests/kafka/target), the
+#: cluster's (tests/cluster), and those in the middle of large bodies (tests/fault/test_large_messages.py).
+_POINTS = [name for name in NAMES if not name.startswith(("kafka", "cluster")) and "chunk" not in name]
 #: Reached once or a few times a round: a link is opened, a file completed. The first time is taken.
 _SELDOM = {"link.before-open", *(name for name in NAMES if name.startswith("delivery-log."))}
 #: Reached too rarely in a short round to be waited for: tried where they happen to come.

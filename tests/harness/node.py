@@ -209,9 +209,17 @@ class Node:
     @property
     def resident(self) -> int:
         """Bytes of memory that its process has now."""
+        return self._memory("VmRSS")
+
+    @property
+    def most_resident(self) -> int:
+        """The most bytes of memory that its process has had."""
+        return self._memory("VmHWM")
+
+    def _memory(self, name: str) -> int:
         assert self.process is not None
         status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii")
-        (line,) = (line for line in status.splitlines() if line.startswith("VmRSS:"))
+        (line,) = (line for line in status.splitlines() if line.startswith(f"{name}:"))
         return int(line.split()[1]) * 1024
 
     # -- what it says of itself ---------------------------------------------------------------------------

@@ -33,6 +33,8 @@ SHOWN: Final[dict[str, dict[str, str]]] = {
         "test_an_address_that_cannot_be_listened_on_is_named_with_its_key",
         "tokens": "acceptance/test_http.py::test_tokens_have_every_right_and_users_their_own",
         "allowed-origins": "acceptance/test_http.py::test_a_browser_may_call_from_allowed_origins_only",
+        "min-large-message-size": "integration/journal/test_large_posts.py::"
+        "test_from_min_large_message_size_on_a_body_is_stored_in_chunks",
         "max-message-size": "acceptance/test_http.py::test_a_message_above_max_message_size_is_too_large",
         "max-headers-size": "acceptance/test_http.py::test_headers_above_max_headers_size_are_too_large",
         "max-duplicate-id-size": "acceptance/test_http.py::test_an_id_above_max_duplicate_id_size_is_refused",
