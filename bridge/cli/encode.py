@@ -20,7 +20,8 @@ def encode_json(message: Message) -> bytes:
     shown: dict[str, Any] = {"position": message["position"]}
     body = message_bytes(message)
     text = _as_text(body)
-    shown |= {"body": text} if text is not None or body is None else {"body-base64": _base64(body)}
+    if "body-size" not in message:  # else the body is too large for the page
+        shown |= {"body": text} if text is not None or body is None else {"body-base64": _base64(body)}
     for name, value in message.items():
         if name not in {"position", "body", "body-base64"}:
             shown[name] = _as_json(value)

@@ -59,6 +59,24 @@ class Printer:
         self.out.flush()
         self.printed += len(messages)
 
+    async def write_all(self, messages: Sequence[Message], client: NodeClient, address: str) -> None:
+        """As `write`. As text, a body that is too large for its page is fetched and written piece by piece.
+
+        Raises: Problem, Unreachable: it cannot be fetched; a part of it may be written by then.
+        """
+        whole: list[Message] = []
+        for message in messages:
+            if self.form == "json" or "body-size" not in message:
+                whole.append(message)
+                continue
+            self.write(whole)
+            whole = []
+            path = address_path(address, "messages", str(message["position"]))
+            async for piece in client.pieces(path):
+                self.out.write(piece)
+            self.write([{"position": message["position"], "body": b""}])  # the end of its line
+        self.write(whole)
+
 
 @dataclass(slots=True)
 class Deadline:
@@ -191,7 +209,7 @@ class QueueReader:
         messages = page["messages"]
         fresh = [message for message in messages if message["position"] not in self._unsettled]
         try:
-            self.printer.write(fresh)
+            await self.printer.write_all(fresh, self.client, self.address)
         except BrokenPipeError:
             await self._settle("release", page)
             raise
@@ -243,7 +261,7 @@ class Browser:
         while self.printer.wanted:
             messages = await self._after(after)
             if messages:
-                self.printer.write(messages)
+                await self.printer.write_all(messages, self.client, self.address)
                 after = messages[-1]["position"]
                 self.deadline.restart()
             elif self.deadline.over:

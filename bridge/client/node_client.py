@@ -12,7 +12,7 @@ import json
 import os
 import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -205,6 +205,19 @@ class NodeClient:
         if response.status >= 300:
             raise _problem(response, decoded)
         return Answer(response.status, decoded)
+
+    async def pieces(self, path: str) -> AsyncIterator[bytes]:
+        """The body of the answer to a GET, piece by piece as it comes. Raises: as `call`."""
+        assert self._session is not None, "use `async with`"
+        url = URL(self._base + path, encoded=True)
+        try:
+            async with self._session.get(url, allow_redirects=False) as response:
+                if response.status >= 300:
+                    raise _problem(response, _decode(await response.read(), response.content_type))
+                async for piece in response.content.iter_any():
+                    yield piece
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise Unreachable(f"GET {url}: {_reason(error)}") from error
 
 
 def address_path(address: str, *rest: str) -> str:

@@ -13,6 +13,9 @@ import aiohttp
 import msgspec
 import pytest
 
+from bridge.cli.readers import Browser, Deadline, Printer, QueueReader
+from bridge.client.node_client import Connection, NodeClient, Problem, Unreachable
+from bridge.errors import NotFound
 from bridge.http.acceptor import Acceptor, AcceptorOptions
 from bridge.http.limits import Limits
 from bridge.journal.journal import Journal
@@ -190,7 +193,7 @@ async def test_bodies_in_transit_count_a_chunk_at_a_time(journal: Journal) -> No
             return answer.status
 
     async with serving(journal, limits) as url, aiohttp.ClientSession(url) as session:
-        assert await asyncio.gather(send(session), send(session)) == [200, 200]
+        assert list(await asyncio.gather(send(session), send(session))) == [200, 200]
         async with session.get(f"{MESSAGES}/0") as answer:
             assert await answer.read() == BODY
 
@@ -213,3 +216,44 @@ async def test_a_reader_learns_that_the_rest_of_a_body_is_gone(
     with pytest.raises(aiohttp.ClientError):
         async with client.get(f"{MESSAGES}/0") as answer:
             await answer.read()
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+async def test_receive_prints_a_large_body_piece_by_piece_and_acknowledges_behind_it(
+    journal: Journal, client: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    monkeypatch.setattr(pages, "LARGE_IN_PAGE_BYTES", 0)
+    for body in (b"first", BODY, b"last"):
+        async with client.post(MESSAGES, data=io.BytesIO(body)) as answer:
+            assert answer.status == 200
+    out = io.BytesIO()
+    async with NodeClient(Connection(str(client._base_url).rstrip("/"))) as node:
+        await QueueReader(node, "orders", "reader", Printer(out, form), Deadline(0.0)).read()
+        browsed = io.BytesIO()
+        await Browser(node, "orders", Printer(browsed, form), Deadline(0.0)).read()
+    if form == "text":
+        assert out.getvalue() == b"first\n" + BODY + b"\nlast\n"
+    else:
+        first, large, last = [msgspec.json.decode(line) for line in out.getvalue().splitlines()]
+        assert (first["body"], last["body"]) == ("first", "last")
+        assert (large["body-size"], "body" in large) == (len(BODY), False)
+    await until(lambda: not journal.state.addresses["orders"].messages, "all are acknowledged")
+    assert browsed.getvalue() in (b"", out.getvalue())
+
+
+async def test_receive_says_when_the_rest_of_a_large_body_does_not_come(
+    journal: Journal, client: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "LARGE_IN_PAGE_BYTES", 0)
+    async with client.post(MESSAGES, data=io.BytesIO(BODY)) as answer:
+        assert answer.status == 200
+
+    async def gone_by_now(_kept: object, _number: int) -> bytes:
+        raise NotFound("it is gone")
+
+    monkeypatch.setattr(journal, "read_chunk", gone_by_now)
+    async with NodeClient(Connection(str(client._base_url).rstrip("/"))) as node:
+        with pytest.raises(Unreachable):
+            await Browser(node, "orders", Printer(io.BytesIO()), Deadline(0.0)).read()
+        with pytest.raises(Problem, match="no message"):
+            _ = [piece async for piece in node.pieces(f"{MESSAGES}/7")]
