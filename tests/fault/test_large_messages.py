@@ -102,7 +102,7 @@ def chunks(node: Node) -> tuple[int, int]:
 def test_a_large_message_crosses_two_nodes_whose_memory_it_does_not_take(
     nodes: tuple[Node, Node], mib: int
 ) -> None:
-    """B18. POST, link and read; 1 GiB with both nodes under 200 MiB is the long form."""
+    """B18: POST, link and read; 1 GiB with both nodes under 200 MiB is the long form."""
     edge, hub = nodes
     hub.start()
     edge.start()
@@ -136,6 +136,7 @@ def test_every_crash_point_of_large_bodies_is_tried() -> None:
 def test_a_kill_in_mid_body_leaves_nothing_double_and_nothing_behind(
     nodes: tuple[Node, Node], point: str
 ) -> None:
+    """B18"""
     edge, hub = nodes
     film = Film(6 * MIB - 5)
     if point == "http.after-chunk":

@@ -12,7 +12,8 @@ import pytest
 from bridge.http import authentication, bodies
 from bridge.http import limits as http_limits
 from bridge.journal import shared_queues
-from bridge.journal.rules import owners
+from bridge.journal.rules import large_bodies, owners
+from bridge.journal.sqlite import pages
 from bridge.journal.values import options
 from bridge.kafka.client import fetch_limits
 from bridge.kafka.client.known_options import KAFKA_OPTIONS
@@ -20,6 +21,7 @@ from bridge.kafka.replay import topic_ids
 from bridge.kafka.source import sent_log
 from bridge.kafka.target import dead_letters, delivery_queue
 from bridge.link import limits as link_limits
+from bridge.messages import message
 from bridge.relay import pump
 from bridge.relay.relay import RelayOptions
 from bridge.runtime import logs
@@ -64,6 +66,8 @@ _LINK: Final = "unit/link/test_receiver.py"
 _HTTP: Final = "acceptance/test_http.py"
 _PAGES: Final = "contracts/http/test_pages.py"
 _UNIT_HTTP: Final = "unit/http/test_limits.py"
+_LARGE: Final = "integration/journal/test_large_bodies.py"
+_LARGE_BRIDGED: Final = "integration/relay/test_large_bodies.py"
 _JOURNAL: Final = "integration/journal/test_limits.py"
 LIMITS: Final = {
     "stored bytes of an address": Limit(
@@ -111,6 +115,20 @@ LIMITS: Final = {
     ),
     "a message": Limit(
         size(_ACCEPTOR.max_message_size_bytes), f"{_HTTP}::test_a_message_above_max_message_size_is_too_large"
+    ),
+    "a body in one piece": Limit(
+        size(message.WHOLE_BODY_BYTES),
+        f"{_LARGE_BRIDGED}::test_a_bridge_that_needs_bodies_whole_gets_them_up_to_a_limit",
+    ),
+    "a large body in memory": Limit(
+        size(message.CHUNK_BYTES),
+        "fault/test_large_messages.py::test_a_large_message_crosses_two_nodes_whose_memory_it_does_not_take",
+    ),
+    "large bodies on their way into a journal": Limit(
+        count(large_bodies.UPLOADS_MOST), f"{_LARGE}::test_uploads_have_a_limit"
+    ),
+    "a large body in a page": Limit(
+        size(pages.LARGE_IN_PAGE_BYTES), f"{_LARGE}::test_a_page_has_a_large_body_that_it_has_room_for"
     ),
     "headers of a request": Limit(
         size(_ACCEPTOR.max_headers_size_bytes), f"{_HTTP}::test_headers_above_max_headers_size_are_too_large"

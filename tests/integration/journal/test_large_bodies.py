@@ -149,6 +149,7 @@ async def test_an_upload_that_the_process_did_not_end_goes_when_the_journal_open
 
 
 async def test_a_body_whose_message_is_a_duplicate_goes(tmp_path: Path) -> None:
+    """D50"""
     async with opened(tmp_path) as journal:
         assert (await send_large(journal, b"film-1")).stored
         assert not (await send_large(journal, b"film-1")).stored

@@ -15,7 +15,9 @@ from aiohttp import web
 
 from bridge.errors import DiskFull
 from bridge.journal.batching import Cutter
+from bridge.journal.dead_letters import DeadLetterService, Route
 from bridge.journal.journal import Journal
+from bridge.journal.rules.commands import ConfigureCommand
 from bridge.journal.source import JournalSource
 from bridge.journal.sqlite import pages
 from bridge.journal.target import JournalTarget
@@ -200,7 +202,7 @@ async def test_large_and_small_messages_arrive_whole_in_order_and_once(pair: Pai
 async def test_a_link_that_is_cut_in_mid_body_begins_the_body_again_and_leaves_nothing_double(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At every third chunk of the first two attempts, and then not."""
+    """B18: in the first attempts, and then not."""
     cuts = {3, 9, 14}
     loses(monkeypatch, pair.hub, lambda chunk: pair.cut() if chunk in cuts else None)
     content = body(10)
@@ -227,7 +229,7 @@ async def test_an_id_that_is_known_at_the_target_drops_message_and_body(pair: Pa
 async def test_a_full_target_is_heard_of_before_the_body_is_sent_and_the_message_comes_later(
     pair: Pair,
 ) -> None:
-    """B24. The hub answers the first chunk; other streams of the link would go on."""
+    """B24: the hub answers the first chunk; other streams of the link would go on."""
     pair.policies["hub/orders"] = AddressPolicy(max_size_bytes=30 * CHUNK_BYTES, full_policy="FAIL")
     filler = Transaction((Submission("orders", Message(b"x" * 31 * CHUNK_BYTES)),))
     await pair.hub.create_queue("orders", "reader", "earliest")
@@ -284,6 +286,25 @@ async def test_what_is_too_large_for_the_target_is_a_dead_letter_with_its_body(
     assert (headers["core-bridge-reason"] or b"").startswith(b"MESSAGE_TOO_LARGE")
     # The letter has the chunks that its message had: they were not copied.
     await until(lambda: chunks_in(pair.directory / "edge") == (6, 0), "the other body is gone")
+    if limit == "address":
+        await replay_and_arrive(pair, dead.position, content)
+
+
+async def replay_and_arrive(pair: Pair, position: int, content: bytes) -> None:
+    """Send the letter again now that its message fits."""
+    pair.policies.clear()
+    await pair.hub.submit(ConfigureCommand, options=pair.hub.options)
+    letters = DeadLetterService(pair.edge, ["dead"], {"first": Route("first")})
+    (listed,) = await letters.list()
+    assert listed.size == len(content)
+    assert (await letters.replay([position])).replayed == [position]
+
+    async def there() -> bool:
+        return len(await pair.at(pair.hub)) == 2
+
+    await until(there, "it has arrived")
+    assert (await pair.arrived())[-1] == content
+    await until(lambda: chunks_in(pair.directory / "edge") == (0, 0), "the edge has nothing left")
 
 
 async def test_a_node_that_takes_no_chunks_yet_holds_large_messages_and_no_others_are_lost(
