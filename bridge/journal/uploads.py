@@ -7,7 +7,7 @@ from collections.abc import Callable
 from hashlib import blake2b
 
 from bridge.errors import Stopping
-from bridge.journal.rules.commands import ChunkCommand, DropBodyCommand
+from bridge.journal.rules.large_bodies import ChunkCommand, DropBodyCommand
 from bridge.messages.block import KeptBody
 from bridge.messages.message import DIGEST_BYTES, LargeBody
 

@@ -42,7 +42,6 @@ from bridge.link.receiving import (
     Stage,
 )
 from bridge.link.room import LinkRoom
-from bridge.messages.batch import Batch
 from bridge.messages.stream_names import StreamKind
 from bridge.relay.ports import Receipt, Stream, StreamState
 from dedup.verdict import Verdict
@@ -254,7 +253,8 @@ class Receiver(Machine[Event]):
             delivery = ReceivedBatch(frame.number, stream, batch, buffered)
             self._unanswered[frame.number] = delivery
         else:
-            delivery = _with_batch(arriving, stream, batch, buffered)
+            delivery = arriving
+            delivery.complete(stream, batch, buffered)
         self._arriving, self._drops = None, False
         self._waiting.append(delivery)
         self._hand_over()
@@ -269,11 +269,7 @@ class Receiver(Machine[Event]):
         delivery = self._arriving or self._begin_body(frame)
         body = delivery.body
         assert body is not None
-        if (frame.index, frame.position, frame.size) != (delivery.stream.index, body.position, body.size):
-            raise BrokenFrame(f"BODY {frame.number}: its fields differ from those of its first frame")
-        body.came += len(frame.chunk)
-        if body.came > body.size:
-            raise BrokenFrame(f"BODY {frame.number}: a body of {body.size} bytes; found {body.came}")
+        body.add(frame, delivery.stream.index)
         self._credit -= len(frame.chunk)
         if delivery.stream.gate is StreamGate.HALTED:
             self._end_early(delivery, None)
@@ -422,17 +418,3 @@ class Receiver(Machine[Event]):
         (LinkState.STOPPING, Notice): _ignore,
         (LinkState.STOPPING, Close): Machine.on_close,
     }
-
-
-def _with_batch(
-    arriving: ReceivedBatch, stream: ReceivedStream, batch: Batch, buffered: int
-) -> ReceivedBatch:
-    """The batch whose large body has come, now that it has come itself. Raises: BrokenFrame."""
-    body = arriving.body
-    assert body is not None
-    if stream is not arriving.stream or list(batch.runs) != [(body.position, body.position)]:
-        raise BrokenFrame(f"BATCH {arriving.number}: expected the message at {body.position} of its BODY")
-    if body.came != body.size:
-        raise BrokenFrame(f"BATCH {arriving.number}: a body of {body.size} bytes; found {body.came}")
-    arriving.batch, arriving.buffered, arriving.stage = batch, buffered, Stage.WAITING
-    return arriving

@@ -8,7 +8,7 @@ from enum import Enum
 
 from bridge.errors import BridgeError
 from bridge.link import limits
-from bridge.link.frames import Hello, Welcome
+from bridge.link.frames import BodyFrame, BrokenFrame, Hello, Welcome
 from bridge.link.machine import StreamGate
 from bridge.messages.batch import Batch
 from bridge.relay.ports import Receipt, Stream
@@ -133,6 +133,14 @@ class ReceivedBody:
     came: int = 0
     unstored: int = 0
 
+    def add(self, frame: BodyFrame, index: int) -> None:
+        """Count a chunk that has come, of the stream with this index. Raises: BrokenFrame."""
+        if (frame.index, frame.position, frame.size) != (index, self.position, self.size):
+            raise BrokenFrame(f"BODY {frame.number}: its fields differ from those of its first frame")
+        self.came += len(frame.chunk)
+        if self.came > self.size:
+            raise BrokenFrame(f"BODY {frame.number}: a body of {self.size} bytes; found {self.came}")
+
 
 @dataclass(slots=True)
 class ReceivedBatch:
@@ -149,3 +157,13 @@ class ReceivedBatch:
     body: ReceivedBody | None = None
     #: With DONE; None: never handed over, because the stream was halted.
     outcome: Receipt | BridgeError | None = None
+
+    def complete(self, stream: ReceivedStream, batch: Batch, buffered: int) -> None:
+        """Take the batch whose large body has come. Raises: BrokenFrame: it is not that body's."""
+        body = self.body
+        assert body is not None
+        if stream is not self.stream or list(batch.runs) != [(body.position, body.position)]:
+            raise BrokenFrame(f"BATCH {self.number}: expected the message at {body.position} of its BODY")
+        if body.came != body.size:
+            raise BrokenFrame(f"BATCH {self.number}: a body of {body.size} bytes; found {body.came}")
+        self.batch, self.buffered, self.stage = batch, buffered, Stage.WAITING

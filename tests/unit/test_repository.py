@@ -21,7 +21,10 @@ TEXT = {".md", ".py", ".toml", ".txt", ".sh", ".sql", ".in", ".yml", ".yaml", ".
 #: A module that needs more lines says here how many, and why.
 MOST_LINES = 400
 LONGER: dict[str, int] = {
-    "bridge/journal/journal.py": 410,
+    "bridge/journal/journal.py": 430,
+    "bridge/journal/source.py": 420,
+    # One state machine: a batch's way, and that of the large body before it.
+    "bridge/link/receiver.py": 420,
     "bridge/relay/pump.py": 420,
     # What the event loop has of a cluster, and one table with its rules: parts of them would need each other.
     "cluster/extension.py": 440,

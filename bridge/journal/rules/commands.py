@@ -61,33 +61,6 @@ class CommitCommand(WriteCommand):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class ChunkCommand(WriteCommand):
-    """A chunk of a large body, whose message comes when all of them are stored. Answer: None."""
-
-    large_id: int
-    #: 0, 1, 2, …
-    number: int
-    chunk: bytes
-    #: With the first: where the message goes, and the bytes that are known to come.
-    address: str = ""
-    whole_size: int = 0
-    #: Whether a client sends it, not a bridge.
-    from_client: bool = True
-
-    @property
-    def grows(self) -> bool:
-        """True: it brings a part of a message."""
-        return True
-
-
-@dataclass(slots=True, eq=False, kw_only=True)
-class DropBodyCommand(WriteCommand):
-    """Delete the chunks of a large body whose message has not been stored. Answer: None."""
-
-    large_id: int
-
-
-@dataclass(slots=True, eq=False, kw_only=True)
 class OpenCommand(WriteCommand):
     """A bridge opens a stream. Answer: `bridge.relay.ports.StreamState`."""
 

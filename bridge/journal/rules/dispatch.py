@@ -27,14 +27,12 @@ from bridge.journal.rules.commands import (
     BranchCommand,
     BridgeCommand,
     CacheCommand,
-    ChunkCommand,
     CommitCommand,
     ConfigureCommand,
     DeleteAddressCommand,
     DeleteUnusedCommand,
     DeliverCommand,
     DisownCommand,
-    DropBodyCommand,
     DropLogCommand,
     EndLeaseCommand,
     ForgetCommand,
@@ -50,6 +48,7 @@ from bridge.journal.rules.commands import (
     WriteCommand,
 )
 from bridge.journal.rules.commit_group import Blocked, Group
+from bridge.journal.rules.large_bodies import ChunkCommand, DropBodyCommand
 from bridge.journal.rules.state import State
 from bridge.messages.batch import Batch
 from bridge.relay.ports import Receipt

@@ -8,10 +8,11 @@ upload that breaks, wherever it does, leaves nothing.
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import dataclass
 from typing import Final
 
 from bridge.errors import JournalUnavailable, TooBusy
-from bridge.journal.rules.commands import ChunkCommand, DropBodyCommand
+from bridge.journal.rules.commands import WriteCommand
 from bridge.journal.rules.commit_group import Group
 from bridge.journal.rules.state import Upload
 from bridge.messages.block import KeptBody
@@ -19,6 +20,33 @@ from bridge.messages.message import CHUNKS_MOST
 
 #: Large bodies on their way into a journal at a time, from clients and from bridges.
 UPLOADS_MOST: Final = 64
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class ChunkCommand(WriteCommand):
+    """A chunk of a large body, whose message comes when all of them are stored. Answer: None."""
+
+    large_id: int
+    #: 0, 1, 2, …
+    number: int
+    chunk: bytes
+    #: With the first: where the message goes, and the bytes that are known to come.
+    address: str = ""
+    whole_size: int = 0
+    #: Whether a client sends it, not a bridge.
+    from_client: bool = True
+
+    @property
+    def grows(self) -> bool:
+        """True: it brings a part of a message."""
+        return True
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class DropBodyCommand(WriteCommand):
+    """Delete the chunks of a large body whose message has not been stored. Answer: None."""
+
+    large_id: int
 
 
 def add_chunk(group: Group, command: ChunkCommand) -> None:
