@@ -15,6 +15,7 @@ from bridge.errors import JournalUnavailable, TooBusy
 from bridge.journal.rules.commands import WriteCommand
 from bridge.journal.rules.commit_group import Group
 from bridge.journal.rules.state import Upload
+from bridge.journal.sqlite.large_bodies import chunk_id
 from bridge.messages.block import KeptBody
 from bridge.messages.message import CHUNKS_MOST
 
@@ -70,7 +71,7 @@ def add_chunk(group: Group, command: ChunkCommand) -> None:
         raise JournalUnavailable("the upload of a large body has ended before it was whole: send it again")
     upload.chunks += 1
     upload.size += len(command.chunk)
-    group.chunks.append((command.large_id * CHUNKS_MOST + command.number, command.chunk))
+    group.chunks.append((chunk_id(command.large_id, command.number), command.chunk))
 
 
 def drop_body(group: Group, command: DropBodyCommand) -> None:

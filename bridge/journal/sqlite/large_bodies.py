@@ -38,6 +38,15 @@ def read_chunk(connection: sqlite3.Connection, large_id: int, number: int) -> by
     return bytes(row[0])
 
 
+def stored_chunks(connection: sqlite3.Connection, large_id: int) -> tuple[int, int]:
+    """The number of a large body's chunks that are stored, and their bytes."""
+    (chunks, size) = connection.execute(
+        "SELECT count(*), coalesce(sum(length(bytes)), 0) FROM chunks WHERE chunk_id >= ? AND chunk_id < ?",
+        (chunk_id(large_id, 0), chunk_id(large_id + 1, 0)),
+    ).fetchone()
+    return chunks, size
+
+
 def with_large(block: Block, large_id: int) -> Block:
     """The block of one message whose large body is kept under this number."""
     (message,) = block.messages()

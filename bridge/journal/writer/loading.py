@@ -18,7 +18,9 @@ from bridge.journal.rules.state import (
     QueueState,
     SettledState,
     State,
+    Upload,
 )
+from bridge.journal.sqlite.large_bodies import stored_chunks
 from bridge.journal.values.options import JournalOptions
 from bridge.journal.values.queue_cursor import Cursor
 from bridge.journal.writer.id_rows import load_ids
@@ -66,8 +68,17 @@ def load_state(connection: sqlite3.Connection, options: JournalOptions, before: 
     intake = connection.execute("SELECT value FROM meta WHERE key = ?", (INTAKE_ROW,)).fetchone()
     state.intake = Intake.OPEN if intake is None else Intake(intake[0])
     state.loose_bodies = {large_id for (large_id,) in connection.execute("SELECT large_id FROM loose_bodies")}
+    if before is not None:
+        _keep_uploads(connection, state, before)
     state.to_trim = {address.address_id for address in state.by_id.values() if address.to_trim}
     return state
+
+
+def _keep_uploads(connection: sqlite3.Connection, state: State, before: State) -> None:
+    """Let large bodies that were on their way in go on, from the chunks of them that are stored."""
+    for large_id in before.uploads.keys() & state.loose_bodies:
+        state.uploads[large_id] = Upload(*stored_chunks(connection, large_id))
+        state.loose_bodies.discard(large_id)
 
 
 def _filter(address: str, queue: str, condition: str) -> Filter | None:

@@ -12,8 +12,9 @@ from typing import Final
 from bridge.journal.rules.commit_group import Group
 from bridge.journal.rules.queue_filters import pass_left_out
 from bridge.journal.rules.state import AddressState, State
+from bridge.journal.sqlite.large_bodies import chunk_id
 from bridge.journal.values.options import TRIM_BLOCKS, TRIM_BYTES
-from bridge.messages.message import CHUNK_BYTES, CHUNKS_MOST
+from bridge.messages.message import CHUNK_BYTES
 
 #: First position, messages and bytes of a block, when it was stored, wall clock in ms, the body that it
 #: shares, and its large body.
@@ -85,10 +86,10 @@ def _delete_chunks(state: State, connection: sqlite3.Connection, size: int) -> i
     The body goes with its last chunk. One body a step: large ones are few.
     """
     large_id = min(state.loose_bodies)
-    first = large_id * CHUNKS_MOST
+    first, end = chunk_id(large_id, 0), chunk_id(large_id + 1, 0)
     rows = connection.execute(
         "SELECT chunk_id, length(bytes) FROM chunks WHERE chunk_id >= ? AND chunk_id < ? LIMIT ?",
-        (first, first + CHUNKS_MOST, max(size // CHUNK_BYTES, 1)),
+        (first, end, max(size // CHUNK_BYTES, 1)),
     ).fetchall()
     connection.executemany("DELETE FROM chunks WHERE chunk_id = ?", [(row[0],) for row in rows])
     if len(rows) < max(size // CHUNK_BYTES, 1):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Sequence
 from hashlib import blake2b
 from pathlib import Path
@@ -18,6 +19,7 @@ from bridge.journal.values.options import AddressPolicy
 from bridge.journal.values.store import Committed, Delivered, Submission, Transaction
 from bridge.messages.message import DIGEST_BYTES, LargeBody, LargeBodyApart, Message
 from tests.harness.eventually import until
+from tests.integration.journal.failing import fail_with, sqlite_error
 from tests.integration.journal.helpers import (
     KIB,
     QUEUE,
@@ -252,6 +254,38 @@ async def test_an_upload_does_not_go_on_after_the_file_was_opened_again(tmp_path
         journal.state.uploads.clear()  # as when the state is loaded again
         with pytest.raises(JournalUnavailable, match="send it again"):
             await one.add(CHUNKS[2])
+
+
+@pytest.mark.parametrize("code", [sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR])
+async def test_an_upload_goes_on_after_a_commit_that_failed_with_what_is_stored_of_it(
+    tmp_path: Path, code: int
+) -> None:
+    """A chunk that found no room waits for some. Of one whose fate is unknown its sender hears."""
+    async with opened(tmp_path) as journal:
+        going_on, failing = await upload(journal, CHUNKS[:2]), await upload(journal, CHUNKS[:1])
+        failed: list[str] = []
+
+        def plan(sql: str) -> tuple[sqlite3.Error, bool] | None:
+            if sql != "COMMIT" or failed:
+                return None
+            failed.append(sql)
+            return sqlite_error(code), False
+
+        fail_with(journal, plan)
+        if code == sqlite3.SQLITE_FULL:
+            await failing.add(CHUNKS[1])
+            assert failing.kept.body.size == 2 * 40 * KIB
+        else:
+            with pytest.raises(JournalUnavailable):
+                await failing.add(CHUNKS[1])
+        assert failed
+        failing.give_up()
+        for chunk in CHUNKS[2:]:
+            await going_on.add(chunk)
+        assert (await commit(journal, going_on)).stored
+        (found,) = await messages(journal)
+        assert await body_of(journal, found) == BODY
+        await until(lambda: chunks_in(tmp_path) == (len(CHUNKS), 0), "the other one is gone")
 
 
 async def test_what_needs_a_body_whole_fails_on_a_large_one_and_does_not_take_it_for_empty(
