@@ -111,9 +111,11 @@ class IncomingBody:
                 take(self._request, len(part))
                 if self._size > self._limit_bytes:
                     raise _too_large(self._limit_bytes, self._size)
+            return bytes(chunk)
         except (web.RequestPayloadError, ConnectionError) as error:
             raise web.RequestPayloadError(str(error)) from error.with_traceback(None)
-        return bytes(chunk)
+        finally:
+            chunk.clear()  # as in `_read_parts`: an error that is kept keeps this frame
 
     def stored(self, chunk: bytes) -> None:
         """The chunk is not held any more."""

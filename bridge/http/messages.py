@@ -99,6 +99,7 @@ class Messages:
             submission = Submission(address, message, duplicate_id)
             return await self._store.commit(Transaction((submission,), plain=True, large=large))
         finally:
+            chunk = body = b""  # an error that is kept keeps this frame
             upload.give_up()
 
     async def browse(self, request: web.Request, principal: Principal, address: str) -> Answer:

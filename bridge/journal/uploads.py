@@ -52,7 +52,8 @@ class BodyUpload:
             AddressNotFound, AddressFull, MessageTooLarge, TooBusy: with the first chunk.
             DiskFull, JournalUnavailable, Stopping.
         """
-        command = self._send(
+        # Bound to no name: an error refers to this frame, and the command and its future refer to the error.
+        await self._send(
             ChunkCommand,
             large_id=self._large_id,
             number=self._chunks,
@@ -62,8 +63,7 @@ class BodyUpload:
             from_client=self._from_client,
             size=len(chunk),
             deadline_ms=self._deadline_ms(),
-        )
-        await command.future
+        ).future
         self._digest.update(chunk)
         self._chunks += 1
         self._size += len(chunk)
