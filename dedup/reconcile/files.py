@@ -191,13 +191,17 @@ def _below(spark: SparkSession, place: str) -> Iterator[LogFile]:
     if not matches:
         raise BadInput(f"{place}: no such file or directory")
     for match in matches:
-        listing = system.listFiles(match, True)
-        while listing.hasNext():
-            status = listing.next()
-            name = str(status.getPath().getName())
-            if name.endswith((CLOSED, OPEN)):
-                path, size = str(status.getPath().toString()), int(status.getLen())
-                yield LogFile(path, size, int(status.getModificationTime()))
+        yield from _listed(system, match)
+
+
+def _listed(system: Any, place: Any) -> Iterator[LogFile]:
+    """The log files at or below a path. `listFiles` starts a process for the rights of each local file."""
+    for status in system.listStatus(place):
+        if status.isDirectory():
+            yield from _listed(system, status.getPath())
+        elif str(status.getPath().getName()).endswith((CLOSED, OPEN)):
+            path, size = str(status.getPath().toString()), int(status.getLen())
+            yield LogFile(path, size, int(status.getModificationTime()))
 
 
 def _configuration(spark: SparkSession) -> Any:

@@ -137,6 +137,11 @@ def _start(settings: SparkConf, master: str, *, short: bool) -> SparkSession:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         settings.set("spark.driver.memory", DRIVER_MEMORY)
         settings.set("spark.sql.shuffle.partitions", str(PARTITIONS_PER_CORE * _cores(master)))
+        # Where more than 32 files are read, else a task for each of them asks for its size.
+        settings.set(
+            "spark.sql.sources.parallelPartitionDiscovery.parallelism",
+            str(PARTITIONS_PER_CORE * _cores(master)),
+        )
     with tempfile.NamedTemporaryFile("w", prefix="core-bridge-log4j2-", suffix=".properties") as log4j:
         log4j.write(_LOG4J)
         log4j.flush()

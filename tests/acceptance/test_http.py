@@ -202,7 +202,8 @@ def test_more_than_max_requests_are_too_busy(small: Node, address: str) -> None:
     small.api.await_status("/v1/addresses", 200, 5)
 
 
-TRANSIT = 'max-transit-size = "8MiB"\n'
+#: Bodies are held whole, not stored chunk by chunk as they come.
+TRANSIT = 'max-transit-size = "8MiB"\nmin-large-message-size = "32MiB"\n'
 
 
 def unless_stored(reply: Reply) -> Reply | None:
