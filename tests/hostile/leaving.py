@@ -65,10 +65,10 @@ def fill_pages(node: Node) -> None:
         assert node.api.send("pages", b"x" * MIB).status == 200
 
 
-def growth(node: Node, leave: Callable[[int], None], times: int) -> int:
-    """Bytes that the node's process grows by as so many clients leave, after the first have."""
+def growth(node: Node, leave: Callable[[int], None], times: int, *, first: int = 8 * AT_ONCE) -> int:
+    """Bytes that the node's process grows by as so many clients leave, after the `first` ones have."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        list(pool.map(leave, [node.port] * (8 * AT_ONCE)))
+        list(pool.map(leave, [node.port] * first))
         before = _resident(node)
         list(pool.map(leave, [node.port] * times))
     return _resident(node) - before

@@ -15,19 +15,12 @@ from tests.hostile.leaving import MIB, abort_upload, fill_pages, growth, leave_p
 
 #: What the allocator keeps of 4 clients at a time. Each client once left 2.6 MiB (uploads) or 8.2 (pages).
 GROWTH_MOST = 64 * MIB
-#: The same where bodies come in chunks: one whose client has left waits for the disk with the next one. Each
-#: of them has its chunk in memory, and that in the journal's inbox. Each client once left a chunk.
+#: The same of uploads. Where a client has left, its chunk waits for the disk, and others come: at most
+#: `UPLOADS_MOST` chunks, and as much in the hands of journal and allocator. The `FIRST_UPLOADS` bring the
+#: node there; each client once left a chunk.
 UPLOADS_GROWTH_MOST = GROWTH_MOST + 2 * UPLOADS_MOST * CHUNK_BYTES
+FIRST_UPLOADS = 256
 _FULL = '[address-settings."full"]\nmax-size-bytes = "5MiB"\naddress-full-policy = "FAIL"\n'
-LEAVING = pytest.mark.parametrize(
-    ("leave", "growth_most"),
-    [
-        (abort_upload, UPLOADS_GROWTH_MOST),
-        (refused_upload, GROWTH_MOST),
-        (leave_page, GROWTH_MOST),
-    ],
-    ids=["abort_upload", "refused_upload", "leave_page"],
-)
 
 
 @pytest.fixture(scope="module")
@@ -41,19 +34,24 @@ def uncollected(make_lasting_node: MakeNode) -> Iterator[Node]:
     assert node.stop() == 0
 
 
-@LEAVING
-def test_clients_that_leave_in_mid_body_leave_nothing(
-    uncollected: Node, leave: Callable[[int], None], growth_most: int
-) -> None:
-    assert growth(uncollected, leave, 2 * growth_most // MIB) < growth_most
+def test_256_uploads_that_are_cut_off_leave_nothing(uncollected: Node) -> None:
+    assert growth(uncollected, abort_upload, 256, first=FIRST_UPLOADS) < UPLOADS_GROWTH_MOST
 
 
 @pytest.mark.hostile
-@LEAVING
-def test_10_000_clients_that_leave_in_mid_body_leave_nothing(
-    uncollected: Node, leave: Callable[[int], None], growth_most: int
-) -> None:
-    assert growth(uncollected, leave, 10_000) < growth_most
+def test_10_000_uploads_that_are_cut_off_leave_nothing(uncollected: Node) -> None:
+    assert growth(uncollected, abort_upload, 10_000, first=FIRST_UPLOADS) < UPLOADS_GROWTH_MOST
+
+
+@pytest.mark.parametrize("leave", [refused_upload, leave_page])
+def test_100_clients_that_leave_leave_nothing(uncollected: Node, leave: Callable[[int], None]) -> None:
+    assert growth(uncollected, leave, 100) < GROWTH_MOST
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("leave", [refused_upload, leave_page])
+def test_10_000_clients_that_leave_leave_nothing(uncollected: Node, leave: Callable[[int], None]) -> None:
+    assert growth(uncollected, leave, 10_000) < GROWTH_MOST
 
 
 def test_60_cuts_in_mid_batch_leave_nothing_at_either_end(make_node: MakeNode) -> None:
