@@ -15,7 +15,7 @@ from bridge.settings.bridges import Bridge
 from bridge.settings.clusters import ClusterConnection
 from bridge.settings.connectors import Connector
 from bridge.settings.end_rules import EndRules
-from bridge.settings.fields import Table, key_of
+from bridge.settings.fields import MOST_CALLERS, Table, key_of
 from bridge.settings.idle_keys import idle, missing
 from bridge.settings.listeners import Acceptor, Operations
 from bridge.settings.model import Settings
@@ -260,8 +260,12 @@ def _idle_at_source(path: KeyPath, bridge: Bridge, settings: Settings) -> Iterat
         if attribute not in used:
             yield from idle(path, bridge, [attribute], rule, "source-connector")
     if bridge.concurrency > 1 and not rules.has_lanes:
-        rule = "must be 1, because only Kafka sources have lanes"
-        yield missing(path, "concurrency", rule, "source-connector")
+        rule = "must be 1, because only Kafka sources and this node's journal make use of it"
+        if not rules.is_own:
+            yield missing(path, "concurrency", rule, "source-connector")
+        elif bridge.concurrency > MOST_CALLERS:
+            rule = f"must be at most {MOST_CALLERS}, because each call of the transformer has a thread"
+            yield missing(path, "concurrency", rule, "source-connector")
 
 
 def _idle_at_target(path: KeyPath, bridge: Bridge, settings: Settings) -> Iterator[Finding]:

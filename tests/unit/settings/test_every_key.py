@@ -246,7 +246,7 @@ TAKEN: Final = {
     "transformer": ('"shop.orders:change"', PAIRS),
     "transformer-properties": ("{ a = 1 }", ()),  # without a transformer
     "routing-type": ('"ANYCAST"', set(PAIRS) - TO_KAFKA),
-    "concurrency": ("2", FROM_KAFKA),
+    "concurrency": ("2", PAIRS),
     "retry-interval": ("5", PAIRS),
     "retry-interval-multiplier": ("2.0", PAIRS),
     "max-retry-interval": ("5000", PAIRS),
