@@ -144,7 +144,8 @@ SHOWN: Final[dict[str, dict[str, str]]] = {
         "test_all_arrive_with_another_body_key_and_headers",
         "routing-type": "acceptance/test_shared_queues.py::"
         "test_an_address_made_at_the_target_has_the_bridges_routing_type",
-        "concurrency": "acceptance/kafka/test_nodes.py::test_two_workers_relay_everything_once",
+        "concurrency": "acceptance/test_transformers.py::"
+        "test_calls_side_by_side_keep_the_order_of_keys_and_messages_through_kills",
         "retry-interval max-retry-interval": "unit/relay/test_relay.py::"
         "test_a_first_start_tries_at_once_and_then_waits_longer_each_time_up_to_the_cap",
         "retry-interval-multiplier": "unit/relay/test_backoff.py::test_each_wait_is_multiplied_up_to_the_cap",

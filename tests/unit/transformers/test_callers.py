@@ -81,14 +81,17 @@ class Gates:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
+        #: By key.
         self.inside: dict[bytes, bytes] = {}
+        #: Keys of calls that began while an earlier one of the key was inside.
+        self.overlapping: list[bytes] = []
         self.calls: list[bytes] = []
         self._open: set[bytes] = set()
 
     def __call__(self, message: Message) -> Message:
         key, body = message.key or b"", message.body or b""
         with self._changed:
-            assert key not in self.inside, "an earlier call of the key goes on"
+            self.overlapping.extend({key} & self.inside.keys())
             self.inside[key] = body
             self.calls.append(body)
             self._changed.notify_all()
@@ -151,9 +154,9 @@ def test_any_order_of_returns_keeps_the_order_of_each_key_and_of_the_batch(
     print("seed", seed)
     chance = random.Random(seed)
     monkeypatch.setattr(callers, "PART_S", 0.0)
-    for number in range(1, 6):
+    for number in range(1, 5):
         gates = Gates()
-        keys = [chance.choice([*KEYS, b"other", b"more"]) for _ in range(40)]
+        keys = [chance.choice([*KEYS, b"other", b"more"]) for _ in range(24)]
         read = batch(*((key, b"m%02d" % at) for at, key in enumerate(keys)))
         them = made_by(gates, replace(OPTIONS, callers=number))
         found: list[Batch] = []
@@ -166,8 +169,9 @@ def test_any_order_of_returns_keeps_the_order_of_each_key_and_of_the_batch(
         while gates.let_any(chance, lambda taking=taking: not taking.is_alive()):  # type: ignore[misc]
             assert len(gates.inside) <= number
         taking.result()
-        assert bodies(found) == [b"M%02d" % at for at in range(40)]
-        assert [place for one in found for place, _ in one.runs] == [10 + 10 * at for at in range(40)]
+        assert gates.overlapping == []
+        assert bodies(found) == [b"M%02d" % at for at in range(24)]
+        assert [place for one in found for place, _ in one.runs] == [10 + 10 * at for at in range(24)]
         for key in set(keys):
             called = [body for body in gates.calls if keys[int(body[1:])] == key]
             assert called == sorted(set(called)), "in order, once"
@@ -235,7 +239,7 @@ def test_what_is_made_ahead_of_a_slow_call_is_bounded_by_a_batch_in_bytes() -> N
     first = Returning(lambda: part_of(them, read))
     gates.wait_for(b"slow", later[2])
     eventually(lambda: _threads() == 1, "the other caller has ended")
-    assert gates.calls == [b"slow", *later[:3]] or gates.calls == [later[0], b"slow", *later[1:3]]
+    assert sorted(gates.calls) == [*later[:3], b"slow"]
     gates.let(b"slow")
     part = first.result()
     assert part.rest is not None
