@@ -65,8 +65,9 @@ def transform_part(
 ) -> Part:
     """Transform the first messages of the batch: all, or as many as fill a batch or take `PART_S`.
 
-    `address` is the stream's at the source; `is_given_up`: whether the caller waits no more. Messages that
-    were refused before stay as they are, and one that raises at its last try is refused, as it was read.
+    `address` is the stream's at the source; `is_given_up`: whether nothing waits for the outcome any more.
+    Messages that were refused before stay as they are, and one that raises at its last try is refused, as it
+    was read.
     """
     opened = OpenedBatch(batch, address, options)
     stop, total, size, not_now, end_s = 0, 0, 0, "", time.monotonic() + PART_S
@@ -114,7 +115,8 @@ class OpenedBatch:
 
         Raises: NotNow: the transformer cannot work now; nothing was made.
         """
-        before = made = self.read[index]
+        before = self.read[index]
+        made: StoredMessage | None = before
         place = self._places[index]
         if place not in self._refusals:
             seen = partial(shown, before, self._address, partial(self._ids.of, index, before))

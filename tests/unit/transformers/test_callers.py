@@ -190,7 +190,7 @@ def fate(message: Message) -> Message | None:
 
 
 def test_what_is_made_is_what_one_caller_makes() -> None:
-    read = batch(*((b"key %d" % (at % 13), b"%d" % at) for at in range(200)))
+    read = batch(*((b"key %d" % (at % 13), b"%d" % at) for at in range(80)))
     read = replace(read, refusals=((30, "LOOP: x"),))
     options = replace(OPTIONS, batch_bytes=2000, large_bytes=5000)
     them = made_by(fate, options)
