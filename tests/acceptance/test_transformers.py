@@ -258,7 +258,7 @@ def test_calls_side_by_side_keep_the_order_of_keys_and_messages_through_kills(
     keys = [
         next(f"{n}" for n in range(99) if caller_of(StoredMessage(b"", b"%d" % n), 4) == k) for k in range(4)
     ]
-    expected = []
+    expected: list[str] = []
 
     def sent(word: str, turns: int) -> None:
         bodies = [f"{word}.{turn:02}.{key}" for turn in range(turns) for key in keys]

@@ -252,13 +252,16 @@ async def test_a_call_that_does_not_return_holds_all_callers_until_it_has(
             inside -= 1
         return upper(message)
 
-    way = Way(call, timeout_ms=20, callers=4)
+    way = Way(call, timeout_ms=200, callers=4)
     for number in range(4):
         way.put(b"m%d" % number, key=b"%d" % number)
     await way.relay.command(Command.START)
-    await until(lambda: "earlier call" in way.relay.counts.trouble, "it says so")
-    assert inside == 1
-    assert sum(one.name.startswith("transformer-out-") for one in threading.enumerate()) == 1
+    await until(lambda: inside == 1 and "earlier call" in way.relay.counts.trouble, "it says so")
+
+    def threads() -> int:
+        return sum(one.name.startswith("transformer-out-") for one in threading.enumerate())
+
+    await until(lambda: threads() == 1, "the other callers have ended")
     await asyncio.wait_for(way.relay.command(Command.STOP), 5)
     go_on.set()
     await relayed(way)
