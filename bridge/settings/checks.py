@@ -259,13 +259,11 @@ def _idle_at_source(path: KeyPath, bridge: Bridge, settings: Settings) -> Iterat
     for attribute, rule in _OF_SOURCES.items():
         if attribute not in used:
             yield from idle(path, bridge, [attribute], rule, "source-connector")
-    if bridge.concurrency > 1 and not rules.has_lanes:
-        rule = "must be 1, because only Kafka sources and this node's journal make use of it"
-        if not rules.is_own:
-            yield missing(path, "concurrency", rule, "source-connector")
-        elif bridge.concurrency > MOST_CALLERS:
-            rule = f"must be at most {MOST_CALLERS}, because each call of the transformer has a thread"
-            yield missing(path, "concurrency", rule, "source-connector")
+    most = MOST_CALLERS if rules.is_own else 1
+    if bridge.concurrency > most and not rules.has_lanes:
+        yield missing(
+            path, "concurrency", f"must be at most {most}: only Kafka has lanes", "source-connector"
+        )
 
 
 def _idle_at_target(path: KeyPath, bridge: Bridge, settings: Settings) -> Iterator[Finding]:

@@ -115,7 +115,8 @@ class _DividedBatch:
         rest = self._opened.rest
         if rest is None or self._opened.first == self._end or self._error is not None:
             return False
-        return batch.block is rest.block and batch.refusals == rest.refusals
+        wanted = (rest.stream, rest.from_, rest.refusals)
+        return batch.block is rest.block and (batch.stream, batch.from_, batch.refusals) == wanted
 
     def part(self, is_given_up: Callable[[], bool]) -> Part:
         """The first messages of what is left. Raises: TransformerRefused."""
