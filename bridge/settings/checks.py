@@ -251,19 +251,17 @@ def _shared_queues(path: KeyPath, bridge: Bridge, settings: Settings) -> Iterato
 
 def _idle_at_source(path: KeyPath, bridge: Bridge, settings: Settings) -> Iterator[Finding]:
     """Keys that the bridge's source does not use."""
-    source = bridge.source_connector
-    rules = _rules(source, settings)
+    rules = _rules(bridge.source_connector, settings)
     if rules is None or rules.no_source:  # a connector that is no source is reported itself
         return
-    used = rules.used_keys(settings.connectors.get(source)).source
+    used = rules.used_keys(settings.connectors.get(bridge.source_connector)).source
     for attribute, rule in _OF_SOURCES.items():
         if attribute not in used:
             yield from idle(path, bridge, [attribute], rule, "source-connector")
     most = MOST_CALLERS if rules.is_own else 1
     if bridge.concurrency > most and not rules.has_lanes:
-        yield missing(
-            path, "concurrency", f"must be at most {most}: only Kafka has lanes", "source-connector"
-        )
+        rule = f"must be at most {most}, because only Kafka sources have lanes"
+        yield missing(path, "concurrency", rule, "source-connector")
 
 
 def _idle_at_target(path: KeyPath, bridge: Bridge, settings: Settings) -> Iterator[Finding]:

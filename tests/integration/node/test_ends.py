@@ -124,7 +124,7 @@ def test_keys_that_it_makes_no_use_of_are_refused(file: Path, capsys: pytest.Cap
     problems = json.loads(capsys.readouterr().out)["problems"]
     assert [(one["key"].rpartition("connectors.there.")[2], one["rule"]) for one in problems] == [
         ("token", "needs a ws:// or wss:// URL"),
-        ("bridges[1].concurrency (in)", "must be at most 1: only Kafka has lanes"),
+        ("bridges[1].concurrency (in)", "must be at most 1, because only Kafka sources have lanes"),
         ("bridges[1].start-position (in)", "needs a Kafka source"),
         ("bridges[1].journal-topic (in)", "needs a Kafka target"),
     ]
