@@ -1,10 +1,11 @@
-"""Microseconds a message of a bridge's pump with and without a transformer, in interleaved turns.
+"""Microseconds a message of a bridge's pump with and without a transformer, and messages a second through one
+that waits, in interleaved turns.
 
-    python -m benchmarks.transformers [--messages 200000] [--turns 5]
+    python -m benchmarks.transformers [--messages 200000] [--waiting 1000] [--turns 5]
 
-Batches of 1,000 stored messages of 1 KiB pass a pump between a source that has them in memory and a target
-that answers at once: the time is the pump's and the transformer's, of the processor, all threads. Every turn
-runs every case once.
+Batches of 1,000 stored messages of 1 KiB with 64 keys pass a pump between a source that has them in memory
+and a target that answers at once: the time is the pump's and the transformer's, of the processor, all
+threads; where the transformer waits it is the time that passes. Every turn runs every case once.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import asyncio
 import statistics
 import time
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from bridge.messages.batch import Batch
@@ -34,6 +36,10 @@ from dedup.verdict import Verdict
 #: Messages of a batch, and bytes of a body: a batch is not larger than `producer-window-size`.
 COUNT: Final = 1000
 BODY: Final = bytes(1000)
+KEYS: Final = 64
+#: Time that a transformer waits as for a service, and the numbers of calls at a time.
+WAIT_MS: Final = 5
+CALLERS: Final = (1, 4, 8)
 _STREAM: Final = "journal:i:orders:0"
 
 
@@ -95,7 +101,18 @@ class _Target:
         pass
 
 
-async def _us_a_message(block: Block, messages: int, call: Call | None) -> float:
+@dataclass(frozen=True)
+class Case:
+    """A transformer, None: none is called; and the calls at a time."""
+
+    call: Call | None
+    callers: int = 1
+
+
+async def _pumped(block: Block, messages: int, case: Case) -> tuple[float, float]:
+    """Seconds of the processor, and seconds that passed."""
+    call = case.call
+    options = TransformerOptions("x:y", callers=case.callers)
     stop = asyncio.Event()
     source: Any = _Source(block, messages // COUNT, stop)
     session = Session(
@@ -106,12 +123,12 @@ async def _us_a_message(block: Block, messages: int, call: Call | None) -> float
         window=Window(10 * 1024 * 1024),
         backoff=Backoff(),
         dead_letters=None,
-        transforming=None if call is None else Transforming("b", lambda: call, TransformerOptions("x:y")),
+        transforming=None if call is None else Transforming("b", lambda: call, options),
     )
     await session.connect()
-    began = time.process_time()
+    began = time.process_time(), time.monotonic()
     await Pump(session).run(stop, 1000)
-    return (time.process_time() - began) / messages * 1e6
+    return time.process_time() - began[0], time.monotonic() - began[1]
 
 
 def _unchanged(message: Message) -> Message:
@@ -127,11 +144,20 @@ def _dropped(_message: Message) -> None:
     return None
 
 
-CASES: Final[Mapping[str, Call | None]] = {
-    "off": None,
-    "unchanged": _unchanged,
-    "a header set": _with_header,
-    "dropped": _dropped,
+def _waiting(message: Message) -> Message:
+    time.sleep(WAIT_MS / 1000)
+    return message
+
+
+CASES: Final[Mapping[str, Case]] = {
+    "off": Case(None),
+    "unchanged": Case(_unchanged),
+    "unchanged, 4 calls at a time": Case(_unchanged, 4),
+    "a header set": Case(_with_header),
+    "dropped": Case(_dropped),
+}
+WAITING: Final[Mapping[str, Case]] = {
+    f"waits {WAIT_MS} ms, {callers} calls at a time": Case(_waiting, callers) for callers in CALLERS
 }
 
 
@@ -141,16 +167,22 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--messages", type=int, default=200_000)
+    parser.add_argument("--waiting", type=int, default=1000, help="messages through one that waits")
     parser.add_argument("--turns", type=int, default=5)
     arguments = parser.parse_args()
-    block = pack([encode_message(StoredMessage(BODY, b"key", (("a", b"1"),), 1))] * COUNT)
-    found: dict[str, list[float]] = {name: [] for name in CASES}
+    keys = [b"key %02d" % (index % KEYS) for index in range(COUNT)]
+    block = pack([encode_message(StoredMessage(BODY, key, (("a", b"1"),), 1)) for key in keys])
+    found: dict[str, list[float]] = {name: [] for name in (*CASES, *WAITING)}
     for _ in range(arguments.turns):
-        for name, call in CASES.items():
-            found[name].append(asyncio.run(_us_a_message(block, arguments.messages, call)))
+        for name, case in CASES.items():
+            processor_s, _ = asyncio.run(_pumped(block, arguments.messages, case))
+            found[name].append(processor_s / arguments.messages * 1e6)
+        for name, case in WAITING.items():
+            _, passed_s = asyncio.run(_pumped(block, arguments.waiting, case))
+            found[name].append(arguments.waiting / passed_s)
     for name, figures in found.items():
-        median = statistics.median(figures)
-        print(f"{name:14} {median:7.3f} us a message ({min(figures):.3f} to {max(figures):.3f})")
+        median, unit = statistics.median(figures), "messages/s" if name in WAITING else "us a message"
+        print(f"{name:30} {median:9.3f} {unit} ({min(figures):.3f} to {max(figures):.3f})")
 
 
 if __name__ == "__main__":

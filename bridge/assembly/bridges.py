@@ -67,6 +67,7 @@ class Assembly:
             division=self._division(bridge),
             filter=bridge.filter,
             transformer=bridge.transformer,
+            concurrency=bridge.calls_at_a_time,
             from_journal=kind_of(settings, bridge.source_connector).is_own,
         )
 

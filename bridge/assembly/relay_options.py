@@ -39,6 +39,7 @@ def transformer_options(bridge: Bridge) -> TransformerOptions:
         bridge.min_large_message_size_bytes,
         bridge.max_delivery_attempts,
         bridge.call_timeout_ms,
+        bridge.callers,
     )
 
 

@@ -20,6 +20,8 @@ class BridgeSummary:
     filter: str = ""
     #: Its transformer's dotted path; empty: it has none.
     transformer: str = ""
+    #: What its `concurrency` means, in words; empty: it has lanes, or 1.
+    concurrency: str = ""
     #: The setting that readers of the target need for the guarantee to hold; empty: none.
     readers: str = ""
     #: Asks for the owner of each of its lanes; None: it shares lanes with no other process.

@@ -57,6 +57,7 @@ def convert_bridges(draft: Draft, bridges: Element, known: Known) -> None:
         _static_connectors(draft, table, bridge)
         _filter(table, bridge)
         _transformer(table, bridge)
+        _concurrency(table, bridge)
         done = {"name", "queue-name", "static-connectors", "filter", "transformer", "transformer-class-name"}
         carry(table, "bridge", bridge, done | {"discovery-group-ref"})
 
@@ -135,6 +136,14 @@ def _transformer(table: Table, element: Element) -> None:
         table.remark(
             Kind.CHECK, plain.place, "transformer", SCOPES["bridge"]["transformer"].answer, plain.text
         )
+
+
+def _concurrency(table: Table, bridge: Element) -> None:
+    """Say what stands for Artemis's lanes; `carry` writes the key."""
+    lanes = bridge.child("concurrency")
+    if lanes is not None and lanes.text != "1":
+        answer = SCOPES["bridge"]["concurrency"].answer
+        table.remark(Kind.CHECK, lanes.place, "concurrency", answer, lanes.text)
 
 
 def convert_diverts(draft: Draft, diverts: Element) -> None:

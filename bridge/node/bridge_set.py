@@ -60,6 +60,7 @@ class BridgeSet(Mapping[str, NodeBridge]):
             id_cache_size=summary.id_cache_size,
             **({"filter": summary.filter} if summary.filter else {}),
             **({"transformer": summary.transformer} if summary.transformer else {}),
+            **({"concurrency": summary.concurrency} if summary.concurrency else {}),
             **({"readers": summary.readers} if summary.readers else {}),
         )
         await relay.command(Command.START)

@@ -1,7 +1,8 @@
-"""The transformer of a lane: called in a thread of its own, one batch at a time, in order.
+"""The transformer of a lane: called in a thread of its own, or in several, one batch at a time, in order.
 
 A thread cannot be ended from outside. So a call that does not return is given up: its stream waits, a stop
-does not wait for it, and no other call begins before it has returned. There is at most one thread a lane.
+does not wait for it, and no other call begins before it has returned. There is at most one thread a lane, and
+with several callers (`bridge.transformers.callers`) one for each besides.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from functools import partial
 from typing import Final
 
 from bridge.messages.batch import Batch
+from bridge.transformers.callers import Callers
 from bridge.transformers.loading import Call
 from bridge.transformers.parts import NOT_NOW, PART_S, Part, TransformerOptions, transform_part
 
@@ -27,6 +29,8 @@ class Transforming:
         self._load = load
         self._options = options
         self._call: Call | None = None
+        #: None: one thread calls the transformer.
+        self._callers = Callers(self._name, load, options) if options.callers > 1 else None
         #: The work that has not returned; its caller may have given it up.
         self._work: _Work | None = None
         self._turn = asyncio.Lock()
@@ -67,6 +71,8 @@ class Transforming:
 
     def _transform(self, batch: Batch, address: str, is_given_up: Callable[[], bool]) -> Part:
         """Runs in the thread."""
+        if self._callers is not None:
+            return self._callers.part(batch, address, is_given_up)
         if self._call is None:
             self._call = self._load()
         return transform_part(self._call, batch, address, self._options, is_given_up)

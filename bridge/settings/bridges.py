@@ -90,7 +90,10 @@ class Bridge(Table):
         "What an address made at the target becomes: PASS, STRIP, ANYCAST, MULTICAST.", "PASS"
     )
     concurrency: Count = setting(
-        "Lanes (Kafka sources); 1 keeps one ID cache per address, as Artemis does.", 1
+        "Kafka sources: lanes; 1 keeps one ID cache per address, as Artemis does. From the journal: calls of "
+        "the transformer at a time, in order for each key; one link carries all in order, and without a "
+        "transformer it changes nothing.",
+        1,
     )
     retry_interval_ms: PositiveTimeMs = setting("Wait before connecting again.", 2000)
     retry_interval_multiplier: Multiplier = setting("Each further wait is this much longer.", 1.0)
@@ -163,6 +166,19 @@ class Bridge(Table):
     def reads_journal(self) -> bool:
         """Whether its source is this node's journal."""
         return self.source_connector == JOURNAL
+
+    @property
+    def callers(self) -> int:
+        """Most calls of its transformer at a time, in each lane."""
+        return self.concurrency if self.reads_journal else 1
+
+    @property
+    def calls_at_a_time(self) -> str:
+        """What `callers` above 1 means, in words; empty: one calls at a time."""
+        if self.callers == 1:
+            return ""
+        called = f"{self.callers} calls of the transformer at a time, in order for each key"
+        return f"one link, all in order; {called if self.transformer else 'no effect without a transformer'}"
 
     @property
     def checks_producer_ids(self) -> bool:

@@ -15,7 +15,7 @@ from bridge.settings.bridges import Bridge
 from bridge.settings.clusters import ClusterConnection
 from bridge.settings.connectors import Connector
 from bridge.settings.end_rules import EndRules
-from bridge.settings.fields import Table, key_of
+from bridge.settings.fields import MOST_CALLERS, Table, key_of
 from bridge.settings.idle_keys import idle, missing
 from bridge.settings.listeners import Acceptor, Operations
 from bridge.settings.model import Settings
@@ -251,16 +251,16 @@ def _shared_queues(path: KeyPath, bridge: Bridge, settings: Settings) -> Iterato
 
 def _idle_at_source(path: KeyPath, bridge: Bridge, settings: Settings) -> Iterator[Finding]:
     """Keys that the bridge's source does not use."""
-    source = bridge.source_connector
-    rules = _rules(source, settings)
+    rules = _rules(bridge.source_connector, settings)
     if rules is None or rules.no_source:  # a connector that is no source is reported itself
         return
-    used = rules.used_keys(settings.connectors.get(source)).source
+    used = rules.used_keys(settings.connectors.get(bridge.source_connector)).source
     for attribute, rule in _OF_SOURCES.items():
         if attribute not in used:
             yield from idle(path, bridge, [attribute], rule, "source-connector")
-    if bridge.concurrency > 1 and not rules.has_lanes:
-        rule = "must be 1, because only Kafka sources have lanes"
+    most = MOST_CALLERS if rules.is_own else 1
+    if bridge.concurrency > most and not rules.has_lanes:
+        rule = f"must be at most {most}, because only Kafka sources have lanes"
         yield missing(path, "concurrency", rule, "source-connector")
 
 

@@ -59,6 +59,10 @@ def _size(least: int = 1, most: int = units.LARGEST_SIZE_BYTES) -> BeforeValidat
 MOST_WORKERS: Final = 64
 
 
+#: Most calls of a bridge's transformer at a time: each has a thread.
+MOST_CALLERS: Final = 256
+
+
 def _whole(least: int, most: int = units.LARGEST_NUMBER) -> BeforeValidator:
     return BeforeValidator(partial(units.whole_number, least=least, most=most))
 

@@ -1,7 +1,7 @@
 """Calls a transformer with the messages of a batch, one after the other, as far as limits allow.
 
 What it makes of them is cut into batches anew, as messages may have grown; memory is bounded by a batch and a
-message, whatever the transformer makes of them.
+message, whatever the transformer makes of them. `bridge.transformers.callers` calls with several at a time.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ class TransformerOptions:
     attempts: int = 10
     #: Longest that one message's tries, or a wait for an earlier call, may take (`call-timeout`).
     call_timeout_ms: int = 30_000
+    #: Most calls at a time (`concurrency` of a bridge that reads the journal).
+    callers: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,36 +65,100 @@ def transform_part(
 ) -> Part:
     """Transform the first messages of the batch: all, or as many as fill a batch or take `PART_S`.
 
-    `address` is the stream's at the source; `is_given_up`: whether the caller waits no more. Messages that
-    were refused before stay as they are, and one that raises at its last try is refused, as it was read.
+    `address` is the stream's at the source; `is_given_up`: whether nothing waits for the outcome any more.
+    Messages that were refused before stay as they are, and one that raises at its last try is refused, as it
+    was read.
     """
-    assert batch.block is not None
-    places = list(run_arithmetic.positions(batch.runs))
-    refusals = dict(batch.refusals)
-    ids = _Ids(batch.block)
-    made: list[StoredMessage | None] = []
-    sizes: list[int] = []
-    total, not_now, end_s = 0, "", time.monotonic() + PART_S
-    read = batch.block.messages()
-    for index, before in enumerate(read):
+    opened = OpenedBatch(batch, address, options)
+    stop, total, size, not_now, end_s = 0, 0, 0, "", time.monotonic() + PART_S
+    while stop < len(opened.read):
         # Full where one more message like the last would not fit: it would be a batch by itself.
-        if index and (total + sizes[-1] > options.batch_bytes or time.monotonic() > end_s or is_given_up()):
+        if stop and (total + size > options.batch_bytes or time.monotonic() > end_s or is_given_up()):
             break
-        one: StoredMessage | None = before
-        if places[index] not in refusals:
-            seen = partial(shown, before, address, partial(ids.of, index, before))
+        try:
+            size = opened.make(stop, call)
+        except NotNow as error:
+            not_now = opened.not_now(stop, error)
+            break
+        stop += 1
+        total += size
+    return opened.part(stop, not_now)
+
+
+class OpenedBatch:
+    """A batch whose messages are decoded, the outcome of each that was transformed, and what is left of it.
+
+    Messages are known by their index. Threads may make several at a time, each another one, while one thread
+    takes parts.
+    """
+
+    def __init__(self, batch: Batch, address: str, options: TransformerOptions) -> None:
+        """`address`: the name at the source of the batch's stream."""
+        assert batch.block is not None
+        #: As they were read.
+        self.read: Final = batch.block.messages()
+        #: The part of the batch from `first` on; None: there is none.
+        self.rest: Batch | None = batch
+        #: The first message that no part has had yet.
+        self.first = 0
+        self._places: Final = list(run_arithmetic.positions(batch.runs))
+        self._refusals: Final = dict(batch.refusals)
+        self._ids: Final = _Ids(batch.block)
+        self._address: Final = address
+        self._options: Final = options
+        #: None: not made yet, dropped, or in an earlier part.
+        self._made: Final[list[StoredMessage | None]] = [None] * len(self.read)
+        self._sizes: Final = [0] * len(self.read)
+
+    def make(self, index: int, call: Call) -> int:
+        """Transform a message, unless it was refused before; answers the bytes of what was made of it.
+
+        Raises: NotNow: the transformer cannot work now; nothing was made.
+        """
+        before = self.read[index]
+        made: StoredMessage | None = before
+        place = self._places[index]
+        if place not in self._refusals:
+            seen = partial(shown, before, self._address, partial(self._ids.of, index, before))
             try:
-                one = _tried(call, before, seen, options.attempts)
-            except NotNow as error:
-                where = f"{options.path} at {address} position {places[index]}"
-                not_now = f"{NOT_NOW}: {where}: {told(error)}"
-                break
+                made = _tried(call, before, seen, self._options.attempts)
             except _Refused as refused:
-                refusals[places[index]] = f"{FAILED}: {options.path}: {refused}"
-        made.append(one)
-        sizes.append(0 if one is None else len(one.body or b"") + headers_size(one.key, one.headers))
-        total += sizes[-1]
-    return _cut(batch, places, list(zip(read, made, strict=False)), sizes, refusals, options, not_now)
+                self._refusals[place] = f"{FAILED}: {self._options.path}: {refused}"
+        size = 0 if made is None else len(made.body or b"") + headers_size(made.key, made.headers)
+        self._made[index], self._sizes[index] = made, size
+        return size
+
+    def not_now(self, index: int, error: NotNow) -> str:
+        """The reason why the stream waits at this message."""
+        where = f"{self._options.path} at {self._address} position {self._places[index]}"
+        return f"{NOT_NOW}: {where}: {told(error)}"
+
+    def part(self, stop: int, not_now: str = "") -> Part:
+        """The messages from `first` up to the one at `stop`, all of which were made, and what is left.
+
+        They are in no later part.
+        """
+        first, self.first = self.first, stop
+        parts: list[Batch] = []
+        sizes = self._sizes[first:stop]
+        for start, end in divisions(sizes, self._options.batch_bytes, self._options.large_bytes):
+            made = self._made[first + start : first + end]
+            read = self.read[first + start : first + end]
+            changed = any(new is not None and new is not old for new, old in zip(made, read, strict=True))
+            parts.append(self._cut(first + end).transformed(made, self._refusals, changed=changed))
+        self._made[first:stop] = [None] * (stop - first)  # freed: the batch may take many parts
+        return Part(parts, self.rest, not_now)
+
+    def _cut(self, stop: int) -> Batch:
+        """Take what comes before the message at `stop` off the rest."""
+        assert self.rest is not None
+        part = self.rest
+        if stop == len(self._places):
+            self.rest = None
+            return part
+        place = self._places[stop]
+        self.rest = part.after(place)
+        return part.until(place)
 
 
 class _Ids:
@@ -134,30 +200,3 @@ def _tried(
             if attempt == attempts:
                 raise _Refused(f"{told(error)}; tries: {attempts}") from None
     raise AssertionError("there is at least one try")
-
-
-def _cut(
-    batch: Batch,
-    places: Sequence[int],
-    pairs: Sequence[tuple[StoredMessage, StoredMessage | None]],
-    sizes: Sequence[int],
-    refusals: dict[int, str],
-    options: TransformerOptions,
-    not_now: str,
-) -> Part:
-    """The batches of the first messages, and what is left of `batch`.
-
-    `pairs`: each as it was read and as it was made.
-    """
-    parts: list[Batch] = []
-    rest: Batch | None = batch
-    for start, stop in divisions(sizes, options.batch_bytes, options.large_bytes):
-        assert rest is not None
-        part = rest
-        if stop < len(places):
-            part, rest = rest.until(places[stop]), rest.after(places[stop])
-        else:
-            rest = None
-        changed = any(made is not None and made is not before for before, made in pairs[start:stop])
-        parts.append(part.transformed([made for _, made in pairs[start:stop]], refusals, changed=changed))
-    return Part(parts, rest, not_now)

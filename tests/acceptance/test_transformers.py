@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from bridge.messages.message import Message as StoredMessage
+from bridge.transformers.callers import caller_of
 from tests.acceptance.test_replay_plan import BRIDGE, counts, entry_of, replay, sent_upto, write_plan
 from tests.harness.commands import command
 from tests.harness.eventually import eventually
@@ -241,6 +243,51 @@ def test_kills_at_any_moment_while_a_call_runs_lose_and_double_nothing(
     covered(edge)
     expected = [f"made m{number}.{index}" for number in range(6) for index in range(150)]
     assert hub.api.bodies("orders") == expected
+
+
+def test_calls_side_by_side_keep_the_order_of_keys_and_messages_through_kills(
+    make_node: MakeNode, tmp_path: Path
+) -> None:
+    """B28: four calls have to be inside at once, or none goes on."""
+    log = tmp_path / "calls"
+    hub = make_node("hub").start()
+    properties = f'{{ calls = 4, log = "{log}" }}'
+    transformer = {"transformer": f'"{HERE}:Together"', "transformer_properties": properties}
+    edge = make_node("edge", rest=bridge_to(hub, concurrency="4", max_delivery_attempts="1", **transformer))
+    edge.start()
+    keys = [
+        next(f"{n}" for n in range(99) if caller_of(StoredMessage(b"", b"%d" % n), 4) == k) for k in range(4)
+    ]
+    expected: list[str] = []
+
+    def sent(word: str, turns: int) -> None:
+        bodies = [f"{word}.{turn:02}.{key}" for turn in range(turns) for key in keys]
+        messages = [{"address": "orders", "body": body, "key": body.rpartition(".")[2]} for body in bodies]
+        assert edge.api.commit(*messages).status == 200
+        expected.extend(f"made {body}" for body in bodies)
+
+    sent("together", 5)
+    covered(edge)
+    assert hub.api.bodies("orders") == expected
+    assert edge.event("bridge-started")["concurrency"] == (
+        "one link, all in order; 4 calls of the transformer at a time, in order for each key"
+    )
+    for number in range(3):
+        seen = log.stat().st_size
+        sent(f"kill {number}", 40)
+        eventually(lambda seen=seen: log.stat().st_size > seen, "it is called")  # type: ignore[misc]
+        edge.kill()
+        edge.start()
+    covered(edge)
+    assert hub.api.bodies("orders") == expected
+    assert edge.api.get("/v1/addresses/dead-letters").status == 404 or not edge.api.bodies("dead-letters")
+    calls: dict[tuple[str, str], list[str]] = {}
+    for line in log.read_text().splitlines():
+        process, key, body = line.split("|")
+        calls.setdefault((process, key), []).append(body)
+    assert {key for _, key in calls} == {*keys}
+    for made in calls.values():
+        assert made == sorted(made, key=lambda body: expected.index(f"made {body}")), "in order of the key"
 
 
 @pytest.mark.spark_long

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from bridge.transformers import Message, NotNow
+from tests.harness.eventually import PATIENCE_S
 
 
 def change_all(message: Message, properties: Mapping[str, Any]) -> Message:
@@ -91,6 +93,28 @@ class ByNumber:
             case b"9" if is_new:
                 raise NotNow("not yet")
         message.body = body + b" made"
+        return message
+
+
+class Together:
+    """Goes on with a body that begins with ``together`` once `calls` of them are inside at the same time, and
+    writes a line for each call to `log`: process, key, body.
+    """
+
+    _inside: ClassVar[threading.Barrier | None] = None
+
+    def __init__(self, properties: Mapping[str, Any]) -> None:
+        self._log = Path(str(properties["log"]))
+        Together._inside = Together._inside or threading.Barrier(int(properties["calls"]))
+
+    def __call__(self, message: Message) -> Message:
+        """The message, ``made`` before its body."""
+        body = (message.body or b"").decode()
+        with self._log.open("a", encoding="utf-8") as log:
+            print(os.getpid(), (message.key or b"").decode(), body, sep="|", file=log)
+        if body.startswith("together") and self._inside is not None:
+            self._inside.wait(PATIENCE_S)
+        message.body = f"made {body}".encode()
         return message
 
 

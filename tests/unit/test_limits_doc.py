@@ -27,9 +27,10 @@ from bridge.relay.relay import RelayOptions
 from bridge.runtime import logs
 from bridge.settings.addresses import AddressSettingsTable
 from bridge.settings.bridges import Bridge
-from bridge.settings.fields import key_of
+from bridge.settings.fields import MOST_CALLERS, key_of
 from bridge.settings.listeners import Acceptor
 from bridge.settings.model import DeliveryLog
+from bridge.transformers.parts import TransformerOptions
 from bridge.workers import channel, lines
 from tests.unit.test_operations_doc import section
 
@@ -237,6 +238,14 @@ LIMITS: Final = {
     "messages that a filter or transformer has left out without coverage": Limit(
         size(pump.COVERAGE_BYTES),
         "unit/relay/test_filtering.py::test_much_that_is_rejected_is_covered_at_once",
+    ),
+    "calls of a bridge's transformer at a time": Limit(
+        count(MOST_CALLERS),
+        "unit/settings/test_wrong_files.py::test_wrong_file_is_answered_with_the_exact_lines",
+    ),
+    "messages made ahead of a slow call of a transformer": Limit(
+        size(TransformerOptions("shop:seen").batch_bytes),
+        "unit/transformers/test_callers.py::test_what_is_made_ahead_of_a_slow_call_is_bounded_by_a_batch_in_bytes",
     ),
     "delivery-log lines that wait": Limit(
         "the disk", "integration/node/test_outbox.py::test_lines_wait_while_their_files_cannot_be_written"

@@ -11,6 +11,9 @@ _HA: Final = "nodes have no backups: static-connectors lists where the bridge ma
 _TRANSFORMER: Final = (
     'a transformer is a Python callable, transformer = "module:callable"; Java\'s cannot be loaded'
 )
+_CONCURRENCY: Final = (
+    "one link carries all in order; so many calls of the transformer run at a time, in order for each key"
+)
 _CLIENT_ID: Final = "the other node's log and status name a link by its bridge and node"
 _DISCOVERY: Final = (
     'static-connectors names the target; only clusters discover, by discovery = "dns://name:port"'
@@ -25,6 +28,7 @@ BRIDGE: Final[Rows] = table(
         ArtemisKey("static-connectors", "static-connectors"),
         ArtemisKey("transformer-class-name", "transformer", answer=_TRANSFORMER),
         ArtemisKey("transformer", "transformer", answer=_TRANSFORMER),
+        ArtemisKey("concurrency", "concurrency", Form.COUNT, answer=_CONCURRENCY),
     ],
     carried(Form.TEXT, "forwarding-address", "routing-type"),
     carried(Form.FLAG, "use-duplicate-detection"),
@@ -34,9 +38,7 @@ BRIDGE: Final[Rows] = table(
         "check-period connection-ttl retry-interval max-retry-interval pending-ack-timeout",
     ),
     carried(Form.NUMBER, "retry-interval-multiplier"),
-    carried(
-        Form.COUNT, "initial-connect-attempts reconnect-attempts reconnect-attempts-same-node concurrency"
-    ),
+    carried(Form.COUNT, "initial-connect-attempts reconnect-attempts reconnect-attempts-same-node"),
     answered(_HA, "ha", same="false"),
     answered(_TOKEN, "user", "password"),
     answered(_CLIENT_ID, "client-id"),

@@ -117,14 +117,14 @@ def test_its_urls_are_its_own_matter_and_the_rule_of_all_urls_names_it(
 
 
 def test_keys_that_it_makes_no_use_of_are_refused(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """B28: above 1 for Kafka sources only."""
+    """B28: above 1 for Kafka sources and the journal only."""
     settings = SETTINGS.replace('url = "memory://there"', 'url = "memory://there"\ntoken = "s3cret"')
     file.write_text(settings + 'concurrency = 2\nstart-position = "latest"\njournal-topic = "t"\n')
     assert main(["validate", "--settings", str(file), "--format", "json"]) == 2
     problems = json.loads(capsys.readouterr().out)["problems"]
     assert [(one["key"].rpartition("connectors.there.")[2], one["rule"]) for one in problems] == [
         ("token", "needs a ws:// or wss:// URL"),
-        ("bridges[1].concurrency (in)", "must be 1, because only Kafka sources have lanes"),
+        ("bridges[1].concurrency (in)", "must be at most 1, because only Kafka sources have lanes"),
         ("bridges[1].start-position (in)", "needs a Kafka source"),
         ("bridges[1].journal-topic (in)", "needs a Kafka target"),
     ]

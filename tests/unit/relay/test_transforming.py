@@ -22,7 +22,7 @@ from bridge.relay.lifecycle import Command, State
 from bridge.relay.relay import LaneEnds, RelayOptions
 from bridge.relay.transforming import Transforming
 from bridge.runtime.clock import SystemClock
-from bridge.transformers import Message, NotNow, parts
+from bridge.transformers import Message, NotNow
 from bridge.transformers.loading import Call
 from bridge.transformers.parts import TransformerOptions
 from tests.fakes.ends import FakeJournal, FakeSource, FakeStore, FakeTarget
@@ -39,11 +39,17 @@ class Way:
     """A bridge with a transformer between fakes; its dead letters are at `home`."""
 
     def __init__(
-        self, call: Call, *, most: int = 3, timeout_ms: int = 5000, load: Callable[[], Call] | None = None
+        self,
+        call: Call,
+        *,
+        most: int = 3,
+        timeout_ms: int = 5000,
+        load: Callable[[], Call] | None = None,
+        callers: int = 1,
     ) -> None:
         self.journal, self.store, self.home = FakeJournal(), FakeStore(), FakeStore("home")
         self.journal.make("orders")
-        options = TransformerOptions("shop:seen", attempts=3, call_timeout_ms=timeout_ms)
+        options = TransformerOptions("shop:seen", attempts=3, call_timeout_ms=timeout_ms, callers=callers)
         self.transforming = Transforming("out", load or (lambda: call), options)
         self.most = most
         self.relay = self.made()
@@ -61,8 +67,8 @@ class Way:
             transforming=self.transforming,
         )
 
-    def put(self, *bodies: bytes) -> None:
-        self.journal.put("orders", *map(StoredMessage, bodies))
+    def put(self, *bodies: bytes, key: bytes | None = None) -> None:
+        self.journal.put("orders", *(StoredMessage(body, key) for body in bodies))
 
     @property
     def arrived(self) -> list[bytes | None]:
@@ -231,33 +237,90 @@ async def test_one_that_cannot_be_made_fails_the_bridge_and_a_start_tries_again(
     assert (way.arrived, makes) == ([b"M0"], 2)
 
 
-async def test_any_history_of_cuts_keeps_the_order_and_delivers_each_once(
+async def test_a_call_that_does_not_return_holds_all_callers_until_it_has(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Also where the transformer does something else each time, and each batch is cut anew."""
-    seed = random.randrange(1 << 32)
-    print("seed", seed)
-    chance = random.Random(seed)
-    monkeypatch.setattr(parts, "PART_S", 0.0)
-    dropping = random.Random(seed + 1)
-    dropped: set[int] = set()
+    """With `concurrency`, the stream waits for it as it does without."""
+    monkeypatch.setattr("bridge.relay.transforming.PART_S", 0.0)
+    go_on, inside = threading.Event(), 0
 
-    def call(message: Message) -> Message | None:
-        fate = dropping.random()
+    def call(message: Message) -> Message:
+        nonlocal inside
+        if message.body == b"m1":
+            inside += 1
+            go_on.wait(30)
+            inside -= 1
+        return upper(message)
+
+    way = Way(call, timeout_ms=200, callers=4)
+    for number in range(4):
+        way.put(b"m%d" % number, key=b"%d" % number)
+    await way.relay.command(Command.START)
+    await until(lambda: inside == 1 and "earlier call" in way.relay.counts.trouble, "it says so")
+
+    def threads() -> int:
+        return sum(one.name.startswith("transformer-out-") for one in threading.enumerate())
+
+    await until(lambda: threads() == 1, "the other callers have ended")
+    await asyncio.wait_for(way.relay.command(Command.STOP), 5)
+    go_on.set()
+    await relayed(way)
+    assert way.arrived == [b"M0", b"M1", b"M2", b"M3"]
+    assert (way.relay.counts.refused, inside) == (0, 0)
+
+
+class ByChance:
+    """Changes, drops, delays and refuses messages by chance, each time anew."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+        self.dropped: set[int] = set()
+        self._inside: set[bytes | None] = set()
+        #: Keys of calls that began before an earlier one of the key had ended.
+        self.overlapping: list[bytes | None] = []
+
+    def __call__(self, message: Message) -> Message | None:
+        self.overlapping.extend({message.key} & self._inside)
+        self._inside.add(message.key)
+        try:
+            return self._made(message)
+        finally:
+            self._inside.discard(message.key)
+
+    def _made(self, message: Message) -> Message | None:
+        fate = self._chance.random()
         if fate < 0.1:
-            dropped.add(int(message.body or b""))
+            self.dropped.add(int(message.body or b""))
             return None
         if fate < 0.15:
             raise ValueError("by chance")
-        message.body = (message.body or b"") + b" " * dropping.randrange(200)
+        if fate < 0.16:
+            raise NotNow("by chance")
+        if fate < 0.3:
+            threading.Event().wait(self._chance.random() / 500)  # another caller has its turn
+        message.body = (message.body or b"") + b" " * self._chance.randrange(200)
         return message
 
-    way = Way(call, most=5)
+
+@pytest.mark.parametrize("callers", [1, 2, 4])
+async def test_any_history_of_cuts_keeps_the_order_and_delivers_each_once(
+    monkeypatch: pytest.MonkeyPatch, callers: int
+) -> None:
+    """Also where the transformer does something else each time, each batch is cut anew, and several calls run
+    at a time (B28).
+    """
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    chance = random.Random(seed)
+    for module in ("parts", "callers"):
+        monkeypatch.setattr(f"bridge.transformers.{module}.PART_S", 0.0)
+    call = ByChance(random.Random(seed + 1))
+    way = Way(call, most=5, callers=callers)
     sent = 0
     await way.relay.command(Command.START)
     for _ in range(40):
         for _ in range(chance.randrange(8)):
-            way.put(b"%d" % sent)
+            way.put(b"%d" % sent, key=b"%d" % chance.randrange(6))
             sent += 1
         match chance.randrange(4):
             case 0:
@@ -268,6 +331,7 @@ async def test_any_history_of_cuts_keeps_the_order_and_delivers_each_once(
         await asyncio.sleep(chance.random() / 200)
     await way.covered()
     await way.relay.command(Command.STOP)
+    assert call.overlapping == [], "one call of a key at a time"
     places = way.store.places("orders")
     assert places == sorted(set(places)), "in order, each once"
     assert [int(body or b"") for body in way.arrived] == places
@@ -276,4 +340,4 @@ async def test_any_history_of_cuts_keeps_the_order_and_delivers_each_once(
     counts = way.relay.counts
     assert counts.acknowledged + counts.dropped <= sent
     # Not by `counts.dropped`: of what is covered when the link is cut, it has only what was confirmed.
-    assert {*places, *letters} | dropped == {*range(sent)}
+    assert {*places, *letters} | call.dropped == {*range(sent)}
