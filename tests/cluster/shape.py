@@ -30,16 +30,25 @@ class Shape:
         return self.kind != "mesh"
 
     @property
+    def _longest(self) -> int:
+        """Links between the nodes that are farthest apart."""
+        return {"mesh": 1, "chain": self.nodes - 1, "ring": self.nodes // 2}[self.kind]
+
+    @property
     def reaches_all(self) -> bool:
         """Whether copies of each node may go to every other one."""
-        longest = {"mesh": 1, "chain": self.nodes - 1, "ring": self.nodes // 2}
-        return longest[self.kind] <= self.max_hops
+        return self._longest <= self.max_hops
+
+    @property
+    def has_other_ways(self) -> bool:
+        """Whether copies may go the other way round: then they overtake each other where a link fails."""
+        return self.kind == "ring" and self.nodes - min(self._longest, self.max_hops) <= self.max_hops
 
 
-#: Those in which copies pass other nodes. In the first ring the way round is always too long, in the second it
-#: is not for nodes two links apart; in the last chain the ends do not reach each other.
+#: Those in which copies pass other nodes; in the last one the ends do not reach each other.
 FAR: Final = (
     Shape("chain", 4, 3),
+    Shape("ring", 4, 2),
     Shape("ring", 5, 2),
     Shape("ring", 5, 3),
     Shape("chain", 3, 2),
