@@ -16,7 +16,7 @@ class Shape:
 
     def __str__(self) -> str:
         """As the name of a test's parameter."""
-        return f"{self.kind} of {self.nodes}, max-hops {self.max_hops}"
+        return f"{self.kind}-of-{self.nodes}-max-hops-{self.max_hops}"
 
     def linked(self, one: int, other: int) -> bool:
         """Whether these two nodes have a link."""

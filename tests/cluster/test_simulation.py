@@ -24,7 +24,7 @@ SEEDS_A_PART: Final = 2
 LONG_SEEDS: Final = 300
 #: Shapes of clusters whose copies pass other nodes, of which `make test` runs a history each, and the
 #: histories that `make test-cluster-long` runs of each.
-SHAPES: Final = 3
+SHAPES: Final = 2
 LONG_SEEDS_FAR: Final = 40
 #: Histories in which a rule that is left out has to fail: these many, from the first of which it is known.
 TRIES: Final = 40
