@@ -96,7 +96,7 @@ needs-kafka: ## what Kafka takes from the system
 test-crash: $(DEV) ## 200 rounds of kills and cuts (`make test` does 4, and each named point), 50 of volumes that are filled
 	$(BIN)/pytest -m crash $(ARGS)
 
-test-cluster-long: $(DEV) ## clusters: chaos of five nodes with 100,000 messages, 300 random histories, twenty nodes
+test-cluster-long: $(DEV) ## clusters: chaos of five nodes with 100,000 messages, and of chains and rings; 500 random histories, twenty nodes
 	$(BIN)/pytest -m cluster_long $(ARGS)
 
 test-hostile: $(DEV) ## 100,000 cases of hostile peers and clients on a node, in any order, and 10,000 that leave in mid-body (`make test` does each kind)

@@ -189,6 +189,10 @@ class TargetRefused(BridgeError):
     code = "TARGET_REFUSED"
 
 
+class TargetStopping(TargetUnavailable):
+    """The target's node is going down, or hands its messages over to another one."""
+
+
 class OutOfSequence(TargetUnavailable):
     """A batch began beyond the target's next: nothing was stored, the link closes (design rule 1)."""
 

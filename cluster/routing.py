@@ -98,13 +98,22 @@ class SharedAddress:
     queues: Mapping[str, Sequence[Place]]
 
 
+class Way(NamedTuple):
+    """A way to another node."""
+
+    #: Links on it.
+    links: int
+    #: UUID of the neighbour by which it begins.
+    next_hop: str
+
+
 @dataclass(frozen=True, slots=True)
 class RoutingTable:
     """What the router decides by: a snapshot that never changes."""
 
     addresses: Mapping[str, SharedAddress] = field(default_factory=dict)
-    #: By node, the neighbour through which copies go there.
-    next_hops: Mapping[str, str] = field(default_factory=dict)
+    #: By node, the ways that copies may take there, the best one first.
+    ways: Mapping[str, Sequence[Way]] = field(default_factory=dict)
     #: Nodes whose queues this node has taken over, itself among them.
     own: Collection[str] = ()
     #: By an address's name, the most nodes that a copy of it may pass.
@@ -223,14 +232,15 @@ class ClusterRouter:
         table, place = self.table, parse_place(name)
         if place.node and place.node not in table.own:
             most = min(table.max_hops(address), HOPS_MOST)
-            if place.hops + 1 > most:
+            ways = table.ways.get(place.node, ())
+            for way in ways:
+                if place.hops + way.links <= most:
+                    return _forwarded(address, way.next_hop, place._replace(hops=place.hops + 1))
+            if ways:
                 self.hops_exceeded += 1
                 return (
                     f"TOO_MANY_HOPS: {address}::{place.queue} of {place.node} is more than {most} hops away"
                 )
-            next_hop = table.next_hops.get(place.node)
-            if next_hop is not None:
-                return _forwarded(address, next_hop, place._replace(hops=place.hops + 1))
         other = self._other_place(address, place)
         if other is not None:
             self.rerouted += 1

@@ -11,7 +11,7 @@ from bridge.errors import FilterRefused
 from bridge.filters import Filter, parse
 from cluster.connections import Connections
 from cluster.places import Located
-from cluster.routing import Place, RoutingTable, SharedAddress
+from cluster.routing import Place, RoutingTable, SharedAddress, Way
 from cluster.snapshot import Snapshot
 
 
@@ -55,7 +55,7 @@ class TableMaker:
                 connection.message_load_balancing, located[0].place.routing_type, queues
             )
         own = (snapshot.node, *inherited)
-        return RoutingTable(addresses, dict(snapshot.next_hops), own, self._connections.max_hops_of)
+        return RoutingTable(addresses, _ways(snapshot), own, self._connections.max_hops_of)
 
     def _place(self, snapshot: Snapshot, located: Located, max_hops: int) -> Place | None:
         """The place as the router sees it; None: it is too far away, or its filter is none here."""
@@ -73,6 +73,17 @@ class TableMaker:
                 return None
             next_hop, reachable = shortest.next_hop, False
         return Place(node, next_hop, reachable, place.readers > 0, condition)
+
+
+def _ways(snapshot: Snapshot) -> dict[str, list[Way]]:
+    """By node, the present way and the shortest there ever was: a copy that has come too far for the present
+    one waits for that.
+    """
+    return {
+        node: [Way(snapshot.distances[node], next_hop), Way(*snapshot.shortest[node])]
+        for node, next_hop in snapshot.next_hops.items()
+        if node != snapshot.node
+    }
 
 
 def _shared(snapshot: Snapshot) -> Iterator[tuple[str, list[Located]]]:

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from bridge.errors import BridgeError, Fenced, OutOfSequence, TargetRefused, TargetUnavailable
+from bridge.errors import (
+    BridgeError,
+    Fenced,
+    OutOfSequence,
+    TargetRefused,
+    TargetStopping,
+    TargetUnavailable,
+)
 from bridge.link.frames import CloseCode
 from bridge.link.machine import Ending, StreamGate
 from bridge.messages.batch import Batch
@@ -89,6 +96,7 @@ def error_of(ending: Ending) -> BridgeError:
         return OutOfSequence(ending.detail)
     if not ending.permanent and ending.code == CloseCode.FENCED:
         return Fenced(ending.detail)
-    kind = TargetRefused if ending.permanent else TargetUnavailable
+    stopping = TargetStopping if ending.code == CloseCode.STOPPING else TargetUnavailable
+    kind = TargetRefused if ending.permanent else stopping
     # An error is shown with its own code before its text.
     return kind(ending.detail if ending.code == kind.code else f"{ending.code}: {ending.detail}")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from bridge.errors import TargetRefused, TargetUnavailable, described
+from bridge.errors import TargetRefused, TargetStopping, TargetUnavailable, described
 from bridge.relay.dead_letters import DeadLetterSink
 from bridge.relay.ports import Target
 from bridge.relay.session import Session
@@ -80,9 +80,14 @@ class Connectors:
         return await self._by_any(session)
 
     async def _by_any(self, session: Session) -> None:
-        """Connect by the first that leads to the store where the bridge was last; else by the first."""
+        """Connect by the first that leads to the store where the bridge was last; else by the first.
+
+        To no other store while a node is stopping: it may hand its messages over to one of the others, which
+        does not answer for it yet.
+        """
         others: list[int] = []
         errors: list[str] = []
+        stopping = False
         for index in range(len(self._all)):
             try:
                 return await self._by(session, index, may_change=False)
@@ -90,7 +95,8 @@ class Connectors:
                 others.append(index)
             except TargetUnavailable as error:
                 errors.append(f"{self._all[index].name}: {described(error)}")
-        for index in others:
+                stopping |= isinstance(error, TargetStopping)
+        for index in () if stopping else others:
             try:
                 return await self._by(session, index)
             except TargetUnavailable as error:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import operator
 import random
 import signal
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -237,9 +238,10 @@ class Mesh:
         free = [
             index for index in range(len(self.nodes)) if index not in self.busy and index not in self.heirs
         ]
-        if len(free) < 2:
+        pairs = [pair for pair in self.proxies if set(pair) <= set(free)]
+        if not pairs:
             return
-        index, other = self.random.sample(free, 2)
+        index, other = self.random.choice(pairs)
         self.faults[kind] += 1
         self.busy.add(index)
         try:
@@ -312,10 +314,12 @@ async def mesh(
     rest: str = "",
     own: Sequence[str] = (),
     keys: Mapping[str, str] = MappingProxyType({}),
+    linked: Callable[[int, int], bool] = operator.ne,
 ) -> AsyncIterator[Mesh]:
     """So many nodes, described and not started; everything is gone at the end.
 
     `rest`: TOML of each node; `own`: of each single one, in order. `keys`: of the cluster connection.
+    `linked`: whether two nodes know each other by their settings.
     """
     print(f"seed {seed}")
     nodes = [
@@ -327,7 +331,7 @@ async def mesh(
         proxies: dict[tuple[int, int], LinkProxy] = {}
         for one in range(count):
             for other in range(count):
-                if one != other:
+                if linked(one, other):
                     proxies[one, other] = await stack.enter_async_context(LinkProxy(nodes[other].port))
         for index, node in enumerate(nodes):
             urls = {

@@ -1,4 +1,4 @@
-"""Five nodes, each killed, paused, stopped, cut off and deaf at random, while clients move between them.
+"""Nodes are killed, paused, stopped, cut off and deaf at random, while clients move between them.
 
 At the end each message of the ANYCAST address was processed once over the cluster, each of the MULTICAST
 address once for each queue name, nothing is left anywhere, and the delivery logs of all nodes agree.
@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.mesh import SETTLED_S, Mesh, mesh
+from tests.cluster.shape import FAR, Shape
 from tests.cluster.traffic import Books, Producer, Queue, Reader, left, region
 from tests.harness.eventually import LOOK_AGAIN_S, until
 from tests.harness.reports import Report
@@ -23,7 +24,7 @@ __all__ = ["spark"]
 
 pytestmark = pytest.mark.processes
 
-NODES = 5
+MESH = Shape("mesh", 5)
 _REST = """
 [addresses.jobs]
 routing-type = "ANYCAST"
@@ -53,6 +54,8 @@ class Size:
 
 SHORT = Size(jobs=1_000, news=600, faults_s=8, at_once=10, page=40)
 LONG = Size(jobs=60_000, news=40_000, faults_s=120, at_once=100, page=400, producers=6, pause_s=0.2)
+#: Where copies pass other nodes, those that fail hold back more.
+LONG_FAR = Size(jobs=9_000, news=6_000, faults_s=45, at_once=50, page=200, pause_s=0.2)
 
 
 async def run(it: Mesh, size: Size) -> Books:
@@ -75,7 +78,7 @@ async def run(it: Mesh, size: Size) -> Books:
         for number, queues in enumerate(some)
     ]
     async with asyncio.TaskGroup() as group:
-        keepers = [group.create_task(it.keep_alive(index)) for index in range(NODES)]
+        keepers = [group.create_task(it.keep_alive(index)) for index in range(len(it.nodes))]
         faults = group.create_task(it.fail_at_random(asyncio.get_running_loop().time() + size.faults_s))
         reading = [group.create_task(reader.run()) for reader in readers]
         await asyncio.gather(*(producer.run() for producer in producers))
@@ -134,9 +137,13 @@ def check(books: Books) -> None:
     books.check(EU, [body for body in news if region(body) == "eu"])
 
 
-async def traffic_and_faults(directory: Path, seed: int, size: Size) -> list[Path]:
+async def traffic_and_faults(directory: Path, seed: int, size: Size, shape: Shape = MESH) -> list[Path]:
     """One run; returns the delivery logs."""
-    async with mesh(directory, seed, NODES, _REST) as it:
+    keys = {
+        "max-hops": str(shape.max_hops),
+        "allow-direct-connections-only": str(shape.is_direct).lower(),
+    }
+    async with mesh(directory, seed, shape.nodes, _REST, keys=keys, linked=shape.linked) as it:
         try:
             books = await run(it, size)
             await it.stop()
@@ -168,4 +175,13 @@ def test_each_message_is_processed_once_whatever_fails(
 def test_long_run(tmp_path: Path, seed: int) -> None:
     """`make test-cluster-long`: 100,000 messages, two minutes of faults."""
     logs = asyncio.run(traffic_and_faults(tmp_path, 1000 + seed, LONG))
+    check_report(Report.of(tmp_path / "report", logs))
+
+
+@pytest.mark.cluster_long
+@pytest.mark.parametrize("shape", FAR, ids=str)
+def test_long_run_of_chains_and_rings(tmp_path: Path, shape: Shape) -> None:
+    """`make test-cluster-long`: copies pass other nodes, while those and the links between them fail."""
+    seed = int(os.environ.get("CHAOS_SEED", "1"))
+    logs = asyncio.run(traffic_and_faults(tmp_path, seed, LONG_FAR, shape))
     check_report(Report.of(tmp_path / "report", logs))

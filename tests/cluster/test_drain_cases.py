@@ -11,7 +11,7 @@ import pytest
 from tests.cluster.rig import Cluster, await_waiting, make_queue, numbers, read, reading, send, waiting
 from tests.cluster.test_drain import await_phase, drain
 from tests.harness.eventually import eventually
-from tests.harness.node import Node
+from tests.harness.node import Node, made_nodes
 
 pytestmark = pytest.mark.processes
 
@@ -243,6 +243,34 @@ def test_a_node_neither_drains_to_a_leaver_nor_leaves_while_it_inherits(tmp_path
     drain(cluster[1], "n2")
     await_phase(cluster[1], "DONE")
     await_waiting(cluster[2], "news", "far", 1)
+
+
+def test_a_bridge_of_another_node_hears_the_heir_and_goes_on_there(tmp_path: Path) -> None:
+    """S3: a node outside the cluster has both as connectors: the heir answers for the leaver's store."""
+    cluster = pair(tmp_path)
+    with made_nodes(tmp_path) as make:
+        edge = make("edge", "".join(f'[connectors.{one.name}]\nurl = "{one.url}"\n' for one in cluster.nodes))
+        ways = 'static-connectors = ["n0"]', 'static-connectors = ["n0", "n1"]'
+        connectors, bridge = edge.rest, (
+            '[[bridges]]\nname = "outside"\nqueue-name = "orders"\nforwarding-address = "jobs"\n'
+            "retry-interval = 100\nmax-retry-interval = 100\n"
+        )  # fmt: skip
+        edge.rest = f"{connectors}{bridge}{ways[0]}\n"
+        edge.start()
+        send(edge, "orders", numbers(5))
+        await_waiting(cluster[0], "jobs", "jobs", 5)
+        drain(cluster[0], "n1")
+        await_phase(cluster[0], "DONE")
+        send(edge, "orders", numbers(5, 5))
+        heir = f"http://127.0.0.1:{cluster[1].port}"
+        eventually(lambda: heir in str(edge.status("outside")["reason"]), "its status names the heir")
+        assert edge.stop() == 0
+        edge.rest = f"{connectors}{bridge}{ways[1]}\nreconnect-attempts-same-node = 0\n"
+        edge.start()
+        await_waiting(cluster[1], "jobs", "jobs", 10)
+        assert read(cluster[1], "jobs", "jobs") == numbers(10)
+        assert edge.status("outside")["connector"] == "n1"
+        assert edge.events("failover-in-doubt") == []
 
 
 def test_a_drained_node_that_is_started_again_stays_drained(tmp_path: Path) -> None:

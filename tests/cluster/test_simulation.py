@@ -14,6 +14,7 @@ from typing import Final
 
 import pytest
 
+from tests.cluster.shape import FAR, Shape
 from tests.cluster.simulation.history import Outcome, run
 from tests.cluster.simulation.rules import NOT_NEEDED, RULES
 
@@ -21,6 +22,10 @@ from tests.cluster.simulation.rules import NOT_NEEDED, RULES
 PARTS: Final = 2
 SEEDS_A_PART: Final = 2
 LONG_SEEDS: Final = 300
+#: Shapes of clusters whose copies pass other nodes, of which `make test` runs a history each, and the
+#: histories that `make test-cluster-long` runs of each.
+SHAPES: Final = 2
+LONG_SEEDS_FAR: Final = 40
 #: Histories in which a rule that is left out has to fail: these many, from the first of which it is known.
 TRIES: Final = 40
 FIRST: Final = {
@@ -46,9 +51,9 @@ def _directory() -> Iterator[Path]:
         yield Path(directory)
 
 
-def _outcome(seed: int, without: str = "") -> Outcome:
+def _outcome(seed: int, without: str = "", shape: Shape | None = None) -> Outcome:
     with _directory() as directory:
-        return run(seed, directory, [without] if without else [])
+        return run(seed, directory, [without] if without else [], shape)
 
 
 @functools.cache
@@ -63,6 +68,22 @@ def test_random_histories_lose_and_double_nothing(part: int) -> None:
         outcome = _remembered(seed)
         assert not outcome.error, f"seed {seed}: {outcome.error}"
         assert outcome.stats["messages"]
+
+
+def _check_far(seed: int, shape: Shape) -> Outcome:
+    """Nothing is lost or doubled, and nothing has gone so far round that it became a dead letter."""
+    outcome = _outcome(seed, shape=shape)
+    assert not outcome.error, f"{shape}, seed {seed}: {outcome.error}"
+    assert not outcome.stats["too many hops"], f"{shape}, seed {seed}: {outcome.stats}"
+    return outcome
+
+
+@pytest.mark.parametrize("shape", FAR[:SHAPES], ids=str)
+def test_c17_c22_histories_of_chains_and_rings_lose_and_double_nothing(shape: Shape) -> None:
+    """C17, C22: neighbours are killed, and cannot reach each other for a while."""
+    outcome = _check_far(0, shape)
+    assert outcome.stats["placed elsewhere"]
+    assert outcome.stats["severed"]
 
 
 @pytest.mark.parametrize("rule", sorted(RULES.keys() - NOT_NEEDED))
@@ -86,3 +107,10 @@ def test_many_random_histories_lose_and_double_nothing(part: int) -> None:
     size = LONG_SEEDS // 10
     outcomes = [_outcome(1000 + seed) for seed in range(part * size, (part + 1) * size)]
     assert {one.seed: one.error for one in outcomes if one.error} == {}
+
+
+@pytest.mark.cluster_long
+@pytest.mark.parametrize("shape", FAR, ids=str)
+def test_many_histories_of_chains_and_rings_lose_and_double_nothing(shape: Shape) -> None:
+    for seed in range(LONG_SEEDS_FAR):
+        _check_far(seed, shape)

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from bridge.errors import Fenced, OutOfSequence, SourceGap, TargetRefused, TargetUnavailable
+from bridge.errors import Fenced, OutOfSequence, SourceGap, TargetRefused, TargetStopping, TargetUnavailable
 from bridge.messages import positions as run_arithmetic
 from bridge.messages.batch import Batch
 from bridge.messages.block import encode_message, pack
@@ -270,6 +270,10 @@ class FakeStore:
         self.links: set[FakeTarget] = set()
         #: Cannot be reached.
         self.down = False
+        #: Hands its messages over to another one.
+        self.stopping = False
+        #: The stores that it answers for besides.
+        self.inherited: tuple[str, ...] = ()
         #: Never answers an `open`.
         self.hangs = False
         #: Addresses that take no message now.
@@ -429,13 +433,15 @@ class FakeTarget:
         await asyncio.sleep(0)
         if self.store.down:
             raise TargetUnavailable("connection refused")
+        if self.store.stopping:
+            raise TargetStopping("this node hands its messages over to another one")
         if self not in self.store.links:
             self.store.links.add(self)
             self._streams.clear()
             self._broken = asyncio.Event()
         states = {stream.identity: self.store.open(self.bridge, stream, self.previous) for stream in streams}
         self._streams.update((stream.identity, (stream, states[stream.identity].epoch)) for stream in streams)
-        return Opened(self.store.identity, states)
+        return Opened(self.store.identity, states, inherited=self.store.inherited)
 
     async def deliver(self, batches: Sequence[Batch]) -> Sequence[Receipt]:
         broken = self._broken

@@ -35,7 +35,8 @@ def check_open(group: Group, owner: Owner | None = None) -> None:
 def _handed_over(group: Group) -> Stopping:
     router = group.options.router
     location = "" if router is None else router.taken_over_at
-    return Stopping("this node hands its messages over to another one", location=location)
+    where = f", {location}" if location else ""
+    return Stopping(f"this node hands its messages over to another one{where}", location=location)
 
 
 def change_intake(group: Group, command: IntakeCommand) -> None:

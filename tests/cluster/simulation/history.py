@@ -36,6 +36,7 @@ from cluster.decisions import DrainRequest
 from cluster.exchange import Conversation
 from cluster.handover import AnyCall
 from cluster.peers import Peer, Peers
+from tests.cluster.shape import Shape
 from tests.cluster.simulation.checks import Bad, Ledger, body_of
 from tests.cluster.simulation.journal import AFTER_COMMIT, BEFORE_COMMIT, Commits, Killed
 from tests.cluster.simulation.link import Link, LinkTarget
@@ -105,15 +106,23 @@ class Outcome:
 class Simulation:
     """One seed's history."""
 
-    def __init__(self, seed: int, directory: Path, without: Iterable[str] = ()) -> None:
+    def __init__(
+        self, seed: int, directory: Path, without: Iterable[str] = (), shape: Shape | None = None
+    ) -> None:
+        """`shape`: one in which neighbours cannot reach each other for a while, now and then; None: any, as
+        chance has it, whose links are only cut.
+        """
         self.r = r = random.Random(seed)
         self.without = frozenset(without)
         self.now = 0
         self.quiet = False
         self.stats: Counter[str] = Counter()
-        self.mesh = r.random() < 0.75
+        mesh = r.random() < 0.75
         self.mode = r.choice(("STRICT", "ON_DEMAND", "ON_DEMAND", "OFF_WITH_REDISTRIBUTION"))
-        names = [f"n{index}" for index in range(r.choice((3, 3, 4, 5)))]
+        count = r.choice((3, 3, 4, 5))
+        self.severs = shape is not None
+        self.shape = shape or (Shape("mesh", count) if mesh else Shape("chain", count, 8))
+        names = [f"n{index}" for index in range(self.shape.nodes)]
         self.nodes = {
             name: SimNode(name, directory / name, self._settings(name, names, directory)) for name in names
         }
@@ -124,28 +133,26 @@ class Simulation:
             shared = (("s.w", "s.w"), ("s.v", "s.v"), ("s.p", "s"))
             self.wanted[name] = queues + [one for one in shared if r.random() < 0.7 or index == 0]
         self.links: list[Link] = []
+        #: Two neighbours that cannot reach each other now; empty: all can.
+        self.severed: frozenset[str] = frozenset()
         self.producers = [Producer(r.choice(names), r.randint(8, 16)) for _ in range(3)]
         self.readers: list[Reader] = []
         self.bodies = 0
         self.ledger = Ledger(self.nodes)
         self.commits = Commits(self._committed)
-        self.drains = r.choice((0, 1, 2, 2)) if self.mesh and len(names) > 3 else 0
+        self.drains = r.choice((0, 1, 2, 2)) if self.shape.kind == "mesh" and len(names) > 3 else 0
 
     def _settings(self, name: str, names: list[str], directory: Path) -> Settings:
         index = names.index(name)
-        contacts = [
-            one
-            for place, one in enumerate(names)
-            if place != index and (self.mesh or abs(place - index) == 1)
-        ]
+        contacts = [one for place, one in enumerate(names) if self.shape.linked(index, place)]
         connection = {
             "name": "simulation",
             "address": SHARED,
             "connector-ref": name,
             "static-connectors": contacts,
-            "allow-direct-connections-only": not self.mesh,
+            "allow-direct-connections-only": self.shape.is_direct,
             "message-load-balancing": self.mode,
-            "max-hops": 1 if self.mesh else 8,
+            "max-hops": self.shape.max_hops,
             "reader-timeout": f"{READER_TIMEOUT_MS}ms",
             "retry-interval": RETRY_MS,
             "max-retry-interval": RETRY_MS,
@@ -253,6 +260,8 @@ class Simulation:
     def _dial(self, hello: Hello, peer: SimNode, out: Conversation) -> Link:
         if not self.quiet and self.r.random() < 0.1:
             raise TargetUnavailable(f"{peer.name} does not answer")
+        if self.severed == {hello.node_name, peer.name}:
+            raise TargetUnavailable(f"there is no way to {peer.name}")
         link = peer.accept(hello, out)
         self.links.append(link)
         self.stats["links"] += 1
@@ -321,6 +330,20 @@ class Simulation:
         if link.frames and not link.noticed:
             self.stats["late frames"] += 1
             link.carry(self.r.randrange(len(link.frames)))
+
+    async def _sever(self, _node: SimNode) -> None:
+        """Two neighbours cannot reach each other from here on, or can again."""
+        up = [link for link in self.links if not link.is_down]
+        if self.severed or not up:
+            self.severed = frozenset()
+            return
+        link = self.r.choice(up)
+        self.severed = frozenset((link.sender, link.receiver))
+        self.stats["severed"] += 1
+        for one in up:
+            if self.severed == {one.sender, one.receiver}:
+                self._cut(one)
+                await one.notice()
 
     # -- topology ----------------------------------------------------------------------------------------
 
@@ -563,7 +586,7 @@ class Simulation:
             self._begin_drain: 0.7,
             self._stop_drained: 2,
             self._change_queues: 0.5,
-        }
+        } | ({self._sever: 1.5} if self.severs else {})
 
     async def _some_produce(self, _node: SimNode) -> None:
         self._produce(self.r.choice(self.producers))
@@ -629,8 +652,8 @@ class Simulation:
         raise Bad("topology: notices answer each other for ever")
 
     def _ensure_readers(self) -> None:
-        """One place of each queue has a reader; where nothing is redistributed, all of them have one."""
-        every = self.mode == "STRICT"
+        """One place of each queue has a reader; where some messages cannot go there, all of them have one."""
+        every = self.mode == "STRICT" or not self.shape.reaches_all
         places: dict[tuple[str, str], list[str]] = {}
         for node in self._alive():
             for key in node.queues() if node.drain is None else ():
@@ -653,7 +676,7 @@ class Simulation:
             self._check_bridges()
             if number % 60 == 59:
                 self.ledger.conserve()
-        self.quiet = True
+        self.quiet, self.severed = True, frozenset()
         self.commits.dies_at.clear()
         for number in range(ROUNDS):
             await self._round()
@@ -665,7 +688,8 @@ class Simulation:
                     break
         else:
             raise Bad(f"stuck: {self._left()}")
-        self.ledger.order()
+        if not self.shape.has_other_ways:
+            self.ledger.order()
         await self._agree()
 
     def _check_bridges(self) -> None:
@@ -719,8 +743,8 @@ async def _run(simulation: Simulation) -> str:
     return ""
 
 
-def run(seed: int, directory: Path, without: Iterable[str] = ()) -> Outcome:
-    """Run one seed, in a directory that is empty."""
+def run(seed: int, directory: Path, without: Iterable[str] = (), shape: Shape | None = None) -> Outcome:
+    """Run one seed, in a directory that is empty. `shape`: as in `Simulation`."""
     ids = random.Random(f"ids {seed}")
     before = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
@@ -739,7 +763,7 @@ def run(seed: int, directory: Path, without: Iterable[str] = ()) -> Outcome:
         ):
 
             async def main() -> Outcome:
-                simulation = Simulation(seed, directory, without)
+                simulation = Simulation(seed, directory, without, shape)
                 with (
                     simulation.commits.watched(),
                     patch.object(peers, "PeerTarget", simulation.peer_target),

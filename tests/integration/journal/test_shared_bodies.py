@@ -21,8 +21,9 @@ from bridge.journal.values.options import AddressPolicy, BridgeSelection, Journa
 from bridge.journal.values.routing import Destination, Placement, Routing
 from bridge.journal.values.store import Submission, Transaction
 from bridge.messages.message import Message
+from bridge.messages.origins import duplicate_ids
 from bridge.messages.stream_names import forward_log
-from bridge.relay.ports import StreamState
+from bridge.relay.ports import Stream, StreamState
 from dedup.verdict import Verdict
 from tests.fakes.routing import Routed
 from tests.harness.eventually import until
@@ -103,13 +104,36 @@ async def test_an_address_and_what_waits_for_two_nodes_hold_a_body_once_and_each
         check_file(tmp_path / "here")
 
 
-async def sent_on(journal: Journal, peer: str, directory: Path) -> list[str]:
-    """What the peer's queue gets over its link."""
+async def test_copies_for_two_nodes_are_stamped_by_the_logs_that_have_them_and_keep_a_producers_id(
+    tmp_path: Path,
+) -> None:
+    logs = [Destination(forward_log(peer, "orders"), f"$cluster.{peer}", only=(QUEUE,)) for peer in PEERS]
+    router = Routed(lambda routing: [Placement(to, routing.indices) for to in logs])
+    async with opened(options(tmp_path, router=router)) as journal:
+        await transact(journal, submission("a"), submission("b", "own"))
+        found = []
+        for peer in PEERS:
+            source, _ = await opened_source(journal, peer)
+            blocks = [one.block for one in await source.read() if one.block is not None]
+            found += [one for block in blocks for one in duplicate_ids(block, stamp=True)]
+            await source.close()
+    assert (len(found), found.count(b"own"), len(set(found))) == (4, 2, 3)
+    assert None not in found
+
+
+async def opened_source(journal: Journal, peer: str) -> tuple[JournalSource, Stream]:
+    """What the bridge to a peer reads, from the beginning on."""
     selection = BridgeSelection(f"$cluster.{peer}", lambda name: name == "orders", lambda name: name)
     cutter = Cutter(batch_bytes=MIB, large_bytes=100 * KIB, stamp=True)
     source = JournalSource(journal, selection, cutter, target_name=peer)
     (stream,) = await source.streams()
     await source.open({stream.identity: StreamState(None, "", 0, 1, False)}, peer)
+    return source, stream
+
+
+async def sent_on(journal: Journal, peer: str, directory: Path) -> list[str]:
+    """What the peer's queue gets over its link."""
+    source, stream = await opened_source(journal, peer)
     async with opened(directory) as there:
         await there.create_queue("orders", QUEUE, "earliest")
         end = target(there, f"$cluster.{peer}", places=True)

@@ -24,6 +24,7 @@ from cluster.routing import (
     PlaceName,
     RoutingTable,
     SharedAddress,
+    Way,
     bridge_to,
     parse_place,
 )
@@ -56,9 +57,11 @@ def table(
     routing_type: RoutingType = "ANYCAST",
     max_hops: int = 1,
 ) -> RoutingTable:
-    hops = {place.node: place.next_hop for places in queues.values() for place in places if place.node}
+    ways = {
+        place.node: [Way(1, place.next_hop)] for places in queues.values() for place in places if place.node
+    }
     shared = SharedAddress(balancing, routing_type, queues)
-    return RoutingTable({ADDRESS: shared}, hops, ("own",), lambda _address: max_hops)
+    return RoutingTable({ADDRESS: shared}, ways, ("own",), lambda _address: max_hops)
 
 
 def routing(
@@ -302,6 +305,22 @@ def test_c22_a_copy_that_has_passed_too_many_nodes_goes_no_farther() -> None:
         f"TOO_MANY_HOPS: {ADDRESS}::q of {D} is more than 2 hops away"
     )
     assert of.hops_exceeded == 1
+
+
+def test_c22_a_copy_whose_way_has_become_too_long_waits_where_it_went_on_before() -> None:
+    """C22: a link of a ring is down: the way round has too many links for a copy that is half-way already."""
+    of = ClusterRouter()
+    round_the_ring = [Way(4, B), Way(1, D)]
+    of.table = RoutingTable(ways={D: round_the_ring}, own=("own",), max_hops=lambda _address: 2)
+    half_way = f"1.0/{D}/q"
+    assert of.onward(ADDRESS, half_way) == Destination(
+        forward_log(D, ADDRESS), bridge_to(D), only=(f"2.0/{D}/q",)
+    )
+    of.table = RoutingTable(ways={D: round_the_ring}, own=("own",), max_hops=lambda _address: 5)
+    assert of.onward(ADDRESS, half_way) == Destination(
+        forward_log(B, ADDRESS), bridge_to(B), only=(f"2.0/{D}/q",)
+    )
+    assert of.hops_exceeded == 0
 
 
 def test_c46_a_copy_whose_queue_is_gone_goes_to_another_place_at_most_twice() -> None:

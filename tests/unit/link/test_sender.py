@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from bridge.errors import BridgeError, Fenced, OutOfSequence, TargetRefused, TargetUnavailable
+from bridge.errors import BridgeError, Fenced, OutOfSequence, TargetRefused, TargetStopping, TargetUnavailable
 from bridge.link import limits
 from bridge.link.batch_frames import receipt_frame
 from bridge.link.frames import (
@@ -309,7 +309,7 @@ def test_a_message_too_large_behind_a_batch_that_was_not_taken_is_not_refused_ye
     [
         (Close("OUT_OF_SEQUENCE", "from 5 beyond next 3"), OutOfSequence),
         (Close("FENCED", "epoch 3; this one has 2"), Fenced),
-        (Close("STOPPING", ""), TargetUnavailable),
+        (Close("STOPPING", ""), TargetStopping),
         (Close("A_CODE_OF_LATER", "x"), TargetUnavailable),
         (Close("TARGET_REFUSED", "no such bridge", permanent=True), TargetRefused),
     ],

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.errors import BridgeError, Fenced, OutOfSequence, TargetRefused, TargetUnavailable
+from bridge.errors import (
+    BridgeError,
+    Fenced,
+    OutOfSequence,
+    TargetRefused,
+    TargetStopping,
+    TargetUnavailable,
+)
 from bridge.link.machine import Ending
 from bridge.link.sending import error_of
 
@@ -13,7 +20,7 @@ from bridge.link.sending import error_of
     ("ending", "error"),
     [
         (Ending("TARGET_UNAVAILABLE", "reset by peer", permanent=False), TargetUnavailable("reset by peer")),
-        (Ending("STOPPING", "node stops", permanent=False), TargetUnavailable("STOPPING: node stops")),
+        (Ending("STOPPING", "node stops", permanent=False), TargetStopping("STOPPING: node stops")),
         (Ending("TARGET_REFUSED", "no such bridge", permanent=True), TargetRefused("no such bridge")),
         (Ending("VERSION", "speaks 2", permanent=True), TargetRefused("VERSION: speaks 2")),
         (Ending("OUT_OF_SEQUENCE", "next is 7", permanent=False), OutOfSequence("next is 7")),

@@ -294,6 +294,28 @@ async def test_a_crash_between_both_ends_changes_the_store_again_and_loses_nothi
     await bridge.tell(Command.STOP)
 
 
+@in_virtual_time
+async def test_a_node_that_hands_over_is_waited_for_until_its_heir_answers_for_its_store(
+    log: LogCapture,
+) -> None:
+    """S3, R22: no change of store, though `failover` would allow one meanwhile."""
+    bridge = Bridge(reconnect_attempts_same_node=0)
+    bridge.put(0, 5)
+    await bridge.tell(Command.START)
+    await bridge.idle()
+    leaver, heir = bridge.stores
+    leaver.stopping = True
+    leaver.cut()
+    bridge.put(5, 9)
+    await asyncio.sleep(60)
+    assert (bridge.relay.state, bridge.arrived(1)) == (State.CONNECTING, [])
+    heir.positions, heir.inherited = leaver.positions, (leaver.identity,)
+    await bridge.idle()
+    assert (bridge.relay.connector, bridge.arrived(1)) == ("hub-1", bodies(5, 9))
+    assert in_doubt(log) == []
+    await bridge.tell(Command.STOP)
+
+
 # -- staying, and going back -----------------------------------------------------------------------------
 
 
