@@ -143,3 +143,21 @@ def test_workers_are_taken_with_a_bridge_for_them(settings_file: Path) -> None:
 def test_no_acceptor_is_needed(settings_file: Path) -> None:
     bridge_of(settings_file, 'queue-name = "orders"')
     assert load(settings_file, {}).acceptor is None
+
+
+def test_concurrency_is_lanes_from_kafka_and_calls_of_the_transformer_from_the_journal(
+    settings_file: Path,
+) -> None:
+    keys = 'queue-name = "orders"\nconcurrency = 256\n'
+    kafka = bridge_of(settings_file, keys)
+    assert (kafka.callers, kafka.calls_at_a_time) == (1, "")
+    plain = bridge_of(settings_file, keys, source="journal")
+    assert (plain.callers, plain.calls_at_a_time) == (
+        256, "one link, all in order; no effect without a transformer",
+    )  # fmt: skip
+    made = bridge_of(settings_file, f'{keys}transformer = "shop.orders:change"\n', source="journal")
+    assert made.calls_at_a_time == (
+        "one link, all in order; 256 calls of the transformer at a time, in order for each key"
+    )
+    one = bridge_of(settings_file, 'queue-name = "orders"\n', source="journal")
+    assert (one.callers, one.calls_at_a_time) == (1, "")
