@@ -151,7 +151,7 @@ class Assembly:
 
     def _connector(self, part: Lane, name: str) -> Connector:
         """The way to the target that the connector of this name leads to."""
-        alone = part.bridge.model_copy(update={"static_connectors": (name,)})
+        alone = part.bridge.by(name)
         targets = self.ends_of(name)
         target = targets.target(replace(part, bridge=alone))
         dead_letters = part.dead_letters

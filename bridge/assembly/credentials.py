@@ -73,8 +73,11 @@ class Credentials:
         return self.context(f"connectors.{name}")
 
     def token(self, connector: str) -> str:
-        """The token that the connector of this name shows."""
-        return self._settings.connectors[connector].token
+        """The token that the connector of this name shows; empty: none, or a reload has just taken the
+        connector away, and what uses it is about to stop.
+        """
+        found = self._settings.connectors.get(connector)
+        return "" if found is None else found.token
 
     @property
     def tokens(self) -> tuple[str, ...]:

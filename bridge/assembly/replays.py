@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from bridge.assembly.bridges import REPLAYS, Assembly
@@ -19,9 +19,12 @@ def replay_service(settings: Settings, assembly: Assembly) -> ReplayService:
     return ReplayService(replay_routes(settings, assembly))
 
 
-def replay_routes(settings: Settings, assembly: Assembly) -> Mapping[str, Route]:
-    """The routes of replay plans, by the bridge's name."""
-    return {bridge.name: partial(_ends, assembly, bridge) for bridge in settings.bridges}
+def replay_routes(settings: Settings, assembly: Assembly) -> Mapping[str, Sequence[Route]]:
+    """The routes of replay plans, by the bridge's name: one for each of its connectors, in their order."""
+    return {
+        bridge.name: [partial(_ends, assembly, bridge.by(name)) for name in bridge.static_connectors]
+        for bridge in settings.bridges
+    }
 
 
 def _ends(assembly: Assembly, bridge: Bridge, *, force: bool) -> Ends:

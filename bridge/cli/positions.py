@@ -19,12 +19,16 @@ node must be stopped. A stream that the target covers is never moved back. For t
   --from latest    nothing of what the source has now is delivered
   --from target    the target's word alone: what it does not know was never delivered, as with earliest
 
+Of several static-connectors it asks each for its store, and means the one to the store where the bridge was
+last; --connector names another one, where the bridge then goes on.
+
 The source remembers the target from then on. Run again, it completes what was cut short.
 {SAYS_FIRST}
 
 examples:
   {PROGRAM} positions orders-to-hub --from group --dry-run
   {PROGRAM} positions orders-to-hub --from group
+  {PROGRAM} positions orders-to-hub --from group --connector hub-b
 
 {EXIT_CODES}
 """
@@ -48,6 +52,12 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
         choices=("target", "group", "earliest", "latest"),
         help="see below",
     )
+    parser.add_argument(
+        "--connector",
+        metavar="NAME",
+        help="which of the bridge's static-connectors leads to the target (default: the one to the store "
+        "where the bridge was last)",
+    )
     add_switches(parser)
     parser.set_defaults(run=_run)
 
@@ -63,5 +73,6 @@ async def _decide(arguments: argparse.Namespace, decision: Decision) -> None:
         settings_path(arguments),
         arguments.bridge,
         arguments.start,
-        lambda decisions: decision.approve([str(one) for one in decisions]),
+        decision.approve,
+        arguments.connector,
     )

@@ -17,7 +17,7 @@ from typing import Final
 from bridge.assembly.bridges import Assembly
 from bridge.assembly.context import node_context
 from bridge.end_kind import NodeContext, kind_of
-from bridge.errors import Conflict, NotFound
+from bridge.errors import Conflict, NotFound, TargetRefused, TargetUnavailable, described
 from bridge.journal.giving_back import GivingBack, InDoubt, read_taken
 from bridge.journal.journal import Journal
 from bridge.journal.rules import branching
@@ -63,34 +63,89 @@ def find_bridge(settings: Settings, name: str) -> Bridge:
 
 
 async def decide_positions(
-    path: Path, name: str, start: Start, approve: Callable[[Sequence[Decision]], bool]
+    path: Path, name: str, start: Start, approve: Approve, connector: str | None = None
 ) -> None:
     """`bridge.relay.reposition` for the bridge `name`, all its lanes, as the file at `path` describes it.
 
+    `connector`: the one of the bridge's that leads to the target; None: the one to the store where it was
+    last.
+
     Raises:
-        SettingsInvalid; NotFound: no such bridge; JournalFailed: the node runs; the ends' errors.
+        SettingsInvalid; NotFound: no such bridge, or it has no such connector; Conflict: none of several
+            connectors leads to the store where it was last; JournalFailed: the node runs; the ends' errors.
     """
     settings = read_settings(path)
     bridge = find_bridge(settings, name)
+    several = len(bridge.static_connectors) > 1
     async with contextlib.AsyncExitStack() as stack:
+        assembly = await _assembly(stack, settings, bridge)
+        if connector is None:
+            bridge = await _where_it_was(assembly, bridge)
+        else:
+            bridge = _by(bridge, connector)
         plans: list[tuple[Source, Target, list[Decision]]] = []
-        for source, target in await _ends(stack, settings, bridge):
+        for source, target in assembly.ends(bridge):
             stack.push_async_callback(target.close)
             stack.push_async_callback(source.close)
             plans.append((source, target, await reposition.plan(source, target, start)))
-        if approve([decision for _, _, decisions in plans for decision in decisions]):
+        where = f"at {bridge.target}: " if several else ""
+        if approve([f"{where}{decision}" for _, _, decisions in plans for decision in decisions]):
             for source, target, decisions in plans:
                 await reposition.carry_out(source, target, decisions)
 
 
-async def _ends(
-    stack: contextlib.AsyncExitStack, settings: Settings, bridge: Bridge
-) -> Sequence[tuple[Source, Target]]:
+async def _assembly(stack: contextlib.AsyncExitStack, settings: Settings, bridge: Bridge) -> Assembly:
+    """The maker of the bridge's ends, with the journal open where they need it."""
     ends = (bridge.source_connector, bridge.static_connectors[0])
     if all(kind_of(settings, connector).stands_alone for connector in ends):
-        return Assembly(NodeContext(settings, SystemClock(), process=settings.node.name)).ends(bridge)
+        return Assembly(NodeContext(settings, SystemClock(), process=settings.node.name))
     journal = await stack.enter_async_context(open_journal(journal_options(settings)))
-    return Assembly(node_context(settings, SystemClock(), journal)).ends(bridge)
+    return Assembly(node_context(settings, SystemClock(), journal))
+
+
+def _by(bridge: Bridge, connector: str) -> Bridge:
+    """The bridge with this one of its connectors alone. Raises: NotFound."""
+    if connector in bridge.static_connectors:
+        return bridge.by(connector)
+    names = ", ".join(bridge.static_connectors)
+    raise NotFound(
+        f"bridge {bridge.name} has no connector {connector}; its static-connectors: {names}",
+        key="connector",
+        found=connector,
+    )
+
+
+async def _where_it_was(assembly: Assembly, bridge: Bridge) -> Bridge:
+    """The bridge with the one connector alone that leads to the store where it was last; where it was at none
+    yet, with the first that answers.
+
+    Raises: Conflict: of several connectors none leads there now, or its streams were at different stores.
+    """
+    if len(bridge.static_connectors) == 1:
+        return bridge
+    stores: set[str] = set()
+    said: list[str] = []
+    for name in bridge.static_connectors:
+        ((source, target),) = assembly.ends(bridge.by(name))
+        try:
+            remembered = await source.remembered()
+            streams = {stream.identity for stream in await source.streams()}
+            stores = {known.store for stream, known in remembered.items() if stream in streams}
+            opened = await target.open([])
+            if stores <= {opened.store, *opened.inherited}:
+                return bridge.by(name)
+            said.append(f"{name} leads to {opened.store}")
+        except (TargetUnavailable, TargetRefused) as error:
+            said.append(f"{name}: {described(error)}")
+        finally:
+            await source.close()
+            await target.close()
+    raise Conflict(
+        f"bridge {bridge.name} was last at {' and '.join(sorted(stores)) or 'no store'}, and no connector is"
+        f" known to lead there: {'; '.join(said)}. Name the one to go on at: positions {bridge.name}"
+        " --connector NAME; or leave one in static-connectors",
+        key="static-connectors",
+    )
 
 
 @contextlib.asynccontextmanager
@@ -112,7 +167,7 @@ async def new_incarnation(path: Path, restored_at: int | None, approve: Approve)
 
     Raises:
         SettingsInvalid; JournalFailed: the node runs; Conflict: where it branched off cannot be known, or a
-            bridge is missing from the settings; the ends' errors.
+            bridge is missing from the settings, or cannot be asked for where it was last; the ends' errors.
     """
     settings = read_settings(path)
     bridges = [bridge for bridge in settings.bridges if kind_of(settings, bridge.source_connector).is_own]
@@ -138,7 +193,8 @@ async def _branches(
 ) -> list[Branch]:
     """The position where each stream of a bridge goes on, by the target's present word on it."""
     own = journal.identity
-    ((source, target),) = Assembly(node_context(settings, SystemClock(), journal)).ends(bridge)
+    assembly = Assembly(node_context(settings, SystemClock(), journal))
+    ((source, target),) = assembly.ends(await _where_it_was(assembly, bridge))
     try:
         streams = await source.streams()
         opened = await target.open(streams)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import structlog
 
@@ -17,6 +18,9 @@ from bridge.relay.dead_letters import DeadLetterSink
 from bridge.relay.ports import Target
 from bridge.relay.session import Session
 from bridge.relay.store_change import OtherStore
+
+#: Why another store is not gone on with.
+_REFUSES: Final = ' (failover = "refuse")'
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +87,8 @@ class Connectors:
         """Connect by the first that leads to the store where the bridge was last; else by the first.
 
         To no other store while a node is stopping: it may hand its messages over to one of the others, which
-        does not answer for it yet.
+        does not answer for it yet. Nor, where the bridge may not change its store, while a connector does not
+        answer: it may lead there.
         """
         others: list[int] = []
         errors: list[str] = []
@@ -91,12 +96,17 @@ class Connectors:
         for index in range(len(self._all)):
             try:
                 return await self._by(session, index, may_change=False)
-            except OtherStore:
+            except OtherStore as other:
                 others.append(index)
+                why = "" if session.changes_store else _REFUSES
+                errors.append(f"{self._all[index].name}: another store than before, {other}{why}")
             except TargetUnavailable as error:
                 errors.append(f"{self._all[index].name}: {described(error)}")
                 stopping |= isinstance(error, TargetStopping)
-        for index in () if stopping else others:
+        if stopping or (len(others) < len(self._all) and not session.changes_store):
+            await session.target.close()
+            raise TargetUnavailable("; ".join(errors))
+        for index in others:
             try:
                 return await self._by(session, index)
             except TargetUnavailable as error:
@@ -108,5 +118,6 @@ class Connectors:
         if session.target is not connector.target:
             await session.target.close()
             session.target, session.dead_letters = connector.target, connector.dead_letters
+        session.connector = "" if self.only else connector.name
         await session.connect(may_change=may_change)
         self._last = index

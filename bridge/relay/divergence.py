@@ -27,7 +27,13 @@ class Diverged(BridgeError):
     code = "DIVERGED"
 
 
-def check(stream: Stream, remembered: Remembered | None, opened: Opened, bridge: str = "BRIDGE") -> None:
+def check(
+    stream: Stream,
+    remembered: Remembered | None,
+    opened: Opened,
+    bridge: str = "BRIDGE",
+    connector: str = "",
+) -> None:
     """Refuse to begin again at a target that knows nothing of a bridge that has run.
 
     Args:
@@ -35,6 +41,7 @@ def check(stream: Stream, remembered: Remembered | None, opened: Opened, bridge:
         remembered: the position that the source knows was confirmed; None: none ever was.
         opened: the target's answer.
         bridge: the name for the command that decides where to go on.
+        connector: the target's, where the bridge has several; empty: it has one.
 
     Raises:
         TargetRefused: it is another store than the one that confirmed, or has forgotten the stream.
@@ -44,7 +51,7 @@ def check(stream: Stream, remembered: Remembered | None, opened: Opened, bridge:
     if is_another_store(remembered, opened):
         raise TargetRefused(
             f"the target is another store than before: {opened.store}; {stream.identity} was confirmed up to "
-            f'{remembered.upto} by {remembered.store}; failover = "refuse". {_advice(bridge)}',
+            f'{remembered.upto} by {remembered.store}; failover = "refuse". {_advice(bridge, connector)}',
             key="failover",
             limit=remembered.store,
             found=opened.store,
@@ -52,7 +59,7 @@ def check(stream: Stream, remembered: Remembered | None, opened: Opened, bridge:
     if opened.streams[stream.identity].next is None:
         raise TargetRefused(
             f"the target {opened.store} knows nothing of {stream.identity}, which was confirmed up to "
-            f"{remembered.upto} by {remembered.store}. {_advice(bridge)}",
+            f"{remembered.upto} by {remembered.store}. {_advice(bridge, connector)}",
             key="positions",
             limit=remembered.upto,
         )
@@ -63,12 +70,13 @@ def is_another_store(remembered: Remembered | None, opened: Opened) -> bool:
     return remembered is not None and remembered.store not in (opened.store, *opened.inherited)
 
 
-def _advice(bridge: str) -> str:
+def _advice(bridge: str, connector: str) -> str:
     """The command by which the operator decides; its choices are explained in docs/operations.md,
     'Positions'.
     """
+    command = f"positions {bridge} --connector {connector}" if connector else f"positions {bridge}"
     return (
-        f"To go on there, stop this node and run: core-bridge positions {bridge} --from group (what was "
+        f"To go on there, stop this node and run: core-bridge {command} --from group (what was "
         "confirmed counts as delivered), earliest (all that is left is sent), latest (none of it) or target"
     )
 

@@ -55,6 +55,8 @@ class Session:
     stages: Sequence[Stage] = ()
     #: The bridge's transformer, behind the stages; None: it has none.
     transforming: Transforming | None = None
+    #: The target's connector, where the bridge has several; empty: it has one.
+    connector: str = ""
     #: Store identity of the target, once it has answered.
     store: str = ""
     #: Streams that the target knows nothing of. The target takes the start of their first batch as the
@@ -108,7 +110,7 @@ class Session:
             one for one in streams if divergence.is_another_store(remembered.get(one.identity), opened)
         ]
         if changed and not may_change:
-            raise OtherStore
+            raise OtherStore(opened.store)
         if changed and self.changes_store:
             opened = await change_store(
                 self.source, self.target, changed, opened, sent_upto=self._sent_upto, log=self._log
@@ -146,7 +148,7 @@ class Session:
     ) -> None:
         """Run the divergence check on the target's answer, and move the source to the target's next."""
         for stream in streams:
-            divergence.check(stream, remembered.get(stream.identity), opened, self.bridge)
+            divergence.check(stream, remembered.get(stream.identity), opened, self.bridge, self.connector)
         self.store = opened.store
         resume = {stream.identity: opened.streams[stream.identity] for stream in streams}
         await self.source.open(resume, opened.store)

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 
 class OtherStore(Exception):
-    """The target that has answered is another store than the one that confirmed last; nothing was changed."""
+    """The target that has answered is another store than the one that confirmed last; nothing was changed.
+
+    Its argument: the identity of that store.
+    """
 
 
 async def change_store(

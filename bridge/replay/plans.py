@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from bridge.errors import NotFound
+from bridge.errors import NotFound, TargetRefused, TargetUnavailable, described
 from bridge.messages import positions as run_arithmetic
 from bridge.messages.batch import Batch
 from bridge.messages.stream_names import plan_stream
@@ -20,7 +20,16 @@ from bridge.relay.ports import Stream, Target
 from bridge.relay.stages import Stage
 from bridge.relay.transforming import Transforming
 from bridge.replay.copies import Judged
-from bridge.replay.sending import PlanSource, Presence, Resending, Resent, Wanted, less, without
+from bridge.replay.sending import (
+    PlanSource,
+    PlanState,
+    Presence,
+    Resending,
+    Resent,
+    Wanted,
+    less,
+    without,
+)
 from bridge.runtime import logs
 
 #: Longest time for which one call sends; the next call goes on where it ended.
@@ -43,8 +52,8 @@ class Ends:
 
 
 class Route(Protocol):
-    """Makes the ends of one bridge, not open; unless `force`, the target takes no messages that it already
-    has.
+    """Makes the ends of one bridge by one of its connectors, not open; unless `force`, the target takes no
+    messages that it already has.
     """
 
     def __call__(self, *, force: bool) -> Ends:
@@ -56,8 +65,8 @@ class ReplayService:
     time.
     """
 
-    def __init__(self, routes: Mapping[str, Route], *, call_s: float = CALL_S) -> None:
-        """`routes`: the routes by the bridge's name."""
+    def __init__(self, routes: Mapping[str, Sequence[Route]], *, call_s: float = CALL_S) -> None:
+        """`routes`: by the bridge's name, one for each of its connectors."""
         #: A call goes by the routes that there are when it begins.
         self.routes = routes
         self._call_s = call_s
@@ -70,11 +79,12 @@ class ReplayService:
 
         Raises:
             NotFound: the bridge is not one of this node's, or its source does not have the stream.
-            Conflict: the bridge delivers to another store than the plan was made for.
+            Conflict: the bridge delivers to another store than the plan was made for; a bridge with several
+                connectors: to none of that identity.
             TargetUnavailable, TargetRefused, SourceUnavailable, SourceRefused, JournalUnavailable: messages
                 that were sent before that stay sent.
         """
-        async with self._turn, self._ends(wanted) as (ends, stream):
+        async with self._turn, self._ends(await self._route(wanted), wanted) as (ends, stream):
             deadline_s = self._deadline_s()
             presence = None if wanted.force else ends.presence
             resending = Resending(
@@ -101,14 +111,13 @@ class ReplayService:
 
         Raises: as `send`.
         """
-        async with self._turn, self._ends(wanted) as (ends, stream):
+        async with self._turn, self._ends(await self._route(wanted), wanted) as (ends, stream):
             return await self._look(ends, stream, wanted)
 
     async def _look(self, ends: Ends, stream: Stream, wanted: Wanted) -> Resent:
         looked = Resent()
         deadline_s = self._deadline_s()
-        planned = replace(stream, identity=plan_stream(stream.identity, wanted.plan, force=wanted.force))
-        state = await ends.presence.plan_state(planned)
+        state = await _plan_state(ends, stream, wanted)
         if state.store != wanted.store:
             raise wanted.other_store(state.store)
         next_position = state.next or 0
@@ -134,14 +143,42 @@ class ReplayService:
     def _deadline_s(self) -> float:
         return asyncio.get_running_loop().time() + self._call_s
 
-    @contextlib.asynccontextmanager
-    async def _ends(self, wanted: Wanted) -> AsyncIterator[tuple[Ends, Stream]]:
-        """Both ends, and the stream that its source has."""
-        route = self.routes.get(wanted.bridge)
-        if route is None:
+    async def _route(self, wanted: Wanted) -> Route:
+        """The route to the store that the plan was made for: of several connectors each is asked in turn.
+
+        Raises: as `send`.
+        """
+        routes = self.routes.get(wanted.bridge)
+        if routes is None:
             raise NotFound(
                 f"the bridge {wanted.bridge} is not one of this node's", key="bridge", found=wanted.bridge
             )
+        if len(routes) == 1:
+            return routes[0]  # whether it leads there shows when it is used
+        stores: list[str] = []
+        silent: list[str] = []
+        for route in routes:
+            try:
+                async with self._ends(route, wanted) as (ends, stream):
+                    store = (await _plan_state(ends, stream, wanted)).store
+            except (TargetUnavailable, TargetRefused) as error:
+                silent.append(described(error))
+                continue
+            if store == wanted.store:
+                return route
+            stores.append(store)
+        if silent:
+            raise TargetUnavailable(
+                f"the plan was made for the store {wanted.store}, and no connector of bridge {wanted.bridge}"
+                f" that answers leads there; without an answer: {'; '.join(silent)}",
+                key="store",
+                limit=wanted.store,
+            )
+        raise wanted.other_store(" or ".join(stores))
+
+    @contextlib.asynccontextmanager
+    async def _ends(self, route: Route, wanted: Wanted) -> AsyncIterator[tuple[Ends, Stream]]:
+        """Both ends, and the stream that its source has."""
         ends = route(force=wanted.force)
         try:
             stream = await ends.source.stream(wanted.stream)
@@ -156,6 +193,12 @@ class ReplayService:
         finally:
             await ends.target.close()
             await ends.source.close()
+
+
+async def _plan_state(ends: Ends, stream: Stream, wanted: Wanted) -> PlanState:
+    """The state of the plan's stream at the target, which is not changed."""
+    identity = plan_stream(stream.identity, wanted.plan, force=wanted.force)
+    return await ends.presence.plan_state(replace(stream, identity=identity))
 
 
 def _look_at(batch: Batch, presence: Presence | None, looked: Resent) -> None:

@@ -248,6 +248,10 @@ class Bridge(Table):
             return routing_type
         return "" if self.routing_type == "STRIP" else self.routing_type
 
+    def by(self, connector: str) -> Bridge:
+        """The bridge with this connector alone."""
+        return self.model_copy(update={"static_connectors": (connector,)})
+
     @property
     def source(self) -> str:
         """The source in words: the connector, and the addresses read there: ``journal:orders``."""

@@ -22,7 +22,9 @@ def judge(intervals: DataFrame, flows: DataFrame) -> DataFrame:
         intervals: `sweep.intervals`.
         flows: `flows.flows`, to join with.
     """
-    known = flows.select("flow", "bridge", "sent_first", "sent_upto", "received_first", "received_upto")
+    known = flows.select(
+        "flow", "bridge", "sent_upto", "sender_first", "sender_upto", "received_first", "received_upto"
+    )
     conditions = _conditions()
     judged = intervals.join(known, "flow").select(
         "flow", "range", "first", "end",
@@ -34,6 +36,8 @@ def judge(intervals: DataFrame, flows: DataFrame) -> DataFrame:
 def _conditions() -> dict[str, Column]:
     sent, received = F.col("sent") > 0, F.col("received") > 0
     in_sent_log, in_received_log = F.col("sent_covered") > 0, F.col("received_covered") > 0
+    in_senders_log = in_sent_log | (F.col("sent_elsewhere") > 0)
+    elsewhere = F.col("received_elsewhere") > 0
     first = F.col("first")
     stored = F.col("received") - F.col("known")
     stored_at_least = stored - F.col("may_be_known")
@@ -45,17 +49,20 @@ def _conditions() -> dict[str, Column]:
     beyond_received = first >= F.col("received_upto")
     is_open = two_sided & missing & beyond_received
     not_received_log = ~in_received_log & ~mended
+    is_lost = two_sided & missing & below_received & in_received_log
     unknown = (
         two_sided & sent & not_received_log & (F.col("received_upto").isNull() | below_received),
-        two_sided & received & ~in_sent_log & (F.col("sent_upto").isNull() | (first < F.col("sent_upto"))),
+        two_sided & received & ~in_sent_log & (F.col("sent_upto").isNull() | (first < F.col("sender_upto"))),
         not_received_log & (first >= F.col("received_first")) & below_received,
-        ~in_sent_log & (first >= F.col("sent_first")) & (first < F.col("sent_upto")),
+        ~in_senders_log & (first >= F.col("sender_first")) & (first < F.col("sender_upto")),
         (stored > 1) & (stored_at_least <= 1),
+        # Which of the stores are still there no line says.
+        elsewhere & ((stored > 0) | mended | is_lost),
     )
     return {
         "sent": sent,
         "received": received | mended,
-        "lost": two_sided & missing & below_received & in_received_log,
+        "lost": is_lost & ~elsewhere,
         "doubled": stored_at_least > 1,
         "unsent": two_sided & received & in_sent_log & ~sent,
         "out_of_order": F.col("out_of_order") > 0,

@@ -48,11 +48,12 @@ def compare(
         events, of_events = events_of(lines)
     every_flow = flows_of_lines.result() if events is lines else flows_of(events)
     totals = (F.count("*"), F.max("newest_ms"), F.sum("with_ids"), F.sum("with_replays"))
-    number, now_ms, with_ids, with_replays = every_flow.agg(*totals).collect()[0]
+    others = F.max("has_others")
+    number, now_ms, with_ids, with_replays, with_others = every_flow.agg(*totals, others).collect()[0]
     if with_replays:
         every_flow = without_plans(every_flow)
     flows = few(every_flow, number)
-    asked = _Asked(late_after_ms, now_ms or 0, bool(with_ids), bool(with_replays))
+    asked = _Asked(late_after_ms, now_ms or 0, bool(with_ids), bool(with_replays), bool(with_others))
     late = carried.late if carried is not None else None
     lives = lives_of_lines.result()
     if lives is None:
@@ -87,6 +88,7 @@ class _Asked:
     now_ms: int
     with_ids: bool
     with_replays: bool
+    with_others: bool
 
 
 def _judged(
@@ -99,6 +101,8 @@ def _judged(
     parts = parts.unionByName(pieces.of_disorder(out_of_order(events)))
     if asked.with_replays:
         parts = parts.unionByName(pieces.of_replays(events))
+    if asked.with_others:
+        parts = parts.unionByName(pieces.of_other_stores(events, flows))
     if late is not None:
         parts = parts.unionByName(late)
     return chains.judge(intervals(parts, flows), flows), ids

@@ -50,7 +50,8 @@ SHOWN: Final = {
         "Unknown",
         "warn",
         "The log of one side does not cover these positions: lines are missing or cannot be read. That says "
-        "nothing about the messages. Add the missing files and reconcile again.",
+        "nothing about the messages. Add the missing files and reconcile again. Or two stores of a bridge "
+        "that failed over have them, which is one too many if both are still there.",
     ),
     "out-of-order": Kind("Out of order", "note", "Received after a later position of the same stream."),
     "refused": Kind(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from dedup.reconcile.events import MAX_BROADCAST, is_received, is_sent
+from dedup.reconcile.line_format import plain_store
 from dedup.reconcile.rejected import known_already
 from dedup.reconcile.waiting import with_waiting
 
@@ -27,6 +28,7 @@ def flows(events: DataFrame) -> DataFrame:
     `sent_ms`: when the target committed what the newest sent line tells of; null where there is none.
     `waiting`, `waiting_since_ms`: see `waiting.with_waiting`.
     `with_ids`, `with_replays`: received lines that name IDs; lines of replay plans.
+    `sender_first`, `sender_upto`: the reach of the sender's log, and `has_others`: see `_with_other_stores`.
     `origin`, `width`, `ranges`: range n is ``[origin + n * width, origin + (n + 1) * width)``.
     """
     # Twice, because an aggregate whose values are text sorts its input: here the first one's are numbers.
@@ -67,7 +69,8 @@ def flows(events: DataFrame) -> DataFrame:
         F.greatest("last_ms", "sent_ms", F.col("received_ms") - F.col("offset_ms")).alias("newest_ms"),
     )  # fmt: skip
     # A checkpoint, because everything joins with it: what is planned afterwards need not plan this again.
-    return with_waiting(named.transform(_with_ranges).localCheckpoint(), events)
+    named = named.transform(_with_other_stores).transform(_with_ranges)
+    return with_waiting(named.localCheckpoint(), events)
 
 
 def without_plans(flows: DataFrame) -> DataFrame:
@@ -80,6 +83,29 @@ def few(flows: DataFrame, number: int) -> DataFrame:
     return F.broadcast(flows) if number <= MAX_BROADCAST else flows
 
 
+def _with_other_stores(named: DataFrame) -> DataFrame:
+    """`sender_first` and `sender_upto`, and `has_others`: other stores have had the bridge's stream, too.
+
+    A bridge delivers a journal's stream to one store after the other: all of its sent lines are one log. What
+    comes from Kafka several nodes may read, under one name and each into its own journal.
+    """
+    of_stream, store = Window.partitionBy("bridge", "stream"), plain_store("store")
+    is_one_log = F.col("bridge").isNotNull() & F.col("stream").startswith("journal:")
+
+    def among(summed: Column, own: Column) -> Column:
+        return F.when(is_one_log, summed.over(of_stream)).otherwise(own)
+
+    return named.withColumns(
+        {
+            "sender_first": among(F.min("sent_first"), F.col("sent_first")),
+            "sender_upto": among(F.max("sent_upto"), F.col("sent_upto")),
+            "has_others": is_one_log & (F.min(store).over(of_stream) != F.max(store).over(of_stream)),
+            "lines": among(F.sum("lines"), F.col("lines")),
+            "span": among(F.sum("span"), F.col("span")),
+        }
+    )
+
+
 def _with_ranges(named: DataFrame) -> DataFrame:
     """Ranges as wide as holds `LINES_PER_RANGE` lines, if they were spread evenly.
 
@@ -89,8 +115,8 @@ def _with_ranges(named: DataFrame) -> DataFrame:
     by_lines = F.ceil(length / F.ceil(F.col("lines") / LINES_PER_RANGE))
     by_span = F.ceil(F.col("span") / F.col("lines"))
     return (
-        named.withColumn("origin", F.least("sent_first", "received_first"))
-        .withColumn("end", F.greatest("sent_upto", "received_upto"))
+        named.withColumn("origin", F.least("sender_first", "received_first"))
+        .withColumn("end", F.greatest("sender_upto", "received_upto"))
         .withColumn("width", F.greatest(by_lines, by_span, F.lit(1)))
         .withColumn("ranges", F.coalesce(F.ceil(length / F.col("width")), F.lit(0)))
         .drop("lines", "span")

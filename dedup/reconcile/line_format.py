@@ -54,6 +54,8 @@ SCHEMA: Final = StructType(
     ]
 )
 _CORRUPT: Final = "corrupt"
+#: Separates a store from the number of its life, where it stands for that life (`dedup.reconcile.lives`).
+LIFE: Final = "\0"
 
 
 def parse(text: Column) -> Column:
@@ -109,6 +111,11 @@ def _usable(time: Column) -> Column:
 def flow(bridge: Column, stream: Column, store: Column) -> Column:
     """The hash that stands for (bridge, stream, store). Of a million flows no two agree."""
     return F.xxhash64(bridge.isNull(), bridge, stream, store).alias("flow")
+
+
+def plain_store(store: str) -> Column:
+    """The store without the number of a life."""
+    return F.substring_index(store, LIFE, 1)
 
 
 def is_whole(text: Column) -> Column:

@@ -13,17 +13,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from dedup.reconcile import chains, ids, local
 from dedup.reconcile.ids import Ids
-from dedup.reconcile.line_format import flow
+from dedup.reconcile.line_format import LIFE, flow, plain_store
 from dedup.reconcile.lineage import Life, Session, lives
 from dedup.reconcile.sweep import between, both_ends
 
-#: Separates a store from the number of its life, where it stands for that life.
-_OF: Final = "\0"
 #: Verdicts that hold where they hold in each life, and are unknown where they hold in some.
 _IN_EACH: Final = ("lost", "doubled", "unsent")
 #: Verdicts that hold where they hold in one life.
@@ -111,7 +109,7 @@ class Lives:
         each = lines.join(F.broadcast(known), "store", "left").join(F.broadcast(bounds), keys, "left")
         told_apart = F.col("life").isNotNull() & (F.col("side") == "received") & F.col("session").isNotNull()
         each = each.where(~told_apart | F.coalesce(F.col("number") <= F.col("life_upto"), F.lit(False)))
-        store = F.when(F.col("life").isNotNull(), F.concat("store", F.lit(_OF), F.col("life"))).otherwise(
+        store = F.when(F.col("life").isNotNull(), F.concat("store", F.lit(LIFE), F.col("life"))).otherwise(
             F.col("store")
         )
         each = each.withColumn("store", store)
@@ -131,12 +129,12 @@ class Lives:
                 (at for at, life in enumerate(each) if life.is_firm), key=lambda at: each[at].committed_ms
             )
             rows += [
-                (f"{store}{_OF}{at}", life.is_firm, at == newest, firm, len(each))
+                (f"{store}{LIFE}{at}", life.is_firm, at == newest, firm, len(each))
                 for at, life in enumerate(each)
             ]
         schema = "store string, is_firm boolean, is_newest boolean, firm long, lives long"
         known = local.table(apart.sparkSession, schema, rows)
-        whole = flow(F.col("bridge"), F.col("stream"), _plain("store"))
+        whole = flow(F.col("bridge"), F.col("stream"), plain_store("store"))
         counted = ("is_firm", "is_newest", "firm", "lives")
         return apart.join(F.broadcast(known), "store").select("flow", whole.alias("whole"), *counted)
 
@@ -159,7 +157,7 @@ class Lives:
         named = of_lives.repeated.join(F.broadcast(flows.select("flow", "whole", "lives")), "flow", "left")
         repeated = (
             named.withColumn("flow", F.coalesce("whole", "flow"))
-            .withColumn("store", _plain("store"))
+            .withColumn("store", plain_store("store"))
             .groupBy("flow", *place)
             .agg(F.count("*").alias("times"), F.max("lives").alias("lives"), F.min("detail").alias("detail"))
         )
@@ -169,14 +167,9 @@ class Lives:
             F.when(in_each, F.lit("repeated-id")).otherwise("unknown").alias("kind"),
             F.when(in_each, F.col("detail")).otherwise(_IN_DOUBT).alias("detail"),
         ).localCheckpoint()  # fmt: skip
-        by_store = of_lives.caches.withColumn("store", _plain("store")).groupBy("store", "address")
+        by_store = of_lives.caches.withColumn("store", plain_store("store")).groupBy("store", "address")
         caches = by_store.agg(*(F.max(name).alias(name) for name in ("accepted", "repeated", "needed")))
         return replace(of_lives, caches=caches, repeated=repeated)
-
-
-def _plain(store: str) -> Column:
-    """The store without the number of a life."""
-    return F.substring_index(store, _OF, 1)
 
 
 def _put_together(of_lives: DataFrame) -> DataFrame:

@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from dedup.reconcile.events import is_received, is_sent
-from dedup.reconcile.line_format import flow
+from dedup.reconcile.line_format import flow, plain_store
 from dedup.replay_plan import FORCED
 
 
@@ -35,6 +35,9 @@ class Of(IntEnum):
     #: and not which.
     KNOWN = 9
     MAY_BE_KNOWN = 10
+    #: A sent line of the same bridge and stream to another store covers them; another store received them.
+    SENT_ELSEWHERE = 11
+    RECEIVED_ELSEWHERE = 12
 
 
 #: The type of a piece in Spark.
@@ -85,6 +88,24 @@ def of_replays(events: DataFrame) -> DataFrame:
         flow(F.col("bridge"), F.col("replays"), F.col("store")),
         _inline(mended, forced),
     )
+
+
+def of_other_stores(events: DataFrame, flows: DataFrame) -> DataFrame:
+    """What the lines say of the other stores of a bridge's stream, as pieces of its flows (`has_others`)."""
+    own = flows.where("has_others").select(
+        "bridge", "stream", F.col("flow").alias("of_flow"), plain_store("store").alias("own_store")
+    )
+    others = (
+        events.where(is_sent() | is_received())
+        .join(own, ["bridge", "stream"])
+        .where(plain_store("store") != F.col("own_store"))
+    )
+    sent = F.col("side") == "sent"
+    covered = F.array(_piece(F.lit(int(Of.SENT_ELSEWHERE)), F.col("from"), F.col("upto")))
+    received = _of_runs(F.col("runs"), F.lit(int(Of.RECEIVED_ELSEWHERE)))
+    return others.select(
+        F.col("of_flow").alias("flow"), F.inline(F.when(sent, covered).otherwise(received))
+    ).where("first < end")
 
 
 def of_disorder(lines: DataFrame) -> DataFrame:

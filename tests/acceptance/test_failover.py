@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.harness.commands import command
+from tests.harness.commands import Ended, command
 from tests.harness.eventually import eventually
 from tests.harness.node import MakeNode, Node, bridge_to, start_together
 
@@ -30,21 +30,35 @@ def arrive(hub: Node, *numbers: int) -> None:
     eventually(lambda: hub.api.bodies("orders") == wanted, f"{hub.name} has {wanted}")
 
 
+def positions(edge: Node, *more: str) -> Ended:
+    """What `positions --from group` would do."""
+    return command("positions", BRIDGE, "--from", "group", "--dry-run", "--settings", str(edge.file), *more)
+
+
 def test_two_hubs(make_node: MakeNode) -> None:
     """R22, R24"""
     first, second = make_node("hub-a"), make_node("hub-b")
     edge = make_node("edge", rest=to_both(first, second, "refuse"))
-    start_together(first, second, edge)
+    start_together(first, second)  # the edge would take the one that answers first
+    edge.start()
     put(edge, 0, 1)
     arrive(first, 0, 1)
     assert edge.status(BRIDGE)["connector"] == "hub-a"
 
     first.kill()
-    reason = edge.await_failed(BRIDGE)
-    assert "the target is another store than before" in reason
-    assert 'failover = "refuse"' in reason
     put(edge, 2)
+    refused = "hub-b: another store than before"
+    eventually(lambda: refused in edge.status(BRIDGE)["reason"], "the second is refused")
+    assert edge.status(BRIDGE)["state"] == "CONNECTING", "the first may come back"
     assert edge.stop() == 0
+    ended = positions(edge)
+    assert ended.code == 1
+    for part in ("known to lead there: hub-a: TARGET_UNAVAILABLE", "hub-b leads to ", "--connector NAME"):
+        assert part in ended.err
+    ended = positions(edge, "--connector", "hub-b")
+    assert (ended.code, ended.out.startswith("at hub-b: orders (")) == (0, True), ended
+    assert "unknown to the target" in ended.out
+    assert "goes on at 2" in ended.out
     edge.rest = to_both(first, second, "at-least-once")
     edge.start()
     arrive(second, 2)
@@ -69,6 +83,16 @@ def test_two_hubs(make_node: MakeNode) -> None:
         "orders-to-hub RUNNING journal:orders -> hub-a,hub-b by hub-a"
         in command("status", *where, "--url", edge.url).out
     )
+
+    first.kill()
+    put(edge, 5)
+    arrive(second, 2, 3, 5)
+    first.start()
+    assert edge.stop() == 0
+    assert positions(edge).out.startswith("at hub-b: orders ("), "it is where the bridge was last"
+    ended = positions(edge, "--connector", "hub-a")
+    assert "covered by the target up to 5; " in ended.out
+    assert "positions 5 to 5 are passed over and not delivered" in ended.out
 
 
 def test_without_another_connector_there_is_nowhere_to_go_back_to(make_node: MakeNode) -> None:

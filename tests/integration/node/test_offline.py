@@ -6,12 +6,13 @@ import asyncio
 import json
 import os
 import sqlite3
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bridge import ends
 from bridge.assembly.bridges import Assembly
 from bridge.assembly.context import node_context
 from bridge.cli import main
@@ -23,6 +24,8 @@ from bridge.node.wiring import journal_options
 from bridge.relay import divergence
 from bridge.runtime.clock import SystemClock
 from bridge.settings import load
+from tests.fakes.ends import FakeStore
+from tests.fakes.memory_end import STORES
 
 SETTINGS = """
 [node]
@@ -40,9 +43,9 @@ static-connectors = ["journal"]
 class Stopped:
     """A node that does not run."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, settings: str = SETTINGS) -> None:
         self.path = directory / "settings.toml"
-        self.path.write_text(SETTINGS, "utf-8")
+        self.path.write_text(settings, "utf-8")
         self.data = directory / "data"
 
     def command(self, *arguments: str) -> int:
@@ -257,3 +260,82 @@ def test_a_bridge_that_is_not_in_the_settings_cannot_be_asked_for(
     node.path.write_text(SETTINGS.replace('"copies"', '"others"'), "utf-8")
     assert node.command("journal", "new-incarnation") == 1
     assert "the bridge copies has a queue on orders" in capsys.readouterr().err
+
+
+SEVERAL = """
+[node]
+name = "node"
+data-directory = "data"
+
+[connectors.one]
+url = "memory://one"
+[connectors.two]
+url = "memory://two"
+
+[[bridges]]
+name = "to-stores"
+queue-name = "orders"
+static-connectors = ["one", "two"]
+"""
+
+
+@pytest.fixture
+def stores() -> Iterator[Mapping[str, FakeStore]]:
+    """Two stores that `several` has connectors to."""
+    ends.register("memory", "tests.fakes.memory_end:KIND", "memory://name")
+    STORES.update(one=FakeStore("store-1"), two=FakeStore("store-2"))
+    yield STORES
+    ends.forget("memory")
+    STORES.clear()
+
+
+@pytest.fixture
+def several(tmp_path: Path) -> Stopped:
+    """A node whose bridge has a connector to each of the stores."""
+    made = Stopped(tmp_path, SEVERAL)
+    made.put(b"a", b"b", b"c")
+    return made
+
+
+def test_positions_means_the_store_where_the_bridge_was_last(
+    stores: Mapping[str, FakeStore], several: Stopped, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def said(*more: str, code: int = 0) -> str:
+        assert several.command("positions", "to-stores", "--from", "latest", *more) == code
+        shown = capsys.readouterr()
+        return shown.out + shown.err
+
+    assert said("--dry-run").startswith("at one: orders ("), "it has never run: the first that answers"
+    stores["one"].down = True
+    assert said("--dry-run").startswith("at two: orders (")
+    stores["one"].down = False
+    assert said("--connector", "two").endswith("done\n")
+    assert [store for (store,) in several.rows("SELECT store FROM settled")] == ["store-2"]
+
+    assert "at two: orders (" in said("--dry-run")
+    stores["one"].down = True
+    assert "stays at 3; nothing to do" in said("--dry-run"), "the others need not answer"
+    stores["one"].down, stores["two"].down = False, True
+    lines = said(code=1)
+    assert (
+        "was last at store-2, and no connector is known to lead there: one leads to store-1; two: " in lines
+    )
+    assert "TARGET_UNAVAILABLE: connection refused. Name the one to go on at" in lines
+    assert said("--connector", "one", "--dry-run").startswith("at one: orders (")
+    assert "no connector three; its static-connectors: one, two" in said("--connector", "three", code=1)
+    assert [store for (store,) in several.rows("SELECT store FROM settled")] == ["store-2"]
+
+
+def test_a_new_incarnation_asks_the_store_where_each_bridge_was_last(
+    stores: Mapping[str, FakeStore], several: Stopped, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert several.command("positions", "to-stores", "--from", "latest", "--connector", "two") == 0
+    stores["two"].down = True
+    assert several.command("journal", "new-incarnation") == 1
+    assert "was last at store-2, and no connector is known to lead there" in capsys.readouterr().err
+    stores["two"].down = False
+    assert several.command("journal", "new-incarnation") == 0
+    assert "to-stores: orders goes on at 3, at store-2" in capsys.readouterr().out
+    ((now,),) = several.rows("SELECT value FROM meta WHERE key = 'incarnation'")
+    assert stores["two"].next("to-stores", f"journal:{now}:orders:0") == 3
+    assert stores["one"].next("to-stores", f"journal:{now}:orders:0") is None

@@ -220,3 +220,14 @@ async def test_a_bridge_for_workers_is_not_put(node: Node) -> None:
     keys = KEYS | {"source-connector": "eu", "forwarding-address": "copies", "static-connectors": ["eu"]}
     with pytest.raises(Conflict, match="put is for worker processes"):
         await node.reloads.put_bridge("put", keys)
+
+
+def test_a_connector_that_a_reload_takes_away_shows_no_token_any_more(tmp_path: Path) -> None:
+    """A bridge that is about to stop may connect once more."""
+    path = tmp_path / "settings.toml"
+    path.write_text('[node]\nname = "edge"\n[connectors.hub]\nurl = "ws://hub:1"\ntoken = "secret"\n')
+    credentials = Credentials(load(path, {}))
+    assert credentials.token("hub") == "secret"
+    path.write_text('[node]\nname = "edge"\n')
+    credentials.take(Credentials(load(path, {})))
+    assert credentials.token("hub") == ""

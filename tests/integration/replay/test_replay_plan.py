@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,8 @@ from bridge.relay.lifecycle import Command
 from bridge.relay.ports import Stream
 from bridge.relay.stages import LoopGuard
 from bridge.replay.node_presence import NodePresence
-from bridge.replay.plans import Ends, ReplayService
-from bridge.replay.sending import Resent, Wanted
+from bridge.replay.plans import Ends, ReplayService, Route
+from bridge.replay.sending import PlanState, Resent, Wanted
 from dedup.ids import Stamp
 from tests.harness.eventually import until
 from tests.integration.relay.rig import MAX_MESSAGE, Link, Nodes, bodies
@@ -83,7 +84,7 @@ def replays(
         presence = NodePresence("first", present_here(nodes.hub), source, checks_ids=checks_ids)
         return Ends(source, target, presence, (LoopGuard("first", 8, lambda: source.store),))
 
-    return ReplayService({"first": ends})
+    return ReplayService({"first": [ends]})
 
 
 async def wanted(nodes: Nodes, positions: Runs = LOST, **changes: Any) -> Wanted:
@@ -342,3 +343,56 @@ async def test_any_positions_of_blocks_of_any_size(nodes: Nodes, seed: int) -> N
 
 async def _count(nodes: Nodes) -> int:
     return (await nodes.edge.address("orders")).messages
+
+
+class Elsewhere:
+    """The presence check of a connector that leads to another store; None: to nothing that answers."""
+
+    def __init__(self, store: str | None) -> None:
+        self.store = store
+
+    async def plan_state(self, planned: Stream) -> PlanState:
+        del planned
+        if self.store is None:
+            raise TargetUnavailable("connection refused")
+        return PlanState(self.store, None)
+
+
+def elsewhere(nodes: Nodes, store: str | None) -> Route:
+    """The route of a connector that leads to this store; None: to nothing that answers."""
+    (route,) = replays(nodes).routes["first"]
+
+    def ends(*, force: bool) -> Ends:
+        presence: Any = Elsewhere(store)
+        return replace(route(force=force), presence=presence)
+
+    return ends
+
+
+@pytest.mark.usefixtures("losing")
+async def test_of_several_connectors_a_plan_goes_to_the_one_with_its_store(nodes: Nodes) -> None:
+    """A bridge that failed over: what its first store lost is sent there again, and so for the second."""
+    await relayed(nodes)
+    plan, service = await wanted(nodes), replays(nodes)
+    (here,) = service.routes["first"]
+    service.routes = {"first": [elsewhere(nodes, None), elsewhere(nodes, "another:1"), here]}
+    assert await service.look(plan) == Resent(sent=4)
+    assert await service.send(plan) == Resent(sent=4)
+    assert await arrived(nodes) == [*KEPT, *PLACES]
+    assert await service.send(plan) == Resent(earlier=4)
+
+
+@pytest.mark.usefixtures("losing")
+async def test_a_plan_whose_store_no_connector_leads_to_is_refused_and_names_them(nodes: Nodes) -> None:
+    await relayed(nodes)
+    plan, service = await wanted(nodes), replays(nodes)
+    service.routes = {"first": [elsewhere(nodes, "one:1"), elsewhere(nodes, "two:1")]}
+    for call in (service.look, service.send):
+        with pytest.raises(Conflict, match="delivers to one:1 or two:1 now") as raised:
+            await call(plan)
+        assert raised.value.limit == plan.store
+    service.routes = {"first": [elsewhere(nodes, None), elsewhere(nodes, "two:1")]}
+    for call in (service.look, service.send):
+        with pytest.raises(TargetUnavailable, match=r"without an answer: .*connection refused"):
+            await call(plan)
+    assert await arrived(nodes) == KEPT

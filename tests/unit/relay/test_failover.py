@@ -163,23 +163,59 @@ async def test_attempts_used_up_end_in_failed_with_every_reason_and_start_tries_
 
 
 @in_virtual_time
-async def test_another_store_is_refused_with_the_reason_and_nothing_is_sent_there(log: LogCapture) -> None:
+async def test_where_another_store_is_refused_the_first_is_waited_for(log: LogCapture) -> None:
+    """R22"""
     bridge = Bridge(failover=False, reconnect_attempts_same_node=0)
     bridge.put(0, 5)
     await bridge.tell(Command.START)
     await bridge.idle()
-    bridge.stores[0].down = True
-    bridge.stores[0].cut()
+    await bridge.lose(0)
     bridge.put(5, 7)
-    await bridge.until(State.FAILED)
-    for part in ("store-a", "store-b", "failover"):
-        assert part in bridge.relay.reason
+    await asyncio.sleep(60)
+    assert bridge.relay.state is State.CONNECTING
+    for part in ("hub-0: ", "connection refused", "hub-1: another store than before, store-b", "refuse"):
+        assert part in bridge.relay.counts.trouble
     assert (bridge.arrived(1), in_doubt(log)) == ([], [])
 
     bridge.stores[0].down = False
-    await bridge.tell(Command.START)
     await bridge.idle()
     assert (bridge.relay.connector, bridge.arrived(0)) == ("hub-0", bodies(0, 7))
+    await bridge.tell(Command.STOP)
+
+
+@in_virtual_time
+async def test_tries_used_up_where_another_store_is_refused_end_in_failed_and_start_tries_again() -> None:
+    """R5"""
+    bridge = Bridge(failover=False, reconnect_attempts_same_node=1, reconnect_attempts=3)
+    bridge.put(0, 5)
+    await bridge.tell(Command.START)
+    await bridge.idle()
+    before = opens(bridge)
+    bridge.stores[0].down = True
+    bridge.stores[0].cut()
+    await bridge.until(State.FAILED)
+    assert [now - then for now, then in zip(opens(bridge), before, strict=True)] == [4, 3]
+    for part in ("after 4 attempts", "hub-0: ", "hub-1: another store than before, store-b"):
+        assert part in bridge.relay.reason
+    bridge.stores[0].down = False
+    await bridge.tell(Command.START)
+    await bridge.until(State.RUNNING, "hub-0")
+    await bridge.tell(Command.STOP)
+
+
+@in_virtual_time
+async def test_where_every_connector_leads_to_another_store_none_is_waited_for() -> None:
+    bridge = Bridge(failover=False, reconnect_attempts_same_node=0)
+    bridge.put(0, 5)
+    await bridge.tell(Command.START)
+    await bridge.idle()
+    await bridge.tell(Command.STOP)
+    bridge.stores = (FakeStore("store-c"), FakeStore("store-d"))
+    bridge.restarted()
+    await bridge.tell(Command.START)
+    await bridge.until(State.FAILED)
+    for part in ("store-a", "store-c", "failover", f"positions {BRIDGE} --connector hub-0 --from group"):
+        assert part in bridge.relay.reason
     await bridge.tell(Command.STOP)
 
 
@@ -214,8 +250,8 @@ async def test_a_first_batch_that_no_store_has_confirmed_is_not_sent_to_another_
     await bridge.tell(Command.STOP)
     bridge.restarted()
     await bridge.tell(Command.START)
-    await bridge.until(State.FAILED)
-    assert bridge.arrived(1) == []
+    await until(lambda: "another store than before, store-b" in bridge.relay.counts.trouble, "b is refused")
+    assert (bridge.relay.state, bridge.arrived(1)) == (State.CONNECTING, [])
     await bridge.tell(Command.STOP)
 
 
