@@ -288,7 +288,8 @@ def _ids(events: list[Event]) -> dict[tuple[str, str], IdTruth]:
     places: dict[tuple[str, str, bytes], set[tuple[Flow, int]]] = defaultdict(set)
     for event in events:
         line, flow = event.line, _flow(event.line)
-        if line["side"] != "received" or not (flow.bridge is None or flow.stream.startswith("kafka:")):
+        is_checked = flow.bridge is None or flow.stream.startswith("kafka:")
+        if line["side"] != "received" or not is_checked or not line["ids"]:
             continue
         where = (line["store"], line["address"])
         here = found[where]
