@@ -11,7 +11,7 @@ from typing import Final
 from bridge.filters.nodes import Properties
 from bridge.filters.system import FIELDS, NO_SYSTEM, System
 from bridge.filters.values import HeaderText, Value
-from bridge.messages.block import encode_message
+from bridge.messages.block import encoded_size
 from bridge.messages.message import LargeBody, Message
 
 #: The property in which conditions find the duplicate ID that a producer set.
@@ -52,15 +52,10 @@ class MessageReader:
             return NO_SYSTEM
         return System(
             timestamp=max(message.timestamp, 0),
-            size=_size(message) if self._has_size else 0,
+            size=encoded_size(message) if self._has_size else 0,
             address=address,
             body=_text(message.body) if self._has_xpath else None,
         )
-
-
-def _size(message: Message) -> int:
-    beside = message.body.size if isinstance(message.body, LargeBody) else 0
-    return len(encode_message(message)) + beside
 
 
 def _text(body: bytes | LargeBody | None) -> str | None:

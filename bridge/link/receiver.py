@@ -26,6 +26,7 @@ from bridge.link.frames import (
     Pong,
     StreamOpened,
     clipped,
+    name_of,
 )
 from bridge.link.machine import HALTED_REASON, TAKEN, LinkState, Machine, Now, StreamGate
 from bridge.link.receiving import (
@@ -233,27 +234,22 @@ class Receiver(Machine[Event]):
             return
         if frame.number != self._numbers:
             raise BrokenFrame(f"BATCH.number: expected {self._numbers}; found {frame.number}")
-        if frame.index >= len(self._streams):
-            raise BrokenFrame(f"BATCH.index: below {len(self._streams)} expected; found {frame.index}")
-        stream = self._streams[frame.index]
-        if stream.deferred or stream.gate is StreamGate.OPENING:
-            raise BrokenFrame(f"BATCH {frame.number} of stream {frame.index} before its OPENED")
+        stream = self._stream_of(frame)
         batch = batch_frames.to_batch(frame, stream.stream.identity)
-        arriving = self._arriving
-        self._check_flow(batch.size, of_body=arriving is not None)
-        if arriving is None:
+        delivery = self._arriving
+        self._check_flow(batch.size, of_body=delivery is not None)
+        if delivery is None:
             self._check_unanswered()
         self._numbers += 1
         self._credit -= batch.size
         buffered = batch_frames.buffered_bytes(frame, self._frame_bytes)
         self._buffered += buffered
         self._room.take(buffered)
-        if arriving is None:
+        if delivery is None:
             stream.unanswered += 1
             delivery = ReceivedBatch(frame.number, stream, batch, buffered)
             self._unanswered[frame.number] = delivery
         else:
-            delivery = arriving
             delivery.complete(stream, batch, buffered)
         self._arriving, self._drops = None, False
         self._waiting.append(delivery)
@@ -283,13 +279,8 @@ class Receiver(Machine[Event]):
 
     def _begin_body(self, frame: BodyFrame) -> ReceivedBatch:
         """The batch whose large body begins with this frame. Raises: BrokenFrame."""
-        if frame.index >= len(self._streams):
-            raise BrokenFrame(f"BODY.index: below {len(self._streams)} expected; found {frame.index}")
-        stream = self._streams[frame.index]
-        if stream.deferred or stream.gate is StreamGate.OPENING:
-            raise BrokenFrame(f"BODY {frame.number} of stream {frame.index} before its OPENED")
-        if frame.size > self._identity.max_body_size:
-            most = self._identity.max_body_size
+        stream = self._stream_of(frame)
+        if frame.size > (most := self._identity.max_body_size):
             raise BrokenFrame(f"BODY.size: at most {most}; found {frame.size}")
         self._check_unanswered()
         body = ReceivedBody(frame.position, frame.size)
@@ -298,6 +289,15 @@ class Receiver(Machine[Event]):
         stream.unanswered += 1
         self._drops = False
         return self._arriving
+
+    def _stream_of(self, frame: BatchFrame | BodyFrame) -> ReceivedStream:
+        """The stream of the frame. Raises: BrokenFrame: there is none, or it has no OPENED yet."""
+        if frame.index >= (most := len(self._streams)):
+            raise BrokenFrame(f"{name_of(frame)}.index: below {most} expected; found {frame.index}")
+        stream = self._streams[frame.index]
+        if stream.deferred or stream.gate is StreamGate.OPENING:
+            raise BrokenFrame(f"{name_of(frame)} {frame.number} of stream {frame.index} before its OPENED")
+        return stream
 
     def _drop(self, size: int) -> None:
         """Give the credit back at once of what comes of a batch that has been answered."""

@@ -38,6 +38,12 @@ def encode_message(message: Message) -> bytes:
     return _encoder.encode(message)
 
 
+def encoded_size(message: Message) -> int:
+    """Bytes of a message's encoding, with those of a large body, which is kept beside it."""
+    beside = message.body.size if isinstance(message.body, LargeBody) else 0
+    return len(encode_message(message)) + beside
+
+
 def _array(elements: int) -> bytes:
     return b"\xdd" + elements.to_bytes(4, "big")
 

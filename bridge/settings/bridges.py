@@ -174,7 +174,7 @@ class Bridge(Table):
 
     @property
     def calls_at_a_time(self) -> str:
-        """What `callers` above 1 means, in words; empty: one calls at a time."""
+        """The meaning of `callers` above 1, in words; empty: one calls at a time."""
         if self.callers == 1:
             return ""
         called = f"{self.callers} calls of the transformer at a time, in order for each key"

@@ -91,7 +91,7 @@ def of_replays(events: DataFrame) -> DataFrame:
 
 
 def of_other_stores(events: DataFrame, flows: DataFrame) -> DataFrame:
-    """What the lines say of the other stores of a bridge's stream, as pieces of its flows (`has_others`)."""
+    """The lines of a bridge's stream at other stores, as pieces of its flows (`has_others`)."""
     own = flows.where("has_others").select(
         "bridge", "stream", F.col("flow").alias("of_flow"), plain_store("store").alias("own_store")
     )

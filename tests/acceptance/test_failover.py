@@ -31,7 +31,7 @@ def arrive(hub: Node, *numbers: int) -> None:
 
 
 def positions(edge: Node, *more: str) -> Ended:
-    """What `positions --from group` would do."""
+    """The lines of `positions --from group --dry-run`."""
     return command("positions", BRIDGE, "--from", "group", "--dry-run", "--settings", str(edge.file), *more)
 
 

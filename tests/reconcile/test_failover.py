@@ -30,7 +30,7 @@ def received(store: str, from_: int, upto: int, **more: Any) -> Any:
 
 
 def empty(store: str, from_: int, upto: int) -> Any:
-    """What the bridge tells a store that it comes back to: other stores have these."""
+    """The line by which a bridge tells a store that it comes back to: other stores have these."""
     return received(store, from_, upto, runs=NONE)
 
 

@@ -28,7 +28,7 @@ from bridge.journal.values.options import bridge_queue_name
 from bridge.journal.values.queue_cursor import Cursor
 from bridge.messages import positions as run_arithmetic
 from bridge.messages.batch import Batch
-from bridge.messages.block import Block, FreshBlock, KeptBody, encode_message
+from bridge.messages.block import Block, FreshBlock, KeptBody, encoded_size
 from bridge.messages.message import MESSAGE_SLACK, Header, LargeBody
 from bridge.messages.positions import Runs
 from bridge.messages.stream_names import first_position, source_of
@@ -248,7 +248,7 @@ def _too_large(group: Group, name: str, batch: Batch, block: Block) -> tuple[int
         size = len(message.body or b"")
         if size > body_limit:
             return place, f"MESSAGE_TOO_LARGE: the body has {size} bytes; the target takes {body_limit}"
-        size = size + len(encode_message(message)) if block.large else len(encode_message(message))
+        size = encoded_size(message)
         if size > encoded_limit:
             rule = f"the target takes {encoded_limit} with key and headers"
             return place, f"MESSAGE_TOO_LARGE: {size} bytes; {rule}"

@@ -122,7 +122,7 @@ async def test_copies_for_two_nodes_are_stamped_by_the_logs_that_have_them_and_k
 
 
 async def opened_source(journal: Journal, peer: str) -> tuple[JournalSource, Stream]:
-    """What the bridge to a peer reads, from the beginning on."""
+    """The source of the bridge to a peer, open from the beginning on, and its stream."""
     selection = BridgeSelection(f"$cluster.{peer}", lambda name: name == "orders", lambda name: name)
     cutter = Cutter(batch_bytes=MIB, large_bytes=100 * KIB, stamp=True)
     source = JournalSource(journal, selection, cutter, target_name=peer)
@@ -132,7 +132,7 @@ async def opened_source(journal: Journal, peer: str) -> tuple[JournalSource, Str
 
 
 async def sent_on(journal: Journal, peer: str, directory: Path) -> list[str]:
-    """What the peer's queue gets over its link."""
+    """The messages that the link brings to the peer's queue."""
     source, stream = await opened_source(journal, peer)
     async with opened(directory) as there:
         await there.create_queue("orders", QUEUE, "earliest")

@@ -47,7 +47,7 @@ def bodies(made: Sequence[Batch]) -> list[bytes | None]:
 
 
 def all_of(take: Callable[[Batch], Part], one: Batch) -> list[Batch]:
-    """What is made of the batch, in as many parts as it takes."""
+    """The batches that are made of one, in as many parts as it takes."""
     made: list[Batch] = []
     rest: Batch | None = one
     while rest is not None:
@@ -253,7 +253,7 @@ def _threads() -> int:
 
 
 def test_one_that_cannot_work_now_lets_what_comes_before_it_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was made behind it is made again, as the batch is read again."""
+    """Messages behind it that were made are made again, as the batch is read again."""
     monkeypatch.setattr(callers, "PART_S", 0.0)
     down, raised = True, threading.Event()
 
