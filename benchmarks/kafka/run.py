@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,8 @@ WARM_UP = 100_000
 LANES = 4
 RATES = (1_000, 5_000)
 STEADY_SECONDS = 15
+#: Turns of core bridge's two modes where they are compared: whoever comes first finds other brokers.
+TURNS = 5
 #: Longest that a relay may bring nothing, from its start on, seconds.
 STALLED_S = 180
 #: The brokers as they come, but for their heap: the JVM options of the tests start quickly and run slowly.
@@ -67,8 +70,8 @@ class Run:
         rate: float = loader("backlog", self.source, "raw", self.backlog)["messages/s"]
         return rate
 
-    def measure(self, topic: str, start: Callable[[str], Relay]) -> Figures:
-        """A warm-up, the backlog of one relay, and its latency at each rate."""
+    def measure(self, topic: str, start: Callable[[str], Relay], rates: Sequence[int] = RATES) -> Figures:
+        """A warm-up, the backlog of one relay, and its latency at each of the rates."""
         load.make_topic(self.source, topic)
         loader("backlog", self.source, topic, self.warm_up)
         relay = start(topic)
@@ -86,7 +89,7 @@ class Run:
                 rate: loader(
                     "steady", self.source, self.target, topic, rate, STEADY_SECONDS, relay.target_topic
                 )
-                for rate in RATES
+                for rate in rates
             }
             return Figures(relay.name, self.backlog / (ended - began), cpu_us, relay.peak_mib(), latencies)
         finally:
@@ -138,6 +141,19 @@ def report(figures: Figures, peer: Figures | None, raw: float) -> None:
         print(f"  at {rate:,} messages/s: {shown} ms{beside}", flush=True)
 
 
+def compare(name: str, one: Sequence[Figures], other: Sequence[Figures]) -> None:
+    """The ratios of two relays that were measured by turns, as medians, with their range."""
+    print(f"core bridge, {name}, {len(one)} turns each:")
+    for what in ("rate", "cpu_us"):
+        ratios = [getattr(a, what) / getattr(b, what) for a, b in zip(one, other, strict=True)]
+        print(
+            f"  {what}: {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f});"
+            f" {statistics.median(getattr(a, what) for a in one):,.1f}"
+            f" and {statistics.median(getattr(b, what) for b in other):,.1f}",
+            flush=True,
+        )
+
+
 def run(directory: Path, scale: float, *, exactly_once: bool = True) -> None:
     """Print the figures of both: exactly once, or at least once and core bridge's exactly once beside it."""
     with (
@@ -158,18 +174,23 @@ def run(directory: Path, scale: float, *, exactly_once: bool = True) -> None:
                 directory / "mm2", eu.bootstrap, us.bootstrap, topic, jars=jars, linger_ms=linger_ms
             )
 
-        def core_bridge(topic: str, *, exactly_once: bool) -> Relay:
+        def core_bridge(topic: str, *, once: bool) -> Relay:
             return CoreBridge(
-                directory / topic, eu.bootstrap, us.bootstrap, topic, lanes=LANES, exactly_once=exactly_once
+                directory / topic, eu.bootstrap, us.bootstrap, topic, lanes=LANES, exactly_once=once
             )
 
         peer = runner.measure("for-mm2", mirror_maker)
         how = "exactly once, tasks.max 4, 1 MB batches, linger 20 ms" if exactly_once else "as it comes"
         print(f"MirrorMaker 2: {how}, -Xmx{HEAP}")
         report(peer, None, raw)
+        modes = {True: "exactly once"} if exactly_once else {False: "at least once", True: "exactly once"}
+        found: dict[bool, list[Figures]] = {once: [] for once in modes}
+        for turn in range(1 if exactly_once else TURNS):
+            for once in modes if turn % 2 == 0 else reversed(modes):
+                topic = f"{modes[once].replace(' ', '-')}-{turn}"
+                figures = runner.measure(topic, partial(core_bridge, once=once), () if turn else RATES)
+                found[once].append(figures)
+                print(f"core bridge: {modes[once]}, concurrency {LANES}, defaults otherwise")
+                report(figures, peer, raw)
         if not exactly_once:
-            print(f"core bridge: at least once, concurrency {LANES}, defaults otherwise")
-            found = runner.measure("at-least-once", partial(core_bridge, exactly_once=False))
-            report(found, peer, raw)
-        print(f"core bridge: exactly once, concurrency {LANES}, defaults otherwise")
-        report(runner.measure("exactly-once", partial(core_bridge, exactly_once=True)), peer, raw)
+            compare("at least once / exactly once", found[False], found[True])

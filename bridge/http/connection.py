@@ -16,6 +16,7 @@ from bridge.errors import BridgeError, Malformed, TooBusy
 from bridge.http.limits import HEADER_FIELDS_MAX, KEEP_ALIVE_S, LINGER_S
 from bridge.http.problems import HeadersTooLarge, problem
 from bridge.http.transit import Transit
+from bridge.relay.ports import Upload
 
 #: Most bytes that are read ahead of a handler: a transaction of 500 x 1 KiB is one step.
 READ_BUFFER_BYTES: Final = 524_288
@@ -27,12 +28,14 @@ _log = structlog.get_logger(__name__)
 class Connection(web.RequestHandler):
     """One client's connection."""
 
-    __slots__ = ("_in_transit", "_transit", "_user", "arriving", "poll")
+    __slots__ = ("_in_transit", "_transit", "_user", "arriving", "poll", "upload")
 
     def __init__(self, manager: ConnectionServer, **how: Any) -> None:
         super().__init__(manager, **how)
         #: The long poll that this connection waits in; it ends with the connection.
         self.poll: asyncio.Future[Any] | None = None
+        #: The large body that this connection brings: without the connection no chunk of it is stored.
+        self.upload: Upload | None = None
         #: The timer of the request's body, which still arrives; None: no handler waits for one.
         self.arriving: asyncio.Timeout | None = None
         #: The user that its request is from; empty: no user's, or a caller's with every right.
@@ -53,7 +56,11 @@ class Connection(web.RequestHandler):
         self._in_transit += size
 
     def give_back(self, size: int) -> None:
-        """Count bytes no more that have been taken: they are stored, or written."""
+        """Count bytes no more that have been taken: they are stored, or written.
+
+        Once the connection is lost they do not count any more.
+        """
+        size = min(size, self._in_transit)
         self._transit.release(size, self._user)
         self._in_transit -= size
 
@@ -86,8 +93,10 @@ class Connection(web.RequestHandler):
         asyncio.get_running_loop().call_later(LINGER_S, transport.close)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """End the connection and its long poll."""
+        """End the connection, its long poll, and the large body that it brings."""
         self.cancel_poll()
+        if self.upload is not None:
+            self.upload.abandon()
         self._let_go()
         super().connection_lost(exc)
 

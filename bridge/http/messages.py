@@ -19,7 +19,7 @@ from bridge.http.bodies import (
     messages_page,
     read_body,
 )
-from bridge.http.connection import take
+from bridge.http.connection import connection_of, take
 from bridge.http.limits import (
     MESSAGES_A_PAGE_DEFAULT,
     MESSAGES_A_PAGE_MAX,
@@ -84,7 +84,8 @@ class Messages:
         incoming = IncomingBody(request, self._limits.max_message_size, self._body_timeout_s)
         chunk = await incoming.chunk()
         body: bytes | LargeBody = chunk
-        upload = self._store.upload(address, request.content_length or 0)
+        connection = connection_of(request)
+        upload = connection.upload = self._store.upload(address, request.content_length or 0)
         try:
             large: KeptBody | None = None
             if len(chunk) >= min(self._limits.min_large_message_size, CHUNK_BYTES):
@@ -100,6 +101,7 @@ class Messages:
             return await self._store.commit(Transaction((submission,), plain=True, large=large))
         finally:
             chunk = body = b""  # an error that is kept keeps this frame
+            connection.upload = None
             upload.give_up()
 
     async def browse(self, request: web.Request, principal: Principal, address: str) -> Answer:

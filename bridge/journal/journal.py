@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import count
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from bridge.errors import (
@@ -45,7 +44,7 @@ from bridge.journal.sqlite.outbox_lines import read_lines
 from bridge.journal.sqlite.pages import PageSize, check_count
 from bridge.journal.sqlite.reading_threads import Readers, readable
 from bridge.journal.sqlite.shared_names import bridge_lags
-from bridge.journal.uploads import BodyUpload
+from bridge.journal.uploads import BodyUpload, Uploads
 from bridge.journal.values.options import INBOX_BYTES, JournalOptions
 from bridge.journal.values.store import (
     Acknowledgement,
@@ -86,8 +85,7 @@ class Journal:
         self.presence = Presence(clock)
         self._readers = Readers(options.directory / FILE_NAME)
         self._writer: Writer
-        #: Numbers of large bodies: none is given out twice, also when the file is opened again.
-        self._large_ids: Iterator[int]
+        self._uploads: Uploads
         self.read = self._readers.run
 
     @classmethod
@@ -118,7 +116,7 @@ class Journal:
                 raise
             prepared = prepare(path, self.options, self.clock)
         self.identity = prepared.identity
-        self._large_ids = count(next_large_id(prepared.connection))
+        self._uploads = Uploads(self.send, next_large_id(prepared.connection))
         self._writer = Writer(prepared, self.options, self.clock, room, self._readers.let_end, self._notify)
 
     def let_go(self) -> None:
@@ -246,14 +244,12 @@ class Journal:
 
     def upload(self, address: str, whole_size: int) -> BodyUpload:
         """A large body on its way in (see `bridge.journal.values.store.Store.upload`)."""
-        return BodyUpload(self.send, next(self._large_ids), address, whole_size, deadline_ms=self.deadline_ms)
+        return self._uploads.begin(address, whole_size, self.deadline_ms)
 
     def upload_of_bridge(self, address: str, whole_size: int, longest_wait_ms: int) -> BodyUpload:
         """The same for a bridge, each of whose chunks waits for room so long at most."""
         deadline_ms = lambda: min(self.deadline_ms(), self.clock.monotonic_ms() + longest_wait_ms)  # noqa: E731
-        return BodyUpload(
-            self.send, next(self._large_ids), address, whole_size, deadline_ms=deadline_ms, from_client=False
-        )
+        return self._uploads.begin(address, whole_size, deadline_ms, from_client=False)
 
     async def read_chunk(self, kept: KeptBody, number: int) -> bytes:
         """One chunk of a large body (see `bridge.journal.values.store.Store.read_chunk`)."""

@@ -79,6 +79,7 @@ class LinkServer:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self._chunks.clear()  # whatever still refers to this link
         for number in tuple(self._bodies):
             self._end_body(number)
 

@@ -196,8 +196,11 @@ class Upload(Protocol):
         """Store the next chunk, which is not empty; returns when it is durable.
 
         Raises: AddressNotFound, AddressFull, MessageTooLarge: with the first chunk; DiskFull, TooBusy,
-            JournalUnavailable, Stopping.
+            JournalUnavailable, Stopping; ConnectionAbortedError: it was abandoned meanwhile.
         """
+
+    def abandon(self) -> None:
+        """End the wait in `add`: the sender has left."""
 
     def give_up(self) -> None:
         """Let the body go, unless a message has it by now. Called however the upload ends."""

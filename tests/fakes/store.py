@@ -88,6 +88,9 @@ class MemoryUpload:
     async def add(self, chunk: bytes) -> None:
         self.chunks.append(chunk)
 
+    def abandon(self) -> None:
+        pass
+
     def give_up(self) -> None:
         self.given_up = True
 

@@ -11,8 +11,8 @@ import pytest
 
 from bridge.http import authentication, bodies
 from bridge.http import limits as http_limits
-from bridge.journal import shared_queues
-from bridge.journal.rules import large_bodies, owners
+from bridge.journal import shared_queues, uploads
+from bridge.journal.rules import owners
 from bridge.journal.sqlite import pages
 from bridge.journal.values import options
 from bridge.kafka.client import fetch_limits
@@ -126,7 +126,7 @@ LIMITS: Final = {
         "fault/test_large_messages.py::test_a_large_message_crosses_two_nodes_whose_memory_it_does_not_take",
     ),
     "large bodies on their way into a journal": Limit(
-        count(large_bodies.UPLOADS_MOST), f"{_LARGE}::test_uploads_have_a_limit"
+        count(uploads.UPLOADS_MOST), f"{_LARGE}::test_uploads_have_a_limit"
     ),
     "a large body in a page": Limit(
         size(pages.LARGE_IN_PAGE_BYTES), f"{_LARGE}::test_a_page_has_a_large_body_that_it_has_room_for"

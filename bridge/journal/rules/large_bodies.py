@@ -9,18 +9,14 @@ from __future__ import annotations
 
 import sqlite3
 from dataclasses import dataclass
-from typing import Final
 
-from bridge.errors import JournalUnavailable, TooBusy
+from bridge.errors import JournalUnavailable
 from bridge.journal.rules.commands import WriteCommand
 from bridge.journal.rules.commit_group import Group
 from bridge.journal.rules.state import Upload
 from bridge.journal.sqlite.large_bodies import chunk_id
 from bridge.messages.block import KeptBody
 from bridge.messages.message import CHUNKS_MOST
-
-#: Large bodies on their way into a journal at a time, from clients and from bridges.
-UPLOADS_MOST: Final = 64
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -42,6 +38,10 @@ class ChunkCommand(WriteCommand):
         """True: it brings a part of a message."""
         return True
 
+    def drop(self) -> None:
+        """Hold the chunk no more; no caller waits for it. A writer that comes to it now does not store it."""
+        self.chunk = b""
+
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class DropBodyCommand(WriteCommand):
@@ -55,23 +55,23 @@ def add_chunk(group: Group, command: ChunkCommand) -> None:
 
     Raises:
         AddressNotFound, AddressFull, MessageTooLarge: the message would not be.
-        TooBusy: `UPLOADS_MOST` bodies are on their way. JournalUnavailable: the upload has ended.
+        JournalUnavailable: the upload has ended, or was abandoned.
         Blocked: there is no room now.
     """
+    chunk = command.chunk
+    if not chunk:
+        raise JournalUnavailable("the upload of a large body was abandoned")
     uploads = group.state.uploads
     upload = uploads.get(command.large_id)
     if command.number == 0:
-        if len(uploads) >= UPLOADS_MOST:
-            found = len(uploads) + 1
-            raise TooBusy("so many large bodies are on their way", limit=UPLOADS_MOST, found=found)
         group.require_room(command.address, command.whole_size)
         upload = uploads[command.large_id] = Upload()
         group.statements.append(("INSERT INTO loose_bodies VALUES (?)", (command.large_id,)))
     if upload is None or upload.chunks != command.number or command.number >= CHUNKS_MOST:
         raise JournalUnavailable("the upload of a large body has ended before it was whole: send it again")
     upload.chunks += 1
-    upload.size += len(command.chunk)
-    group.chunks.append((chunk_id(command.large_id, command.number), command.chunk))
+    upload.size += len(chunk)
+    group.chunks.append((chunk_id(command.large_id, command.number), chunk))
 
 
 def drop_body(group: Group, command: DropBodyCommand) -> None:

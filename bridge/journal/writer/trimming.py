@@ -69,8 +69,10 @@ def trim(group: Group, connection: sqlite3.Connection) -> int:
                 continue
         if not address.to_trim and not passed:
             state.to_trim.discard(address_id)
-    if state.loose_bodies and size > 0:
-        group.freed_bytes += _delete_chunks(state, connection, size)
+    while state.loose_bodies and size > 0:
+        freed = _delete_chunks(state, connection, size)
+        group.freed_bytes += freed
+        size -= max(freed, 1)
     return TRIM_BLOCKS - blocks
 
 
@@ -81,9 +83,9 @@ def _loosened(connection: sqlite3.Connection, gone: list[_Row]) -> list[int]:
 
 
 def _delete_chunks(state: State, connection: sqlite3.Connection, size: int) -> int:
-    """Delete chunks of a body that no block has, about `size` bytes; answers the bytes that they had.
+    """Delete chunks of one body that no block has, about `size` bytes; answers the bytes that they had.
 
-    The body goes with its last chunk. One body a step: large ones are few.
+    The body goes with its last chunk.
     """
     large_id = min(state.loose_bodies)
     first, end = chunk_id(large_id, 0), chunk_id(large_id + 1, 0)

@@ -7,17 +7,17 @@ import sqlite3
 from collections.abc import Sequence
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bridge.errors import AddressFull, JournalUnavailable, MessageTooLarge, NotFound, TooBusy
 from bridge.journal.journal import Journal
-from bridge.journal.rules.large_bodies import UPLOADS_MOST
 from bridge.journal.sqlite import pages
-from bridge.journal.uploads import BodyUpload
+from bridge.journal.uploads import UPLOADS_MOST, BodyUpload
 from bridge.journal.values.options import AddressPolicy
 from bridge.journal.values.store import Committed, Delivered, Submission, Transaction
-from bridge.messages.message import DIGEST_BYTES, LargeBody, LargeBodyApart, Message
+from bridge.messages.message import CHUNK_BYTES, DIGEST_BYTES, LargeBody, LargeBodyApart, Message
 from tests.harness.eventually import until
 from tests.integration.journal.failing import fail_with, sqlite_error
 from tests.integration.journal.helpers import (
@@ -236,6 +236,39 @@ async def test_uploads_have_a_limit(tmp_path: Path) -> None:
         assert caught.value.limit == UPLOADS_MOST
         uploads.pop().give_up()
         await upload(journal, [b"x"])
+
+
+async def test_a_chunk_that_is_abandoned_on_its_way_is_not_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The writer is busy: the sender leaves before it comes to the chunk, which is held no more."""
+    async with opened(tmp_path) as journal:
+        waiting: list[Any] = []
+        submit = journal._writer.submit
+        monkeypatch.setattr(journal._writer, "submit", waiting.append)
+        one = journal.upload("orders", 0)
+        adding = asyncio.create_task(one.add(bytes(CHUNK_BYTES)))
+        await asyncio.sleep(0)
+        one.abandon()
+        with pytest.raises(ConnectionAbortedError):
+            await adding
+        (command,) = waiting
+        assert not command.chunk
+        monkeypatch.setattr(journal._writer, "submit", submit)
+        submit(command)
+        one.give_up()
+        assert (await send_large(journal)).stored
+        assert chunks_in(tmp_path) == (len(CHUNKS), 0)
+
+
+async def test_bodies_that_were_given_up_go_many_at_a_step(tmp_path: Path) -> None:
+    """They once went one a commit, and senders that left brought more: the file grew to gigabytes."""
+    async with opened(tmp_path) as journal:
+        for one in [await upload(journal) for _ in range(20)]:
+            one.give_up()
+        commits = journal._writer.commits
+        await gone(tmp_path)
+        assert journal._writer.commits - commits < 5
 
 
 async def test_a_message_whose_body_has_not_come_whole_is_not_stored(tmp_path: Path) -> None:

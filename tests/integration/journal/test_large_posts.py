@@ -8,6 +8,7 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import msgspec
@@ -182,6 +183,37 @@ async def test_a_full_address_refuses_a_large_body_before_it_is_read(tmp_path: P
         async with session.post(MESSAGES, data=io.BytesIO(BODY[: 2000 * KIB])) as answer:
             assert (answer.status, (await answer.json())["title"]) == (503, "ADDRESS_FULL")
         assert chunks_in(tmp_path) == (2, 0)
+
+
+async def test_a_client_that_leaves_while_its_chunk_waits_leaves_nothing(
+    journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The chunk is not stored, and its bytes are released once: `max-transit-size` holds afterwards, too."""
+    acceptor = Acceptor(journal, AcceptorOptions(url="ws://127.0.0.1:0", limits=LIMITS))
+    bound = await acceptor.start()
+    assert acceptor._listener._server is not None
+    transit = acceptor._listener._server.transit
+    waiting: list[Any] = []
+    submit = journal._writer.submit
+    monkeypatch.setattr(journal._writer, "submit", waiting.append)
+    try:
+        _, writer = await asyncio.open_connection(bound.host, bound.port)
+        writer.write(
+            f"POST {MESSAGES} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {3 * MIB}\r\n\r\n".encode()
+        )
+        writer.write(bytes(CHUNK_BYTES))
+        await until(lambda: len(waiting) == 1, "the chunk waits")
+        assert transit.bytes == CHUNK_BYTES
+        writer.transport.abort()
+        await until(lambda: len(waiting) == 2, "it is given up")
+        assert transit.bytes == 0
+        for command in waiting:
+            submit(command)
+        monkeypatch.setattr(journal._writer, "submit", submit)
+        await journal.create_queue("orders", "q", "earliest")
+        assert chunks_in(tmp_path) == (0, 0)
+    finally:
+        await acceptor.stop(100)
 
 
 async def test_bodies_in_transit_count_a_chunk_at_a_time(journal: Journal) -> None:
