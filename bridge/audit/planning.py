@@ -50,6 +50,13 @@ def of_bridge(settings: Settings, bridge: Bridge) -> Pair:
             key="use-duplicate-detection",
             found="false",
         )
+    if len(bridge.static_connectors) > 1:
+        raise Malformed(
+            f"{bridge.name} has several static-connectors: what one of their stores lacks may be at another;"
+            " core-bridge reconcile holds the logs of all of them against each other",
+            key="static-connectors",
+            found=", ".join(bridge.static_connectors),
+        )
     return Pair(
         bridge.source_connector,
         bridge.static_connectors[0],

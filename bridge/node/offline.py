@@ -126,26 +126,31 @@ async def _where_it_was(assembly: Assembly, bridge: Bridge) -> Bridge:
     stores: set[str] = set()
     said: list[str] = []
     for name in bridge.static_connectors:
-        ((source, target),) = assembly.ends(bridge.by(name))
+        lanes = assembly.ends(bridge.by(name))
         try:
-            remembered = await source.remembered()
-            streams = {stream.identity for stream in await source.streams()}
-            stores = {known.store for stream, known in remembered.items() if stream in streams}
-            opened = await target.open([])
+            stores = {store for source, _ in lanes for store in await _stores(source)}
+            opened = await lanes[0][1].open([])
             if stores <= {opened.store, *opened.inherited}:
                 return bridge.by(name)
             said.append(f"{name} leads to {opened.store}")
         except (TargetUnavailable, TargetRefused) as error:
             said.append(f"{name}: {described(error)}")
         finally:
-            await source.close()
-            await target.close()
+            for source, target in lanes:
+                await source.close()
+                await target.close()
     raise Conflict(
         f"bridge {bridge.name} was last at {' and '.join(sorted(stores)) or 'no store'}, and no connector is"
         f" known to lead there: {'; '.join(said)}. Name the one to go on at: positions {bridge.name}"
         " --connector NAME; or leave one in static-connectors",
         key="static-connectors",
     )
+
+
+async def _stores(source: Source) -> set[str]:
+    """The stores that have confirmed messages of the streams that a source has."""
+    streams = {stream.identity for stream in await source.streams()}
+    return {known.store for stream, known in (await source.remembered()).items() if stream in streams}
 
 
 @contextlib.asynccontextmanager

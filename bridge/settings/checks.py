@@ -217,11 +217,6 @@ def _failover(path: KeyPath, bridge: Bridge, settings: Settings) -> Iterator[Fin
     rules = _rules(bridge.static_connectors[0], settings)
     if rules is not None and not rules.is_node:
         yield from idle(path, bridge, ["failover"], "needs a target that is a node", "static-connectors")
-    if not bridge.reads_journal:
-        yield from idle(path, bridge, ["failover"], "needs the source-connector journal", "source-connector")
-        if len(bridge.static_connectors) > 1:
-            rule = "must not be there: only bridges that read the journal fail over"
-            yield Finding((*path, "static-connectors", 1), rule, leans_on=((*path, "source-connector"),))
     several, tried = ("fail_back", "reconnect_attempts_same_node"), bridge.reconnect_attempts
     if len(bridge.static_connectors) == 1:
         yield from idle(path, bridge, several, "needs several static-connectors", "static-connectors")

@@ -44,6 +44,7 @@ def flows(events: DataFrame) -> DataFrame:
         F.max(_time(F.col("committed") - F.coalesce("clock_offset", F.lit(0)))).alias("committed_ms"),
         F.sum("clock_offset").alias("offsets"),
         F.count("clock_offset").alias("measured"),
+        F.max(F.when(is_sent(), _is_own(plain_store("store"), F.col("node_id"))).cast("int")).alias("to_own"),
         F.count("ids").alias("with_ids"),
         F.count("replays").alias("with_replays"),
     )
@@ -53,6 +54,7 @@ def flows(events: DataFrame) -> DataFrame:
         *(F.max(f"{side}_upto").alias(f"{side}_upto") for side in sides),
         *(_latest(name, side) for side in sides for name in ("address", "target")),
         *(F.sum(name).alias(name) for name in _SUMS),
+        F.max("to_own").alias("to_own"),
         F.min("first_ms").alias("first_ms"),
         F.max("last_ms").alias("last_ms"),
         F.max(F.when(F.col("side") == "sent", F.col("committed_ms"))).alias("sent_ms"),
@@ -64,7 +66,7 @@ def flows(events: DataFrame) -> DataFrame:
         *_NAMES,
         *(F.coalesce(f"sent_{name}", f"received_{name}").alias(name) for name in ("address", "target")),
         "sent_first", "sent_upto", "received_first", "received_upto", "lines", "span", "rejected",
-        "with_ids", "with_replays",
+        "with_ids", "with_replays", "to_own",
         "first_ms", "last_ms", "offset_ms", "sent_ms",
         F.greatest("last_ms", "sent_ms", F.col("received_ms") - F.col("offset_ms")).alias("newest_ms"),
     )  # fmt: skip
@@ -86,11 +88,13 @@ def few(flows: DataFrame, number: int) -> DataFrame:
 def _with_other_stores(named: DataFrame) -> DataFrame:
     """`sender_first` and `sender_upto`, and `has_others`: other stores have had the bridge's stream, too.
 
-    A bridge delivers a journal's stream to one store after the other: all of its sent lines are one log. What
-    comes from Kafka several nodes may read, under one name and each into its own journal.
+    A bridge delivers a stream to one store after the other: all of its sent lines are one log. But several
+    nodes may read one topic under one name, each into its own journal: those are copies.
     """
     of_stream, store = Window.partitionBy("bridge", "stream"), plain_store("store")
-    is_one_log = F.col("bridge").isNotNull() & F.col("stream").startswith("journal:")
+    is_journals = F.col("stream").startswith("journal:")
+    goes_elsewhere = F.coalesce(F.max("to_own").over(of_stream) == 0, F.lit(False))
+    is_one_log = F.col("bridge").isNotNull() & (is_journals | goes_elsewhere)
 
     def among(summed: Column, own: Column) -> Column:
         return F.when(is_one_log, summed.over(of_stream)).otherwise(own)
@@ -121,6 +125,11 @@ def _with_ranges(named: DataFrame) -> DataFrame:
         .withColumn("ranges", F.coalesce(F.ceil(length / F.col("width")), F.lit(0)))
         .drop("lines", "span")
     )
+
+
+def _is_own(store: Column, node_id: Column) -> Column:
+    """Whether a store is this node's journal: its identity begins with the node's."""
+    return F.coalesce(store.startswith(F.concat(node_id, F.lit(":"))), F.lit(False))
 
 
 def _reach(side: str, belongs: Column) -> list[Column]:

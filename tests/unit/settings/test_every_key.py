@@ -254,7 +254,7 @@ TAKEN: Final = {
     "initial-connect-attempts": ("5", PAIRS),
     "reconnect-attempts": ("5", PAIRS),
     "reconnect-attempts-same-node": ("3", ()),  # with one connector
-    "failover": ('"at-least-once"', {"journal node"}),
+    "failover": ('"at-least-once"', TO_NODE),
     "fail-back": ("true", ()),  # with one connector
     "confirmation-window-size": ('"5MiB"', PAIRS),
     "producer-window-size": ('"2MiB"', PAIRS),
