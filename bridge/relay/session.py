@@ -158,10 +158,13 @@ class Session:
             self._count_unconfirmed(identity, resume[identity].next)
             if self.records_start and not stream.empty and identity not in remembered:
                 self.unrecorded.add(identity)
-            if resume[identity].next is None:
+            next_ = resume[identity].next
+            if next_ is None:
                 self.unseen.add(identity)
             else:
                 self.unseen.discard(identity)
+                # The source may not know it yet, and another process may have sent it.
+                self._confirmed[identity] = next_
 
     def _sent_upto(self, stream: str) -> int | None:
         """One beyond what was sent of a stream; None: it was not opened here, and that is not known."""

@@ -302,6 +302,27 @@ async def test_a_process_that_does_not_know_what_was_sent_logs_all_that_is_left(
 
 
 @in_virtual_time
+async def test_what_the_store_had_at_the_opening_is_in_doubt_where_the_source_does_not_know_it_yet(
+    log: LogCapture,
+) -> None:
+    """A process before this one had sent it. Kafka's source records it once the delivery log has it."""
+    bridge = Bridge(reconnect_attempts_same_node=0)
+    bridge.put(0, 8)
+    await bridge.tell(Command.START)
+    await bridge.idle()
+    await bridge.tell(Command.STOP)
+    bridge.restarted()
+    await bridge.tell(Command.START)
+    await bridge.until(State.RUNNING, "hub-0")
+    bridge.journal.settled[BRIDGE, bridge.stream] = Remembered(5, "store-a")
+    await bridge.lose(0)
+    bridge.put(8, 10)
+    await bridge.idle()
+    assert (in_doubt(log), bridge.arrived(1)) == ([(5, 8)], bodies(5, 10))
+    await bridge.tell(Command.STOP)
+
+
+@in_virtual_time
 async def test_a_crash_between_both_ends_changes_the_store_again_and_loses_nothing(
     log: LogCapture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
