@@ -81,6 +81,8 @@ quick: $(DEV) ## the tests that need no Java, brokers or processes, with fewer r
 unit: $(DEV) needs ## the tests, with branch coverage and its floor
 	@$(BIN)/python -m tests.kafka.cluster.distribution fetch
 	@$(BIN)/coverage erase
+# The processes below find the tests compiled, their asserts rewritten; what cannot be collected they name themselves.
+	@$(BIN)/pytest --collect-only -q >/dev/null 2>&1 || true
 	$(BIN)/coverage run -m pytest -p tests.sharing -n $(JOBS) -m "not artemis_long and not cluster_long and not crash and not hostile and not filters_long and not kafka_long and not spark_long" $(ARGS)
 	@$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
