@@ -222,6 +222,7 @@ class Ledger:
                             continue
                         if name.endswith(f"/{DEAD_LETTERS}"):  # on its way to an heir
                             dead[body_of(message), queue_of(message)] += 1
+                            continue  # its names say how it is kept there
                         waiting.update((body_of(message), parse_place(one).queue) for one in names.names)
                 elif name == DEAD_LETTERS:
                     dead.update((body_of(message), queue_of(message)) for _, message, _ in messages)
