@@ -24,7 +24,7 @@ WARM_UP = 100_000
 LANES = 4
 RATES = (1_000, 5_000)
 STEADY_SECONDS = 15
-#: Turns of core bridge's two modes where they are compared: whoever comes first finds other brokers.
+#: How often each of core bridge's two modes is measured, one after the other and in alternating order.
 TURNS = 5
 #: Longest that a relay may bring nothing, from its start on, seconds.
 STALLED_S = 180

@@ -19,7 +19,7 @@ UPLOADS_MOST: Final = 64
 
 
 class Uploads:
-    """All of them that have begun and not ended."""
+    """The large bodies on their way into one journal; limits their number."""
 
     def __init__(self, send: Callable[..., Any], next_large_id: int) -> None:
         """`send` hands a command to the journal."""
@@ -31,7 +31,7 @@ class Uploads:
     def begin(
         self, address: str, whole_size: int, deadline_ms: Callable[[], int], *, from_client: bool = True
     ) -> BodyUpload:
-        """One of a message for `address`, of which `whole_size` bytes are known to come.
+        """A body of a message for `address`; `whole_size` bytes of it are known to come.
 
         `deadline_ms` says until when a chunk may wait for room.
         """

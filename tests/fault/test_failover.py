@@ -10,7 +10,6 @@ import asyncio
 import os
 import random
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ import pytest
 from tests.fault.rig import PATIENCE_S, Client, FaultyNode
 from tests.fault.traffic import Sent, send_singles, send_transactions, until_confirmed
 from tests.harness.eventually import LOOK_AGAIN_S, until
+from tests.harness.stores import check_stores
 
 SINGLES, TRANSACTIONS = 60, 6
 KILLS = 6
@@ -71,12 +71,7 @@ async def stored(client: Client) -> dict[int, str]:
 def check(at_edge: dict[int, str], hubs: list[dict[int, str]], in_doubt: list[dict[str, Any]]) -> None:
     """None lost; doubled only between the hubs, and within what was logged."""
     position_of = {body: position for position, body in at_edge.items()}
-    arrived = [[position_of[body] for body in hub.values()] for hub in hubs]
-    assert all(one < other for some in arrived for one, other in pairwise(some)), "in order, once a hub"
-    assert set(arrived[0]) | set(arrived[1]) == set(at_edge), "lost"
-    ranges = [(entry["from"], entry["upto"]) for entry in in_doubt]
-    for position in set(arrived[0]) & set(arrived[1]):
-        assert any(first <= position < end for first, end in ranges), f"{position}: {ranges}"
+    check_stores(at_edge, [[position_of[body] for body in hub.values()] for hub in hubs], in_doubt)
 
 
 async def run_round(directory: Path, seed: int) -> None:

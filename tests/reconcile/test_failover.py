@@ -131,6 +131,7 @@ FROM_KAFKA: Final = {
         findings,
     )
     for case, (lines, findings) in CASES.items()
+    if lines[0]["stream"] == STREAM
 }
 ALL_CASES: Final = {**CASES, **FROM_KAFKA}
 

@@ -27,7 +27,7 @@ LARGE_BYTES: Final = 100 * 1024
 CHECKPOINT_BYTES: Final = 16 * 1024 * 1024
 #: Bytes allocated for the log; from four fifths of them on it is checkpointed, and begins anew.
 LOG_BYTES: Final = 40 * 1024 * 1024
-#: Most blocks and bytes trimmed with one commit (some milliseconds).
+#: Most blocks, most large bodies and most bytes trimmed with one commit (some milliseconds).
 TRIM_BLOCKS: Final = 64
 TRIM_BYTES: Final = 64 * 1024 * 1024
 #: The file may hold this much more than its live data before it is shrunk.

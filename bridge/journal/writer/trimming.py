@@ -7,6 +7,7 @@ lost.
 from __future__ import annotations
 
 import sqlite3
+from heapq import nsmallest
 from typing import Final
 
 from bridge.journal.rules.commit_group import Group
@@ -69,10 +70,7 @@ def trim(group: Group, connection: sqlite3.Connection) -> int:
                 continue
         if not address.to_trim and not passed:
             state.to_trim.discard(address_id)
-    while state.loose_bodies and size > 0:
-        freed = _delete_chunks(state, connection, size)
-        group.freed_bytes += freed
-        size -= max(freed, 1)
+    group.freed_bytes += _delete_loose(state, connection, size)
     return TRIM_BLOCKS - blocks
 
 
@@ -82,12 +80,21 @@ def _loosened(connection: sqlite3.Connection, gone: list[_Row]) -> list[int]:
     return [body for body in bodies if connection.execute(_LOOSEN, (body,)).rowcount == 1]
 
 
-def _delete_chunks(state: State, connection: sqlite3.Connection, size: int) -> int:
-    """Delete chunks of one body that no block has, about `size` bytes; answers the bytes that they had.
+def _delete_loose(state: State, connection: sqlite3.Connection, size: int) -> int:
+    """Delete large bodies that no block has, about `size` bytes; answers the bytes that they had."""
+    freed = 0
+    for large_id in nsmallest(TRIM_BLOCKS, state.loose_bodies):
+        if freed >= size:
+            break
+        freed += _delete_chunks(state, connection, large_id, size - freed)
+    return freed
+
+
+def _delete_chunks(state: State, connection: sqlite3.Connection, large_id: int, size: int) -> int:
+    """Delete chunks of a body that no block has, about `size` bytes; answers the bytes that they had.
 
     The body goes with its last chunk.
     """
-    large_id = min(state.loose_bodies)
     first, end = chunk_id(large_id, 0), chunk_id(large_id + 1, 0)
     rows = connection.execute(
         "SELECT chunk_id, length(bytes) FROM chunks WHERE chunk_id >= ? AND chunk_id < ? LIMIT ?",
