@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
+from coverage import Coverage
 from xdist.scheduler import LoadScopeScheduling
 
 from bridge.demo import ports
@@ -41,29 +42,34 @@ _WAITING: Final = ("tests/acceptance/kafka/", "tests/kafka/", "tests/acceptance/
 _BETWEEN: Final = 9 / 10
 
 
-#: Nodes and commands of these tests are not measured: other tests run the same code, SIGKILL leaves no result
-#: of most of them, and measuring takes a third of a node's time and half of a command's.
+#: These tests try by whole nodes, or by chance, what others run step by step: what runs in their own process
+#: is not measured. Measuring takes three fifths of what a test computes.
 _UNMEASURED: Final = (
+    *(f"tests/{room}/" for room in ("acceptance", "cluster", "fault", "hostile", "property", "verdicts")),
+    *(f"tests/kafka/{room}/" for room in ("exactly_once", "nodes", "traffic")),
+)
+#: Nor are nodes and commands of these: other tests run the same code, SIGKILL leaves no result of most of
+#: them, and measuring takes a third of a node's time and half of a command's.
+_UNMEASURED_NODES: Final = (
     *("tests/kafka/exactly_once/", "tests/acceptance/kafka/", "tests/fault/", "tests/hostile/"),
-    _HTTP_CONTRACT,
+    *("tests/integration/workers/", _HTTP_CONTRACT),
     *(
-        "tests/kafka/client/test_rights.py",
-        "tests/kafka/nodes/test_loops.py",
-        "tests/kafka/nodes/test_workers.py",
+        f"tests/kafka/{name}.py"
+        for name in ("client/test_rights", "nodes/test_loops", "nodes/test_readme", "nodes/test_workers")
     ),
     *(
         f"tests/cluster/test_{name}.py"
         for name in (
             *("chaos", "drain_cases", "drain_kills", "drain_load", "hostile", "kills", "leaving"),
-            *("hops", "redistribution", "routing"),
+            *("hops", "redistribution", "reload", "routing"),
         )
     ),
     *(
         f"tests/acceptance/test_{name}.py"
         for name in (
-            *("delivery_log", "full_address", "link", "link_rights", "logs"),
-            *("loops", "operations", "package", "readme", "replay_plan", "settings", "waiting"),
-            *("which_node", "who_did_what"),
+            *("bridge_filters", "cli", "delivery_log", "failover", "full_address", "link", "link_rights"),
+            *("logs", "loops", "operations", "package", "readme", "reload", "reload_tls", "replay_plan"),
+            *("settings", "shared_queues", "transformers", "waiting", "which_node", "who_did_what"),
         )
     ),
 )
@@ -103,13 +109,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def coverage_of_nodes(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Whether processes that a module's tests and fixtures start are measured."""
+def coverage_of_module(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Whether a module's tests and fixtures are measured, and the processes that they start."""
     name = request.node.nodeid
+    measuring = Coverage.current() if name.startswith(_UNMEASURED) else None
     with pytest.MonkeyPatch.context() as patch:
-        if name.startswith(_UNMEASURED) and not name.startswith(_MEASURED):
+        if name.startswith(_UNMEASURED_NODES) and not name.startswith(_MEASURED):
             patch.delenv(MEASURED, raising=False)
+        if measuring is not None:
+            measuring.stop()
         yield
+        if measuring is not None:
+            measuring.start()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -234,6 +234,7 @@ def test_a_bridge_with_a_filter_is_compared_with_what_its_filter_takes(
     assert found(summary, "foreign") == {(0, 0, 0), (0, 2, 2), (0, 4, 4)}
 
 
+@pytest.mark.kafka_long  # in short: reconcile/test_audit.py
 def test_copies_of_an_id_that_records_share_are_counted(
     clusters: Clusters, topic: str, unique: Unique, make_node: MakeNode, audit: Audit, tmp_path: Path
 ) -> None:
@@ -265,6 +266,7 @@ def test_copies_of_an_id_that_records_share_are_counted(
     }
 
 
+@pytest.mark.kafka_long  # in short: reconcile/test_audit.py
 def test_a_duplicate_that_was_rejected_is_not_lost_when_its_first_copy_expires(
     clusters: Clusters, topic: str, unique: Unique, make_node: MakeNode, audit: Audit, tmp_path: Path
 ) -> None:
@@ -660,6 +662,7 @@ def test_a_wrong_password_is_one_line_that_names_the_setting(secured: Secured, t
     assert WRONG_PASSWORD not in line
 
 
+@pytest.mark.kafka_long
 def test_a_password_that_is_wrong_where_tasks_run_is_one_line_too(secured: Secured, tmp_path: Path) -> None:
     """Who plans has the right one: it is changed, or another one on Spark's machines."""
     produce_plain(secured.cluster, secured.topic, 5)

@@ -186,6 +186,7 @@ def test_further_listeners_are_reached_by_their_names(own_cluster: Cluster, uniq
     assert values(cluster, topic, 2) == [b"open", b"signed in"]
 
 
+@pytest.mark.kafka_long
 def test_ports_that_somebody_else_took_are_given_up_for_others(
     monkeypatch: pytest.MonkeyPatch, make_cluster: MakeCluster
 ) -> None:
@@ -263,6 +264,7 @@ def test_a_jar_that_is_not_the_pinned_one_is_refused(tmp_path: Path) -> None:
     assert not distribution.is_whole(tmp_path)
 
 
+@pytest.mark.kafka_long
 def test_clusters_for_people_stay_when_their_starter_ends_and_go_when_they_are_told(tmp_path: Path) -> None:
     # Each cluster's controller has the port after its own.
     ports = [str(port) for port in free_ports(4)[::2]]

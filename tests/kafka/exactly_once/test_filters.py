@@ -89,7 +89,7 @@ def filtered(node: Node, bridge: str) -> int:
     return count
 
 
-@pytest.mark.parametrize(("workers", "kills"), [(1, 3), (2, 2)])
+@pytest.mark.parametrize(("workers", "kills"), [pytest.param(1, 3, marks=pytest.mark.kafka_long), (2, 2)])
 def test_killed_while_it_filters(
     clusters: Clusters, unique: Unique, make_node: MakeNode, rng: random.Random, workers: int, kills: int
 ) -> None:
