@@ -22,7 +22,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 JAVA := $(shell command -v $${JAVA_HOME:+$$JAVA_HOME/bin/}java)
 UV ?= uv
 # Tests wait for other processes some of the time: more of them at a time than there are cores.
-JOBS ?= 3
+JOBS ?= 4
 # Tests start hundreds of processes: each finds the modules compiled, even where the environment wants no such files.
 unit quick: export PYTHONDONTWRITEBYTECODE =
 COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --python-version 3.11

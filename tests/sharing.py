@@ -61,15 +61,15 @@ _UNMEASURED_NODES: Final = (
         f"tests/cluster/test_{name}.py"
         for name in (
             *("chaos", "drain_cases", "drain_kills", "drain_load", "hostile", "kills", "leaving"),
-            *("hops", "redistribution", "reload", "routing"),
+            *("hops", "reload", "routing"),
         )
     ),
     *(
         f"tests/acceptance/test_{name}.py"
         for name in (
             *("bridge_filters", "cli", "delivery_log", "failover", "full_address", "link", "link_rights"),
-            *("logs", "loops", "operations", "package", "readme", "reload", "reload_tls", "replay_plan"),
-            *("settings", "shared_queues", "transformers", "waiting", "which_node", "who_did_what"),
+            *("logs", "loops", "operations", "package", "readme", "reload_tls", "replay_plan"),
+            *("settings", "transformers", "waiting", "who_did_what"),
         )
     ),
 )

@@ -141,7 +141,7 @@ def test_the_delivery_logs_count_the_duplicates_that_the_demo_counts(tmp_path: P
 def test_logs_go_to_an_empty_directory_only(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("mine")
     for place in (tmp_path, tmp_path / "mine"):
-        code, out, err = finish(start(tmp_path, "--logs", str(place)))
+        code, out, err = finish(start(tmp_path, "--logs", str(place), is_measured=True))
         assert (code, out, err) == (
             2,
             "",
@@ -159,7 +159,7 @@ def test_the_proof_is_shown_before_the_report_is_begun(tmp_path: Path) -> None:
     blocker.write_text("#!/bin/sh\nexec sleep 600\n")
     blocker.chmod(0o755)
     options = ("--input", str(data), "--report", str(tmp_path / "report"))
-    with start(tmp_path, *options, JAVA_HOME=str(blocker.parents[1])) as demo:
+    with start(tmp_path, *options, is_measured=True, JAVA_HOME=str(blocker.parents[1])) as demo:
         assert demo.stdout is not None
         line = demo.stdout.readline().decode()
         assert PROOF.fullmatch(line.rstrip("\n")), line
@@ -264,12 +264,12 @@ def test_an_interrupted_demo_takes_its_nodes_along(tmp_path: Path, ending: signa
 def test_an_input_that_cannot_be_read_is_wrong_usage_and_named(
     tmp_path: Path, name: str, reason: str
 ) -> None:
-    code, out, err = finish(start(tmp_path, "--input", str(tmp_path / name)))
+    code, out, err = finish(start(tmp_path, "--input", str(tmp_path / name), is_measured=True))
     assert (code, out, err) == (2, "", f"core-bridge: {tmp_path / name}: {reason}\n")
 
 
 def test_an_input_without_rows_is_one_line_and_1(tmp_path: Path) -> None:
-    code, out, err = finish(start(tmp_path, "--input", os.devnull))
+    code, out, err = finish(start(tmp_path, "--input", os.devnull, is_measured=True))
     assert (code, out) == (1, "")
     assert err == "core-bridge: BAD_INPUT: the input has no rows: nothing to relay\n"
     assert list(tmp_path.iterdir()) == []
