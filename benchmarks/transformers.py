@@ -161,13 +161,23 @@ WAITING: Final[Mapping[str, Case]] = {
 }
 
 
+def _whole_batches(text: str) -> int:
+    """A number of messages: some whole batches."""
+    count = int(text)
+    if count < COUNT or count % COUNT:
+        raise argparse.ArgumentTypeError(f"must be a multiple of {COUNT}; found {text}")
+    return count
+
+
 def main() -> None:
     """Print the median and the range of each case."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--messages", type=int, default=200_000)
-    parser.add_argument("--waiting", type=int, default=1000, help="messages through one that waits")
+    parser.add_argument("--messages", type=_whole_batches, default=200_000)
+    parser.add_argument(
+        "--waiting", type=_whole_batches, default=COUNT, help="messages through one that waits"
+    )
     parser.add_argument("--turns", type=int, default=5)
     arguments = parser.parse_args()
     keys = [b"key %02d" % (index % KEYS) for index in range(COUNT)]
