@@ -565,9 +565,7 @@ public class ClusterCases {
       n0.awaitPlace(address, address + ".q", 1, 0);
       n0.link(n1).pause();
       n0.send(address, 0, 10);
-      if (n0.parked(n1) != 10) {
-         throw new IllegalStateException(n0.parked(n1) + " wait on the link; 10 should");
-      }
+      await("all wait on the link", () -> n0.parked(n1) == 10);
       meanwhile.run();
       n0.link(n1).resume();
       cluster.awaitSettled();
@@ -622,9 +620,7 @@ public class ClusterCases {
             n2.link(n0).pause();
             n2.link(n1).pause();
             n2.send("news", 0, 20);
-            if (n2.parked(n0) + n2.parked(n1) != 20) {
-               throw new IllegalStateException("20 should wait at n2");
-            }
+            await("all wait on the links", () -> n2.parked(n0) + n2.parked(n1) == 20);
             n0.handOver();
             for (Broker peer : List.of(n0, n1)) {
                Queue link = n2.link(peer);
