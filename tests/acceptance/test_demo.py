@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.forked import MEASURED
+from tests.harness.forked import unmeasured
 
 PATIENCE_S = 60.0
 #: With a report: Spark's start and its compilers included.
@@ -36,14 +36,12 @@ def start(
 ) -> subprocess.Popen[bytes]:
     """Start a demo; coverage would take half of what it and its nodes compute, each time."""
     environment = os.environ | {"TMPDIR": str(directory)} | variables
-    if not is_measured:
-        environment.pop(MEASURED, None)
     return subprocess.Popen(
         [sys.executable, "-m", "bridge", "demo", *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=environment,
+        env=environment if is_measured else unmeasured(environment),
     )
 
 
@@ -129,7 +127,10 @@ def test_the_delivery_logs_count_the_duplicates_that_the_demo_counts(tmp_path: P
     assert told, err
     total, on_purpose, lost = map(int, told.groups())
     assert total == on_purpose + lost
-    assert on_purpose == json.loads(out)["duplicates"]
+    proof = json.loads(out)
+    assert proof["duplicates"] == proof["repeated"] == on_purpose
+    assert (proof["kills"], proof["cuts"]) == (2, 1)
+    assert proof["lost"] == proof["doubled"] == proof["out-of-order"] == 0
     lines = [
         json.loads(line) for path in logs.glob("edge/*.jsonl") for line in path.read_bytes().splitlines()
     ]

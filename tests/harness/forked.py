@@ -50,6 +50,11 @@ class Streams(NamedTuple):
     stderr: int
 
 
+def unmeasured(environment: Mapping[str, str]) -> dict[str, str]:
+    """An environment in which a process, and those that it starts, are not measured."""
+    return {name: value for name, value in environment.items() if name != MEASURED}
+
+
 class ForkedProcess:
     """One forked process, used as `subprocess.Popen` is."""
 
@@ -143,7 +148,7 @@ class Forks:
                 server = subprocess.Popen(
                     [sys.executable, "-m", "tests.harness.forked", str(theirs.fileno())],
                     cwd=ROOT,
-                    env={name: value for name, value in os.environ.items() if name != MEASURED},
+                    env=unmeasured(os.environ),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     pass_fds=[theirs.fileno()],

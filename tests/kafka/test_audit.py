@@ -662,7 +662,6 @@ def test_a_wrong_password_is_one_line_that_names_the_setting(secured: Secured, t
     assert WRONG_PASSWORD not in line
 
 
-@pytest.mark.kafka_long
 def test_a_password_that_is_wrong_where_tasks_run_is_one_line_too(secured: Secured, tmp_path: Path) -> None:
     """Who plans has the right one: it is changed, or another one on Spark's machines."""
     produce_plain(secured.cluster, secured.topic, 5)

@@ -43,7 +43,6 @@ def test_brokers_of_both_ends_are_killed_and_come_back(
     way.finish(node)
 
 
-@pytest.mark.kafka_long  # in short: source/test_leaders.py
 def test_leaders_of_source_and_target_change(
     form: Form, make_cluster: MakeCluster, make_way: MakeWay, make_node: MakeNode, rng: random.Random
 ) -> None:

@@ -20,7 +20,7 @@ from bridge.demo.kafka_story import PARTITIONS, SOURCE, TARGET, KafkaStory
 from bridge.demo.ports import free_ports
 from bridge.demo.rows import Row
 from tests.harness.eventually import eventually
-from tests.harness.forked import MEASURED
+from tests.harness.forked import unmeasured
 from tests.kafka.cluster import two_clusters
 from tests.kafka.conftest import Clusters
 
@@ -35,14 +35,12 @@ def start(
     """Start a demo; coverage would take half of what it and its relays compute, each time."""
     ends = ("--source", clusters.a.bootstrap, "--target", clusters.b.bootstrap)
     environment = os.environ | {"TMPDIR": str(directory)}
-    if not is_measured:
-        environment.pop(MEASURED, None)
     return subprocess.Popen(
         [sys.executable, "-m", "bridge", "demo", "--kafka", *ends, *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=environment,
+        env=environment if is_measured else unmeasured(environment),
     )
 
 
