@@ -100,6 +100,8 @@ class Pump:
         deliveries = [entry.delivery for entry in self._in_flight]
         for entry in self._in_flight:
             self.session.left(entry.batch)
+            if entry.batch.block is None:
+                self.session.coverage_due_s = _now_s()  # once more, as soon as there is a connection
         self._in_flight.clear()
         self._pending_coverage.clear()
         return deliveries
@@ -239,6 +241,8 @@ class Pump:
     def _keep_coverage(self, batch: Batch) -> None:
         """Keep coverage for the stream's next batch; from the first on, it is sent in time."""
         self._pending_coverage[batch.stream] = batch
+        if self.session.coverage_due_s is None:
+            self.session.coverage_due_s = _now_s() + COVERAGE_INTERVAL_MS / 1000
         if self._passed_over_bytes >= COVERAGE_BYTES:
             self._send_pending_coverage()
         if self._covering is None or self._covering.done():
@@ -261,7 +265,7 @@ class Pump:
 
     async def _cover_in_time(self) -> None:
         while self._pending_coverage:
-            await asyncio.sleep(COVERAGE_INTERVAL_MS / 1000)
+            await asyncio.sleep((self.session.coverage_due_s or 0) - _now_s())
             self._send_pending_coverage()
 
     def _send_pending_coverage(self) -> None:
@@ -270,6 +274,8 @@ class Pump:
             if self._may_send(batch):
                 del self._pending_coverage[batch.stream]
                 self._send_now(batch)
+        waits = bool(self._pending_coverage)
+        self.session.coverage_due_s = _now_s() + COVERAGE_INTERVAL_MS / 1000 if waits else None
 
     # -- settling --------------------------------------------------------------------------------------
 

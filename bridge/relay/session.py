@@ -69,6 +69,9 @@ class Session:
     #: By stream, the positions whose transformed message the target has refused, with the rule. They are read
     #: again, so that the dead letter holds the message as it was.
     _rejected: dict[str, dict[int, str]] = field(default_factory=dict)
+    #: By the loop's clock, s, when coverage without messages is to be sent; None: none waits. It counts over
+    #: connections, else one that ends sooner each time would never cover anything.
+    coverage_due_s: float | None = None
     #: Streams that wait for the target now.
     waiting: frozenset[str] = frozenset()
     #: By stream, the batches without their messages that were in flight when a connection ended: the next

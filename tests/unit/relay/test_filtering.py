@@ -127,8 +127,11 @@ def test_the_count_stays_with_the_end_of_a_batch_that_is_divided() -> None:
 class Way:
     """A bridge with stages between fakes."""
 
-    def __init__(self, *stages: Stage, most: int = 3, window: int = 1 << 20) -> None:
-        self.journal, self.store = FakeJournal(), FakeStore()
+    def __init__(
+        self, *stages: Stage, most: int = 3, window: int = 1 << 20, copy_of: Way | None = None
+    ) -> None:
+        self.journal = FakeJournal() if copy_of is None else copy_of.journal.copy()
+        self.store = FakeStore() if copy_of is None else copy_of.store
         self.journal.make("orders")
         self.relay = OneLane(
             RelayOptions("out", confirmation_window_size=window),
@@ -182,6 +185,37 @@ async def test_rejected_messages_are_covered_in_time_and_at_the_stop() -> None:
     await way.relay.command(Command.STOP)
     assert (way.counted, way.backlog) == ((0, 0, 6), 0)
     assert way.store.bodies("orders") == []
+
+
+@in_virtual_time
+async def test_rejected_messages_are_covered_in_time_though_each_connection_ends_sooner() -> None:
+    way = Way(stage(GOATS), GUARD)
+    way.put(*["monkey"] * 4)
+    await way.relay.command(Command.START)
+    for _ in range(3):
+        await asyncio.sleep(0.3 * pump.COVERAGE_INTERVAL_MS / 1000)
+        way.store.cut()
+    assert way.backlog == 4
+    await asyncio.sleep(0.3 * pump.COVERAGE_INTERVAL_MS / 1000)
+    assert (way.counted, way.backlog) == ((0, 0, 4), 0)
+    await way.relay.command(Command.STOP)
+
+
+@in_virtual_time
+async def test_two_copies_of_a_node_cover_what_both_have_rejected_instead_of_fencing_each_other() -> None:
+    """A fenced link learns it with what it sends: each sent its coverage ten seconds after it had opened, and
+    the other had opened since.
+    """
+    way = Way(stage(GOATS), GUARD)
+    way.put(*["monkey"] * 4)
+    other = Way(stage(GOATS), GUARD, copy_of=way)
+    for each in (way, other):
+        await each.relay.command(Command.START)
+        await asyncio.sleep(0.5 * pump.COVERAGE_INTERVAL_MS / 1000)
+    await asyncio.sleep(3 * pump.COVERAGE_INTERVAL_MS / 1000)
+    assert (way.backlog, other.backlog) == (0, 0)
+    for each in (way, other):
+        await each.relay.command(Command.STOP)
 
 
 @in_virtual_time
