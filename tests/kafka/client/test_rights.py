@@ -309,6 +309,15 @@ class Pair:
 
         return eventually(known, f"{node.name} knows who has which lane", WITHIN_S)
 
+    def await_members(self, *names: str) -> None:
+        """Return when both nodes show these, and the same lanes: what each shows may be two seconds old."""
+
+        def shown() -> bool:
+            first, second = map(self.divided, (self.first, self.second))
+            return first == second and first.keys() == {*names}
+
+        eventually(shown, f"the nodes show {names}", WITHIN_S)
+
     def await_left(self, name: str, node: Node) -> None:
         """Return when one of the nodes shows no member of this name."""
         eventually(lambda: name not in self.divided(node), f"{name} has left", WITHIN_S)
@@ -329,8 +338,7 @@ def test_a_node_whose_rights_are_taken_leaves_its_lanes_to_the_other(
         pair.await_shared()
         pair.send(2_000)
         pair.await_arrived(2_000)
-        assert pair.divided(pair.first) == pair.divided(pair.second)
-        assert pair.divided(pair.first).keys() == {"node-1", "node-2 worker 1", "node-2 worker 2"}
+        pair.await_members("node-1", "node-2 worker 1", "node-2 worker 2")
     pair.send(1_000)
     reason = pair.first.await_failed(pair.bridge)
     # With Read went Describe, which it implies: the lane's reading or its watch is refused first.
