@@ -23,17 +23,18 @@ from tests.harness.forked import MEASURED
 from tests.kafka.cluster.brokers import Cluster
 from tests.kafka.conftest import QUICK_SESSIONS, RUNNING
 
-#: Two processes run these, each with one Spark: one alone would still be at them when the others are through.
-_SPARK: Final = ("tests/reconcile/",)
-_MORE_SPARK: Final = (
-    *("tests/verdicts/", "tests/kafka/test_audit.py", "tests/acceptance/test_waiting.py"),
+#: Two processes run these, each with one Spark, which is slow until it has compiled what a job takes: one has
+#: the audits, the other the reports. One alone would still be at them when the others are through.
+_AUDITS: Final = (
+    *("tests/reconcile/test_audit.py", "tests/verdicts/test_audits.py", "tests/kafka/test_audit.py"),
     "tests/cluster/test_chaos.py",
 )
+_REPORTS: Final = ("tests/reconcile/", "tests/verdicts/test_reconcile.py", "tests/acceptance/test_waiting.py")
 #: One process runs all of these, with one node.
 _HTTP_CONTRACT: Final = "tests/contracts/http/"
 #: Files that take long whoever runs them: they begin first, in this order.
 _DEAR: Final = (
-    *(*_SPARK, *_MORE_SPARK),
+    *(*_AUDITS, *_REPORTS),
     *("tests/kafka/exactly_once/", "tests/fault/"),
 )
 #: Files that wait for brokers and processes. Most of those that only compute come in between...
@@ -78,14 +79,14 @@ _MEASURED: Final = ("tests/acceptance/kafka/test_replay_plan.py",)
 
 
 class ByFile(LoadScopeScheduling):
-    """A file is one piece of work, and so are all of `_SPARK`, `_MORE_SPARK` and `_HTTP_CONTRACT`."""
+    """A file is one piece of work, and so are all of `_AUDITS`, `_REPORTS` and `_HTTP_CONTRACT`."""
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]
-        if path.startswith(_SPARK):
-            return "spark"
-        if path.startswith(_MORE_SPARK):
-            return "more-spark"
+        if path.startswith(_AUDITS):
+            return "audits"
+        if path.startswith(_REPORTS):
+            return "reports"
         return _HTTP_CONTRACT if path.startswith(_HTTP_CONTRACT) else path
 
 
@@ -93,7 +94,13 @@ def pytest_configure(config: pytest.Config) -> None:
     """Start the clusters, unless they run already; give each of the processes ports of its own."""
     worker = getattr(config, "workerinput", None)
     if worker is not None:
-        ports.share_out(int(worker["workerid"].removeprefix("gw")) + 1, worker["workercount"] + 1)
+        number = int(worker["workerid"].removeprefix("gw"))
+        ports.share_out(number + 1, worker["workercount"] + 1)
+        # All of them import the same modules as they collect: one that is measured will do.
+        measuring = Coverage.current()
+        if number and measuring is not None:
+            measuring.stop()
+            config.pluginmanager.register(_MeasuresOnceCollected(measuring))
         return
     # Each process that imports aiohttp reads the system's authorities, 50 ms of computing; no test needs one.
     os.environ |= {"SSL_CERT_FILE": os.devnull, "SSL_CERT_DIR": os.devnull}
@@ -106,6 +113,16 @@ def pytest_configure(config: pytest.Config) -> None:
         for name in "ab"
     ]
     os.environ[RUNNING] = ",".join(cluster.bootstrap for cluster in both)
+
+
+class _MeasuresOnceCollected:
+    """The part of this plugin in a process whose collection is not measured."""
+
+    def __init__(self, measuring: Coverage) -> None:
+        self._measuring = measuring
+
+    def pytest_collection_finish(self) -> None:
+        self._measuring.start()
 
 
 @pytest.fixture(autouse=True, scope="module")
