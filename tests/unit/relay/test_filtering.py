@@ -130,8 +130,8 @@ class Way:
     def __init__(
         self, *stages: Stage, most: int = 3, window: int = 1 << 20, copy_of: Way | None = None
     ) -> None:
-        self.journal = FakeJournal() if copy_of is None else copy_of.journal.copy()
-        self.store = FakeStore() if copy_of is None else copy_of.store
+        self.journal: FakeJournal = FakeJournal() if copy_of is None else copy_of.journal.copy()
+        self.store: FakeStore = FakeStore() if copy_of is None else copy_of.store
         self.journal.make("orders")
         self.relay = OneLane(
             RelayOptions("out", confirmation_window_size=window),
