@@ -42,6 +42,11 @@ UNCOLLECTED: Final = (
 )  # fmt: skip
 
 
+def whole_lines(path: Path) -> list[str]:
+    """The lines of a file that is being written: of the last one there may be a part (up to a page's end)."""
+    return path.read_text(encoding="utf-8").rpartition("\n")[0].splitlines()
+
+
 @dataclass
 class Node:
     """One node; `start`, then `stop` or `kill`, as often as you like. It ends with the test process."""
@@ -226,8 +231,7 @@ class Node:
 
     def events(self, name: str = "", **keys: object) -> list[dict[str, Any]]:
         """Events of the log so far, of this name and with these keys."""
-        lines = self.log.read_text(encoding="utf-8").splitlines() if self.log.exists() else []
-        found = [json.loads(line) for line in lines]
+        found = [json.loads(line) for line in whole_lines(self.log)] if self.log.exists() else []
         return [
             event
             for event in found
@@ -265,7 +269,7 @@ class Node:
 
     def delivery_lines(self) -> list[dict[str, Any]]:
         """Lines of every file of the delivery log, in the files' order."""
-        return [json.loads(line) for path in self.segments() for line in path.read_text().splitlines()]
+        return [json.loads(line) for path in self.segments() for line in whole_lines(path)]
 
     def segments(self) -> list[Path]:
         return sorted((self.data / "delivery-log").glob("*.jsonl*"))

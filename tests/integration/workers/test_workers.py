@@ -23,7 +23,7 @@ from bridge.workers.remote import RemoteBridge
 from bridge.workers.supervisor import Supervisor
 from tests.fakes.worker_process import BRIDGE, SHUTDOWN_TIMEOUT_MS, supervisor
 from tests.harness.eventually import eventually, until
-from tests.harness.node import Node
+from tests.harness.node import Node, whole_lines
 
 pytestmark = pytest.mark.processes
 
@@ -55,7 +55,7 @@ def stderr_to(path: Path) -> Iterator[None]:
 
 
 def events(log: Path, name: str = "") -> list[dict[str, Any]]:
-    lines = [json.loads(line) for line in log.read_text("utf-8").splitlines()]
+    lines = [json.loads(line) for line in whole_lines(log)]
     return [line for line in lines if name in ("", line["event"])]
 
 
