@@ -26,7 +26,7 @@ settings.register_profile(
 )
 settings.register_profile("local", deadline=None, print_blob=True, verbosity=Verbosity.normal)
 #: For `make quick`.
-settings.register_profile("quick", parent=settings.get_profile("local"), max_examples=20)
+settings.register_profile("quick", parent=settings.get_profile("local"), max_examples=10)
 #: For a long look at the property tests: HYPOTHESIS_PROFILE=long make unit ARGS=tests/property
 settings.register_profile("long", parent=settings.get_profile("local"), max_examples=5_000)
 

@@ -1,4 +1,4 @@
-"""The number of rounds of a test of chance: a fifth in `make quick`, more in a long look."""
+"""The number of rounds of a test of chance: a tenth in `make quick`, more in a long look."""
 
 from __future__ import annotations
 

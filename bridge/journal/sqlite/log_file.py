@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from bridge.journal.sqlite.reserve import allocate
+from bridge.journal.sqlite.reserve import allocate, free_bytes
 
 _HEADER_BYTES: Final = 32
 #: Offset of the salts in the header and in a frame's header, and their length together.
@@ -67,6 +67,10 @@ class LogFile:
         return _HEADER_BYTES + low * self._frame_bytes if low else 0
 
     def ensure(self, size: int) -> bool:
-        """Whether `size` bytes are allocated; they are where there is room, once SQLite has made the file."""
+        """Whether `size` bytes are allocated, or can be: they are where there is room, once SQLite has filled
+        the file by a commit, which must not wait for that.
+        """
         found = self.size
-        return found >= size or (found > 0 and allocate(self._path, size))
+        if not found:
+            return free_bytes(self._path.parent) >= size
+        return found >= size or allocate(self._path, size)

@@ -19,6 +19,7 @@ from bridge.journal.rules.commit_group import Group
 from bridge.journal.sqlite.database import FILE_NAME
 from bridge.journal.values.options import AddressPolicy
 from bridge.journal.values.store import Committed
+from tests.harness.rounds import rounds
 from tests.integration.journal.failing import caught_up, fail_with, file, memory, once, sqlite_error, together
 from tests.integration.journal.helpers import (
     PATIENCE_S,
@@ -156,6 +157,22 @@ async def test_a_write_error_of_a_quota_is_a_full_disk(tmp_path: Path) -> None:
         fail_with(journal, once("COMMIT", sqlite3.SQLITE_IOERR_WRITE))
         assert (await asyncio.wait_for(send(journal, "1"), PATIENCE_S)).stored
         assert await browsed(journal) == ["1"]
+
+
+async def test_a_disk_that_was_full_for_the_first_commit_after_an_opening_has_room_again(
+    tmp_path: Path,
+) -> None:
+    """The log's file is empty then, and only a commit fills it: it must not wait for the file."""
+    async with opened(tmp_path) as journal:
+        await send(journal, "1")
+        fail_with(journal, once("BEGIN", sqlite3.SQLITE_IOERR_READ))
+        with pytest.raises(JournalUnavailable):
+            await send(journal, "2")
+        await caught_up(journal)
+        assert not (tmp_path / f"{FILE_NAME}-wal").stat().st_size
+        fail_with(journal, once("COMMIT", FULL))
+        await asyncio.wait_for(send(journal, "3"), PATIENCE_S)
+        assert await browsed(journal) == ["1", "3"]
 
 
 async def test_a_page_that_cannot_be_looked_up_is_answered_and_the_next_one_works(tmp_path: Path) -> None:
@@ -312,7 +329,7 @@ async def test_memory_is_the_files_image_after_whatever_fails(tmp_path: Path, rn
         work = Clients(journal, rng)
         kinds: list[Any] = [work.send, work.send, work.send, work.transact, work.read, work.deliver,
                             work.administer, work.resize]  # fmt: skip
-        for _ in range(60):
+        for _ in range(rounds(120)):
             at = rng.randint(0, 40)
 
             def plan(sql: str, countdown: list[int] = [at]) -> tuple[sqlite3.Error, bool] | None:  # noqa: B006
