@@ -242,7 +242,7 @@ class Pump:
         """Keep coverage for the stream's next batch; from the first on, it is sent in time."""
         self._pending_coverage[batch.stream] = batch
         if self.session.coverage_due_s is None:
-            self.session.coverage_due_s = _now_s() + COVERAGE_INTERVAL_MS / 1000
+            self.session.coverage_due_s = _coverage_due_s()
         if self._passed_over_bytes >= COVERAGE_BYTES:
             self._send_pending_coverage()
         if self._covering is None or self._covering.done():
@@ -274,8 +274,7 @@ class Pump:
             if self._may_send(batch):
                 del self._pending_coverage[batch.stream]
                 self._send_now(batch)
-        waits = bool(self._pending_coverage)
-        self.session.coverage_due_s = _now_s() + COVERAGE_INTERVAL_MS / 1000 if waits else None
+        self.session.coverage_due_s = _coverage_due_s() if self._pending_coverage else None
 
     # -- settling --------------------------------------------------------------------------------------
 
@@ -363,6 +362,11 @@ class Pump:
     async def _change(self) -> None:
         self._changed.clear()
         await self._changed.wait()
+
+
+def _coverage_due_s() -> float:
+    """When coverage that begins to wait now is to be sent."""
+    return _now_s() + COVERAGE_INTERVAL_MS / 1000
 
 
 def _now_s() -> float:

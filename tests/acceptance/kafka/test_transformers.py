@@ -10,7 +10,7 @@ from tests.acceptance.kafka.conftest import Named
 from tests.acceptance.kafka.records import Record, plain, read, send, with_id
 from tests.acceptance.kafka.test_nodes import browsed, into_node
 from tests.harness.eventually import eventually
-from tests.harness.node import MakeNode, Node
+from tests.harness.node import MakeNode, Node, whole_lines
 from tests.kafka.bridges import await_progress, bridge_table, connector_tables, kafka_bridge
 from tests.kafka.conftest import Clusters
 
@@ -74,7 +74,7 @@ def send_some(clusters: Clusters, topic: str, turn: int) -> None:
 
 def calls(log: Path) -> list[tuple[str, int, str]]:
     """Of each call of the transformer the body's first word, the process, and which transformer of it."""
-    lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
+    lines = whole_lines(log) if log.exists() else []
     return [(word, int(pid), made) for word, pid, made in map(str.split, lines)]
 
 

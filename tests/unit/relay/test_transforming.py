@@ -309,7 +309,6 @@ async def test_any_history_of_cuts_keeps_the_order_and_delivers_each_once(
     """Also where the transformer does something else each time, each batch is cut anew, and several calls run
     at a time (B28).
     """
-    chance = random.Random(rng.random())
     monkeypatch.setattr(pump, "COVERAGE_INTERVAL_MS", 50)  # the last messages may be dropped ones
     for module in ("parts", "callers"):
         monkeypatch.setattr(f"bridge.transformers.{module}.PART_S", 0.0)
@@ -318,16 +317,16 @@ async def test_any_history_of_cuts_keeps_the_order_and_delivers_each_once(
     sent = 0
     await way.relay.command(Command.START)
     for _ in range(40):
-        for _ in range(chance.randrange(8)):
-            way.put(b"%d" % sent, key=b"%d" % chance.randrange(6))
+        for _ in range(rng.randrange(8)):
+            way.put(b"%d" % sent, key=b"%d" % rng.randrange(6))
             sent += 1
-        match chance.randrange(4):
+        match rng.randrange(4):
             case 0:
                 way.store.cut()
             case 1:
                 await way.relay.command(Command.STOP)
                 await way.relay.command(Command.START)
-        await asyncio.sleep(chance.random() / 200)
+        await asyncio.sleep(rng.random() / 200)
     await way.covered()
     await way.relay.command(Command.STOP)
     assert call.overlapping == [], "one call of a key at a time"
