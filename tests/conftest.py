@@ -15,6 +15,8 @@ import structlog
 from hypothesis import HealthCheck, Verbosity, settings
 from structlog.testing import LogCapture
 
+from bridge.journal.sqlite import reserve
+
 #: In CI the same examples every time, and room for a slow machine; elsewhere new ones at each run.
 settings.register_profile(
     "ci",
@@ -66,6 +68,10 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+#: What a journal takes its disk to have in the tests of `make quick`.
+DISK_BYTES = 32 * 1024 * 1024
+
+
 @pytest.fixture
 def rng(request: pytest.FixtureRequest) -> random.Random:
     """Chance for one test: the run's seed and the test's name, whatever else was run."""
@@ -90,6 +96,14 @@ def _no_process_unmarked(request: pytest.FixtureRequest, monkeypatch: pytest.Mon
     monkeypatch.setattr(subprocess.Popen, "__init__", refuse)
     monkeypatch.setattr(os, "fork", refuse)
     monkeypatch.setattr("tests.harness.forked.Forks.start", refuse)
+
+
+@pytest.fixture(autouse=True)
+def small_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A journal in a test's own process keeps as little of the disk aside as on a small one: there are a
+    thousand of them, and `make quick` has its disk in memory.
+    """
+    monkeypatch.setattr(reserve, "disk_bytes", lambda _: DISK_BYTES)
 
 
 @pytest.fixture(autouse=True)

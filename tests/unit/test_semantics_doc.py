@@ -46,6 +46,7 @@ FOLDERS: Final = (
 
 _ROW: Final = re.compile(r"\| ([A-Z]\d+) \| (.+?) \| (\S+) \| (.*?) ?\|")
 _CASE: Final = re.compile(r"\b[DBRCPSO]\d{1,2}\b")
+_FUNCTION: Final = re.compile(r"^ *(?:async )?def (\w+)\(", re.MULTILINE)
 _NAMED: Final = re.compile(r"`(\S+?)::(test_\w+)`")
 
 
@@ -78,8 +79,17 @@ def _rank(path: Path) -> tuple[int, Path]:
 
 def _is_run(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     """Whether it is a test that `make test` runs."""
-    marks = map(ast.unparse, function.decorator_list)
-    return function.name.startswith("test_") and not any(map(LEFT_OUT.match, marks))
+    return function.name.startswith("test_") and not any(
+        LEFT_OUT.match(ast.unparse(mark)) for mark in function.decorator_list
+    )
+
+
+def _is_left_out(statement: ast.stmt) -> bool:
+    """Whether it marks the whole module as one that `make test` leaves out."""
+    if not isinstance(statement, ast.Assign):
+        return False
+    text = ast.unparse(statement)
+    return text.startswith("pytestmark") and LEFT_OUT.search(text) is not None
 
 
 @cache
@@ -89,7 +99,7 @@ def shown() -> dict[str, list[tuple[str, str]]]:
     for path in sorted(TESTS.rglob("test_*.py"), key=_rank):
         text = path.read_text("utf-8")
         for node in ast.parse(text).body if _CASE.search(text) else ():
-            if ast.unparse(node).startswith("pytestmark") and LEFT_OUT.search(ast.unparse(node)):
+            if _is_left_out(node):
                 break
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _is_run(node):
                 for case in dict.fromkeys(_CASE.findall(ast.get_docstring(node) or "")):
@@ -101,8 +111,7 @@ def shown() -> dict[str, list[tuple[str, str]]]:
 def _tests_of(path: Path) -> frozenset[str]:
     if not path.is_file():
         return frozenset()
-    found = ast.walk(ast.parse(path.read_text("utf-8")))
-    return frozenset(node.name for node in found if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return frozenset(_FUNCTION.findall(path.read_text("utf-8")))
 
 
 def every_case() -> list[str]:

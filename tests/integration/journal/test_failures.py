@@ -346,7 +346,8 @@ async def test_memory_is_the_files_image_after_whatever_fails(tmp_path: Path, rn
             assert all(answer is None or isinstance(answer, allowed) for answer in answers), answers
             await until_stored(journal, "probe", None)
             assert memory(journal) == file(journal)
-        assert await browsed(journal, "bridged") == [str(place) for place in range(covered(tmp_path))]
+        found = await browsed(journal, "bridged") if covered(tmp_path) else []
+        assert found == [str(place) for place in range(covered(tmp_path))]
         assert covered(tmp_path) >= work.covered
     check_file(tmp_path)
 

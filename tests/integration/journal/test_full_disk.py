@@ -45,6 +45,11 @@ DRIVER = "tests.integration.journal.full_disk_driver"
 SMALL_DISK = 'mount -t tmpfs -o size=40m tmpfs "$0" && head -c 12000000 /dev/zero > "$0/filler" && exec "$@"'
 
 
+@pytest.fixture(autouse=True)
+def small_disk() -> None:
+    """Here the disk is as large as it is."""
+
+
 def in_small_disk(directory: Path) -> list[str]:
     return ["unshare", "--mount", "--map-root-user", "sh", "-c", SMALL_DISK, str(directory)]
 

@@ -47,6 +47,11 @@ from tests.integration.journal.helpers import (
 )
 
 
+@pytest.fixture(autouse=True)
+def small_disk() -> None:
+    """Here the disk is as large as it is."""
+
+
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looks at the free list all the time, and keeps little of it."""

@@ -19,7 +19,7 @@ import pytest
 from aiohttp import web
 
 from bridge.errors import BridgeError, Fenced, Malformed, OutOfSequence, TargetRefused, TargetUnavailable
-from bridge.link import limits
+from bridge.link import driver, limits
 from bridge.link.codec import decode, encode
 from bridge.link.correspondent import LinkEnd
 from bridge.link.frames import BrokenFrame, Close, CloseCode, Hello
@@ -412,8 +412,9 @@ async def test_an_idle_link_lives_by_its_pings_and_learns_the_clock_offset(
 
 
 async def test_a_node_that_stops_reading_is_given_up_although_frames_wait_to_leave(
-    node: Node, proxy: Proxy, link_to: Connecting
+    node: Node, proxy: Proxy, link_to: Connecting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(driver, "FLUSH_S", 0.05)
     hello = msgspec.structs.replace(WINDOW, check_period_ms=40, connection_ttl_ms=150)
     target = link_to(proxy.port, hello=hello)
     await target.open([STREAM])

@@ -7,11 +7,20 @@ import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from bridge.delivery_log import SegmentLimits, SegmentWriter
+from bridge.node import outbox
 from bridge.node.outbox import OutboxCopier
 from tests.harness.eventually import until
 from tests.integration.journal.failing import caught_up, fail_with, once
 from tests.integration.journal.helpers import opened, send
+
+
+@pytest.fixture(autouse=True)
+def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox, "GATHER_S", 0.01)
+    monkeypatch.setattr(outbox, "TICK_S", 0.05)
 
 
 def segments(directory: Path) -> SegmentWriter:

@@ -74,7 +74,7 @@ class Nodes:
         )
         endpoint = Endpoint(f"ws://127.0.0.1:{runner.addresses[0][1]}", "")
         self.relay = OneLane(
-            RelayOptions(BRIDGE, Backoff(300, 1.0, 300), confirmation_window_size=1_500),
+            RelayOptions(BRIDGE, Backoff(50, 1.0, 50), confirmation_window_size=1_500),
             LaneEnds(source, NodeTarget(endpoint, HELLO, call_timeout_ms=CALL_TIMEOUT_MS)),
             clock=SystemClock(),
         )

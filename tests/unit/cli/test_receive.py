@@ -189,7 +189,7 @@ async def test_a_node_that_is_gone_at_the_end_of_the_timeout_is_no_empty_queue(
         # the queue: missing, made, a page, its end; the address: a page
         answers = itertools.chain(["answer"] * (3 if how else 1), itertools.repeat("lose"))
         node.after = lambda _: next(answers)
-        assert await asyncio.to_thread(main, arguments_for(node, "--timeout", "0.3", *how)) == 1
+        assert await asyncio.to_thread(main, arguments_for(node, "--timeout", "0.1", *how)) == 1
     told = capsys.readouterr()
     assert told.out == "a\n"
     assert told.err.splitlines()[-1].startswith("core-bridge: UNREACHABLE: GET ")

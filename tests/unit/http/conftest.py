@@ -8,12 +8,20 @@ from typing import Any
 
 import pytest
 
+from bridge.http import connection, listener
 from bridge.http.acceptor import Acceptor, AcceptorOptions
 from tests.fakes.http_client import Client, http_client
 from tests.fakes.store import MemoryStore
 
 #: Starts an acceptor with these arguments and gives a client of it.
 Start = Callable[..., Awaitable[Client]]
+
+
+@pytest.fixture(autouse=True)
+def _cuts_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests that a stopping node cuts, and connections that it refuses, have no second to end in."""
+    monkeypatch.setattr(listener, "_CUT_AFTER_S", 0.05)
+    monkeypatch.setattr(connection, "LINGER_S", 0.05)
 
 
 @pytest.fixture

@@ -25,11 +25,12 @@ class WrongFile(NamedTuple):
 
 
 def wrong_files() -> Iterator[WrongFile]:
+    url_rule = ends.url_rule()
     for path in sorted(DIRECTORY.glob("*.txt")):
         for case in path.read_text().removeprefix("=== ").split("\n=== "):
             scenario, *rest = case.splitlines()
             told = [line.removeprefix("=> ") for line in rest if line.startswith("=> ")]
-            lines = [line.replace("{url-rule}", ends.url_rule()) for line in told]
+            lines = [line.replace("{url-rule}", url_rule) for line in told]
             text = [line for line in rest if not line.startswith("=> ")]
             yield WrongFile(f"{path.stem}: {scenario}", "\n".join(text).rstrip() + "\n", lines)
 

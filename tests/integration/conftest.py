@@ -1,4 +1,4 @@
-"""The journal's tests do not wait half a second where it tries again: after a full disk, or a lost file."""
+"""Journals do not wait half a second where they try again: room at an address or on the disk, a lost file."""
 
 from __future__ import annotations
 
