@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 from bridge.demo.ports import free_ports
 from tests.harness import node as harness
 from tests.harness.api import HOST
+from tests.harness.commands import PROGRAM
 
 #: A node with a full queue or backlog may take this long to end, in seconds.
 ENDS_WITHIN_S: Final = 300.0
@@ -30,6 +31,8 @@ class Node(harness.Node):
     hub_port: int | None = None
     #: Further TOML.
     extra: str = ""
+    #: Started as users start it: a fork pays for each page of its parent's that it writes to.
+    program: Sequence[str] | None = PROGRAM
     ends_within_s: float = ENDS_WITHIN_S
     ready_seconds: float = 0.0
 

@@ -11,6 +11,7 @@ import structlog
 
 from bridge.errors import DuplicateIdRejected
 from bridge.journal.rules.commands import CommitCommand, DeliverCommand, WriteCommand
+from bridge.journal.values.store import Committed
 from bridge.relay.ports import Receipt
 from dedup.verdict import Verdict
 
@@ -108,17 +109,20 @@ class Counts:
             counts.stored += command.batch.count - receipt.duplicates
 
     def _count_commit(self, command: CommitCommand) -> None:
-        if isinstance(command.error, DuplicateIdRejected):
-            self._count_repeated([address for _, address, _ in command.error.duplicates])
-        if command.result is None:
+        committed: Committed | None = command.result
+        if committed is None:
+            if isinstance(command.error, DuplicateIdRejected):
+                self._count_repeated([address for _, address, _ in command.error.duplicates])
             return
-        for address, (first, last) in command.result.positions.items():
+        for address, (first, last) in committed.positions.items():
             self.of_address[address].stored += last - first + 1
-        for address, count in command.result.elsewhere.items():
+        for address, count in committed.elsewhere.items():
             self.of_address[address].stored += count
         submissions = command.transaction.submissions
-        left_out = command.result.skipped if command.result.stored else range(len(submissions))
-        self._count_repeated([submissions[index].address for index in left_out])
+        if not committed.stored:
+            self._count_repeated([submission.address for submission in submissions])
+        elif committed.skipped:
+            self._count_repeated([submissions[index].address for index in committed.skipped])
 
     def _count_repeated(self, addresses: Sequence[str]) -> None:
         for address in addresses:

@@ -78,17 +78,17 @@ def started(
     cwd: Path | None,
     variables: Mapping[str, str],
     umask: int = -1,
-    program: Sequence[str] = PROGRAM,
+    program: Sequence[str] | None = None,
 ) -> Process:
     """A process that runs ``core-bridge ARGUMENTS`` in a session of its own.
 
-    It is forked, unless it finds further packages or runs another `program`.
+    It is forked, unless it finds further packages or a `program` is given, which is started.
     """
-    if program == PROGRAM and variables["PYTHONPATH"] == str(ROOT):
+    if program is None and variables["PYTHONPATH"] == str(ROOT):
         return FORKS.start(arguments, streams, cwd=cwd, environment=variables, umask=umask)
     stdin, stdout, stderr = streams
     return subprocess.Popen(
-        [*program, *arguments],
+        [*(program or PROGRAM), *arguments],
         stdin=stdin,
         stdout=stdout,
         stderr=stderr,

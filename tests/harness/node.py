@@ -17,14 +17,14 @@ import signal
 import ssl
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
 from bridge.demo.ports import free_ports
 from tests.harness.api import HOST, Api
-from tests.harness.commands import PROGRAM, Ended, Process, command, environment, started
+from tests.harness.commands import Ended, Process, command, environment, started
 from tests.harness.eventually import PATIENCE_S, eventually
 from tests.harness.forked import Streams
 from tests.harness.watchdog import WATCHDOG
@@ -63,8 +63,8 @@ class Node:
     tls: ssl.SSLContext | None = None
     token: str = ""
     variables: dict[str, str] = field(default_factory=dict)
-    #: Whether its process looks for reference cycles.
-    collects: bool = True
+    #: A program to start, such as `UNCOLLECTED`; None: its process is forked.
+    program: Sequence[str] | None = None
     #: Of its process; -1: as it is.
     umask: int = -1
     #: Longest that it may take to end, in seconds.
@@ -117,9 +117,8 @@ class Node:
         with self.log.open("ab") as log, Path(os.devnull).open("rb") as nothing:
             arguments = ("run", "--settings", str(self.file))
             streams = Streams(nothing.fileno(), log.fileno(), log.fileno())
-            program = PROGRAM if self.collects else UNCOLLECTED
             self.process = started(
-                arguments, streams, cwd=cwd, variables=variables, umask=self.umask, program=program
+                arguments, streams, cwd=cwd, variables=variables, umask=self.umask, program=self.program
             )
         WATCHDOG.watch(self.process.pid)
         return self.process

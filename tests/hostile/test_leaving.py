@@ -9,7 +9,7 @@ import pytest
 from bridge.journal.uploads import UPLOADS_MOST
 from bridge.messages.message import CHUNK_BYTES
 from tests.harness.eventually import eventually
-from tests.harness.node import MakeNode, Node, bridge_to, start_together
+from tests.harness.node import UNCOLLECTED, MakeNode, Node, bridge_to, start_together
 from tests.hostile.cutting import CuttingProxy
 from tests.hostile.leaving import MIB, abort_upload, fill_pages, growth, leave_page, refused_upload
 
@@ -26,7 +26,7 @@ _FULL = '[address-settings."full"]\nmax-size-bytes = "5MiB"\naddress-full-policy
 @pytest.fixture(scope="module")
 def uncollected(make_lasting_node: MakeNode) -> Iterator[Node]:
     """A node that never looks for cycles."""
-    node = make_lasting_node("uncollected", collects=False, rest=_FULL).start()
+    node = make_lasting_node("uncollected", program=UNCOLLECTED, rest=_FULL).start()
     for _ in range(2):
         assert node.api.send("full", bytes(3 * MIB)).status == 200
     fill_pages(node)
@@ -65,11 +65,11 @@ def test_1000_cuts_in_mid_batch_leave_nothing_at_either_end(make_node: MakeNode)
 
 def cut_growth(make_node: MakeNode, times: int) -> None:
     """A cut once left 3.7 MiB at the edge and 1.6 at the hub; of a large body, 0.7."""
-    hub = make_node("hub", collects=False)
+    hub = make_node("hub", program=UNCOLLECTED)
     with CuttingProxy(hub.port, cut_after=3 * MIB).running() as link:
         often = {"retry_interval": "10", "max_retry_interval": "10"}
         bridge = bridge_to(hub, connector__url=f'"ws://127.0.0.1:{link.port}"', **often)
-        edge = make_node("edge", collects=False, rest=bridge)
+        edge = make_node("edge", program=UNCOLLECTED, rest=bridge)
         start_together(hub, edge)
         for _ in range(3):
             assert edge.api.send("orders", bytes(4 * MIB)).status == 200
