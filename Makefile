@@ -179,5 +179,6 @@ $(RECONCILE): requirements/reconcile.txt $(BASE)
 
 $(DEV): requirements/dev.txt $(BASE)
 	@echo "installing what the tests need (requirements/dev.txt)" >&2
-	@$(PIP_INSTALL) --require-hashes --requirement requirements/dev.txt
+# What is imported is compiled then; most of it never is.
+	@$(PIP_INSTALL) --no-compile --require-hashes --requirement requirements/dev.txt
 	@touch $(RECONCILE) $@
