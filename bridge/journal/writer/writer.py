@@ -136,12 +136,15 @@ class Writer:
             self._blocked.room_came()
         commands = [*self._blocked.take(), *fresh]
         self._working = dict.fromkeys(commands)
-        self._commit(commands)
+        try:
+            self._commit(commands)
+            if not self.condition.is_broken:
+                self._space.keep_up()
+                if self._space.stuck is not None and (self._room.has_reserve or not self.condition.is_full):
+                    self._wait_for_room((), self._space.stuck)
+        except (OSError, sqlite3.Error) as error:
+            self._lose(error)
         self.blocked_bytes = self._blocked.bytes
-        if not self.condition.is_broken:
-            self._space.keep_up()
-            if self._space.stuck is not None and (self._room.has_reserve or not self.condition.is_full):
-                self._wait_for_room((), self._space.stuck)
 
     def _give_up(self, error: Exception) -> None:
         """After a fault of this thread itself, answer every command with the error until the node stops."""
@@ -292,13 +295,26 @@ class Writer:
             return
         if at_commit:
             self._doubtful = list(group.overlays.values())
+        self._close(cause)
+        unknown = JournalUnavailable(f"the journal failed ({cause}): whether this was stored is unknown")
+        unknown.__cause__ = cause
+        self._answer(commands, unknown)
+
+    def _lose(self, error: OSError | sqlite3.Error) -> None:
+        """Close the file, which could not be looked at between two groups: what is left of the commands was
+        not stored.
+        """
+        self._close(error)
+        unavailable = JournalUnavailable(f"the journal failed ({_described(error)})")
+        unavailable.__cause__ = error
+        self._answer({**self._working, **dict.fromkeys(self._blocked.take_all())}, unavailable)
+
+    def _close(self, cause: Exception) -> None:
+        """Close the file after an error; it is opened again with the next commands."""
         self.condition.on(Event.FAILED, JournalUnavailable(_described(cause)))
         self._reconnect_ms = self._clock.monotonic_ms()
         with contextlib.suppress(sqlite3.Error):
             self.connection.close()
-        unknown = JournalUnavailable(f"the journal failed ({cause}): whether this was stored is unknown")
-        unknown.__cause__ = cause
-        self._answer(commands, unknown)
 
     def _reload(self) -> bool:
         """Load the state again through the same connection; False where that fails, too."""

@@ -17,8 +17,11 @@ from bridge.journal.rules import client_transactions
 from bridge.journal.rules.commands import CommitCommand
 from bridge.journal.rules.commit_group import Group
 from bridge.journal.sqlite.database import FILE_NAME
+from bridge.journal.sqlite.vacuum import Space
 from bridge.journal.values.options import AddressPolicy
 from bridge.journal.values.store import Committed
+from bridge.journal.writer import blocked_commands, disk_full
+from tests.harness.eventually import until
 from tests.harness.rounds import rounds
 from tests.integration.journal.failing import caught_up, fail_with, file, memory, once, sqlite_error, together
 from tests.integration.journal.helpers import (
@@ -240,6 +243,52 @@ async def test_a_file_that_went_away_is_opened_again_when_it_is_back(tmp_path: P
         (tmp_path / "elsewhere").rename(path)
         assert (await until_stored(journal, "2", "b")).positions == {"orders": (1, 1)}
         assert not journal.broken
+        assert memory(journal) == file(journal)
+
+
+async def test_a_file_that_is_away_as_its_room_is_measured_is_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That is done twice a second and not at each commit: the node had to be restarted, once."""
+    monkeypatch.setattr(disk_full, "RETRY_MS", 0)
+    path = tmp_path / FILE_NAME
+    async with opened(tmp_path) as journal:
+        await send(journal, "1", "a")
+        path.rename(tmp_path / "elsewhere")
+        with pytest.raises(JournalUnavailable, match=r"the journal failed .*No such file"):
+            await asyncio.wait_for(send(journal, "2", "b"), PATIENCE_S)
+        assert journal.broken
+        (tmp_path / "elsewhere").rename(path)
+        assert (await until_stored(journal, "2", "b")).positions == {"orders": (1, 1)}
+        assert not journal.broken
+        assert memory(journal) == file(journal)
+
+
+async def test_an_error_as_the_room_is_measured_answers_those_that_are_blocked_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocked_commands, "RETRY_MS", 60_000)
+    monkeypatch.setattr(disk_full, "RETRY_MS", 0)
+    async with opened(options(tmp_path, AddressPolicy(1_000, "BLOCK"))) as journal:
+        await journal.create_queue("orders", QUEUE, "earliest")
+        for value in "ab":  # the address is full with the second
+            await send(journal, "x" * 600, value)
+        blocked = asyncio.create_task(send(journal, "y" * 600, "c"))
+        await until(lambda: journal._writer.blocked_bytes, "one is blocked")
+        errors = iter([sqlite3.OperationalError("disk I/O error")])
+
+        def room(space: Space, free: int) -> int:
+            for error in errors:
+                raise error
+            return measured(space, free)
+
+        measured = Space.room
+        with monkeypatch.context() as patch:
+            patch.setattr(Space, "room", room)
+            answers = await asyncio.gather(blocked, send(journal, "z", "d", "others"), return_exceptions=True)
+        assert [type(answer) for answer in answers] == [JournalUnavailable] * 2
+        await caught_up(journal)
+        assert (await send(journal, "z", "d", "others")).stored
         assert memory(journal) == file(journal)
 
 
