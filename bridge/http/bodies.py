@@ -39,7 +39,7 @@ async def read_body(request: web.Request, limit_bytes: int, timeout_s: float) ->
         body = content.read_nowait()
         if len(body) > limit_bytes:
             raise _too_large(limit_bytes, len(body))
-        connection_of(request).take(len(body))
+        take(request, len(body))
         return body
     length = request.content_length
     if length is not None and length > limit_bytes:

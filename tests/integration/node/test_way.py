@@ -84,7 +84,7 @@ class Way:
 
 @contextmanager
 def seen() -> Iterator[Way]:
-    """What this thread calls, and every thread that begins within."""
+    """Records the calls of this thread, and of each thread that starts while the context is open."""
     way, before = Way(), sys.getprofile()
     threading.setprofile(way.see)
     sys.setprofile(way.see)
