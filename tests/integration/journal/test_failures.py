@@ -241,9 +241,7 @@ async def test_a_file_that_went_away_is_opened_again_when_it_is_back(tmp_path: P
                 await asyncio.wait_for(send(journal, "2", "b"), PATIENCE_S)
         assert journal.broken
         (tmp_path / "elsewhere").rename(path)
-        assert (await until_stored(journal, "2", "b")).positions == {"orders": (1, 1)}
-        assert not journal.broken
-        assert memory(journal) == file(journal)
+        await check_opened_again(journal)
 
 
 async def test_a_file_that_is_away_as_its_room_is_measured_is_opened_again(
@@ -259,9 +257,7 @@ async def test_a_file_that_is_away_as_its_room_is_measured_is_opened_again(
             await asyncio.wait_for(send(journal, "2", "b"), PATIENCE_S)
         assert journal.broken
         (tmp_path / "elsewhere").rename(path)
-        assert (await until_stored(journal, "2", "b")).positions == {"orders": (1, 1)}
-        assert not journal.broken
-        assert memory(journal) == file(journal)
+        await check_opened_again(journal)
 
 
 async def test_an_error_as_the_room_is_measured_answers_those_that_are_blocked_too(
@@ -308,6 +304,13 @@ async def test_another_journal_in_the_files_place_is_not_taken_for_it(tmp_path: 
         with pytest.raises(JournalUnavailable, match="not the one that was open"):
             await until_stored(journal, "2", None, tries=3)
         assert (tmp_path / "aside").exists()
+
+
+async def check_opened_again(journal: Journal) -> None:
+    """A journal with one message, whose file is back, stores a second one."""
+    assert (await until_stored(journal, "2", "b")).positions == {"orders": (1, 1)}
+    assert not journal.broken
+    assert memory(journal) == file(journal)
 
 
 async def until_stored(journal: Journal, body: str, value: str | None, tries: int = 100) -> Committed:
