@@ -81,7 +81,7 @@ class Forgetting:
         return len(self.nodes) >= NODES
 
     async def backlog(self, node: str) -> list[Backlog]:
-        """What waits for a node."""
+        """The messages that wait for a node, by address."""
         return await self._journal.look(
             read_backlog, bridge_to(node), self._journal.identity.incarnation, self._sent_most
         )

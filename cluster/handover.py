@@ -1,4 +1,4 @@
-"""What a leaver says to its heir: calls beside the link, each of which may be repeated. Pure.
+"""Calls of a leaver to its heir, beside the link; each may be repeated. Pure.
 
 ``POST /v1/cluster/heir`` with one of these as msgpack. The heir answers with `Answer`.
 """

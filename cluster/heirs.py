@@ -54,7 +54,7 @@ def answering(records: Iterable[Record]) -> dict[str, Record]:
 
 
 class Heirs:
-    """What this node has taken over, and from which nodes."""
+    """The queues that this node has taken over, and from which nodes."""
 
     def __init__(
         self, journal: Journal, bridges: Callable[[], Sequence[str]], changed: Callable[[], None]

@@ -23,7 +23,7 @@ _NODE: Final = "cluster.node."
 
 
 class Memory:
-    """What the journal has of other nodes."""
+    """The records of other nodes in the journal."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal

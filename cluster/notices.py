@@ -1,4 +1,4 @@
-"""What two neighbours tell each other over their link, as bytes: records in pages, and what is known. Pure.
+"""Notices between two neighbours, as bytes on their link: records in pages, and the nodes known. Pure.
 
 A notice is a msgpack array that begins with its name, as the link's frames are. ``NODE`` is a page of a
 record: the first has the record without its places, each has some places. ``KNOWN`` has all nodes in short. A
@@ -133,7 +133,7 @@ class Assembler:
         self._pages = 0
 
     def take(self, body: bytes) -> Announcement | Known | None:
-        """What the notice tells, or completes; None: there is more to come.
+        """The announcement that the notice completes, or the nodes known; None: pages are missing.
 
         Raises:
             Malformed: it is no notice, or breaks a limit; names the field, the limit, and what was found.

@@ -82,7 +82,7 @@ class Places:
         return self._names.get(address, _NO_NAMES)
 
     def everything(self) -> Mapping[str, Names]:
-        """What `names` has, of all addresses; it does not change."""
+        """The places of all addresses, as `names` has them; the mapping does not change."""
         self._renew_all()
         return MappingProxyType(self._names.copy())
 

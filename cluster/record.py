@@ -71,7 +71,7 @@ GONE: Final = frozenset({NodeState.LEFT, NodeState.DRAINED})
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What a node says of itself."""
+    """A node's description of itself, which its neighbours pass on."""
 
     #: The node's UUID.
     node: str
@@ -104,7 +104,7 @@ class Announcement:
 
 
 class KnownNode(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What a node knows of one node, in short."""
+    """One node as another one knows it: its version and its distance."""
 
     node: str
     #: The version that it has; `ANY_VERSION`: it is to be told again.

@@ -109,7 +109,7 @@ class Way(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RoutingTable:
-    """What the router decides by: a snapshot that never changes."""
+    """The addresses and ways by which the router decides: a snapshot that never changes."""
 
     addresses: Mapping[str, SharedAddress] = field(default_factory=dict)
     #: By node, the ways that copies may take there, the best one first.

@@ -26,7 +26,7 @@ NO_WAY_YET: Final = Shortest(HOPS + 2, "")
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What the router needs, for another thread: it does not change."""
+    """The topology as the router needs it, for another thread: it does not change."""
 
     #: The node that routes.
     node: str

@@ -36,7 +36,7 @@ from cluster.snapshot import NO_WAY_YET, Remembered, Shortest, Snapshot
 
 
 class Heard(Enum):
-    """What an announcement changed."""
+    """The effect of an announcement."""
 
     #: A newer record, and perhaps another way.
     APPLIED = auto()

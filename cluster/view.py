@@ -1,4 +1,4 @@
-"""What a node knows of the cluster, for operators: as it was when the router got its table."""
+"""The cluster as a node knows it, for operators: as it was when the router got its table."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class UnusedRemover:
         return due
 
     def _unused(self, now_ms: int) -> list[tuple[Unused, int, int]]:
-        """What may go and has no reader: its delay, and when it last had one (0: not since the start)."""
+        """Those that may go and have no reader: delay, and when one last read (0: not since the start)."""
         found: list[tuple[Unused, int, int]] = []
         presence = self._journal.presence
         for address in self._journal.address_states():

@@ -241,9 +241,7 @@ class Bridge(Table):
         return selectors.forwarded(self.forwarding_address, address)
 
     def target_routing_type(self, routing_type: WantedType) -> WantedType:
-        """What an address becomes that is made at the target for messages of an address of this type (empty:
-        of a topic).
-        """
+        """The type of an address made at the target for messages of `routing_type` (empty: of a topic)."""
         if self.routing_type == "PASS":
             return routing_type
         return "" if self.routing_type == "STRIP" else self.routing_type

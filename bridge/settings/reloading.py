@@ -130,7 +130,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a reload does, in the order of the new file; nothing at all where `refused` has anything."""
+    """The steps of a reload, in the order of the new file; none is taken where `refused` has anything."""
 
     refused: tuple[Change, ...]
     #: What takes effect in place.

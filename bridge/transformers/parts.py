@@ -185,7 +185,7 @@ class _Refused(Exception):
 def _tried(
     call: Call, before: StoredMessage, seen: Callable[[], Message], attempts: int
 ) -> StoredMessage | None:
-    """What the transformer makes of the message; None: it drops it. Raises: NotNow; _Refused."""
+    """The message as the transformer returns it; None: it drops it. Raises: NotNow; _Refused."""
     for attempt in range(1, attempts + 1):
         try:
             made = call(seen())

@@ -1,4 +1,4 @@
-"""What stands here for the keys of Artemis's broker.xml: one table, for `core-bridge migrate`, for the
+"""The keys of Artemis's broker.xml and their counterparts here: one table, for `core-bridge migrate`, for the
 problems of a settings file, and for HTTP's answers.
 
 Each element of Artemis's schema is there once: it is carried over to a key of the settings, or has an answer.
@@ -55,7 +55,7 @@ QUEUE_ANSWERS: Final[Mapping[str, str]] = {name: row.answer for name, row in QUE
 
 
 def answer_to_key(table: str, key: str) -> str | None:
-    """What stands for a key that the settings do not have in this table; None: it is none of Artemis's.
+    """The text for a key that the settings do not have in this table; None: it is none of Artemis's.
 
     `table` is the first step of its path, empty for a key at the top of the file.
     """
@@ -67,6 +67,6 @@ def answer_to_key(table: str, key: str) -> str | None:
 
 
 def answer_to_value(table: str, key: str, value: object) -> str | None:
-    """What stands for a value of Artemis's that a key does not take here."""
+    """The text for a value of Artemis's that a key does not take here; None: there is none."""
     rows = _BELOW.get(table, (CORE,))[0]
     return rows[key].values.get(str(value)) if key in rows else None
