@@ -54,7 +54,7 @@ def answering(records: Iterable[Record]) -> dict[str, Record]:
 
 
 class Heirs:
-    """The queues that this node has taken over, and from which nodes."""
+    """The leavers for which this node answers, as its journal has them."""
 
     def __init__(
         self, journal: Journal, bridges: Callable[[], Sequence[str]], changed: Callable[[], None]

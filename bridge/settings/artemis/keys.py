@@ -43,7 +43,7 @@ class ArtemisKey:
 
     @property
     def here(self) -> str:
-        """The text that says how to set it here, whether it is carried over or not."""
+        """The text that says what it is here, whether it is carried over or not."""
         return self.answer or f"here it is {self.becomes}"
 
 
