@@ -36,7 +36,7 @@ define needed
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run report wheel serve test lint quick unit needs needs-kafka test-cluster-long test-crash test-hostile test-artemis-long test-filters-long test-kafka-long test-spark-long kafka-up kafka-down demo-kafka demo-cluster bench bench-reconcile format lock clean
+.PHONY: help setup run report wheel serve test lint quick unit coverage needs needs-kafka test-cluster-long test-crash test-hostile test-artemis-long test-filters-long test-kafka-long test-spark-long kafka-up kafka-down demo-kafka demo-cluster bench bench-reconcile format lock clean
 
 help: ## says what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 17
@@ -65,7 +65,7 @@ wheel: $(BASE) ## builds dist/core_bridge-VERSION-py3-none-any.whl
 serve: $(BASE) ## starts a node with settings.toml
 	@$(BIN)/core-bridge run --settings settings.toml
 
-test: $(DEV) ## everything that must hold: lint, types, layers, tests, coverage
+test: $(DEV) ## everything that must hold: lint, types, layers, tests
 	@$(MAKE) --no-print-directory -j 2 lint unit
 
 lint: $(DEV) ## style, types and layers
@@ -81,12 +81,15 @@ quick: $(DEV) ## the tests that need no Java, brokers or processes, with fewer r
 		$(BIN)/pytest -q -n auto --dist worksteal -m "not processes" \
 		tests/contracts tests/integration tests/property tests/unit $(ARGS)
 
-unit: $(DEV) needs ## the tests, with branch coverage and its floor
+unit: $(DEV) needs ## the tests
 	@$(BIN)/python -m tests.kafka.cluster.distribution fetch
-	@$(BIN)/coverage erase
 # The processes below find the tests compiled, their asserts rewritten; what cannot be collected they name themselves.
 	@$(BIN)/pytest --collect-only -q >/dev/null 2>&1 || true
-	$(BIN)/coverage run -m pytest -p tests.sharing -n $(JOBS) -m "not artemis_long and not cluster_long and not crash and not hostile and not filters_long and not kafka_long and not spark_long" $(ARGS)
+	$(BIN)/$(MEASURED)pytest -p tests.sharing -n $(JOBS) -m "not artemis_long and not cluster_long and not crash and not hostile and not filters_long and not kafka_long and not spark_long" $(ARGS)
+
+coverage: $(DEV) ## the tests, with branch coverage and its floor
+	@$(BIN)/coverage erase
+	@$(MAKE) --no-print-directory unit MEASURED="coverage run -m "
 	@$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 

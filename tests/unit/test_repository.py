@@ -18,18 +18,8 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("bridge", "cluster", "dedup")
 TEXT = {".md", ".py", ".toml", ".txt", ".sh", ".sql", ".in", ".yml", ".yaml", ".json", ".jsonl", ".csv", ""}
 
-#: A module that needs more lines says here how many, and why.
-MOST_LINES = 400
-LONGER: dict[str, int] = {
-    "bridge/journal/journal.py": 430,
-    "bridge/journal/source.py": 420,
-    # One state machine: a batch's way, and that of the large body before it.
-    "bridge/link/receiver.py": 420,
-    "bridge/relay/pump.py": 420,
-    # What the event loop has of a cluster, and one table with its rules: parts of them would need each other.
-    "cluster/extension.py": 440,
-    "cluster/topology.py": 440,
-}
+#: Most modules need less than 500; none is cut because it is long.
+MOST_LINES = 800
 
 #: What tools and nodes make, and git ignores.
 MADE = re.compile(
@@ -102,7 +92,7 @@ def test_a_module_says_in_its_first_line_what_it_does() -> None:
 
 def test_a_module_stays_short_enough_to_read_in_one_go() -> None:
     lengths = {name(path): len(path.read_text().splitlines()) for path in modules()}
-    assert {path: lines for path, lines in lengths.items() if lines > LONGER.get(path, MOST_LINES)} == {}
+    assert {path: lines for path, lines in lengths.items() if lines > MOST_LINES} == {}
 
 
 def test_every_crash_point_is_reached_somewhere_and_none_has_another_name() -> None:
