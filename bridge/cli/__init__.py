@@ -17,6 +17,7 @@ from typing import Final
 from bridge.cli import options
 from bridge.cli.options import HelpFormatter
 from bridge.client.exit_codes import EXIT_CODES_HELP, PROGRAM, Exit
+from bridge.runtime import log_output
 
 #: Every command: its module, and its summary in a line.
 COMMANDS: Final = {
@@ -28,6 +29,7 @@ COMMANDS: Final = {
     "send": ("bridge.cli.send", "send the lines of a file or of stdin to an address"),
     "receive": ("bridge.cli.receive", "read messages of an address, with or without a queue"),
     "status": ("bridge.cli.status", "show a running node: readiness, bridges, addresses, queues"),
+    "ready": ("bridge.cli.ready", "ask a running node whether it is ready: for health checks"),
     "reload": ("bridge.cli.reload", "let a running node read its settings file again"),
     "start": ("bridge.cli.operate", "start a bridge of a running node"),
     "stop": ("bridge.cli.operate", "stop a bridge; what is queued stays queued"),
@@ -61,7 +63,7 @@ TAKES: Final = {
     **dict.fromkeys(
         (
             *("start", "stop", "pause", "resume", "failback"),
-            *("reload", "cache", "dead-letters", "replay", "drain", "cluster"),
+            *("ready", "reload", "cache", "dead-letters", "replay", "drain", "cluster"),
         ),
         options.AS_OPERATOR,
     ),
@@ -91,6 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get(TRACEBACK_VARIABLE) == "1":
             raise
+        log_output.flush()  # the error is the last line, after the log's
         print(f"{PROGRAM}: {_one_line(error)}", file=sys.stderr)
         return Exit.FAILED
     return code

@@ -36,6 +36,17 @@ def operations_connection(arguments: argparse.Namespace) -> Connection:
     return _connection(arguments, "operations", "--operations", arguments.operations, DEFAULT_OPERATIONS)
 
 
+def liveness_connection(arguments: argparse.Namespace) -> tuple[Connection, str]:
+    """A listener that answers while the process lives, and a path to ask it: operations, else the acceptor.
+
+    Raises: SystemExit, as `node_connection`.
+    """
+    path = _file(arguments)
+    if path is None or arguments.operations or _listener(path, "operations") is not None:
+        return operations_connection(arguments), "/ping"
+    return _connection(arguments, "acceptor", "--operations", None, DEFAULT_URL), "/v1/addresses"
+
+
 def _connection(
     arguments: argparse.Namespace, table: Table, option: str, given: str | None, default: str
 ) -> Connection:

@@ -122,9 +122,13 @@ class Unreachable(BridgeError):
 class Problem(BridgeError):
     """The node's answer is an error; its `code` is the problem's title."""
 
-    def __init__(self, status: int, title: str, detail: str, retry_after_s: float | None = None) -> None:
+    def __init__(
+        self, status: int, title: str, detail: str, retry_after_s: float | None = None, body: object = None
+    ) -> None:
         super().__init__(detail)
         self.status = status
+        #: The decoded body of the answer.
+        self.body = body
         self.code = title
         #: Seconds that the node asks the client to wait; None where it does not.
         self.retry_after_s = retry_after_s
@@ -275,4 +279,6 @@ def _problem(response: aiohttp.ClientResponse, decoded: Any) -> Problem:
         wait = float(response.headers["Retry-After"])
     except (KeyError, ValueError):
         wait = None
-    return Problem(response.status, str(said.get("title") or f"HTTP {response.status}"), detail, wait)
+    return Problem(
+        response.status, str(said.get("title") or f"HTTP {response.status}"), detail, wait, decoded
+    )

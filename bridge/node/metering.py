@@ -22,7 +22,7 @@ from bridge.journal.values.store import AddressStatus
 from bridge.node.bridge_set import BridgeSet
 from bridge.node.extension import Extension
 from bridge.relay.operated import Operated
-from bridge.runtime import metrics
+from bridge.runtime import log_output, metrics
 from bridge.runtime.metrics import Family, Sample
 from bridge.runtime.version import version
 
@@ -135,6 +135,7 @@ class Metering:
 
     def _of_process(self) -> Iterator[Sample]:
         yield Sample(metrics.BUILD_INFO, 1, {"version": version(), "python": platform.python_version()})
+        yield Sample(metrics.LOG_LINES_DROPPED, log_output.dropped_lines(), {})
         yield Sample(metrics.LINKS, 0 if self._links is None else len(self._links.open), {})
         yield Sample(metrics.LINKS_OPENED, 0 if self._links is None else self._links.opened, {})
         for meter in (self.acceptor, self.operations):

@@ -30,7 +30,7 @@ from bridge.node.metering import Metering
 from bridge.node.outbox import OutboxCopier
 from bridge.node.reload import Reloads
 from bridge.relay.operated import Operated
-from bridge.runtime import logs
+from bridge.runtime import log_output, logs
 from bridge.runtime.clock import Clock
 from bridge.runtime.event_loop import fast_loop
 from bridge.workers.supervisor import Supervisor
@@ -133,6 +133,7 @@ class Node:
 
         def stop() -> None:
             if asked.is_set():
+                log_output.flush()
                 os._exit(1)  # durable messages stay; the others were never answered
             asked.set()
 

@@ -11,9 +11,8 @@ import json
 import logging
 import os
 import sys
-import threading
 import time
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from datetime import UTC, datetime
 from enum import Enum
 from typing import Any, Final, Literal, TextIO, cast
@@ -23,6 +22,7 @@ from structlog.stdlib import ProcessorFormatter
 from structlog.typing import FilteringBoundLogger as Logger
 from structlog.typing import Processor
 
+from bridge.runtime.log_output import LogOutput, output_of
 from bridge.runtime.secret_values import HIDDEN, is_secret, without_secrets
 
 __all__ = ["Level", "LogFormat", "Logger", "Tally", "configure", "get", "rate_limited", "timestamp"]
@@ -32,6 +32,8 @@ LogFormat = Literal["auto", "console", "json"]
 
 #: Frequent events, such as `duplicate-rejected`, are logged at most once in this time.
 RATE_LIMIT_S: Final = 1.0
+#: The event that says how many lines were dropped while the log's reader stood still.
+DROPPED_EVENT: Final = "log-lines-dropped"
 #: The event of a library's line.
 LIBRARY_EVENT: Final = "library"
 #: A library's line with the same text is written once in this time...
@@ -68,7 +70,7 @@ def configure(
         level: the least urgent that is written.
         format: ``auto`` is ``console`` where `stream` is a terminal, else ``json``.
         node: this node's name; a key of every line.
-        stream: the output; None: stderr as it is now.
+        stream: the output; None: stderr as it is now, which holds no caller however slow its reader is.
         worker: this process's number, where it is a worker; a key of every line.
         clock: seconds, for lines that repeat.
     """
@@ -82,13 +84,14 @@ def configure(
         _hide_secrets,
         _console(colors) if console else _as_json,
     )
+    output = output_of(stream, lambda count: _rendered(processors, "warning", DROPPED_EVENT, count=count))
     structlog.configure(
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
-        logger_factory=lambda *_: _Lines(target),
+        logger_factory=lambda *_: _Lines(output),
         cache_logger_on_first_use=False,  # loggers made before this call follow it
     )
-    libraries = _Libraries(_Lines(target), max(logging.WARNING, _LEVELS[level]), clock)
+    libraries = _Libraries(output, max(logging.WARNING, _LEVELS[level]), clock)
     libraries.setFormatter(ProcessorFormatter(foreign_pre_chain=(_library_event,), processors=processors))
     root = logging.getLogger()
     for before in [handler for handler in root.handlers if isinstance(handler, _Libraries)]:
@@ -176,6 +179,14 @@ def timestamp(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
 
 
+def _rendered(processors: Sequence[Processor], level: Level, event: str, **keys: Any) -> str:
+    """The line of an event that no logger writes."""
+    line: Any = {"event": event, **keys}
+    for processor in processors:
+        line = processor(None, level, line)
+    return cast("str", line)
+
+
 def _fixed_keys(own: Mapping[str, Any]) -> Callable[[Any, str, _Event], _Event]:
     def add(_: object, method: str, event: _Event) -> _Event:
         named = {key.replace("_", "-") if key != "exc_info" else key: value for key, value in event.items()}
@@ -221,22 +232,10 @@ def _console(colors: bool) -> structlog.dev.ConsoleRenderer:
 
 
 class _Lines:
-    """Writes lines to a text stream. A stream that is gone or full costs the line, never the node."""
+    """What structlog writes a finished line with."""
 
-    _lock = threading.Lock()
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, line: str) -> None:
-        with self._lock:
-            try:
-                self._stream.write(line + "\n")
-                self._stream.flush()
-            except (OSError, ValueError):  # ValueError: closed
-                return
-
-    debug = info = warning = error = critical = exception = write
+    def __init__(self, output: LogOutput) -> None:
+        self.debug = self.info = self.warning = self.error = self.critical = self.exception = output.write
 
 
 class _Libraries(logging.Handler):
@@ -246,9 +245,9 @@ class _Libraries(logging.Handler):
     is always written.
     """
 
-    def __init__(self, lines: _Lines, level: int, clock: Callable[[], float]) -> None:
+    def __init__(self, output: LogOutput, level: int, clock: Callable[[], float]) -> None:
         super().__init__(level)
-        self._lines = lines
+        self._output = output
         self._clock = clock
         #: By logger and text, the one written last at the end: when that was, and how often it came since.
         self._said: dict[tuple[str, str], tuple[float, int]] = {}
@@ -266,7 +265,7 @@ class _Libraries(logging.Handler):
             del self._said[next(iter(self._said))]
         level = "ERROR" if record.levelno >= logging.ERROR else "WARNING"
         shown = logging.makeLogRecord({**record.__dict__, "levelname": level, "repeated": kept_back})
-        self._lines.write(self.format(shown))
+        self._output.write(self.format(shown))
 
 
 def _library_event(_: object, __: str, event: _Event) -> _Event:

@@ -124,6 +124,9 @@ REQUEST_DURATION: Final = Metric(
     ("listener", "kind"),
     "How long requests took, from their headers to their answer; reads with the wait for messages.",
 )
+LOG_LINES_DROPPED: Final = _counter(
+    "log_lines_dropped_total", "Log lines dropped because the reader of stderr stood still.", ()
+)
 DISK_FREE_BYTES: Final = _gauge(
     "disk_free_bytes", "Free space of the disk that the data directory is on.", ()
 )

@@ -20,7 +20,7 @@ import structlog
 from bridge.errors import BridgeError, Conflict
 from bridge.relay.lifecycle import Command, State
 from bridge.relay.operated import Operated
-from bridge.runtime import hangup, memory
+from bridge.runtime import hangup, log_output, memory
 from bridge.runtime.event_loop import fast_loop
 from bridge.workers.channel import (
     MOST_LANES_NAMED,
@@ -137,6 +137,7 @@ class _Worker:
 
     def _asked(self) -> None:
         if self._stop.is_set():
+            log_output.flush()
             os._exit(1)  # committed messages stay so; another worker relays the others
         self._stop.set()
 
@@ -207,6 +208,7 @@ class _Worker:
         self._report_all()
         if late:
             self._log.warning("worker-not-drained", **{"shutdown-timeout-ms": self._shutdown_timeout_ms})
+            log_output.flush()
             os._exit(1)  # not by cancelling: an end that does not close might not heed that either
         for task in done:
             task.result()

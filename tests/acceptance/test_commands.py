@@ -23,6 +23,7 @@ COMMANDS = [
     "send",
     "receive",
     "status",
+    "ready",
     "start",
     "stop",
     "pause",
@@ -230,3 +231,36 @@ def test_results_go_to_stdout_and_logs_to_stderr(make_node: MakeNode) -> None:
         process.wait()
     assert (process.returncode, out) == (0, b"")
     assert [json.loads(line)["event"] for line in err.splitlines()] == ["listening", "stopped"]
+
+
+PROXY = dict.fromkeys(("http_proxy", "HTTP_PROXY", "https_proxy", "all_proxy"), "http://127.0.0.1:9")
+
+
+def test_ready_asks_the_node_of_the_settings_and_no_proxy(make_node: MakeNode) -> None:
+    node = make_node()
+    where = ["--settings", str(node.write())]
+    ended = command("ready", "--alive", *where, variables=PROXY)
+    assert (ended.code, ended.out) == (1, "")
+    assert "UNREACHABLE" in ended.err
+    node.start()
+    for arguments, text, value in (
+        (["ready"], "ready", {"ready": True, "reasons": [], "bridges": {}}),
+        (["ready", "--alive"], "alive", {"alive": True}),
+    ):
+        assert command(*arguments, *where, variables=PROXY).out == f"{text}\n"
+        assert json.loads(command(*arguments, *where, "--format", "json").out) == value
+
+
+def test_a_node_without_operations_is_alive_by_its_acceptor(make_node: MakeNode, tmp_path: Path) -> None:
+    node = make_node(
+        acceptor='tokens = ["t"]',
+    ).start()
+    settings = tmp_path / "other.toml"
+    settings.write_text(
+        node.file.read_text().replace("[operations]", "[connectors.x]").replace("http://", "ws://")
+    )
+    where = ["--settings", str(settings)]
+    assert command("ready", "--alive", *where, variables=PROXY).out == "alive\n"
+    ended = command("ready", *where)
+    assert (ended.code, ended.out) == (2, "")
+    assert "[operations] is absent" in ended.err

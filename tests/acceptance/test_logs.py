@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import re
 import sqlite3
 from contextlib import closing
@@ -50,6 +52,25 @@ def test_port_0_takes_a_free_one_and_the_log_names_it(make_node: MakeNode) -> No
     )
     assert node.api.send("orders", b"x").status == 200
     assert node.ops.get("/ready").status == 200
+
+
+def test_a_reader_of_the_log_that_stands_still_holds_nothing(make_node: MakeNode) -> None:
+    node = make_node()
+    os.mkfifo(node.log)
+    reader = os.open(node.log, os.O_RDONLY | os.O_NONBLOCK)
+    fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, 4096)
+    try:
+        node.spawn()
+        eventually(lambda: node.ops.get("/ready").status == 200, "the node is ready")
+        for number in range(100):  # a line each: more than the pipe takes
+            assert node.api.make_queue("a", f"q{number}") == 201
+        assert node.api.send("a", b"x").status == 200
+        assert node.ops.get("/ping").status == 200
+        assert node.stop() == 0
+        assert len(os.read(reader, 1 << 16)) <= 4096
+    finally:
+        os.close(reader)
+        node.log.unlink()
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from contextlib import closing
 import pytest
 
 from tests.harness.api import Api
+from tests.harness.commands import command
 from tests.harness.eventually import eventually
 from tests.harness.node import STATE_WITHIN_S, MakeNode, Node, bridge_to, start_together
 
@@ -125,6 +126,9 @@ def test_a_bridge_that_failed_makes_the_node_unready_until_it_is_started_again(m
     assert reply.json["bridges"] == {BRIDGE: "FAILED"}
     (reason,) = reply.json["reasons"]
     assert BRIDGE in reason
+    ended = command("ready", "--settings", str(edge.file))
+    assert (ended.code, ended.out) == (1, f"not ready: {reason}\n")
+    assert command("ready", "--alive", "--settings", str(edge.file)).code == 0
     assert edge.api.send("orders", b"x").status == 200, "the acceptor takes messages all the same"
     hub.start()
     assert operate(edge, "start")[0] == 200

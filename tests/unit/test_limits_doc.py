@@ -24,7 +24,7 @@ from bridge.link import limits as link_limits
 from bridge.messages import message
 from bridge.relay import pump
 from bridge.relay.relay import RelayOptions
-from bridge.runtime import logs
+from bridge.runtime import log_output, logs
 from bridge.settings.addresses import AddressSettingsTable
 from bridge.settings.bridges import Bridge
 from bridge.settings.fields import MOST_CALLERS, key_of
@@ -261,6 +261,10 @@ LIMITS: Final = {
     "lines of rejected duplicates in the log": Limit(
         f"one in {logs.RATE_LIMIT_S:g} s",
         "unit/runtime/test_logs.py::test_rejected_duplicates_are_logged_at_most_once_a_second_and_none_goes_uncounted",
+    ),
+    "log lines that wait for a slow reader of stderr": Limit(
+        size(log_output.LOG_BUFFER_BYTES),
+        "unit/runtime/test_log_output.py::test_lines_beyond_the_buffer_are_dropped_and_a_line_says_how_many",
     ),
     "texts of libraries in the log": Limit(
         count(logs.LIBRARY_TEXTS),

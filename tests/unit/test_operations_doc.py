@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from bridge.relay.lifecycle import State
-from bridge.runtime.logs import LIBRARY_EVENT
+from bridge.runtime.logs import DROPPED_EVENT, LIBRARY_EVENT
 from bridge.runtime.metrics import METRICS, Metric
 from bridge.settings import load
 from cluster import metrics as cluster_metrics
@@ -42,7 +42,7 @@ def metric_row(metric: Metric) -> str:
 
 def events_in_code() -> set[str]:
     """Every event that some module logs, and those that are counted and logged at a bounded rate."""
-    found = {LIBRARY_EVENT}
+    found = {DROPPED_EVENT, LIBRARY_EVENT}
     for path in (path for package in ("bridge", "cluster") for path in (ROOT / package).rglob("*.py")):
         text = path.read_text("utf-8")
         if not _LOGS.search(text):

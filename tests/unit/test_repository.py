@@ -182,7 +182,8 @@ def test_the_image_runs_as_a_plain_user_from_the_base_lock_and_answers_for_its_h
     assert words[-2:] == ["ENTRYPOINT", "CMD"]
     text = "\n".join(lines)
     assert "--require-hashes --requirement requirements/base.txt" in " ".join(text.split())
-    assert "/ping" in next(rest for word, rest in instructions if word == "HEALTHCHECK")
+    health = next(rest for word, rest in instructions if word == "HEALTHCHECK")
+    assert health.endswith('CMD ["core-bridge", "ready", "--alive"]')
     users = [rest for word, rest in instructions if word == "USER"]
     assert users
     assert users[-1] not in {"root", "0"}

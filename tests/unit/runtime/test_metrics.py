@@ -23,6 +23,7 @@ CONTRACT = {
     ),
     "core_bridge_duplicates_rejected_total",
     "core_bridge_http_request_duration_seconds",
+    "core_bridge_log_lines_dropped_total",
     "core_bridge_disk_free_bytes",
     "core_bridge_disk_size_bytes",
     "core_bridge_in_flight_messages",
