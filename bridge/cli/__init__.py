@@ -80,6 +80,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     0 done, 1 failed, 2 wrong usage or settings, 130 Ctrl-C, 141 the process that read the output has ended.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if None in (sys.stdin, sys.stdout, sys.stderr):
+        from bridge.cli.standard_streams import open_closed
+
+        open_closed()
     try:
         code = _run(arguments)
         sys.stdout.flush()

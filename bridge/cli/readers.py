@@ -120,6 +120,8 @@ class QueueReader:
     #: The filter with which the queue is made where it is missing: from now on, for a filter is not asked
     #: about what is stored. Empty: none, and from the earliest message on.
     filter: str = ""
+    #: Whether a missing queue is made.
+    create: bool = False
     #: Printed, and not known to be acknowledged: if they come back, they are not printed again.
     _unsettled: set[int] = field(default_factory=set)
     _reached: bool = False
@@ -150,7 +152,7 @@ class QueueReader:
                 return None
             page: Message = await self._ask()
         except Problem as problem:
-            if problem.code in _NOT_THERE and not self._made:
+            if problem.code in _NOT_THERE and self.create and not self._made:
                 await self._make_queue()
                 return await self._page()
             await self._wait_out(problem)
@@ -210,7 +212,7 @@ class QueueReader:
         fresh = [message for message in messages if message["position"] not in self._unsettled]
         try:
             await self.printer.write_all(fresh, self.client, self.address)
-        except BrokenPipeError:
+        except OSError:  # the output is closed, full or broken: another reader gets the page at once
             await self._settle("release", page)
             raise
         self._remember(message["position"] for message in messages)

@@ -12,20 +12,20 @@ from bridge.cli.endpoints import node_connection
 from bridge.cli.options import at_least, seconds
 from bridge.cli.readers import Browser, Deadline, Printer, QueueReader
 from bridge.client.exit_codes import PROGRAM, Exit
-from bridge.client.node_client import Answer, Connection, NodeClient
+from bridge.client.node_client import Answer, Connection, NodeClient, Problem
 from bridge.client.progress import Progress, warn
 from bridge.client.retry import RETRY_FOR_S, is_worth_another_try
 from bridge.errors import BridgeError
 
 _EPILOG = f"""\
-With --queue each message is leased, printed, flushed and then acknowledged; the queue is made, from the
-earliest message on, if it is missing. Without --queue the address is browsed, which changes nothing.
+With --queue each message is leased, printed, flushed and then acknowledged. With --create a missing queue is
+made, from the earliest message on. Without --queue the address is browsed, which changes nothing.
 Text: the body and a newline. JSON: a line with position, body (or body-base64), key, headers,
 duplicate-id and timestamp. Without an answer it says so on stderr and asks again. It fails if there is
 none at the end of --timeout, or if none came in the first {RETRY_FOR_S:g} s.
 
 examples:
-  {PROGRAM} receive --address orders --queue billing --count 10
+  {PROGRAM} receive --address orders --queue billing --create --count 10
   {PROGRAM} receive --address orders --queue billing --timeout 2     all there is, then stop
   {PROGRAM} receive --address orders --format json                   look without taking
 
@@ -47,10 +47,13 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
         "--queue", default="", metavar="Q", help="queue to read and acknowledge (default: browse)"
     )
     parser.add_argument(
+        "--create", action="store_true", help="make the queue if it is missing (default: fail)"
+    )
+    parser.add_argument(
         "--filter",
         default="",
         metavar="CONDITION",
-        help="make a missing queue with this filter, from now on; one that is there keeps its own",
+        help="as --create, with this filter, from now on; a queue that is there keeps its own",
     )
     parser.add_argument(
         "--count", type=at_least(1), metavar="N", help="stop after N messages (default: no end)"
@@ -91,8 +94,9 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 async def _receive(arguments: argparse.Namespace) -> int:
-    if arguments.filter and not arguments.queue:
-        warn(f"{PROGRAM} receive: --filter needs --queue")
+    making = "--filter" if arguments.filter else "--create" if arguments.create else ""
+    if making and not arguments.queue:
+        warn(f"{PROGRAM} receive: {making} needs --queue")
         return Exit.USAGE
     printer = Printer(sys.stdout.buffer, arguments.format, arguments.count)
     timeout_s = arguments.timeout if arguments.timeout is not None or arguments.queue else 0.0
@@ -101,12 +105,19 @@ async def _receive(arguments: argparse.Namespace) -> int:
         silent = Progress(io.StringIO())  # the client reports it already
         reader = (
             QueueReader(
-                client, arguments.address, arguments.queue, printer, deadline, silent, arguments.filter
+                *(client, arguments.address, arguments.queue, printer, deadline, silent),
+                filter=arguments.filter,
+                create=bool(making),
             )
             if arguments.queue
             else Browser(client, arguments.address, printer, deadline)
         )
-        await reader.read()
+        try:
+            await reader.read()
+        except Problem as problem:
+            if problem.code == "QUEUE_NOT_FOUND" and not making:
+                problem.detail += "; --create makes it"
+            raise
     if client.unanswered is not None:  # it is unknown whether there were more messages to read
         raise client.unanswered
     if arguments.count is not None and printer.printed < arguments.count:

@@ -13,6 +13,7 @@ import contextlib
 import errno
 import json
 import os
+import re
 import stat
 import sys
 import uuid
@@ -25,7 +26,7 @@ from bridge.cli.line_ids import duplicate_id, header_value
 from bridge.cli.options import at_least
 from bridge.client.exit_codes import PROGRAM, Exit
 from bridge.client.input_lines import Line, LineSplitter, batches
-from bridge.client.node_client import NodeClient, address_path
+from bridge.client.node_client import NodeClient, Problem, address_path
 from bridge.client.progress import Progress, warn
 from bridge.client.retry import RETRY_FOR_S, persistently
 from bridge.errors import BridgeError
@@ -35,6 +36,9 @@ DEFAULT_BATCH: Final = 500
 MAX_BATCH: Final = 10_000
 #: A transaction ends early when its bodies reach this many bytes.
 MAX_BATCH_BYTES: Final = 1024 * 1024
+
+#: The key of a refused transaction where it is about one of its messages.
+_MESSAGE: Final = re.compile(r"messages\[(\d+)\]")
 
 _EPILOG = f"""\
 A line is a message: its newline is dropped, every other byte is kept. Empty lines are skipped. Memory stays
@@ -147,13 +151,26 @@ class Sender:
                 warn(f"{PROGRAM}: {which}: {error.code}: {error}; trying again", self.progress)
             retried = True
 
-        answer = await persistently(call, on_retry=on_retry, give_up_after_s=self.retry_for_s)
+        try:
+            answer = await persistently(call, on_retry=on_retry, give_up_after_s=self.retry_for_s)
+        except Problem as problem:
+            problem.detail = f"{_place(problem, lines)}: {problem.detail}"
+            raise
         return answer, retried
 
     def _count(self, lines: int, duplicates: int, *, retried: bool) -> None:
         self.totals.stored += lines - duplicates
         self.totals.duplicates += duplicates
         self.totals.uncertain += duplicates if retried else 0
+
+
+def _place(problem: Problem, lines: list[Line]) -> str:
+    """The line that a refused transaction is about, or all of them."""
+    named = _MESSAGE.match(problem.key or "")
+    if named is not None and int(named[1]) < len(lines):
+        return f"line {lines[int(named[1])].number}"
+    first, last = lines[0].number, lines[-1].number
+    return f"line {first}" if first == last else f"lines {first}-{last}"
 
 
 def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:

@@ -130,6 +130,8 @@ class Problem(BridgeError):
         #: The decoded body of the answer.
         self.body = body
         self.code = title
+        if isinstance(body, dict) and body.get("key") is not None:
+            self.key = str(body["key"])
         #: Seconds that the node asks the client to wait; None where it does not.
         self.retry_after_s = retry_after_s
 

@@ -152,12 +152,13 @@ def refuse_encoding(request: web.Request) -> None:
     """Bodies are stored and read as they are. Raises: UnsupportedMediaType."""
     encoding = request.headers.get(hdrs.CONTENT_ENCODING)
     if encoding is not None:
-        raise encoded(encoding)
+        check_encoding(encoding)
 
 
-def encoded(encoding: str) -> UnsupportedMediaType:
-    """The error for a body with a Content-Encoding."""
-    return UnsupportedMediaType("no Content-Encoding is understood", "Content-Encoding", found=encoding)
+def check_encoding(encoding: str) -> None:
+    """Refuse a coding; ``identity`` is none (RFC 9110, section 8.4.1). Raises: UnsupportedMediaType."""
+    if encoding.strip().lower() != "identity":
+        raise UnsupportedMediaType("no Content-Encoding is understood", "Content-Encoding", found=encoding)
 
 
 async def read_value(

@@ -16,10 +16,10 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from bridge.errors import BridgeError, InvalidDuplicateId, Malformed
 from bridge.journal.values.store import Delivered
-from bridge.messages.message import Header, LargeBody
+from bridge.messages.message import TIMESTAMP_MAX, Header, LargeBody
 
 #: Milliseconds since the epoch; the upper bound is that of a signed 64-bit column.
-Timestamp = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Timestamp = Annotated[int, Meta(ge=0, le=TIMESTAMP_MAX)]
 Position = Annotated[int, Meta(ge=0, le=2**50)]
 T = TypeVar("T")
 

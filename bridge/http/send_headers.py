@@ -11,8 +11,8 @@ from typing import ClassVar, Final
 
 from bridge.errors import InvalidDuplicateId, Malformed
 from bridge.http.answers import MSGPACK
-from bridge.http.bodies import encoded
-from bridge.messages.message import Header
+from bridge.http.bodies import check_encoding, is_whole_number
+from bridge.messages.message import TIMESTAMP_MAX, Header
 from dedup.ids import ID_HEADERS
 
 #: Every usual header that says nothing about the message, so that few are tested for prefixes.
@@ -34,8 +34,6 @@ _EVENT_PREFIX: Final = b"ce-"
 #: Headers of a message that name it, by their names as HTTP has them, in lower case.
 _ID_NAMES: Final = {name.lower(): name for name in ID_HEADERS}
 _MSGPACK: Final = MSGPACK.encode("ascii")
-#: Digits of a time in ms: any 18 of them fit a signed 64-bit column.
-_TIMESTAMP_DIGITS_MAX: Final = 18
 #: A structured-field string (RFC 8941, section 3.3.3), of which bytes beyond ASCII are let through.
 _QUOTED: Final = re.compile(rb'"((?:[^"\\\x00-\x1f\x7f]|\\["\\])*)"')
 _ESCAPE: Final = re.compile(rb'\\(["\\])')
@@ -109,19 +107,17 @@ class SendHeaders:
         self.key = value
 
     def _read_timestamp(self, _name: bytes, value: bytes) -> None:
-        if not (value.isdigit() and len(value) <= _TIMESTAMP_DIGITS_MAX):
-            raise Malformed(
-                "a timestamp is in milliseconds since the epoch",
-                "Message-Timestamp",
-                found=value.decode("utf-8", "replace"),
-            )
-        self.timestamp = int(value)
+        text = value.decode("utf-8", "replace")
+        if not is_whole_number(text) or int(text) > TIMESTAMP_MAX:
+            rule = f"a timestamp is milliseconds since the epoch, a whole number up to {TIMESTAMP_MAX}"
+            raise Malformed(f"{rule}; found {text}", "Message-Timestamp", TIMESTAMP_MAX, text)
+        self.timestamp = int(text)
 
     def _read_accept(self, _name: bytes, value: bytes) -> None:
         self.msgpack = _MSGPACK in value
 
     def _read_encoding(self, _name: bytes, value: bytes) -> None:
-        raise encoded(value.decode("utf-8", "replace"))
+        check_encoding(value.decode("utf-8", "replace"))
 
     _READERS: ClassVar[dict[bytes, Callable[[SendHeaders, bytes, bytes], None]]] = {
         b"accept": _read_accept,

@@ -23,7 +23,7 @@ class Liveness:
     def __init__(self, check_period_ms: int, connection_ttl_ms: int, now_ms: int) -> None:
         #: -1: never.
         self._check_period_ms = check_period_ms
-        self._connection_ttl_ms = connection_ttl_ms
+        self.connection_ttl_ms = connection_ttl_ms
         self._heard_ms = now_ms
         self._pinged = False
 
@@ -35,7 +35,7 @@ class Liveness:
     def duty(self, now_ms: int) -> Duty:
         """The action that is due now. PING is returned once a silence: the caller sends it."""
         silent_ms = now_ms - self._heard_ms
-        if 0 <= self._connection_ttl_ms <= silent_ms:
+        if 0 <= self.connection_ttl_ms <= silent_ms:
             return Duty.GIVE_UP
         if not self._pinged and 0 <= self._check_period_ms <= silent_ms:
             self._pinged = True
@@ -47,6 +47,6 @@ class Liveness:
         deadlines = []
         if self._check_period_ms >= 0 and not self._pinged:
             deadlines.append(self._heard_ms + self._check_period_ms)
-        if self._connection_ttl_ms >= 0:
-            deadlines.append(self._heard_ms + self._connection_ttl_ms)
+        if self.connection_ttl_ms >= 0:
+            deadlines.append(self._heard_ms + self.connection_ttl_ms)
         return min(deadlines, default=None)

@@ -150,7 +150,10 @@ class Machine(Generic[EventT]):
             case Duty.PING:
                 self._ping(now)
             case Duty.GIVE_UP:
-                self.close(CloseCode.SILENT, "no frame for connection-ttl")
+                silent_s = self._liveness.connection_ttl_ms / 1000
+                self.close(
+                    CloseCode.SILENT, f"the other end sent nothing for {silent_s:g} s (connection-ttl)"
+                )
             case Duty.NOTHING:
                 pass
 

@@ -29,6 +29,9 @@ CHUNK_BYTES: Final = 1024 * 1024
 #: Chunks of one body, at most.
 CHUNKS_MOST: Final = 2**16
 
+#: Latest timestamp of a message, in milliseconds since the epoch: a signed 64-bit integer.
+TIMESTAMP_MAX: Final = 2**63 - 1
+
 #: A header's name and value; values are bytes as on Kafka, null is kept, order and repetition too.
 Header = tuple[str, bytes | None]
 

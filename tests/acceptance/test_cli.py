@@ -101,11 +101,11 @@ BODIES = [b"plain", b"with \r", b"\xff\xfe\x00", "Zürich".encode(), b'{"json":1
 async def test_what_is_sent_is_received_byte_for_byte_and_in_order(node: Node, batch: str) -> None:
     sent = await send(node, b"\n".join([*BODIES, b"", b"last"]), "--batch", batch)
     assert (sent.code, sent.out, sent.err) == (0, b"stored 6 duplicates 0\n", "")
-    got = await receive(node, "--queue", "billing", "--timeout", "0")
+    got = await receive(node, "--queue", "billing", "--create", "--timeout", "0")
     assert (got.code, got.out, got.err) == (0, b"\n".join([*BODIES, b"last", b""]), MADE)
-    again = await receive(node, "--queue", "billing", "--timeout", "0")
+    again = await receive(node, "--queue", "billing", "--create", "--timeout", "0")
     assert (again.code, again.out) == (0, b"")
-    other = await receive(node, "--queue", "shipping", "--count", "6")
+    other = await receive(node, "--queue", "shipping", "--create", "--count", "6")
     assert other.out == got.out
 
 
@@ -121,7 +121,7 @@ async def test_a_file_sent_twice_by_its_ids_is_stored_once(node: Node, tmp_path:
     assert json.loads(second.out) == {"stored": 1, "duplicates": 1200}
     one_by_one = await command("send", *url(node), "--address", "orders", "--batch", "1", data=b"")
     assert one_by_one.out == b"stored 0 duplicates 0\n"
-    got = await receive(node, "--queue", "billing", "--timeout", "0")
+    got = await receive(node, "--queue", "billing", "--create", "--timeout", "0")
     assert got.out == path.read_bytes()
 
 
@@ -141,7 +141,9 @@ async def test_lines_without_an_id_end_the_sending_with_their_number(node: Node)
 
 async def test_lines_go_while_the_input_stays_open(node: Node) -> None:
     sender = await start("send", *url(node), "--address", "orders")
-    reader = await start("receive", *url(node), "--address", "orders", "--queue", "billing", "--count", "2")
+    reader = await start(
+        "receive", *url(node), "--address", "orders", "--queue", "billing", "--create", "--count", "2"
+    )
     assert sender.stdin is not None
     assert reader.stdout is not None
     sender.stdin.write(b"first\n")
@@ -155,7 +157,7 @@ async def test_lines_go_while_the_input_stays_open(node: Node) -> None:
 async def test_sending_and_receiving_survive_the_death_of_the_node(node: Node) -> None:
     sender = await start("send", *url(node), "--address", "orders", "--batch", "50")
     reader = await start(
-        "receive", *url(node), "--address", "orders", "--queue", "billing", "--count", "3000"
+        "receive", *url(node), "--address", "orders", "--queue", "billing", "--create", "--count", "3000"
     )
     assert sender.stdin is not None
     assert reader.stdout is not None
@@ -182,15 +184,15 @@ async def test_a_page_skips_nothing_where_other_addresses_have_messages_in_betwe
         await command("send", *url(node), "--address", "others", data=b"x\n" * 5)
     browsed = await receive(node, "--count", "9")
     assert browsed.out == b"".join(lines[:9])
-    taken = await receive(node, "--queue", "billing", "--count", "9")
+    taken = await receive(node, "--queue", "billing", "--create", "--count", "9")
     assert taken.out == b"".join(lines[:9])
-    rest = await receive(node, "--queue", "billing", "--timeout", "0")
+    rest = await receive(node, "--queue", "billing", "--create", "--timeout", "0")
     assert rest.out == b"".join(lines[9:])
 
 
 async def test_fewer_messages_than_asked_for_end_with_1(node: Node) -> None:
     await send(node, b"only one\n")
-    ended = await receive(node, "--queue", "billing", "--count", "2", "--timeout", "0.1")
+    ended = await receive(node, "--queue", "billing", "--create", "--count", "2", "--timeout", "0.1")
     assert (ended.code, ended.out) == (1, b"only one\n")
     assert ended.err == f"{MADE}core-bridge: 1 of 2 messages came in time\n"
 
@@ -207,7 +209,7 @@ async def test_browsing_shows_everything_as_json_and_takes_nothing(node: Node) -
 
 async def test_ctrl_c_ends_a_waiting_reader_with_130(node: Node) -> None:
     await send(node, b"before\n")
-    reader = await start("receive", *url(node), "--address", "orders", "--queue", "billing")
+    reader = await start("receive", *url(node), "--address", "orders", "--queue", "billing", "--create")
     assert reader.stdout is not None
     assert await asyncio.wait_for(reader.stdout.readline(), PATIENCE_S) == b"before\n"
     reader.send_signal(signal.SIGINT)
@@ -230,7 +232,7 @@ async def test_an_operator_sees_and_changes_the_node(node: Node) -> None:
     assert (tried.code, tried.out, tried.err) == (0, b"", plan)
     cleared = await command("cache", "clear", "orders", *operations(node))
     assert (cleared.out, cleared.err) == (b"removed 1\n", plan)
-    await receive(node, "--queue", "billing", "--count", "1")
+    await receive(node, "--queue", "billing", "--create", "--count", "1")
     status = await command("status", *operations(node), *url(node), "--format", "json")
     found = json.loads(status.out)
     assert (status.code, found["ready"], found["addresses"][0]["address"]) == (0, True, "orders")

@@ -86,7 +86,7 @@ def test_send_and_receive_by_either_scheme(node: Node, address: str, scheme: str
     where = ("--url", f"{scheme}://127.0.0.1:{node.port}", "--address", address)
     sent = command("send", *where, data=b"a\n\nb\r\nlast without newline")
     assert (sent.code, sent.out) == (0, "stored 3 duplicates 0\n")
-    got = command("receive", *where, "--queue", "q", "--count", "3")
+    got = command("receive", *where, "--queue", "q", "--create", "--count", "3")
     assert (got.code, got.out) == (0, "a\nb\r\nlast without newline\n")
     assert node.api.lease(address, "q") == (None, []), "acknowledged"
 
@@ -114,10 +114,10 @@ def test_results_as_json(node: Node, address: str) -> None:
     lines = b'{"id":"a"}\n{"id":"b"}\n{"id":"a"}\n'
     sent = command("send", *where, "--duplicate-id-from", "id", data=lines)
     assert json.loads(sent.out) == {"stored": 2, "duplicates": 1}
-    got = command("receive", *where, "--queue", "q", "--timeout", "0")
+    got = command("receive", *where, "--queue", "q", "--create", "--timeout", "0")
     messages = [json.loads(line) for line in got.out.splitlines()]
     assert [(m["body"], m["duplicate-id"]) for m in messages] == [('{"id":"a"}', "a"), ('{"id":"b"}', "b")]
-    fewer = command("receive", *where, "--queue", "q", "--count", "1", "--timeout", "0.1")
+    fewer = command("receive", *where, "--queue", "q", "--create", "--count", "1", "--timeout", "0.1")
     assert (fewer.code, fewer.out) == (1, "")
 
 
@@ -134,7 +134,9 @@ def test_a_node_that_is_not_there_ends_with_1_and_is_named() -> None:
         assert url.removeprefix("http://") in ended.err
 
 
-@pytest.mark.parametrize("how", [["--queue", "q"], ["--queue", "q", "--count", "1"], []], ids=" ".join)
+@pytest.mark.parametrize(
+    "how", [["--queue", "q"], ["--queue", "q", "--create", "--count", "1"], []], ids=" ".join
+)
 def test_a_reader_takes_no_dead_node_for_an_empty_queue(how: list[str]) -> None:
     url = f"http://127.0.0.1:{free_ports(1)[0]}"
     ended = command("receive", "--url", url, "--address", "a", "--timeout", "0.5", *how)
@@ -264,3 +266,49 @@ def test_a_node_without_operations_is_alive_by_its_acceptor(make_node: MakeNode,
     ended = command("ready", *where)
     assert (ended.code, ended.out) == (2, "")
     assert "[operations] is absent" in ended.err
+
+
+def test_a_refused_transaction_names_the_line_that_is_too_large(make_node: MakeNode, tmp_path: Path) -> None:
+    node = make_node(acceptor='max-message-size = "64KiB"').start()
+    lines = tmp_path / "lines"
+    lines.write_text(f"a\n\n{'z' * 70_000}\nc\n")
+    for batch in ("500", "1"):
+        where = ["--address", "o", "--settings", str(node.file), "--batch", batch]
+        ended = command("send", *where, str(lines))
+        assert ended.code == 1
+        assert ended.err.startswith("core-bridge: MESSAGE_TOO_LARGE: line 3: ")
+        assert "65536 bytes; found 70000" in ended.err
+
+
+def test_a_reader_whose_output_is_closed_says_so_and_releases_its_lease(make_node: MakeNode) -> None:
+    node = make_node().start()
+    assert node.api.send("orders", b"x").status == 200
+    receive = f"{sys.executable} -m bridge receive --settings {node.file} --address orders --queue q --create"
+    ended = subprocess.run(
+        ["sh", "-c", f"{receive} --count 1 >&-"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment(),
+    )
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines()[1:] == ["core-bridge: [Errno 9] standard output is closed"]
+    got = command(
+        "receive", "--settings", str(node.file), "--address", "orders", "--queue", "q", "--count", "1"
+    )
+    assert got.out == "x\n"
+
+
+def test_a_data_directory_that_is_none_is_named_for_what_it_is(make_node: MakeNode) -> None:
+    node = make_node()
+    node.write()
+    node.data.symlink_to("not-mounted")
+    for what in (
+        "it is a link to not-mounted, which is not there; mount its volume",
+        "it is a file; move it away",
+    ):
+        ended = node.run_to_its_end()
+        assert ended.code == 1
+        assert f"cannot write in the data directory {node.data}: {what}" in ended.err
+        node.data.unlink()
+        node.data.touch()

@@ -17,12 +17,18 @@ def test_a_mistyped_queue_that_fills_an_address_is_seen_named_and_deleted(make_n
     file = ("--settings", str(node.file))
     where = ("--address", "orders", *file, "--timeout", "0")
     assert node.api.send("orders", b"first").status == 200
-    made = command("receive", *where, "--queue", "billing")
+    mistyped = command("receive", *where, "--queue", "bilings")
+    assert (mistyped.code, mistyped.out) == (1, "")
+    assert "QUEUE_NOT_FOUND" in mistyped.err
+    assert mistyped.err.endswith("; --create makes it\n")
+    made = command("receive", *where, "--queue", "billing", "--create")
     assert (made.out, made.err) == (
         "first\n",
         "core-bridge: made queue billing of orders, from its earliest message on\n",
     )
-    assert command("receive", *where, "--queue", "bilings").err.startswith("core-bridge: made queue bilings")
+    assert command("receive", *where, "--queue", "bilings", "--create").err.startswith(
+        "core-bridge: made queue bilings"
+    )
     assert command("receive", *where, "--queue", "billing").err == "", "it was there"
     node.event("queue-made", queue="bilings", address="orders", user="anybody")
     assert node.api.send("orders", b"x" * 1000).status == 200

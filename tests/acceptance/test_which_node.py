@@ -34,7 +34,7 @@ def test_every_command_finds_the_node_by_its_settings_file(make_node: MakeNode, 
     assert node.bridge_state(BRIDGE) == "STOPPED"
     sent = command("send", "--address", "orders", *file, data=b"a\nb\n")
     assert (sent.code, sent.out, sent.err) == (0, "stored 2 duplicates 0\n", "")
-    got = command("receive", "--address", "orders", "--queue", "q", "--count", "2", *file)
+    got = command("receive", "--address", "orders", "--queue", "q", "--create", "--count", "2", *file)
     assert (got.code, got.out) == (0, "a\nb\n")
     assert command("start", BRIDGE, *file).code == 0
     eventually(lambda: node.lag("orders") == 0, "it relays again")

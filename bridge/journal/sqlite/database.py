@@ -94,7 +94,7 @@ class DirectoryLock:
             ) from held
         except OSError as error:
             raise JournalFailed(
-                f"cannot write in the data directory {directory}: {error.strerror}",
+                f"cannot write in the data directory {directory}: {_why_not(directory, error)}",
                 key="node.data-directory",
                 found=str(directory),
             ) from error
@@ -102,6 +102,15 @@ class DirectoryLock:
     def release(self) -> None:
         """Let another process in."""
         self._lock.release()
+
+
+def _why_not(directory: Path, error: OSError) -> str:
+    """The reason why a directory can be neither made nor written."""
+    if directory.is_symlink() and not directory.exists():
+        return f"it is a link to {directory.readlink()}, which is not there; mount its volume, or make it"
+    if directory.exists() and not directory.is_dir():
+        return "it is a file; move it away, or name another directory"
+    return error.strerror or str(error)
 
 
 def connect_writer(path: Path, *, create: bool) -> sqlite3.Connection:

@@ -75,7 +75,18 @@ def test_from_a_node_over_kafka_to_a_node_with_the_command_line(
     ]
     assert arrived[-1]["duplicate-id"] == "by field"
     ended = command(
-        "receive", "--url", hub.url, "--address", topic, "--queue", "q", "--count", "502", "--format", "json"
+        "receive",
+        "--url",
+        hub.url,
+        "--address",
+        topic,
+        "--queue",
+        "q",
+        "--create",
+        "--count",
+        "502",
+        "--format",
+        "json",
     )
     assert ended.code == 0
     bodies = [json.loads(line).get("body") for line in ended.out.splitlines()]

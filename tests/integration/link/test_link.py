@@ -392,7 +392,7 @@ async def test_a_link_without_answers_is_dead_after_the_ttl_and_can_be_opened_ag
     await target.open([STREAM])
     proxy.answers = False
     error = await failing(target.deliver([batch(0, 1)]))
-    assert str(error) == "SILENT: no frame for connection-ttl"
+    assert str(error) == "SILENT: the other end sent nothing for 0.15 s (connection-ttl)"
     proxy.answers = True
     await target.open([STREAM])
     assert (await target.deliver([batch(0, 1)]))[0].verdict is Verdict.DUPLICATE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import io
 import itertools
 import json
@@ -34,7 +35,8 @@ def reader(
     client: NodeClient, *, count: int | None = None, timeout_s: float | None = 0.0
 ) -> tuple[QueueReader, io.BytesIO]:
     out = io.BytesIO()
-    return QueueReader(client, "orders", "billing", Printer(out, count=count), Deadline(timeout_s)), out
+    printer, deadline = Printer(out, count=count), Deadline(timeout_s)
+    return QueueReader(client, "orders", "billing", printer, deadline, create=True), out
 
 
 async def test_a_missing_queue_is_made_from_the_earliest_message() -> None:
@@ -56,16 +58,29 @@ async def test_messages_beyond_the_count_are_neither_leased_nor_acknowledged() -
         assert node.addresses["orders"].leases["billing"] == {}
 
 
-async def test_nothing_is_acknowledged_before_it_has_been_flushed() -> None:
+async def test_a_missing_queue_is_an_error_where_none_is_to_be_made() -> None:
+    async with FakeNode() as node, NodeClient(Connection(node.url)) as client:
+        fill(node, b"a")
+        found, _ = reader(client)
+        found.create = False
+        with pytest.raises(Problem, match="queue"):
+            await found.read()
+        assert "billing" not in node.addresses["orders"].settled
+
+
+@pytest.mark.parametrize(
+    "error", [BrokenPipeError(), OSError(errno.ENOSPC, "no room"), OSError(errno.EBADF, "")]
+)
+async def test_nothing_is_acknowledged_before_it_has_been_flushed(error: OSError) -> None:
     class Disk(io.BytesIO):
         def flush(self) -> None:
             assert node.addresses["orders"].settled["billing"] == set()
-            raise BrokenPipeError
+            raise error
 
     async with FakeNode() as node, NodeClient(Connection(node.url)) as client:
         fill(node, b"a")
-        found = QueueReader(client, "orders", "billing", Printer(Disk()), Deadline(0.0))
-        with pytest.raises(BrokenPipeError):
+        found = QueueReader(client, "orders", "billing", Printer(Disk()), Deadline(0.0), create=True)
+        with pytest.raises(type(error)):
             await found.read()
         assert node.addresses["orders"].settled["billing"] == set()
         assert node.addresses["orders"].leases["billing"] == {}, "not released for the next reader"
@@ -166,7 +181,9 @@ def arguments_for(node: FakeNode, *more: str) -> list[str]:
     return ["receive", "--url", node.url, "--address", "orders", *more]
 
 
-@pytest.mark.parametrize("how", [["--queue", "billing"], ["--timeout", "5"]], ids=["queue", "browse"])
+@pytest.mark.parametrize(
+    "how", [["--queue", "billing", "--create"], ["--timeout", "5"]], ids=["queue", "browse"]
+)
 async def test_a_node_without_an_answer_is_told_once_and_asked_again(
     how: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -180,7 +197,7 @@ async def test_a_node_without_an_answer_is_told_once_and_asked_again(
     assert told.err == "core-bridge: STOPPING: stopping; trying again\n"
 
 
-@pytest.mark.parametrize("how", [["--queue", "billing"], []], ids=["queue", "browse"])
+@pytest.mark.parametrize("how", [["--queue", "billing", "--create"], []], ids=["queue", "browse"])
 async def test_a_node_that_is_gone_at_the_end_of_the_timeout_is_no_empty_queue(
     how: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
