@@ -9,18 +9,24 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from bridge.http.authentication import User
 from bridge.runtime import logs
+from bridge.runtime.certificates import WARN_BEFORE_S
 from bridge.runtime.tls import FileContext, Role, TlsFiles
 from bridge.settings import Settings, SettingsFile, SettingsInvalid
-from bridge.settings.tls_checks import ACCEPTOR_KEYS, acceptor_files
+from bridge.settings.paths import render
+from bridge.settings.tls_checks import ACCEPTOR_KEYS, acceptor_files, certificate_expiries
 
 #: How often the files are checked, in seconds.
 LOOK_S: Final = 1.0
+DAY_S: Final = 24 * 3600.0
+#: Interval of the warnings of one certificate, in seconds.
+WARN_AGAIN_S: Final = DAY_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +56,7 @@ class Credentials:
         self._file = file
         self._filled: Mapping[str, Any] | None = None if file is None else file.filled().tree
         self._contexts: dict[str, tuple[FileContext, Mapping[Role, str]]] = {}
+        self._expiries = _expiries(settings)
         #: `look` and `take` run in threads, one after the other.
         self._turn = threading.Lock()
         if settings.acceptor is not None:
@@ -62,6 +69,10 @@ class Credentials:
     def _keep(self, table: str, files: TlsFiles | None, keys: Mapping[Role, str]) -> None:
         if files is not None:
             self._contexts[table] = FileContext(files), keys
+
+    def certificate_expiries(self) -> dict[str, float]:
+        """When each certificate of the settings expires, in seconds since the epoch, by its key."""
+        return dict(self._expiries)
 
     def context(self, table: str) -> FileContext | None:
         """The TLS context of ``acceptor`` or ``connectors.NAME``; None where it has no TLS."""
@@ -118,6 +129,7 @@ class Credentials:
             }
             self._contexts = {**newer._contexts, **kept}
             self._settings, self._file, self._filled = newer._settings, newer._file, newer._filled
+            self._expiries = newer._expiries
 
     def look(self) -> News:
         """Read the files and apply their changes. It may wait for the disk: call it in a thread."""
@@ -126,6 +138,8 @@ class Credentials:
 
     def _look(self) -> News:
         renewed = [table for table, (context, _) in self._contexts.items() if context.look()]
+        if renewed:
+            self._expiries = _expiries(self._settings)
         problems = [
             f"{table}.{keys[role]}: {rule}"
             for table, (context, keys) in self._contexts.items()
@@ -150,6 +164,10 @@ class Credentials:
         self._settings = _with_tokens(self._settings, settings)
         self._filled = filled.tree
         return [key for key, token in now.items() if before.get(key) != token]
+
+
+def _expiries(settings: Settings) -> dict[str, float]:
+    return {render(path): expires_s for path, expires_s in certificate_expiries(settings)}
 
 
 def _tokens(settings: Settings) -> dict[str, str]:
@@ -196,12 +214,29 @@ class CredentialsWatch:
         #: Problems found at the last look; a pair of files that is being written is wrong for a moment only.
         self._seen: tuple[str, ...] = ()
         self._logged: tuple[str, ...] = ()
+        #: By key, the certificate's expiry that was warned of last, and when.
+        self._warned: dict[str, tuple[float, float]] = {}
 
     async def run(self) -> None:
         """Check the files until it is cancelled."""
         while True:
+            self.warn_of_expiry(time.time())
             await asyncio.sleep(LOOK_S)
             self.take(await asyncio.to_thread(self._credentials.look))
+
+    def warn_of_expiry(self, now_s: float) -> None:
+        """Log each certificate that has expired, or will soon: once in `WARN_AGAIN_S`."""
+        for setting, expires_s in self._credentials.certificate_expiries().items():
+            left_s = expires_s - now_s
+            known_s, warned_s = self._warned.get(setting, (0.0, 0.0))
+            if left_s >= WARN_BEFORE_S or (known_s == expires_s and now_s - warned_s < WARN_AGAIN_S):
+                continue
+            self._warned[setting] = expires_s, now_s
+            keys = {"setting": setting, "expires": logs.timestamp(expires_s), "days": int(left_s // DAY_S)}
+            if left_s > 0:
+                self._log.warning("certificate-expires", **keys)
+            else:
+                self._log.error("certificate-expires", **keys)
 
     def take(self, news: News) -> None:
         """Pass changes on, and log them; log a problem once, when it was found at two looks."""

@@ -6,10 +6,11 @@ import argparse
 import json
 import os
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from bridge.cli.options import settings_path
 from bridge.client.exit_codes import PROGRAM, Exit
@@ -17,6 +18,7 @@ from bridge.client.exit_codes import PROGRAM, Exit
 if TYPE_CHECKING:
     from bridge.settings.bridges import Bridge
 
+_DAY_S: Final = 24 * 3600
 _EPILOG = f"""\
 Nothing is opened or changed; transformers are imported and made. Each problem is a line on stderr, then their
 number:
@@ -28,6 +30,9 @@ A file without problems answers with a line for itself and one for each bridge:
 
   settings.toml: ok
   to-hub: journal:orders -> hub: exactly-once
+
+A certificate that expires within 30 days is a line on stderr, too, and no problem; one that has expired is a
+problem.
 
 With --format json the answer is one object on stdout, of a file with problems, too: file, ok, problems (file,
 key, rule, found, suggestion) and bridges (name, source, target, guarantee).
@@ -53,18 +58,27 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Check the file; returns 0 where it is valid, else 2."""
-    from bridge.settings import SettingsInvalid, load  # late: pydantic is not for --help
+    from bridge.runtime.certificates import WARN_BEFORE_S  # late: pydantic is not for --help
+    from bridge.runtime.logs import timestamp
+    from bridge.settings import SettingsInvalid, load
+    from bridge.settings.paths import render
+    from bridge.settings.tls_checks import certificate_expiries
 
     path = settings_path(arguments)
     as_json = arguments.format == "json"
     try:
-        settings = load(path, os.environ, transformers=True)
+        now_s = time.time()
+        settings = load(path, os.environ, transformers=True, now_s=now_s)
     except SettingsInvalid as invalid:
         if as_json:
             print(json.dumps(_answer(path, problems=[asdict(problem) for problem in invalid.problems])))
         else:
             print("\n".join(invalid.lines()), file=sys.stderr)
         return Exit.USAGE
+    for key, expires_s in certificate_expiries(settings):
+        if expires_s - now_s < WARN_BEFORE_S:
+            when = f"{timestamp(expires_s)}, in {(expires_s - now_s) / _DAY_S:.0f} days"
+            print(f"{path}: {render(key)}: expires at {when}; renew it", file=sys.stderr)
     if as_json:
         print(json.dumps(_answer(path, bridges=[_shown(bridge) for bridge in settings.bridges])))
         return Exit.OK

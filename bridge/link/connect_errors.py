@@ -11,6 +11,8 @@ from bridge.runtime.tls import Fault, fault
 
 _SENTENCES: Final = {
     Fault.AUTHORITY: "the node's certificate is not trusted ({}); see ca, the authorities to trust",
+    Fault.EXPIRED: "the node's certificate is not valid now ({}); renew it at that node, or set the clocks",
+    Fault.OWN_EXPIRED: "this connector's certificate has expired ({}); renew certificate and key",
     Fault.NAME: "the node's certificate is for another name ({}); see the host in url, and server-name",
     Fault.OWN_CERTIFICATE: "the node does not take this one's certificate ({}); see certificate and key",
     Fault.NO_TLS: "the port speaks no TLS ({}); such a port is reached with ws:// in url",

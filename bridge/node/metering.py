@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import platform
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final
 
@@ -48,6 +49,8 @@ class Metering:
         #: Counts of the listeners.
         self.acceptor = HttpMeter("acceptor", "sends", "reads", "settlements")
         self.operations = HttpMeter("operations", "reads", "settlements")
+        #: When each certificate of the settings expires, in seconds since the epoch, by its key.
+        self.certificate_expiries: Callable[[], Mapping[str, float]] = dict
         self._links: LinkService | None = None
         self._journal: Journal | None = None
         self._bridges = BridgeSet()
@@ -135,6 +138,8 @@ class Metering:
 
     def _of_process(self) -> Iterator[Sample]:
         yield Sample(metrics.BUILD_INFO, 1, {"version": version(), "python": platform.python_version()})
+        for setting, expires_s in self.certificate_expiries().items():
+            yield Sample(metrics.CERTIFICATE_EXPIRES, expires_s - time.time(), {"setting": setting})
         yield Sample(metrics.LOG_LINES_DROPPED, log_output.dropped_lines(), {})
         yield Sample(metrics.LINKS, 0 if self._links is None else len(self._links.open), {})
         yield Sample(metrics.LINKS_OPENED, 0 if self._links is None else self._links.opened, {})

@@ -102,6 +102,7 @@ class Node:
         self.letters: DeadLetterService | None = None
         self.bridges = BridgeSet()
         self.metering = Metering()
+        self.metering.certificate_expiries = parts.credentials.certificate_expiries
         #: Whether the acceptor takes messages, and whether the node is going down.
         self.accepting = False
         self.stopping = False

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import time
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -220,7 +221,7 @@ class Reloads:
         assert journal is not None, "the node has started"
         self._read = await asyncio.to_thread(_signature, parts.path)
         file = await asyncio.to_thread(SettingsFile, parts.path, os.environ)
-        settings = await asyncio.to_thread(file.settings, transformers=True)
+        settings = await asyncio.to_thread(file.settings, transformers=True, now_s=time.time())
         settings = await asyncio.to_thread(self._with_put, settings)
         found = plan(parts.settings, settings)
         if found.refused:

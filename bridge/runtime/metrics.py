@@ -124,6 +124,11 @@ REQUEST_DURATION: Final = Metric(
     ("listener", "kind"),
     "How long requests took, from their headers to their answer; reads with the wait for messages.",
 )
+CERTIFICATE_EXPIRES: Final = _gauge(
+    "certificate_expires_seconds",
+    "Time until the certificate of this setting expires; negative: since it has.",
+    ("setting",),
+)
 LOG_LINES_DROPPED: Final = _counter(
     "log_lines_dropped_total", "Log lines dropped because the reader of stderr stood still.", ()
 )

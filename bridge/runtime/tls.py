@@ -8,7 +8,9 @@ import ssl
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
+
+from bridge.runtime import certificates
 
 #: The file that a problem or a setting is about.
 Role = Literal["authorities", "certificate", "key"]
@@ -50,6 +52,16 @@ class TlsFiles:
             # A token serves as well, so a certificate is asked for but not required.
             context.verify_mode = ssl.CERT_OPTIONAL
         return context
+
+
+def expiries(files: TlsFiles) -> Iterator[tuple[Role, float]]:
+    """When the files stop to serve, in seconds since the epoch: the first of a chain, the last authority."""
+    for role, path, serves_until in (
+        ("certificate", files.certificate, min),
+        ("authorities", files.authorities, max),
+    ):
+        if path is not None and (found := certificates.expiries(path)):
+            yield cast("Role", role), serves_until(found)
 
 
 def problems(files: TlsFiles) -> Iterator[tuple[Role, str]]:
@@ -164,12 +176,16 @@ class FileContext(ssl.SSLContext):
 class Fault(enum.Enum):
     """The meaning of a failed handshake, for the operator."""
 
-    #: No trusted authority has signed the other end's certificate, or it has expired.
+    #: No trusted authority has signed the other end's certificate.
     AUTHORITY = enum.auto()
+    #: The other end's certificate has expired, or is not valid yet by this machine's clock.
+    EXPIRED = enum.auto()
     #: The other end's certificate is for another name.
     NAME = enum.auto()
     #: The other end does not take this end's certificate.
     OWN_CERTIFICATE = enum.auto()
+    #: This end's certificate has expired, says the other end.
+    OWN_EXPIRED = enum.auto()
     #: The other end speaks no TLS.
     NO_TLS = enum.auto()
     #: Anything else.
@@ -184,7 +200,6 @@ _ALERTS: Final = (
     "BAD_CERTIFICATE",
     "UNKNOWN_CA",
     "CERTIFICATE_UNKNOWN",
-    "CERTIFICATE_EXPIRED",
     "CERTIFICATE_REVOKED",
     "UNSUPPORTED_CERTIFICATE",
     "HANDSHAKE_FAILURE",
@@ -195,7 +210,11 @@ def fault(error: ssl.SSLError) -> Fault:
     """The fault that OpenSSL's error stands for."""
     if isinstance(error, ssl.SSLCertVerificationError):
         reason = getattr(error, "verify_message", "").lower()
+        if "expired" in reason or "not yet valid" in reason:
+            return Fault.EXPIRED
         return Fault.NAME if "hostname" in reason or "ip address" in reason else Fault.AUTHORITY
+    if _names(error, ("CERTIFICATE_EXPIRED",)):
+        return Fault.OWN_EXPIRED
     if _names(error, _ALERTS):
         return Fault.OWN_CERTIFICATE
     return Fault.NO_TLS if _names(error, _NO_TLS) else Fault.OTHER

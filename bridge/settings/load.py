@@ -17,7 +17,7 @@ from bridge.settings.interpolate import Interpolated, interpolate
 from bridge.settings.model import Settings
 from bridge.settings.paths import KeyPath, covers, item_name, look_up, place_in_file, render
 from bridge.settings.problems import Finding, Problem, SettingsInvalid, show
-from bridge.settings.tls_checks import check_tls_files
+from bridge.settings.tls_checks import check_expiries, check_tls_files
 from bridge.settings.toml_traps import toml_problem
 from bridge.settings.transformer_checks import check_transformers
 from bridge.settings.validation import Validation
@@ -32,6 +32,7 @@ def load(
     *,
     only: str = "",
     transformers: bool = False,
+    now_s: float | None = None,
 ) -> Settings:
     """The settings in the file at `path`, as `SettingsFile.settings` reads them.
 
@@ -40,7 +41,9 @@ def load(
     Raises:
         SettingsInvalid: with all problems, in the order of the file.
     """
-    return SettingsFile(path, environ, only=only).settings(tls_files=not only, transformers=transformers)
+    return SettingsFile(path, environ, only=only).settings(
+        tls_files=not only, transformers=transformers, now_s=now_s
+    )
 
 
 class SettingsFile:
@@ -70,12 +73,19 @@ class SettingsFile:
         return filled
 
     def settings(
-        self, filled: Interpolated | None = None, *, tls_files: bool = True, transformers: bool = False
+        self,
+        filled: Interpolated | None = None,
+        *,
+        tls_files: bool = True,
+        transformers: bool = False,
+        now_s: float | None = None,
     ) -> Settings:
         """The settings, of `filled` or of the present `filled()`.
 
         Nothing is opened but the files of ``${file:}`` places and, where `tls_files`, certificates and keys
-        to see that they fit. Where `transformers`, those that bridges name are imported and made.
+        to see that they fit. Where `transformers`, those that bridges name are imported and made. With
+        `now_s`, seconds since the epoch, no certificate may have expired then. A start does not ask: a node
+        whose certificate has expired still stores and relays.
 
         Raises:
             SettingsInvalid: with all problems, in the order of the file.
@@ -85,7 +95,7 @@ class SettingsFile:
         validation.report(Finding(place, rule) for place, rule in filled.broken)
         for place, _ in filled.broken:
             validation.take_out(place)
-        settings = _checked(validation, tls_files=tls_files, transformers=transformers)
+        settings = _checked(validation, tls_files=tls_files, transformers=transformers, now_s=now_s)
         if settings is None or validation.findings:
             findings = sorted(
                 validation.findings, key=lambda finding: place_in_file(self._tree, finding.path)
@@ -101,12 +111,15 @@ def find_problems(tree: Mapping[str, Any], directory: Path) -> Sequence[Finding]
     return validation.findings
 
 
-def _checked(validation: Validation, *, tls_files: bool, transformers: bool = False) -> Settings | None:
+def _checked(
+    validation: Validation, *, tls_files: bool, transformers: bool = False, now_s: float | None = None
+) -> Settings | None:
     """Report every problem; the settings with everything wrong taken out, None where there is too much."""
     settings = validation.settings()
     if settings is not None:
         validation.report(check(settings))
         validation.report(check_tls_files(settings) if tls_files else ())
+        validation.report(() if now_s is None else check_expiries(settings, now_s))
         validation.report(check_transformers(settings) if transformers else ())
     return settings
 

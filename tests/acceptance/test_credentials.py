@@ -10,6 +10,7 @@ import re
 import shutil
 import ssl
 import subprocess
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import pytest
 
 from bridge.demo.ports import free_ports
 from tests.harness.api import HOST, Api
-from tests.harness.certificates import client_tls, make_certificates
+from tests.harness.certificates import certificate_until, client_tls, make_certificates
 from tests.harness.commands import command
 from tests.harness.eventually import eventually
 from tests.harness.node import MakeNode, Node, bridge_to, start_together
@@ -25,6 +26,8 @@ from tests.harness.node import MakeNode, Node, bridge_to, start_together
 ACCEPTOR = 'certificate = "{0}/node.pem"\nkey = "{0}/node.key"\n'
 USER = '[[acceptor.users]]\nname = "edge"\ntoken = "{}"\nlink = {}\nsend = ["#"]\n'
 RIGHT = "a" * 20
+#: X509_V_FLAG_NO_CHECK_TIME of OpenSSL, which Python's ssl has no name for.
+NO_CHECK_TIME = 0x200000
 
 
 # ------------------------------------------------------------------ files that do not fit
@@ -168,6 +171,54 @@ def test_what_keeps_a_link_from_being_opened_is_a_plain_sentence(
     assert edge.ops.get("/ready").status == 200
     assert not edge.events("bridge-failed")
     assert "wr0ng" not in edge.log.read_text()
+
+
+# ------------------------------------------------------------------ certificates that expire
+
+
+def test_a_certificate_that_has_expired_is_refused_by_validate_and_reload_and_named_where_it_is(
+    make_node: MakeNode, tmp_path: Path
+) -> None:
+    """The node starts all the same: it stores messages, and says at which end the certificate is."""
+    expired = certificate_until(tmp_path, "expired", "20260101000000Z")
+    key = expired.with_suffix(".key")
+    trusting = ssl.create_default_context(cafile=expired)
+    trusting.verify_flags |= NO_CHECK_TIME
+    keys = f'certificate = "{expired}"\nkey = "{key}"\n'
+    hub = make_node("hub", scheme="wss", acceptor=keys, tls=trusting)
+    edge = make_node("edge", rest=connector("hub", hub.url, ca=str(expired)))
+    start_together(hub, edge)
+    assert trouble(edge, "to-hub", "valid now").endswith(
+        "is not valid now (certificate has expired); renew it at that node, or set the clocks"
+    )
+    rule = "must be valid: it expired at 2026-01-01T00:00:00.000Z"
+    line = f'{hub.file}: acceptor.certificate: {rule}; found "{expired}"'
+    ended = command("validate", "--settings", str(hub.file))
+    assert (ended.code, ended.err.splitlines()) == (2, [line, "1 problem"])
+    ended = command("reload", "--settings", str(hub.file))
+    assert ended.code != 0
+    assert "it expired at 2026-01-01T00:00:00.000Z" in ended.err
+    event = hub.event("certificate-expires", setting="acceptor.certificate", level="error")
+    assert event["expires"] == "2026-01-01T00:00:00.000Z"
+    edge.event("certificate-expires", setting="connectors.hub.ca", level="error")
+    assert hub.metrics()['core_bridge_certificate_expires_seconds{setting="acceptor.certificate"}'] < 0
+
+
+def test_a_certificate_that_expires_soon_is_a_line_of_validate_and_of_the_log(
+    make_node: MakeNode, tmp_path: Path
+) -> None:
+    end = datetime.now(UTC).replace(microsecond=0) + timedelta(days=10, minutes=1)
+    soon = certificate_until(tmp_path, "soon", f"{end:%Y%m%d%H%M%SZ}")
+    keys = f'certificate = "{soon}"\nkey = "{soon.with_suffix(".key")}"\n'
+    node = make_node(scheme="wss", acceptor=keys, tls=ssl.create_default_context(cafile=soon)).start()
+    ended = command("validate", "--settings", str(node.file))
+    when = f"{end:%Y-%m-%dT%H:%M:%S}.000Z, in 10 days; renew it"
+    assert (ended.code, ended.err) == (0, f"{node.file}: acceptor.certificate: expires at {when}\n")
+    assert ended.out == f"{node.file}: ok\n"
+    event = node.event("certificate-expires", setting="acceptor.certificate", level="warning")
+    assert event["days"] == 10
+    left_s = node.metrics()['core_bridge_certificate_expires_seconds{setting="acceptor.certificate"}']
+    assert 9 * 24 * 3600 < left_s <= 10 * 24 * 3600 + 60
 
 
 # ------------------------------------------------------------------ rotation

@@ -21,10 +21,52 @@ def make_certificates(directory: Path, *names: str) -> Iterator[Path]:
         signer = [] if authority else ["-CA", "authority.pem", "-CAkey", "authority.key"]
         constraint = f"basicConstraints=critical,CA:{'TRUE' if authority else 'FALSE'}"
         request = [openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
-        request += ["-days", "2", "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.pem"]
+        request += ["-days", "90", "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.pem"]
         request += ["-addext", "subjectAltName=DNS:localhost", "-addext", constraint]
         subprocess.run([*request, *signer], cwd=directory, check=True, capture_output=True)
         yield directory / f"{name}.pem"
+
+
+def certificate_until(directory: Path, name: str, end: str, start: str = "20000101000000Z") -> Path:
+    """``NAME.pem`` and ``NAME.key`` for localhost, signed by itself, valid to `end` (``YYYYMMDDHHMMSSZ``)."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("openssl makes the certificates of this test")
+    pem, key, request = (directory / f"{name}.{suffix}" for suffix in ("pem", "key", "csr"))
+    made = [
+        openssl,
+        "req",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:P-256",
+        "-nodes",
+        "-subj",
+        "/CN=localhost",
+    ]
+    extensions = directory / f"{name}.ext"
+    extensions.write_text("subjectAltName=DNS:localhost\n")
+    (directory / f"{name}.index").write_text("")
+    (directory / f"{name}.cnf").write_text(
+        f"[ca]\ndefault_ca=own\n[own]\ndatabase={directory / name}.index\nnew_certs_dir={directory}\n"
+        "rand_serial=yes\ndefault_md=sha256\npolicy=any\n[any]\ncommonName=supplied\n"
+    )
+    signed = [
+        openssl,
+        "ca",
+        "-batch",
+        "-selfsign",
+        "-config",
+        directory / f"{name}.cnf",
+        "-keyfile",
+        key,
+        "-in",
+        request,
+    ]
+    signed += ["-out", pem, "-notext", "-startdate", start, "-enddate", end, "-extfile", extensions]
+    for words in ([*made, "-keyout", key, "-out", request], signed):
+        subprocess.run(words, cwd=directory, check=True, capture_output=True)
+    return pem
 
 
 def client_tls(directory: Path, name: str | None = None) -> ssl.SSLContext:

@@ -9,6 +9,8 @@ from bridge.runtime.tls import Fault, fault
 
 _HINTS: Final = {
     Fault.NAME: "the broker's certificate must bear the name in the URL: see ssl-check-hostname",
+    Fault.EXPIRED: "the broker's certificate has to be renewed at the broker; compare both clocks",
+    Fault.OWN_EXPIRED: "this client's certificate has expired: renew ssl-certfile, ssl-keyfile",
     Fault.AUTHORITY: "see ssl-cafile: the authorities that the brokers' certificates are from",
     Fault.OWN_CERTIFICATE: (
         "the broker does not take this client's certificate: see ssl-certfile, ssl-keyfile"

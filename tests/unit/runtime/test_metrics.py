@@ -23,6 +23,7 @@ CONTRACT = {
     ),
     "core_bridge_duplicates_rejected_total",
     "core_bridge_http_request_duration_seconds",
+    "core_bridge_certificate_expires_seconds",
     "core_bridge_log_lines_dropped_total",
     "core_bridge_disk_free_bytes",
     "core_bridge_disk_size_bytes",
@@ -134,6 +135,7 @@ def test_a_metric_has_one_set_of_labels() -> None:
         ("listener", "code"),
         ("listener", "kind"),
         ("version", "python"),
+        ("setting",),
     }
 
 
