@@ -33,7 +33,7 @@ def certificate_until(directory: Path, name: str, end: str, start: str = "200001
     if openssl is None:
         pytest.skip("openssl makes the certificates of this test")
     pem, key, request = (directory / f"{name}.{suffix}" for suffix in ("pem", "key", "csr"))
-    made = [
+    made: list[str | Path] = [
         openssl,
         "req",
         "-newkey",
@@ -51,7 +51,7 @@ def certificate_until(directory: Path, name: str, end: str, start: str = "200001
         f"[ca]\ndefault_ca=own\n[own]\ndatabase={directory / name}.index\nnew_certs_dir={directory}\n"
         "rand_serial=yes\ndefault_md=sha256\npolicy=any\n[any]\ncommonName=supplied\n"
     )
-    signed = [
+    signed: list[str | Path] = [
         openssl,
         "ca",
         "-batch",
