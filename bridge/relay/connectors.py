@@ -118,6 +118,7 @@ class Connectors:
         if session.target is not connector.target:
             await session.target.close()
             session.target, session.dead_letters = connector.target, connector.dead_letters
+        session.target_name = connector.name
         session.connector = "" if self.only else connector.name
         await session.connect(may_change=may_change)
         self._last = index

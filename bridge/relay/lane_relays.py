@@ -69,11 +69,13 @@ class LaneRelays:
 
     @property
     def state(self) -> State:
-        """FAILED where a lane has FAILED, else RUNNING where all are, else CONNECTING."""
+        """FAILED where a lane has; else RUNNING where all are; WAITING where the others wait; else CONNECTING."""
         states = {relay.state for relay in self._lanes.values()}
         if self._failed or State.FAILED in states:
             return State.FAILED
-        return State.RUNNING if states <= {State.RUNNING} else State.CONNECTING
+        if states <= {State.RUNNING}:
+            return State.RUNNING
+        return State.WAITING if states <= {State.RUNNING, State.WAITING} else State.CONNECTING
 
     @property
     def reason(self) -> str:

@@ -119,7 +119,7 @@ class LanedRelay:
     @property
     def connected(self) -> bool:
         """Whether a session is on in every lane of this process."""
-        return self.state is State.RUNNING
+        return self.state in (State.RUNNING, State.WAITING)
 
     @property
     def lag(self) -> Lag | None:

@@ -18,6 +18,8 @@ class State(Enum):
     STARTING = "STARTING"
     CONNECTING = "CONNECTING"
     RUNNING = "RUNNING"
+    #: A session is on, and the target takes no more now: its address or disk is full, for example.
+    WAITING = "WAITING"
     PAUSING = "PAUSING"
     PAUSED = "PAUSED"
     STOPPING = "STOPPING"
@@ -35,7 +37,7 @@ class Command(Enum):
     FAILBACK = "failback"
 
 
-_ACTIVE = (State.STARTING, State.CONNECTING, State.RUNNING)
+_ACTIVE = (State.STARTING, State.CONNECTING, State.RUNNING, State.WAITING)
 
 #: Command and state -> state to go to; the same state: nothing to do; missing: refused.
 _TABLE: dict[Command, dict[State, State]] = {

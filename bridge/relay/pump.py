@@ -208,6 +208,8 @@ class Pump:
         self.session.counts.sent += batch.count
         # Tasks begin in the order in which they are made: the target's calls are in order.
         self._in_flight.append(_InFlight(batch, asyncio.create_task(_deliver(self.session.target, batch))))
+        if self._backed_off.sent(batch.stream, self._behind(batch.stream), _now_s()):
+            self._pending_coverage.pop(batch.stream, None)  # its positions will be read again
         self._changed.set()
 
     async def _store_refusals(self, batch: Batch) -> None:
@@ -309,6 +311,8 @@ class Pump:
                 counts.last_progress_ms = session.clock.wall_ms()
                 self._backed_off.moved(batch.stream)
                 counts.trouble = self._backed_off.trouble
+                if session.waiting:
+                    session.waiting = self._backed_off.waiting
                 session.covered(batch)
                 await session.source.settled(batch, receipt)
             case Verdict.REFUSED:
@@ -317,18 +321,21 @@ class Pump:
                 await self._stored(batch.stream, session.refuse(batch, receipt))
             case Verdict.NOT_NOW:
                 counts.resent += batch.count
-                if batch.stream not in self._backed_off:  # else it is behind the batch that backed it off
-                    self._wait(batch.stream, receipt.reason)
+                if batch.stream not in self._backed_off or self._backed_off.probes(batch.stream):
+                    self._wait(batch.stream, session.at_target(receipt.reason))
+                # Else it is behind the batch that backed it off.
 
     # -- streams that wait -----------------------------------------------------------------------------
 
     def _back_off_now(self, stream: str) -> None:
         """Send no more of the stream until it is opened again, once all of its batches are answered."""
-        behind = sum(entry.batch.stream == stream for entry in self._in_flight)
-        self._backed_off.add(stream, behind, _now_s())
+        self._backed_off.add(stream, self._behind(stream), _now_s())
         self._pending_coverage.pop(stream, None)  # its positions will be read again
         self._look_at_due()
         self._changed.set()
+
+    def _behind(self, stream: str) -> int:
+        return sum(entry.batch.stream == stream for entry in self._in_flight)
 
     def _wait(self, stream: str, reason: str) -> None:
         """Back the stream off: the target cannot go on with it now, and it is opened again after a while."""

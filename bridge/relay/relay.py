@@ -171,11 +171,9 @@ class Relay:
 
     @property
     def state(self) -> State:
-        """STOPPED, STARTING, CONNECTING, RUNNING, STOPPING or FAILED; CONNECTING also while no stream can go
-        on.
-        """
+        """STOPPED, STARTING, CONNECTING, RUNNING, WAITING, STOPPING or FAILED."""
         if self._state is State.RUNNING and self.session.stalled:
-            return State.CONNECTING
+            return State.WAITING
         return self._state
 
     @property
@@ -266,7 +264,7 @@ class Relay:
             try:
                 await self._relay()
             except TRANSIENT as error:
-                self._disconnected(error, self.options.backoff.delay_ms(1))
+                self._disconnected(error, self.options.backoff.delay_ms(1), self.session.at_target)
             if self._stop.is_set():
                 return
             await self.session.target.close()
@@ -326,11 +324,15 @@ class Relay:
         if not self._stop.is_set():
             self._state = state
 
-    def _disconnected(self, error: BaseException | None, delay_ms: int) -> None:
+    def _disconnected(
+        self, error: BaseException | None, delay_ms: int, at: Callable[[str], str] = lambda reason: reason
+    ) -> None:
         """Log the error, unless the same was logged last: a target that stays away is one line, not
-        thousands.
+        thousands. `at` adds the target's name where the error is the loss of a connection.
         """
-        self.counts.trouble = described(error)
+        self.counts.trouble = (
+            at(described(error)) if isinstance(error, TargetUnavailable) else described(error)
+        )
         if self.counts.trouble != self._logged and not self._stop.is_set():
             self._logged = self.counts.trouble
             self._log.warning("bridge-disconnected", reason=self._logged, **{"retry-in-ms": delay_ms})

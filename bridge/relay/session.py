@@ -57,6 +57,8 @@ class Session:
     transforming: Transforming | None = None
     #: The target's connector, where the bridge has several; empty: it has one.
     connector: str = ""
+    #: Name of the target's connector; empty: it has none.
+    target_name: str = ""
     #: Store identity of the target, once it has answered.
     store: str = ""
     #: Streams that the target knows nothing of. The target takes the start of their first batch as the
@@ -186,6 +188,10 @@ class Session:
             self.unseen.discard(batch.stream)
         await self.source.begin(batch.stream, batch.from_, self.store)
         self.unrecorded.discard(batch.stream)
+
+    def at_target(self, reason: str) -> str:
+        """A reason that the target gave, with the target's name."""
+        return f"{reason} (at {self.target_name})" if self.target_name else reason
 
     # -- messages that were read -------------------------------------------------------------------------
 

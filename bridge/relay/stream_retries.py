@@ -12,6 +12,8 @@ from typing import Final
 
 from bridge.relay.backoff import Backoff
 
+#: Batches in a row that a stream which waited sends before it has no limit again: 1, 2, 4, 8.
+RECOVERED_BATCHES: Final = 16
 #: Timers go off earlier than asked, by the clock's resolution; this much earlier counts as on time.
 EARLY_S: Final = 0.001
 
@@ -28,6 +30,8 @@ class _Wait:
     reason: str = ""
     #: When it is opened again, seconds; None: batches of it are on their way.
     due_s: float | None = None
+    #: Whether the batches on their way find out if the target has room again.
+    probes: bool = False
 
 
 @dataclass(slots=True)
@@ -43,6 +47,11 @@ class BackedOff:
     #: The reasons, from the first wait on until the stream moves; the streams that have waited longest come
     #: first.
     _reasons: dict[str, str] = field(default_factory=dict)
+    #: Batches that a stream may send before their receipts have come, since it waited: the target is asked by
+    #: one batch, then by twice as many each time that it has stored them all.
+    _allowed: dict[str, int] = field(default_factory=dict)
+    #: Batches that such a stream has sent since it was opened last.
+    _sent: dict[str, int] = field(default_factory=dict)
     #: Backed-off streams that the source still reads: it does not know of them yet.
     _unannounced: set[str] = field(default_factory=set)
 
@@ -55,6 +64,25 @@ class BackedOff:
             self._waits[stream] = _Wait(behind, due_s=None if behind else now_s)
             self._unannounced.add(stream)
 
+    def sent(self, stream: str, behind: int, now_s: float) -> bool:
+        """Count a batch that was sent, the last of `behind` on their way; True: no more of the stream is sent
+        until they are answered, and it is opened again then.
+        """
+        allowed = self._allowed.get(stream)
+        if allowed is None:
+            return False
+        self._sent[stream] = sent = self._sent.get(stream, 0) + 1
+        if sent < allowed:
+            return False
+        self.add(stream, behind, now_s)
+        self._waits[stream].probes = True
+        return True
+
+    def probes(self, stream: str) -> bool:
+        """Whether batches of the stream are on their way to find out if the target has room again."""
+        wait = self._waits.get(stream)
+        return wait is not None and wait.probes
+
     def wait(self, stream: str, reason: str, now_s: float) -> int | None:
         """The target cannot go on with a stream that was added: the delay before the next attempt, ms.
 
@@ -65,7 +93,9 @@ class BackedOff:
             return None
         self._failures[stream] = failures = self._failures.get(stream, 0) + 1
         wait.reason = reason
+        wait.probes = False
         self._reasons[stream] = reason
+        self._allowed[stream] = 1
         wait.delay_ms = self.backoff.delay_ms(failures)
         if wait.due_s is not None:
             wait.due_s = now_s + wait.delay_ms / 1000
@@ -78,6 +108,13 @@ class BackedOff:
             wait.behind -= 1
             if wait.behind == 0:
                 wait.due_s = now_s + wait.delay_ms / 1000
+                if wait.probes:
+                    self._allow_more(stream)
+
+    def _allow_more(self, stream: str) -> None:
+        self._allowed[stream] *= 2
+        if self._allowed[stream] >= RECOVERED_BATCHES:
+            del self._allowed[stream]
 
     def moved(self, stream: str) -> None:
         """Reset the failures of a stream of which the target has covered more: its next wait is a first
@@ -85,7 +122,7 @@ class BackedOff:
         """
         if self._failures or self._reasons:
             self._failures.pop(stream, None)
-            if stream not in self._waits:
+            if stream not in self._waits or self._waits[stream].probes:
                 self._reasons.pop(stream, None)
 
     def unannounced(self) -> Collection[str]:
@@ -111,6 +148,7 @@ class BackedOff:
         """The stream was opened again: it does not wait any more."""
         del self._waits[stream]
         self._unannounced.discard(stream)
+        self._sent.pop(stream, None)
 
     def absent(self, stream: str, now_s: float) -> None:
         """Look for the stream again later, without an error: the source does not have it now."""
@@ -122,8 +160,8 @@ class BackedOff:
 
     @property
     def waiting(self) -> frozenset[str]:
-        """Streams that wait for the target now."""
-        return frozenset(stream for stream, wait in self._waits.items() if wait.reason)
+        """Streams that wait for the target: until they move, also while it is asked."""
+        return frozenset(self._reasons)
 
     @property
     def trouble(self) -> str:

@@ -68,7 +68,7 @@ class RemoteBridge:
             places = _ARRIVED if self._obeyed(self._order) else _UNDER_WAY
             return places[self._wanted]
         states = {report.state if report.order >= self._order else State.STARTING for report in self._known()}
-        for state in (State.FAILED, State.CONNECTING):
+        for state in (State.FAILED, State.CONNECTING, State.WAITING):
             if state in states:
                 return state
         return State.RUNNING if states == {State.RUNNING} else State.STARTING

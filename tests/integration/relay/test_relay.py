@@ -215,7 +215,7 @@ async def test_an_address_that_is_not_there_yet_is_waited_for_and_gets_everythin
     await relay.command(Command.START)
 
     async def waits() -> bool:
-        return relay.state is State.CONNECTING and "ADDRESS_NOT_FOUND" in relay.counts.trouble
+        return relay.state is State.WAITING and "ADDRESS_NOT_FOUND" in relay.counts.trouble
 
     await until(waits, "the bridge waits")
     assert await nodes.backlog() == 10

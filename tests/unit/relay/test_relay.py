@@ -596,7 +596,7 @@ async def test_a_full_target_is_asked_again_after_the_interval_and_flows_when_th
     bridge.store.not_now(1 << 30)
     await bridge.start()
     await bridge.in_trouble()
-    assert bridge.relay.state is State.CONNECTING
+    assert (bridge.relay.state, bridge.relay.connected) == (State.WAITING, True)
     assert gaps(await opens_at(bridge, 4)) == [2000, 2000, 2000]
     assert "ADDRESS_FULL" in bridge.relay.counts.trouble
     assert (bridge.arrived, len(bridge.backlog())) == ([], 1000)
@@ -607,6 +607,27 @@ async def test_a_full_target_is_asked_again_after_the_interval_and_flows_when_th
     assert bridge.arrived == bodies(0, 1000)
     assert bridge.home.bodies("dead-letters") == []
     assert bridge.relay.counts.trouble == ""
+    await bridge.stop()
+
+
+@in_virtual_time
+async def test_a_full_target_is_asked_with_one_batch_and_gets_more_as_it_stores_them() -> None:
+    bridge = Bridge(most=10)
+    bridge.put(bodies(0, 1000))
+    bridge.store.not_now(1 << 30)
+    await bridge.start()
+    await opens_at(bridge, 1)
+    first = bridge.relay.counts.sent
+    seen: set[State] = set()
+    for _ in range(10):
+        await opens_at(bridge, 1)
+        seen.add(bridge.relay.state)
+    assert seen == {State.WAITING}, "it does not flap"
+    assert bridge.relay.counts.sent - first <= 10 * 10
+    bridge.store.not_now(0)
+    await bridge.idle()
+    assert bridge.arrived == bodies(0, 1000)
+    assert bridge.relay.state is State.RUNNING
     await bridge.stop()
 
 

@@ -161,7 +161,7 @@ async def test_one_that_cannot_work_now_holds_the_stream_until_it_can() -> None:
     with capture_logs() as logs:
         await way.relay.command(Command.START)
         await until(lambda: "rates are down" in way.relay.counts.trouble, "it says so")
-        assert way.relay.state is State.CONNECTING
+        assert way.relay.state is State.WAITING
         await until(lambda: way.arrived == [b"M0"], "what came before arrives")
         down = False
         await way.covered()
