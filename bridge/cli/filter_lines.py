@@ -16,15 +16,14 @@ LINE_BYTES_MOST: Final = 16 * 1024 * 1024
 SHOWN_CHARS: Final = 80
 #: Values of a float or double that JSON has no number for.
 NOT_FINITE: Final = ("NaN", "Infinity", "-Infinity")
-#: A body of this type is a text, which XPATH can look into.
-TEXT_TYPE: Final = 3
 #: The time that a message has where the line gives none, in milliseconds since the epoch.
 TIMESTAMP_MS: Final = 1_700_000_000_000
 #: The address that a message has where the line gives none.
 ADDRESS: Final = "a"
 
-#: By field of ``system``: the argument of `System`, and what its value must be.
-_SYSTEM: Final[dict[str, tuple[str, type]]] = {
+#: By field of ``system``: the argument of `System`, and what its value must be. None: a field of an Artemis
+#: message that no condition reads.
+_SYSTEM: Final[dict[str, tuple[str | None, type]]] = {
     "priority": ("priority", int),
     "durable": ("durable", bool),
     "timestamp": ("timestamp", int),
@@ -33,9 +32,10 @@ _SYSTEM: Final[dict[str, tuple[str, type]]] = {
     "userID": ("user_id", str),
     "groupID": ("group_id", str),
     "address": ("address", str),
-    "body": ("body", str),
-    "type": ("type", int),
+    "body": (None, str),
+    "type": (None, int),
 }
+
 _NAMES: Final = {int: "a whole number within 64 bits", bool: "true or false", str: "a text"}
 
 
@@ -159,16 +159,15 @@ def _untyped(key: str, value: Any) -> Value:
 
 
 def _system(table: dict[str, Any]) -> System:
-    known = dict[str, Any](timestamp=TIMESTAMP_MS, address=ADDRESS, type=0)
+    known = dict[str, Any](timestamp=TIMESTAMP_MS, address=ADDRESS)
     for key, value in table.items():
         if key not in _SYSTEM:
             raise Malformed(f"system.{key}: must be one of {', '.join(_SYSTEM)}; found {_shown(key)}")
         argument, kind = _SYSTEM[key]
         if type(value) is not kind or (kind is int and not _is_long(value)):
             raise Malformed(f"system.{key}: must be {_NAMES[kind]}; found {_shown(value)}")
-        known[argument] = value
-    if known.pop("type") != TEXT_TYPE:
-        known.pop("body", None)
+        if argument is not None:
+            known[argument] = value
     if (user := known.get("user_id")) is not None and not user.startswith("ID:"):
         known["user_id"] = f"ID:{user}"
     return System(**known)

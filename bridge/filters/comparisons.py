@@ -1,4 +1,4 @@
-"""Comparisons, IS NULL, LIKE, IN and XPATH: tests of values.
+"""Comparisons, IS NULL, LIKE and IN: tests of values.
 
 A test that Artemis refuses when it is made is refused here too; a value that does not fit makes it unknown or
 false. Source of the rules: `ComparisonExpression` and `UnaryExpression.createInExpression` of Artemis 2.44.
@@ -211,33 +211,3 @@ def membership(part: Node, texts: Sequence[str], wanted: bool) -> Node:
     return Node(
         Kind.TEST, evaluate, part.place, ["(", part, written], deeper(part.place, part), symbol=symbol
     )
-
-
-def xquery(place: int, query: str) -> Node:
-    """XQUERY: Artemis takes it and finds nothing."""
-    written = f"XQUERY {quoted(query, chr(39))}"
-    return Node(Kind.TEST, lambda _properties, _system: False, place, [written], symbol="XQUERY")
-
-
-def xpath(place: int, text_place: int, path: str) -> Node:
-    """XPATH: whether the body, read as XML, has what the path looks for. False where the body is no XML.
-
-    Raises:
-        Refused: the path is none.
-    """
-    from bridge.filters.xpath.document import TooMuch  # imports an XML parser
-    from bridge.filters.xpath.path import NoPath, compiled
-
-    try:
-        has = compiled(path)
-    except NoPath as error:
-        raise Refused(text_place, str(error)) from None
-
-    def evaluate(_properties: Properties, system: System) -> bool:
-        try:
-            return system.body is not None and has(system.body)
-        except TooMuch as error:
-            raise CannotEvaluate(str(error)) from None
-
-    written = f"XPATH {quoted(path, chr(39))}"
-    return Node(Kind.TEST, evaluate, place, [written], symbol="XPATH")

@@ -20,7 +20,7 @@ _HYPHENATED: Final = "hyphenated_props:"
 class Filter:
     """A condition, ready to be asked. One thread asks it at a time."""
 
-    __slots__ = ("_convert", "_matches", "_reader", "_root", "has_xpath", "names", "raised", "text")
+    __slots__ = ("_convert", "_matches", "_reader", "_root", "names", "raised", "text")
 
     def __init__(self, text: str, root: Node, convert: bool) -> None:
         #: The condition as it was given.
@@ -31,9 +31,7 @@ class Filter:
         parts = list(root.parts())
         #: The names of properties and fields that it asks for.
         self.names: Final = frozenset(part.symbol for part in parts if part.kind is Kind.NAME)
-        #: Whether it looks into bodies: that may take seconds for one message.
-        self.has_xpath: Final = any(part.kind is Kind.TEST and part.symbol == "XPATH" for part in parts)
-        self._reader = MessageReader(self.names, self.has_xpath)
+        self._reader = MessageReader(self.names)
         self._root = root
         self._convert = convert
         self._matches = root.matches or root.evaluate

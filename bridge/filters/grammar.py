@@ -49,8 +49,7 @@ _GRAMMAR: Final = """
         | PLUS unary -> plus
         | MINUS unary -> minus
         | NOT unary -> negation
-        | XPATH TEXT -> xpath
-        | XQUERY TEXT -> xquery
+        | (XPATH | XQUERY) TEXT -> of_body
 
     ?primary: NAME -> name
         | (TEXT | NUMBER) -> literal
@@ -174,14 +173,11 @@ class _Builder:
         return logic.negation(_of(parts[0]).place, parts[1])
 
     @staticmethod
-    def xpath(parts: list[Any]) -> Node:
-        word, text = map(_of, parts)
-        return comparisons.xpath(word.place, text.place, str(text.value))
-
-    @staticmethod
-    def xquery(parts: list[Any]) -> Node:
-        word, text = map(_of, parts)
-        return comparisons.xquery(word.place, str(text.value))
+    def of_body(parts: list[Any]) -> NoReturn:
+        word = _of(parts[0])
+        raise Refused(
+            word.place, f"{word.kind} is not supported: a condition reads headers and fields, not the body"
+        )
 
     @staticmethod
     def name(parts: list[Any]) -> Node:

@@ -12,7 +12,7 @@ from bridge.filters.nodes import Properties
 from bridge.filters.system import FIELDS, NO_SYSTEM, System
 from bridge.filters.values import HeaderText, Value
 from bridge.messages.block import encoded_size
-from bridge.messages.message import LargeBody, Message
+from bridge.messages.message import Message
 
 #: The property in which conditions find the duplicate ID that a producer set.
 DUPLICATE_ID: Final = "AMQDuplicateId"
@@ -31,12 +31,11 @@ def header_value(value: bytes | None) -> Value:
 class MessageReader:
     """Takes from messages what one condition asks for, and nothing else."""
 
-    def __init__(self, names: frozenset[str], has_xpath: bool) -> None:
+    def __init__(self, names: frozenset[str]) -> None:
         self._names = names
-        self._has_fields = has_xpath or not names.isdisjoint(FIELDS)
+        self._has_fields = not names.isdisjoint(FIELDS)
         self._has_size = "AMQSize" in names
         self._has_id = DUPLICATE_ID in names
-        self._has_xpath = has_xpath
 
     def properties(self, message: Message, duplicate_id: bytes | None) -> Properties:
         """The headers that the condition names."""
@@ -54,13 +53,4 @@ class MessageReader:
             timestamp=max(message.timestamp, 0),
             size=encoded_size(message) if self._has_size else 0,
             address=address,
-            body=_text(message.body) if self._has_xpath else None,
         )
-
-
-def _text(body: bytes | LargeBody | None) -> str | None:
-    """The body as text; None: it is null, no UTF-8, or large: conditions do not look into chunks."""
-    try:
-        return None if body is None or isinstance(body, LargeBody) else body.decode()
-    except UnicodeDecodeError:
-        return None

@@ -16,15 +16,3 @@ OPERATORS_DEEP_MOST: Final = 500
 
 #: Digits of a whole number. Python refuses to read more than 4,300.
 DIGITS_MOST: Final = 1_000
-
-#: Brackets of an XPath that are inside one another.
-XPATH_DEEP_MOST: Final = 30
-
-#: Operators of an XPath.
-XPATH_OPERATORS_MOST: Final = 100
-
-#: Elements of an XML document that are inside one another; a deeper one cannot be evaluated.
-XML_DEEP_MOST: Final = 1_000
-
-#: Nodes that an XPath looks at in one document; one that would look at more cannot be evaluated.
-XPATH_NODES_MOST: Final = 1_000_000

@@ -26,8 +26,6 @@ class System:
     user_id: str | None = None
     address: str | None = None
     group_id: str | None = None
-    #: The body where it is a text: XPATH looks into it.
-    body: str | None = None
 
 
 #: The fields of a message that sets none of them.

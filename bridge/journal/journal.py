@@ -19,6 +19,7 @@ from bridge.errors import (
     TooBusy,
     described,
 )
+from bridge.filters import parse
 from bridge.journal import measures
 from bridge.journal.counts import Counts
 from bridge.journal.notices import Notices
@@ -35,7 +36,6 @@ from bridge.journal.rules.commands import (
     QueueCommand,
     WriteCommand,
 )
-from bridge.journal.rules.queue_filters import parse_clients
 from bridge.journal.rules.state import AddressState, State
 from bridge.journal.sqlite import reader
 from bridge.journal.sqlite.database import FILE_NAME, CannotGrow, DirectoryLock
@@ -266,7 +266,7 @@ class Journal:
         may_change_filter: bool = True,
     ) -> bool:
         """True if it is new (see `bridge.journal.values.store.Store.create_queue`)."""
-        filter_ = await asyncio.to_thread(parse_clients, condition) if condition else None
+        filter_ = await asyncio.to_thread(parse, condition) if condition else None
         how: dict[str, Any] = {"start": start, "filter": filter_, "keeps_filter": condition is None}
         how |= {"may_change_filter": may_change_filter}
         command = self.send(QueueCommand, action="create", address=address, queue=queue, **how)

@@ -85,7 +85,7 @@ def test_every_type_can_be_given() -> None:
         "byte + short + int + long = 10 AND float <> 0.1 AND double = double AND char <> 'c' AND "
         "bytes = bytes AND header = 5 AND none IS NULL AND plain = 1099511627776 AND AMQPriority = 1 AND "
         "AMQTimestamp = 2 AND AMQDurable = 'NON_DURABLE' AND AMQExpiration = 3 AND AMQSize = 4 AND "
-        "AMQUserID = 'ID:u' AND AMQGroupID = 'g' AND AMQAddress = 'orders' AND XPATH '/a'"
+        "AMQUserID = 'ID:u' AND AMQGroupID = 'g' AND AMQAddress = 'orders'"
     )
     assert command("filter", condition, data=json.dumps(line).encode()).out == "true\n"
 

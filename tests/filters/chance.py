@@ -43,7 +43,7 @@ NOISE: Final = (
     "!", "0x", "08", "1e", "é", "\u0000", "null", "ESCAPE", "#", "IS", ";",
 )  # fmt: skip
 WORDS: Final = (
-    "AND", "OR", "NOT", "IN", "LIKE", "'a'", "'%'", "BETWEEN", "IS", "NULL", "TRUE", "XPATH", "XQUERY '/a'",
+    "AND", "OR", "NOT", "IN", "LIKE", "'a'", "'%'", "BETWEEN", "IS", "NULL", "TRUE",
     "=", "<", ">", "<=", ">=", "+", "*", "/", "%", "\n", "ESCAPE '!'",
 )  # fmt: skip
 CHARS: Final = "()'\"=<>+-*/% ,.x1eEL0\n\r\t_$#é;:!"
@@ -148,7 +148,6 @@ class Conditions:
             lambda: [*self._name_or(operand), *negated, "IN", "(", *self._texts(), ")"],
             lambda: [*self._name()],
             lambda: [rng.choice(("TRUE", "FALSE", "NULL"))],
-            lambda: ["XQUERY", "'/a'"],
         )
 
     def _escape(self) -> list[str]:

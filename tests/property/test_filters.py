@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.cli.filter_lines import read_line
-from bridge.filters import Filter, FilterRefused, HeaderText, System, parse
+from bridge.filters import Filter, FilterRefused, HeaderText, parse
 from tests.filters.chance import Conditions, message
 
 WORDS = (
@@ -83,16 +83,6 @@ def test_any_text_is_a_condition_or_is_refused_with_a_place(text: str) -> None:
         assert found.detail.startswith(f"line {found.line}, column {found.column}: ")
     else:
         assert found is None or found.matches({"x": HeaderText("5"), "y": True}) in (True, False)
-
-
-@given(st.text(max_size=40))
-def test_any_path_is_one_or_is_refused_with_a_place(path: str) -> None:
-    found = parsed("XPATH '" + path.replace("'", "''") + "'")
-    if isinstance(found, FilterRefused):
-        assert (found.line, found.column) == (1, 7)
-    else:
-        assert found is not None
-        assert found.matches({}, System(body="<a><b/></a>")) in (True, False)
 
 
 @given(st.integers())

@@ -28,10 +28,6 @@ def test_the_limits_are_those_of_the_code() -> None:
         limits.BRACKETS_MOST,
         limits.OPERATORS_DEEP_MOST,
         limits.DIGITS_MOST,
-        limits.XPATH_DEEP_MOST,
-        limits.XPATH_OPERATORS_MOST,
-        limits.XML_DEEP_MOST,
-        limits.XPATH_NODES_MOST,
     ]
 
 

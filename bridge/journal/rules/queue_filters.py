@@ -9,8 +9,8 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
-from bridge.errors import Conflict, FilterRefused
-from bridge.filters import Filter, parse
+from bridge.errors import Conflict
+from bridge.filters import Filter
 from bridge.filters.blocks import taken
 from bridge.journal.rules.arrivals import Arrivals, Sets
 from bridge.journal.rules.commit_group import Group
@@ -22,15 +22,6 @@ from bridge.journal.values.queue_cursor import Cursor, Interval
 from bridge.journal.values.routes import pack_routes
 from bridge.messages.block import Block
 from bridge.messages.stream_names import is_forward_log
-
-
-def parse_clients(condition: str) -> Filter | None:
-    """The filter of a condition that a client has sent. Raises: FilterRefused."""
-    filter_ = parse(condition)
-    if filter_ is not None and filter_.has_xpath:
-        detail = "XPATH is for filters of the settings: to look into a body may take seconds"
-        raise FilterRefused(detail, key="filter")
-    return filter_
 
 
 def make_queue(

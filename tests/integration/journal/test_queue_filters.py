@@ -331,18 +331,6 @@ async def test_a_refused_condition_makes_nothing(tmp_path: Path) -> None:
         assert await journal.addresses() == []
 
 
-async def test_a_condition_that_looks_into_bodies_is_for_the_settings(tmp_path: Path) -> None:
-    condition = "XPATH '/order[total > 10]'"
-    async with opened(tmp_path) as journal:
-        with pytest.raises(FilterRefused, match="XPATH is for filters of the settings"):
-            await journal.create_queue("orders", "q", "earliest", condition)
-    declared = options(tmp_path, addresses={"orders": ["q"]}, queue_filters={"orders": {"q": condition}})
-    async with opened(declared) as journal:
-        await send(journal, "<order><total>5</total></order>")
-        await send(journal, "<order><total>15</total></order>")
-        assert await consume(journal) == ["<order><total>15</total></order>"]
-
-
 async def test_a_stored_condition_that_is_refused_now_is_said(tmp_path: Path) -> None:
     async with opened(tmp_path) as journal:
         await journal.create_queue("orders", "q", "earliest", RED)

@@ -112,10 +112,6 @@ def test_the_fields_that_a_message_has() -> None:
         "AMQDuplicateId = 'id-7'",
         "JMSType = 't'",
         "JMSPriority IS NULL",
-        "XPATH '/a'",
     ):
         assert made(condition).takes(message, "orders", b"id-7"), condition
     assert takes("AMQTimestamp = 0 AND AMQDuplicateId IS NULL")
-    assert not takes("XPATH '/a'")
-    assert not made("XPATH '/a'").takes(Message(None), "orders")
-    assert not made("XPATH '/a'").takes(Message(b"\xff"), "orders")

@@ -1,1 +1,0 @@
-"""XPath 1.0, for the XPATH of conditions."""
