@@ -17,8 +17,8 @@ A line of stdin is a message, as a JSON object:
   properties  by name, the values: texts, numbers, true, false, null
   types       by name, a property's type where JSON does not say it: byte, short, int, long, float, double,
               char, bytes (as hexadecimal digits), header (a text that counts as a number beside one)
-  system      priority, durable, timestamp, expiration, size, userID, groupID, address; body and type may be there,
-              and are not read
+  system      priority, durable, timestamp, expiration, size, userID, groupID, address; body and type may be
+              there, and are not read
 All of them may be left out. Each line is answered at once with `true` or `false`; empty lines are skipped. A
 condition that begins with a minus sign stands behind `--`.
 

@@ -4,12 +4,11 @@ pure.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from functools import cache
 from typing import Final
 
 from bridge.messages.addresses import QUEUE_MARK, QueueName, is_own
+from bridge.settings.expressions import check_expression, matches_whole
 from bridge.settings.kafka_names import is_hidden
 from bridge.settings.names import check_address
 
@@ -37,10 +36,7 @@ def check_selector(value: str) -> str:
         else:
             check_address(value.removeprefix("!"))
         return value
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        raise ValueError(f"must be a regular expression between slashes ({error})") from None
+    check_expression(pattern)
     return value
 
 
@@ -128,9 +124,4 @@ def _means(selector: str, address: str) -> bool:
     pattern = regex_of(selector)
     if pattern is None:
         return selector.removeprefix("!") == address
-    return _compiled(pattern).fullmatch(address) is not None
-
-
-@cache
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern)
+    return matches_whole(pattern, address)

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bridge.messages.addresses import matches
+from bridge.messages.addresses import _matches, matches
 from bridge.settings.names import check_address, check_name, check_pattern, specificity
 
 WORDS = st.sampled_from(["a", "b", "orders"])
@@ -45,8 +46,26 @@ def test_wildcards_by_example(pattern: str, address: str, meant: bool) -> None:
     assert matches(pattern, address) is meant
 
 
-def test_a_pattern_of_many_wildcards_is_matched_in_no_time() -> None:
-    assert not matches(".".join(["#"] * 60 + ["x"]), ".".join(["a"] * 120))
+class Counted(list[str]):
+    """Words that count how often one of them is looked at."""
+
+    looked = 0
+
+    def __getitem__(self, index: Any) -> Any:
+        self.looked += 1
+        return super().__getitem__(index)
+
+
+@given(st.lists(st.sampled_from(["a", "b", "*", "#"]), min_size=1, max_size=40), st.integers(1, 80))
+@example(["#", "a"] * 20 + ["b"], 80)
+@example(["#"] * 39 + ["b"], 80)
+@example(["#", *["a"] * 38, "b"], 80)
+def test_a_pattern_is_matched_in_at_most_as_many_steps_as_the_product_of_the_words(
+    pattern: list[str], words: int
+) -> None:
+    counted = Counted(["a"] * words)
+    _matches(pattern, counted)
+    assert counted.looked <= (words + 1) * len(pattern)
 
 
 def test_patterns_sort_from_the_most_to_the_least_specific() -> None:

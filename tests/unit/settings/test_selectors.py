@@ -1,8 +1,13 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+from typing import Final
+
 import pytest
 
-from bridge.settings.selectors import forwarded, plain_names, selects
+from bridge.messages.addresses import NAME_LENGTH_MAX
+from bridge.settings.selectors import check_selector, forwarded, plain_names, selects
 
 
 @pytest.mark.parametrize(
@@ -42,3 +47,40 @@ def test_forwarding_keeps_the_name_replaces_it_or_uses_it() -> None:
     assert forwarded("", "orders") == "orders"
     assert forwarded("all", "orders") == "all"
     assert forwarded("us.{address}.copy", "orders") == "us.orders.copy"
+
+
+#: Expressions for which an engine that backtracks takes exponential time on the name beside them.
+NESTED: Final = (
+    (r"/([a-z]+)+\.orders/", "a" * 28 + "-"),
+    (r"/([a-z0-9]+[-.]?)+-events/", "customer12345orderstatuschanged.even_"),
+    ("/(a|a)*b/", "a" * NAME_LENGTH_MAX),
+    ("/(a*)*b/", "a" * NAME_LENGTH_MAX),
+    ("/" + "a?" * 120 + "a" * 120 + "b/", "a" * NAME_LENGTH_MAX),
+    ("!/(.*.*.*.*x)+/", "a" * NAME_LENGTH_MAX),
+)
+
+
+@pytest.mark.processes
+def test_no_name_keeps_a_regex_busy() -> None:
+    # In a process of its own: what hangs in an engine of C ends by a kill alone.
+    code = f"from bridge.settings.selectors import selects\nfor regex, name in {NESTED!r}:\n"
+    code += "    assert selects((regex, 'orders'), '', name) is False, regex\n"
+    code += "    assert selects((regex, 'orders'), '', 'orders') is True, regex\n"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    "regex", [r"/(a)\1/", "/(?=a)b/", "/(?<!x)a/", "/a++/", "/((a{999}){999}){9}/", "!/(/"]
+)
+def test_a_regex_that_re2_does_not_know_is_refused(regex: str) -> None:
+    with pytest.raises(ValueError, match="must be a regular expression of RE2, without backreferences"):
+        check_selector(regex)
+
+
+@pytest.mark.parametrize(
+    "regex", [r"/orders\..*/", "/(?i)ORDERS.eu/", "/[^_].*?/", r"/(?P<a>o)rders\.\w{1,200}/"]
+)
+def test_a_usual_regex_means_what_it_means_in_python(regex: str) -> None:
+    assert check_selector(regex) == regex
+    assert selects((regex,), "", "orders.eu")
+    assert not selects((regex,), "", "_orders.eu\n")
