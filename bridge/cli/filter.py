@@ -80,13 +80,13 @@ def _answer(condition: Filter | None, lines: IO[bytes]) -> None:
                 properties, system = read_line(line)
             except Malformed as error:
                 raise Malformed(f"line {number}: {error}") from None
-            taken = condition is None or condition.matches(properties, system)
+            taken = condition is None or condition.matches_line(properties, system)
             print("true" if taken else "false", flush=True)
     finally:
         if condition is not None and condition.raised:
             print(
                 f"{PROGRAM}: {condition.raised} of the messages that were not taken could not be evaluated: "
-                "a calculation had no number, or bytes were to be compared",
+                "a calculation had no number, bytes were to be compared, or the texts are too long",
                 file=sys.stderr,
             )
 

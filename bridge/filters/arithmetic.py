@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable
 from typing import Any, Final
 
+from bridge.filters.steps import CannotEvaluate, Steps
 from bridge.filters.values import (
     LONG_LEAST,
     LONG_MOST,
@@ -28,11 +29,7 @@ from bridge.filters.values import (
 )
 
 
-class CannotEvaluate(Exception):
-    """An operation that Artemis raises on while it evaluates: the message does not match."""
-
-
-def as_number(value: Any, convert: bool) -> Any:
+def as_number(value: Any, convert: bool, steps: Steps) -> Any:
     """The operand of an operation.
 
     Raises:
@@ -41,6 +38,7 @@ def as_number(value: Any, convert: bool) -> Any:
     if type(value) in NUMBERS:
         return value
     if convert and type(value) in TEXTS:
+        steps.take_text(value)
         number = java_double(value) if "." in value else java_integer(value, LONG_LEAST, LONG_MOST)
         if number is not None:
             return number if type(number) is float else Long(number)
@@ -95,16 +93,18 @@ _OPERATIONS: Final = {"+": _plus, "-": _minus, "*": _times, "/": _divided, "%": 
 Operation = Callable[[Any, Any], Value]
 
 
-def operation(symbol: str, convert: bool) -> Operation:
+def operation(symbol: str, convert: bool, steps: Steps) -> Operation:
     """The operation that the symbol stands for. With a text on the left, ``+`` joins texts."""
     calculate = _OPERATIONS[symbol]
 
     def apply(left: Any, right: Any) -> Value:
-        return calculate(as_number(left, convert), as_number(right, convert))
+        return calculate(as_number(left, convert, steps), as_number(right, convert, steps))
 
     def join_or_add(left: Any, right: Any) -> Value:
         if type(left) in TEXTS:
-            return str(left) + java_text(right)
+            joined = str(left) + java_text(right)
+            steps.take_text(joined)
+            return joined
         return apply(left, right)
 
     return join_or_add if symbol == "+" else apply

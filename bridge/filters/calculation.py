@@ -6,6 +6,7 @@ from typing import Final
 
 from bridge.filters.arithmetic import Operation, negated, operation
 from bridge.filters.nodes import Evaluate, Kind, Node, Properties, deeper
+from bridge.filters.steps import Steps
 from bridge.filters.system import System
 from bridge.filters.values import Value
 
@@ -14,7 +15,7 @@ _SIGN: Final = "sign"
 _TWO_SIGNS: Final = "two signs"
 
 
-def calculation(left: Node, symbol: str, right: Node, convert: bool) -> Node:
+def calculation(left: Node, symbol: str, right: Node, convert: bool, steps: Steps) -> Node:
     """An operation, added to the chain on its left where that is one of the same level. Unknown where a value
     is missing; what stands behind that is not evaluated.
 
@@ -25,26 +26,26 @@ def calculation(left: Node, symbol: str, right: Node, convert: bool) -> Node:
     if left.symbol == level and left.kind is Kind.OPERATION:
         left.depth = max(left.depth, deeper(right.place, right))
         left.pieces[-1:] = [f" {symbol} ", right, ")"]
-        left.steps.append((operation(symbol, convert), right.evaluate))
+        left.operations.append((operation(symbol, convert, steps), right.evaluate))
         return left
-    steps = [(operation(symbol, convert), right.evaluate)]
+    operations = [(operation(symbol, convert, steps), right.evaluate)]
     return Node(
         Kind.OPERATION,
-        _chain(left.evaluate, steps),
+        _chain(left.evaluate, operations),
         left.place,
         ["(", left, f" {symbol} ", right, ")"],
         deeper(left.place, left, right),
         symbol=level,
-        steps=steps,
+        operations=operations,
     )
 
 
-def _chain(first: Evaluate, steps: list[tuple[Operation, Evaluate]]) -> Evaluate:
+def _chain(first: Evaluate, operations: list[tuple[Operation, Evaluate]]) -> Evaluate:
     def evaluate(properties: Properties, system: System) -> Value:
         value: Value = first(properties, system)
         if value is None:
             return None
-        for apply, operand in steps:
+        for apply, operand in operations:
             other = operand(properties, system)
             if other is None:
                 return None

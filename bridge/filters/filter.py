@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from bridge.errors import FilterRefused
-from bridge.filters.arithmetic import CannotEvaluate
 from bridge.filters.headers import MessageReader
-from bridge.filters.limits import CONDITION_CHARS_MOST
+from bridge.filters.limits import CONDITION_CHARS_MOST, STEPS_MOST
 from bridge.filters.nodes import Kind, Node, Properties, Refused
+from bridge.filters.steps import CannotEvaluate, Steps
 from bridge.filters.system import NO_SYSTEM, System
 from bridge.filters.values import BLANKS
 from bridge.messages.message import Message
@@ -20,9 +20,9 @@ _HYPHENATED: Final = "hyphenated_props:"
 class Filter:
     """A condition, ready to be asked. One thread asks it at a time."""
 
-    __slots__ = ("_convert", "_matches", "_reader", "_root", "names", "raised", "text")
+    __slots__ = ("_convert", "_matches", "_reader", "_root", "_steps", "names", "raised", "text")
 
-    def __init__(self, text: str, root: Node, convert: bool) -> None:
+    def __init__(self, text: str, root: Node, convert: bool, steps: Steps) -> None:
         #: The condition as it was given.
         self.text: Final = text
         #: Messages that did not match because the condition could not be evaluated for them: a number was
@@ -34,6 +34,7 @@ class Filter:
         self._reader = MessageReader(self.names)
         self._root = root
         self._convert = convert
+        self._steps = steps
         self._matches = root.matches or root.evaluate
 
     def matches(self, properties: Properties, system: System = NO_SYSTEM) -> bool:
@@ -41,6 +42,7 @@ class Filter:
 
         A condition that cannot be evaluated is not true either; it is counted in `raised`.
         """
+        self._steps.left = STEPS_MOST
         try:
             return self._matches(properties, system) is True
         except CannotEvaluate:
@@ -53,6 +55,10 @@ class Filter:
         """
         reader = self._reader
         return self.matches(reader.properties(message, duplicate_id), reader.system(message, address))
+
+    def matches_line(self, properties: Properties, system: System) -> bool:
+        """As `matches`. Where some of the properties are headers, their names count as in `takes`."""
+        return self.matches(self._reader.lowered(properties), system)
 
     def explain(self) -> str:
         """The condition as it is understood: in full brackets, with the types of its literals as comments.
@@ -83,7 +89,9 @@ def parse(text: str) -> Filter | None:
     from bridge.filters import grammar  # with Lark: only where there is a condition
 
     try:
-        return Filter(text, grammar.parse(text, start, end, hyphenated=hyphenated, convert=convert), convert)
+        steps = Steps()
+        root = grammar.parse(text, start, end, hyphenated=hyphenated, convert=convert, steps=steps)
+        return Filter(text, root, convert, steps)
     except Refused as refused:
         line, column = position(text, refused.place)
         raise FilterRefused(

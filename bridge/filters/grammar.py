@@ -7,6 +7,7 @@ comparison there: ``NOT x = 1`` is ``(NOT x) = 1``.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any, Final, NoReturn
 
@@ -17,6 +18,7 @@ from bridge.filters import comparisons, logic
 from bridge.filters.calculation import calculation, negative
 from bridge.filters.lexing import KEYWORDS, SIGNS, Source, Word
 from bridge.filters.nodes import Node, Refused, constant, literal, name, quoted
+from bridge.filters.steps import Steps
 
 _GRAMMAR: Final = """
     start: disjunction
@@ -68,6 +70,10 @@ _WORDS: Final = {"NAME": "a name", "TEXT": "a text in single quotes", "NUMBER": 
 _WRITTEN: Final = {kind: repr(sign) for sign, kind in SIGNS.items()}
 
 
+#: The steps of the condition that is being parsed: a parser is made once, and used by several threads.
+_STEPS: Final = ContextVar[Steps]("steps")
+
+
 class _Words(Lexer):
     """Hands the words of a `Source` to Lark."""
 
@@ -89,6 +95,10 @@ class _Builder:
     def __init__(self, convert: bool) -> None:
         self._convert = convert
 
+    @property
+    def _steps(self) -> Steps:
+        return _STEPS.get()
+
     @staticmethod
     def start(parts: list[Any]) -> Node:
         return logic.as_test(parts[0])
@@ -100,7 +110,7 @@ class _Builder:
 
     def equal(self, parts: list[Any]) -> Node:
         left, _, right = parts
-        return comparisons.equality(left, right, self._convert)
+        return comparisons.equality(left, right, self._convert, self._steps)
 
     def unequal(self, parts: list[Any]) -> Node:
         return logic.negation(parts[0].place, self.equal(parts))
@@ -115,32 +125,33 @@ class _Builder:
 
     def order(self, parts: list[Any]) -> Node:
         left, symbol, right = parts
-        return comparisons.order(_of(symbol).written, left, right, self._convert)
+        return comparisons.order(_of(symbol).written, left, right, self._convert, self._steps)
 
-    @staticmethod
-    def like(parts: list[Any]) -> Node:
+    def like(self, parts: list[Any]) -> Node:
         left, *words = parts
         texts = [_of(word) for word in words if word.type == "TEXT"]
         escape = (texts[1].place, str(texts[1].value)) if len(texts) == 2 else None
-        return comparisons.like_pattern(left, str(texts[0].value), escape)
+        return comparisons.like_pattern(left, str(texts[0].value), escape, self._steps)
 
     def not_like(self, parts: list[Any]) -> Node:
         return logic.negation(parts[0].place, self.like(parts))
 
     def between(self, parts: list[Any]) -> Node:
         value, low, high = (part for part in parts if isinstance(part, Node))
+        first, again = comparisons.kept(value)
         return logic.junction(
             "AND",
-            comparisons.order(">=", value, low, self._convert),
-            comparisons.order("<=", value, high, self._convert),
+            comparisons.order(">=", first, low, self._convert, self._steps),
+            comparisons.order("<=", again, high, self._convert, self._steps),
         )
 
     def not_between(self, parts: list[Any]) -> Node:
         value, low, high = (part for part in parts if isinstance(part, Node))
+        first, again = comparisons.kept(value)
         return logic.junction(
             "OR",
-            comparisons.order("<", value, low, self._convert),
-            comparisons.order(">", value, high, self._convert),
+            comparisons.order("<", first, low, self._convert, self._steps),
+            comparisons.order(">", again, high, self._convert, self._steps),
         )
 
     @staticmethod
@@ -157,7 +168,7 @@ class _Builder:
 
     def calculation(self, parts: list[Any]) -> Node:
         left, symbol, right = parts
-        return calculation(left, _of(symbol).written, right, self._convert)
+        return calculation(left, _of(symbol).written, right, self._convert, self._steps)
 
     @staticmethod
     def plus(parts: list[Any]) -> Node:
@@ -218,15 +229,16 @@ def _parser(convert: bool) -> Lark:
     )
 
 
-def parse(text: str, start: int, end: int, *, hyphenated: bool, convert: bool) -> Node:
+def parse(text: str, start: int, end: int, *, hyphenated: bool, convert: bool, steps: Steps) -> Node:
     """The condition between two places of a text, as the part that stands for all of it.
 
-    `hyphenated`, `convert`: what the condition's prefixes ask for.
+    `hyphenated`, `convert`: what the condition's prefixes ask for. `steps`: what its parts count.
 
     Raises:
         Refused: it is none.
     """
     source = Source(text, start, end, hyphenated)
+    _STEPS.set(steps)
     try:
         root: Any = _parser(convert).parse(source)
     except UnexpectedToken as error:

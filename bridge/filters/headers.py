@@ -2,6 +2,9 @@
 
 A header is bytes that are read as UTF-8: a `HeaderText`. Bytes that are no UTF-8 stay bytes, which compare
 with nothing. Of several headers of one name the last counts, as a property in Artemis is there once.
+
+Case counts in names, with one exception. HTTP's names have no case, and are stored in lower case: where no
+header has a name exactly, the header with that name in lower case counts.
 """
 
 from __future__ import annotations
@@ -32,7 +35,9 @@ class MessageReader:
     """Takes from messages what one condition asks for, and nothing else."""
 
     def __init__(self, names: frozenset[str]) -> None:
-        self._names = names
+        #: Names with capital letters, each with itself in lower case.
+        self._cased = tuple((name, name.lower()) for name in sorted(names) if name != name.lower())
+        self._names = names | {lower for _, lower in self._cased}
         self._has_fields = not names.isdisjoint(FIELDS)
         self._has_size = "AMQSize" in names
         self._has_id = DUPLICATE_ID in names
@@ -43,7 +48,19 @@ class MessageReader:
         found = {name: header_value(value) for name, value in message.headers if name in names}
         if self._has_id and duplicate_id is not None:
             found[DUPLICATE_ID] = header_value(duplicate_id)
+        for name, lower in self._cased:
+            if name not in found and lower in found:
+                found[name] = found[lower]
         return found
+
+    def lowered(self, properties: Properties) -> Properties:
+        """Typed properties, with the headers among them that count for names with capital letters."""
+        headers = {
+            name: properties[lower]
+            for name, lower in self._cased
+            if name not in properties and type(properties.get(lower)) is HeaderText
+        }
+        return {**properties, **headers} if headers else properties
 
     def system(self, message: Message, address: str) -> System:
         """The fields of the message: priority 4, durable and never expired, as every message is here."""

@@ -1,4 +1,4 @@
-"""The limits of a condition. Each is checked when the condition is parsed, never when it is matched."""
+"""The limits of a condition. All but `STEPS_MOST` are checked when it is parsed."""
 
 from __future__ import annotations
 
@@ -16,3 +16,10 @@ OPERATORS_DEEP_MOST: Final = 500
 
 #: Digits of a whole number. Python refuses to read more than 4,300.
 DIGITS_MOST: Final = 1_000
+
+#: Characters of texts that a condition joins, searches, compares or reads as numbers for one message
+#: (`bridge.filters.steps`).
+STEPS_MOST: Final = 100_000
+
+#: Characters of a condition that is explained: BETWEEN writes its value twice.
+EXPLAINED_CHARS_MOST: Final = 1_000_000

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from bridge.filters.limits import OPERATORS_DEEP_MOST
+from bridge.errors import FilterRefused
+from bridge.filters.limits import EXPLAINED_CHARS_MOST, OPERATORS_DEEP_MOST
 from bridge.filters.system import FIELDS, System
 from bridge.filters.values import INT_LEAST, INT_MOST, Big, Value
 
@@ -64,7 +65,7 @@ class Node:
     #: The operator, or the name.
     symbol: str = ""
     #: The operations of a chain, each with its right operand.
-    steps: list[tuple[Callable[[Any, Any], Value], Evaluate]] = field(default_factory=list)
+    operations: list[tuple[Callable[[Any, Any], Value], Evaluate]] = field(default_factory=list)
     #: The tests of AND, OR and NOT.
     tests: list[Node] = field(default_factory=list)
     #: Whether the whole condition matches, where this part is all of it or an AND or OR that is reached
@@ -73,20 +74,32 @@ class Node:
 
     def parts(self) -> Iterator[Node]:
         """This part and every part below it. Found without recursion."""
-        waiting = [self]
+        waiting, seen = [self], {id(self)}
         while waiting:
             part = waiting.pop()
             yield part
-            waiting.extend(piece for piece in part.pieces if isinstance(piece, Node))
+            for piece in part.pieces:
+                if isinstance(piece, Node) and id(piece) not in seen:
+                    seen.add(id(piece))
+                    waiting.append(piece)
 
     def text(self) -> str:
-        """The part in full brackets, with the types of its literals. Made without recursion."""
+        """The part in full brackets, with the types of its literals. Made without recursion.
+
+        Raises:
+            FilterRefused: it is longer than `EXPLAINED_CHARS_MOST`.
+        """
         written: list[str] = []
+        length = 0
         waiting: list[str | Node] = [self]
         while waiting:
             piece = waiting.pop()
             if isinstance(piece, str):
                 written.append(piece)
+                length += len(piece)
+                if length > EXPLAINED_CHARS_MOST:
+                    detail = f"explained, the condition has more than {EXPLAINED_CHARS_MOST} characters"
+                    raise FilterRefused(detail, key="filter", limit=EXPLAINED_CHARS_MOST)
             else:
                 waiting.extend(reversed(piece.pieces))
         return "".join(written)

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Final
 
+from bridge.filters.steps import SHORT_TEXT, Steps
+
 
 class _Wild(Enum):
     ANY = "%"
@@ -25,8 +27,10 @@ Matcher = Callable[[str], bool]
 _HEXADECIMAL: Final = frozenset("0123456789abcdefABCDEF")
 
 
-def like(pattern: str, escape: str | None) -> Matcher:
+def like(pattern: str, escape: str | None, steps: Steps) -> Matcher:
     """The matcher of a pattern, in which `escape` lets ``%``, ``_`` and itself stand for themselves.
+
+    It counts what it searches in `steps`, which may raise `CannotEvaluate`.
 
     Raises:
         ValueError: the escape is not one character (of UTF-16), or the pattern is none.
@@ -37,7 +41,7 @@ def like(pattern: str, escape: str | None) -> Matcher:
     segments = _segments(pieces)
     if len(segments) == 1:
         return _whole(segments[0])
-    return _in_order(segments)
+    return _in_order(segments, steps)
 
 
 def _pieces(pattern: str, escape: str | None) -> list[_Piece]:
@@ -102,7 +106,7 @@ def _whole(segment: Sequence[_Piece]) -> Matcher:
     return lambda value: expression.fullmatch(value) is not None
 
 
-def _in_order(segments: Sequence[Sequence[_Piece]]) -> Matcher:
+def _in_order(segments: Sequence[Sequence[_Piece]], steps: Steps) -> Matcher:
     """Segments with ``%`` between them: the first at the start, the last at the end, each other one where it
     comes first.
     """
@@ -115,11 +119,17 @@ def _in_order(segments: Sequence[Sequence[_Piece]]) -> Matcher:
     starts, ends = _expression(first), _expression(last)
     searches = [_expression(segment) for segment in inner]
     head_size, tail_size = len(first), len(last)
+    # All segments are searched in one pass over the text. One without wildcards looks at each character once,
+    # for `re` has an overlap table for it; one with wildcards may be compared at each place.
+    weight = max((1 if _literal(segment) is not None else len(segment) for segment in inner), default=0)
 
     def matches(value: str) -> bool:
         end = len(value) - tail_size
         if end < head_size or not starts.match(value) or not ends.fullmatch(value, end):
             return False
+        cost = len(value) * weight
+        if cost > SHORT_TEXT:
+            steps.take(cost)
         place = head_size
         for search in searches:
             found = search.search(value, place, end)

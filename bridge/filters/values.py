@@ -82,7 +82,7 @@ HEADER_DIGITS: Final = 18
 _HEADER_NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)
 _JAVA_INTEGER: Final = re.compile(r"[+-]?\d+")
 _JAVA_DECIMAL: Final = re.compile(
-    r"[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?)", re.ASCII
+    r"[+-]?(?:NaN|Infinity|(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?)", re.ASCII
 )
 _JAVA_HEX: Final = re.compile(
     r"([+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?", re.ASCII
@@ -230,7 +230,7 @@ def java_integer(text: str, least: int, most: int) -> int | None:
     if not _JAVA_INTEGER.fullmatch(text):
         return None
     digits = text.lstrip("+-")
-    if len(digits) > 20 and any(int(digit) for digit in digits[:-20]):
+    if len(digits) > 20 and any(int(digit) for digit in set(digits[:-20])):
         return None
     value = int(digits[-20:])
     value = -value if text[0] == "-" else value

@@ -36,7 +36,7 @@ from bridge.runtime.fault_injection import crash_point
 
 _DUPLICATE: Final = b'{"verdict":"duplicate"}'
 #: A stored content-type that is safe in a header: it came from a client, control characters and all.
-_SAFE_CONTENT_TYPE: Final = re.compile(rb"[\x21-\x7e]+/[\x20-\x7e]+")
+_SAFE_CONTENT_TYPE: Final = re.compile(rb"[\x21-\x2e\x30-\x7e]+/[\x20-\x7e]+")
 #: A raw body comes from another client: a browser must neither guess its type nor run it.
 _RAW_HEADERS: Final = (
     b"X-Content-Type-Options: nosniff\r\nContent-Security-Policy: sandbox; default-src 'none'\r\n"

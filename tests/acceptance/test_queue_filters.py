@@ -146,6 +146,26 @@ def test_what_no_queue_takes_is_said(make_node: MakeNode) -> None:
     assert take(node.api, "eu") == ["eu"]
 
 
+def test_a_condition_of_a_broker_xml_finds_the_header_of_a_post(make_node: MakeNode) -> None:
+    # HTTP's header names have no case; those of a transaction have.
+    node = make_node(
+        rest='[addresses.orders]\nqueues = [{ name = "pool", filter = "EVENT_TARGET = \'POOL\'" }]\n'
+    ).start()
+    for name, value in (("EVENT_TARGET", "POOL"), ("event_target", "POOL"), ("EVENT_TARGET", "HALL")):
+        headers = {f"Message-Header-{name}": value}
+        assert node.api.call("POST", "/v1/addresses/orders/messages", name.encode(), headers).status == 200
+    for headers in (
+        {"EVENT_TARGET": "POOL"},
+        {"EVENT_TARGET": "HALL", "event_target": "POOL"},
+        {"Event_Target": "POOL"},
+    ):
+        assert (
+            node.api.commit({"address": "orders", "body": "+".join(headers), "headers": headers}).status
+            == 200
+        )
+    assert take(node.api, "pool") == ["EVENT_TARGET", "event_target", "EVENT_TARGET"]
+
+
 def test_a_refused_condition_is_found_before_anything_is_opened(make_node: MakeNode) -> None:
     node = make_node(rest='[addresses.orders]\nqueues = ["all", { name = "eu", filter = "region =" }, 5]\n')
     ended = command("validate", "--settings", str(node.write()), cwd=node.directory)

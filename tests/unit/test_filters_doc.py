@@ -28,6 +28,8 @@ def test_the_limits_are_those_of_the_code() -> None:
         limits.BRACKETS_MOST,
         limits.OPERATORS_DEEP_MOST,
         limits.DIGITS_MOST,
+        limits.EXPLAINED_CHARS_MOST,
+        limits.STEPS_MOST,
     ]
 
 

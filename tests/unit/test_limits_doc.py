@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
+from bridge.filters import limits as filter_limits
 from bridge.http import authentication, bodies
 from bridge.http import limits as http_limits
 from bridge.journal import shared_queues, uploads
@@ -89,6 +90,10 @@ LIMITS: Final = {
     "a client's filter of a queue": Limit(
         f"{count(http_limits.FILTER_CHARS_MAX)} characters",
         "unit/http/test_refusals.py::test_a_filter_that_is_refused",
+    ),
+    "texts that a condition handles for one message": Limit(
+        f"{count(filter_limits.STEPS_MOST)} characters",
+        "unit/filters/test_limits.py::test_a_condition_that_handles_too_much_text_cannot_be_evaluated",
     ),
     "queues of an address with a filter": Limit(
         count(options.FILTERED_QUEUES),

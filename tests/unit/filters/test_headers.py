@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.filters import Byte, Filter, HeaderText, Short, Value, parse
+from bridge.filters import Byte, Filter, HeaderText, Short, System, Value, parse
 from bridge.messages.block import encode_message
 from bridge.messages.message import Header, Message
 
@@ -90,6 +90,30 @@ def test_a_header_has_no_width() -> None:
 def test_the_last_header_of_a_name_counts() -> None:
     assert takes("x = 2", ("x", b"1"), ("x", b"2"))
     assert takes("x IS NULL", ("x", b"1"), ("x", None))
+
+
+def test_a_name_with_capitals_means_the_header_in_lower_case_where_none_has_it_exactly() -> None:
+    assert takes("EVENT_TARGET = 'POOL' AND Event_Target LIKE 'P%'", ("event_target", b"POOL"))
+    assert takes('EVENT_TARGET IS NOT NULL AND "Event-Target" IS NULL', ("event_target", b"POOL"))
+    # The exact name goes first, in either order; of several, the last.
+    for order in (1, -1):
+        headers = (("X", b"exact"), ("x", b"lower"))[::order]
+        assert takes("X = 'exact' AND x = 'lower'", *headers)
+    assert takes("X = '2'", ("x", b"1"), ("x", b"2"))
+    assert takes("X IS NULL", ("x", b"1"), ("X", None))
+    # A name in lower case, or in another case, means no header with capitals.
+    assert takes("x IS NULL AND xY IS NULL", ("X", b"1"), ("XY", b"1"), ("Xy", b"1"))
+    assert takes("AMQDuplicateId = '7' AND AMQUserID = 'u'", ("amqduplicateid", b"7"), ("amquserid", b"u"))
+    assert made("AMQDuplicateId = '8'").takes(Message(b"", headers=(("amqduplicateid", b"7"),)), "a", b"8")
+
+
+def test_a_typed_property_has_the_case_of_its_name() -> None:
+    condition = made("TARGET = 'POOL'")
+    assert condition.matches_line({"target": HeaderText("POOL")}, System())
+    assert not condition.matches_line({"target": "POOL"}, System())
+    assert not condition.matches_line({"target": HeaderText("POOL"), "TARGET": None}, System())
+    assert condition.matches_line({"target": HeaderText("x"), "TARGET": "POOL"}, System())
+    assert not condition.matches({"target": HeaderText("POOL")})
 
 
 def test_a_header_that_is_no_utf_8_compares_with_nothing() -> None:
