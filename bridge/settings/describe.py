@@ -49,8 +49,8 @@ settings.toml: bridges[0].static-connectors[0] (to-hub): must be the name of a c
 | pattern | a name whose words, between dots, may be `*` (one word) or `#` (any number of words) |
 
 In text, after parsing and once: `${VAR}` is an environment variable, which must be set; `${VAR:-text}` is
-`text` where it is unset or empty; `${file:path}` is the text of a file less one trailing newline; `$${` is
-`${` itself. Tokens and passwords are shown nowhere: problems say `***`.
+`text`, which is plain, where it is unset or empty; `${file:path}` is the text of a file less one trailing
+newline; `$${` is `${` itself. Tokens and passwords are shown nowhere: problems say `***`.
 
 ## What TOML makes of it
 

@@ -83,6 +83,8 @@ def _filled(inside: str, environ: Mapping[str, str], directory: Path) -> str:
             "must be ${VARIABLE}, ${VARIABLE:-text} or ${file:path}; '$${' stands for '${' itself"
         )
     name, otherwise = variable["name"], variable["otherwise"]
+    if otherwise is not None and "${" in otherwise:
+        raise ValueError(f"the default of environment variable {name} must be plain text, without '${{'")
     if otherwise is None:
         if name not in environ:
             raise ValueError(f"environment variable {name} must be set; ${{{name}:-text}} gives a default")

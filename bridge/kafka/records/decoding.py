@@ -18,11 +18,12 @@ from bridge.messages.block import IndexedId, encode_message, pack_messages
 from bridge.messages.cutting import divisions
 from bridge.messages.message import Header, Message
 from dedup import ids as duplicate_ids
-from dedup.ids import HORNETQ_ID_HEADER, ID_HEADER
+from dedup.ids import HORNETQ_ID_HEADER, ID_HEADER, ID_HEADERS
 
 #: Most bytes that a message adds to body and key, with its encoding and one hop, and that each header adds.
 MESSAGE_BYTES: Final = 64
 HEADER_BYTES: Final = 16
+_ID_NAMES: Final = frozenset(ID_HEADERS)
 #: Length of a stamped ID's text.
 _STAMP_BYTES: Final = 36
 
@@ -152,32 +153,43 @@ def _hops(passed: Mapping[int, bytes], count: int) -> hops.Hops:
 def _look_through(options: BatchOptions, headers: Sequence[Header]) -> _Headers:
     """Parse the headers. The last header of a name counts, as with Kafka's `lastHeader`; others are kept."""
     passed: bytes | None = None
-    duplicate_id: bytes | None = None
-    other_id: bytes | None = None
-    has_id = has_other_id = has_hops = False
+    named: list[Header] = []
+    has_hops = False
     size = 0
     for name, value in headers:
         size += len(name) + len(value or b"") + HEADER_BYTES
-        if name == ID_HEADER:
-            duplicate_id, has_id = value, True
+        if name in _ID_NAMES:
+            named.append((name, value))
         elif name == hops.HEADER:
             passed, has_hops = value, True
-        elif name == HORNETQ_ID_HEADER:
-            other_id, has_other_id = value, True
     carried = tuple(header for header in headers if header[0] != hops.HEADER) if has_hops else tuple(headers)
-    if not (has_id or has_other_id) or is_stamp(duplicate_id):
+    if not named:
         return _Headers(carried, size, passed, None, "")
-    length = len((duplicate_id if has_id else other_id) or b"")
-    problem = ""
-    if has_id and has_other_id and duplicate_id != other_id:
-        problem = f"{ID_HEADER} and {HORNETQ_ID_HEADER} must not differ"
-    elif not 1 <= length <= options.max_id_bytes:
-        problem = f"a duplicate ID must have 1 to {options.max_id_bytes} bytes; found {length}"
+    producer_id, problem = _producer_id(named, options.max_id_bytes)
     if problem:
-        return _Headers(
-            carried, size, passed, None, f"INVALID_DUPLICATE_ID: {problem}" if options.stamp else ""
-        )
-    return _Headers(carried, size, passed, duplicate_id if has_id else other_id, "")
+        problem = f"INVALID_DUPLICATE_ID: {problem}" if options.stamp else ""
+    return _Headers(carried, size, passed, producer_id, problem)
+
+
+def _producer_id(named: Sequence[Header], max_bytes: int) -> tuple[bytes | None, str]:
+    """The ID that the producer set, of the headers that may hold one, and why the record is refused for it.
+
+    Different IDs are refused, as over HTTP. A stamp in front of a producer's ID does not count: a consumer
+    that copies headers brings it along.
+    """
+    last = dict(named)
+    for name, value in named:
+        if value != last[name] and not is_stamp(value):
+            return None, f"the values of {name} must not differ"
+    if is_stamp(last.get(ID_HEADER)):
+        return None, ""
+    found, *others = last.values()
+    if others and others != [found]:
+        return None, f"{ID_HEADER} and {HORNETQ_ID_HEADER} must not differ"
+    length = len(found or b"")
+    if not 1 <= length <= max_bytes:
+        return None, f"a duplicate ID must have 1 to {max_bytes} bytes; found {length}"
+    return found, ""
 
 
 def is_stamp(value: bytes | None) -> bool:

@@ -331,6 +331,16 @@ async def test_a_refused_condition_makes_nothing(tmp_path: Path) -> None:
         assert await journal.addresses() == []
 
 
+async def test_a_condition_that_joins_long_headers_holds_no_commit(tmp_path: Path) -> None:
+    # Of 15 kB, joined 2,000 times, a text of 30 MB would be made, and copied as often.
+    condition = "+".join(["x"] * 2_000) + " = 'q'"
+    async with opened(tmp_path) as journal:
+        await journal.create_queue("orders", "q", "earliest", condition)
+        for _ in range(20):
+            await transact(journal, Submission("orders", Message(b"", headers=(("x", b"a" * 15_000),))))
+        assert journal.counts.not_evaluated == {("orders", "q"): 20}
+
+
 async def test_a_stored_condition_that_is_refused_now_is_said(tmp_path: Path) -> None:
     async with opened(tmp_path) as journal:
         await journal.create_queue("orders", "q", "earliest", RED)

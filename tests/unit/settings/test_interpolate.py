@@ -54,6 +54,13 @@ def test_numbers_and_the_shape_of_the_settings_stay(value: Any) -> None:
     assert interpolate(tree, {}, NOWHERE).tree == tree
 
 
+@pytest.mark.parametrize("text", ["${A:-${B:-x}}", "${A:-${B}}", "a${A:-${file:x}}b", "${A:-$${B}"])
+def test_a_place_inside_a_default_is_refused_by_name(text: str) -> None:
+    # The first '}' ends a place: 'x}' would be made of it, and nobody told.
+    rule = "the default of environment variable A must be plain text, without '${'"
+    assert refused(text) == refused(text, A="a", B="b") == rule
+
+
 def test_a_default_holds_where_the_variable_is_unset_or_empty() -> None:
     assert filled("${A:-text}") == "text"
     assert filled("${A:-text}", A="") == "text"

@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +22,7 @@ from dedup.ids import Stamp
 
 STREAM = "kafka:c:t:0"
 OPTIONS = BatchOptions(stamp=True, batch_bytes=10_000, large_bytes=5_000, max_id_bytes=10)
+STAMP = Stamp("journal:x:orders:0").text(5).encode()
 
 
 @dataclass
@@ -117,11 +119,29 @@ def test_what_is_no_hop_is_refused_by_the_guard() -> None:
 
 
 def test_a_producers_id_is_named_beside_the_block_and_stays_where_it_was() -> None:
-    headers = (("_AMQ_DUPL_ID", b"first"), ("x", b""), ("_AMQ_DUPL_ID", b"last"))
+    headers = (("_AMQ_DUPL_ID", b"id"), ("x", b""), ("_AMQ_DUPL_ID", b"id"))
     (batch,) = made(Record(0), Record(1, headers=headers), Record(2, headers=headers))
     assert batch.block is not None
-    assert batch.block.ids == ((1, b"last"), (2, b"last"))
+    assert batch.block.ids == ((1, b"id"), (2, b"id"))
     assert batch.block.messages()[1].headers == headers
+
+
+@pytest.mark.parametrize("name", ["_AMQ_DUPL_ID", "_HQ_DUPL_ID"])
+@pytest.mark.parametrize(
+    "values", [(b"a", b"b"), (b"a", None), (b"a", b"b", b"a", b"a"), (b"a", STAMP), (b"a", STAMP, b"b")]
+)
+def test_two_different_ids_of_one_name_are_refused(name: str, values: tuple[bytes | None, ...]) -> None:
+    headers = [(name, value) for value in values]
+    message, ids, problem = only(Record(0, headers=headers))
+    assert (ids, problem) == ((), f"INVALID_DUPLICATE_ID: the values of {name} must not differ")
+    assert message.headers == tuple(headers)
+    assert only(Record(0, headers=headers), replace(OPTIONS, stamp=False))[1:] == ((), "")
+
+
+def test_a_stamp_that_was_copied_before_a_producers_id_is_none() -> None:
+    headers = [("_AMQ_DUPL_ID", STAMP), ("_AMQ_DUPL_ID", b"own")]
+    assert only(Record(0, headers=headers))[1:] == (((0, b"own"),), "")
+    assert only(Record(0, headers=[("_AMQ_DUPL_ID", STAMP)] * 2))[1:] == ((), "")
 
 
 def test_the_name_of_hornetq_is_the_other_one_for_an_id() -> None:
@@ -134,11 +154,10 @@ def test_the_name_of_hornetq_is_the_other_one_for_an_id() -> None:
 
 
 def test_an_id_that_a_bridge_stamped_is_no_producers() -> None:
-    text = Stamp("journal:x:orders:0").text(5).encode()
-    message, ids, problem = only(Record(0, headers=[("_AMQ_DUPL_ID", text)]))
-    assert (ids, problem, message.header("_AMQ_DUPL_ID")) == ((), "", text)
-    assert is_stamp(text)
-    for other in (text.upper(), text[:-1] + b"\xff", b"short", None):
+    message, ids, problem = only(Record(0, headers=[("_AMQ_DUPL_ID", STAMP)]))
+    assert (ids, problem, message.header("_AMQ_DUPL_ID")) == ((), "", STAMP)
+    assert is_stamp(STAMP)
+    for other in (STAMP.upper(), STAMP[:-1] + b"\xff", b"short", None):
         assert not is_stamp(other)
 
 
