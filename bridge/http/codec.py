@@ -132,8 +132,17 @@ class ReplayRequest(Struct, forbid_unknown_fields=True):
     positions: list[Position] | Literal["all"]
 
 
+class CloudEvent(Struct):
+    """What names a CloudEvent in structured mode (CloudEvents 1.0, JSON format)."""
+
+    source: str
+    id: str
+
+
 #: Stands before the place in an error of msgspec, at its end.
 _PLACE: Final = " - at `$"
+
+
 _UNKNOWN: Final = re.compile(r"Object contains unknown field `(.*)`$")
 
 

@@ -31,6 +31,8 @@ LEASE_MS_DEFAULT: Final = 60_000
 LEASE_MS_MAX: Final = 24 * 3_600_000
 #: Characters of a queue's filter: each takes up to some 20 microseconds to parse.
 FILTER_CHARS_MAX: Final = 4096
+#: Bytes of a CloudEvent whose attributes are in its body (structured mode).
+EVENT_BYTES_MAX: Final = 1024 * 1024
 #: The highest position of a stream (design, section 1).
 POSITION_MAX: Final = 2**50
 #: Header fields of one request.

@@ -21,6 +21,7 @@ from bridge.http.bodies import (
 )
 from bridge.http.connection import connection_of, take
 from bridge.http.limits import (
+    EVENT_BYTES_MAX,
     MESSAGES_A_PAGE_DEFAULT,
     MESSAGES_A_PAGE_MAX,
     PAGE_BYTES_MAX,
@@ -56,11 +57,17 @@ class Messages:
         check_name(address)
         principal.check_send(address)
         sent = SendHeaders(request.raw_headers)
+        body: bytes | None = None
+        if sent.is_event:
+            limit = min(EVENT_BYTES_MAX, self._limits.max_message_size)
+            body = await read_body(request, limit, self._body_timeout_s)
+            sent.read_event(body)
         duplicate_id = sent.duplicate_id(self._limits.max_duplicate_id_size)
-        if may_be_large(request, self._limits.min_large_message_size):
+        if body is None and may_be_large(request, self._limits.min_large_message_size):
             committed = await self._commit_large(request, address, sent, duplicate_id)
         else:
-            body = await read_body(request, self._limits.max_message_size, self._body_timeout_s)
+            if body is None:
+                body = await read_body(request, self._limits.max_message_size, self._body_timeout_s)
             message = Message(body, sent.key, tuple(sent.headers), sent.timestamp)
             submission = Submission(address, message, duplicate_id)
             committed = await self._store.commit(Transaction((submission,), plain=True))

@@ -12,8 +12,15 @@ from typing import ClassVar, Final
 from bridge.errors import InvalidDuplicateId, Malformed
 from bridge.http.answers import MSGPACK
 from bridge.http.bodies import check_encoding, is_whole_number
+from bridge.http.codec import CloudEvent, Decoder
+from bridge.http.problems import UnsupportedMediaType
 from bridge.messages.message import TIMESTAMP_MAX, Header
 from dedup.ids import ID_HEADERS
+
+#: How the types of CloudEvents in structured and in batched mode begin, and the one that is read.
+_EVENT_TYPES: Final = b"application/cloudevents"
+_EVENT_TYPE: Final = b"application/cloudevents+json"
+_EVENT: Final = Decoder(CloudEvent)
 
 #: Every usual header that says nothing about the message, so that few are tested for prefixes.
 _IGNORED: Final = frozenset(
@@ -42,7 +49,7 @@ _ESCAPE: Final = re.compile(rb'\\(["\\])')
 class SendHeaders:
     """The headers of one POST."""
 
-    __slots__ = ("_event_id", "_event_source", "_ids", "headers", "key", "msgpack", "timestamp")
+    __slots__ = ("_event_id", "_event_source", "_ids", "headers", "is_event", "key", "msgpack", "timestamp")
 
     def __init__(self, raw_headers: Sequence[tuple[bytes, bytes]]) -> None:
         """Read the header lines. Raises: Malformed, InvalidDuplicateId, UnsupportedMediaType."""
@@ -53,6 +60,8 @@ class SendHeaders:
         self.timestamp = -1
         #: Whether the answer has to be msgpack.
         self.msgpack = False
+        #: Whether the body is a CloudEvent in structured mode: `read_event` takes its ID from there.
+        self.is_event = False
         self._ids: set[bytes] = set()
         self._event_id: bytes | None = None
         self._event_source: bytes | None = None
@@ -68,11 +77,16 @@ class SendHeaders:
             elif name.startswith(_EVENT_PREFIX):
                 self._keep(name, value)
 
+    def read_event(self, body: bytes) -> None:
+        """Take the ID of a CloudEvent from its body. Raises: Malformed, InvalidDuplicateId."""
+        event: CloudEvent = _EVENT.decode(body, msgpack=False, within="body")
+        self._ids.add(_event_identity(event.source.encode(), event.id.encode(), "body."))
+
     def duplicate_id(self, size_max: int) -> bytes | None:
         """The message's ID. Raises: InvalidDuplicateId: different ones, an empty or too long one."""
         ids = self._ids
         if self._event_id is not None and self._event_source is not None:
-            ids.add(_event_identity(self._event_source, self._event_id))
+            ids.add(_event_identity(self._event_source, self._event_id, "ce-"))
         if not ids:
             return None
         if len(ids) > 1:
@@ -116,13 +130,25 @@ class SendHeaders:
     def _read_accept(self, _name: bytes, value: bytes) -> None:
         self.msgpack = _MSGPACK in value
 
+    def _read_content_type(self, name: bytes, value: bytes) -> None:
+        self._keep(name, value)
+        if value[: len(_EVENT_TYPES)].lower() == _EVENT_TYPES:
+            if value.partition(b";")[0].strip().lower() != _EVENT_TYPE:
+                raise UnsupportedMediaType(
+                    "a body of one CloudEvent in JSON is taken, application/cloudevents+json: send a batch "
+                    "one by one, or as a transaction, and other formats with attributes in ce- headers",
+                    "Content-Type",
+                    found=value.decode("utf-8", "replace"),
+                )
+            self.is_event = True
+
     def _read_encoding(self, _name: bytes, value: bytes) -> None:
         check_encoding(value.decode("utf-8", "replace"))
 
     _READERS: ClassVar[dict[bytes, Callable[[SendHeaders, bytes, bytes], None]]] = {
         b"accept": _read_accept,
         b"content-encoding": _read_encoding,
-        b"content-type": _keep,
+        b"content-type": _read_content_type,
         b"traceparent": _keep,
         b"tracestate": _keep,
         b"idempotency-key": _read_idempotency_key,
@@ -167,8 +193,12 @@ def _header_name(name: bytes) -> str:
     return name[len(_HEADER_PREFIX) :].decode("ascii")
 
 
-def _event_identity(source: bytes, event_id: bytes) -> bytes:
-    """The ID of a CloudEvent: two are the same where source and id are (CloudEvents 1.0, section "id")."""
+def _event_identity(source: bytes, event_id: bytes, key: str) -> bytes:
+    """The ID of a CloudEvent: two are the same where source and id are (CloudEvents 1.0, section "id").
+
+    `key`: stands before the names of both in an error. Raises: InvalidDuplicateId: one of them is empty.
+    """
     if not source or not event_id:
-        raise InvalidDuplicateId("ce-source and ce-id are not empty", "ce-id" if source else "ce-source")
+        name = f"{key}id" if source else f"{key}source"
+        raise InvalidDuplicateId("source and id of a CloudEvent are not empty", name, found="")
     return source + b" " + event_id

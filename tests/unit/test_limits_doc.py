@@ -126,6 +126,10 @@ LIMITS: Final = {
         size(message.WHOLE_BODY_BYTES),
         f"{_LARGE_BRIDGED}::test_a_bridge_that_needs_bodies_whole_gets_them_up_to_a_limit",
     ),
+    "a CloudEvent in its body": Limit(
+        size(http_limits.EVENT_BYTES_MAX),
+        "contracts/http/test_sends.py::test_a_cloud_event_in_its_body_has_a_limit",
+    ),
     "a large body in memory": Limit(
         size(message.CHUNK_BYTES),
         "fault/test_large_messages.py::test_a_large_message_crosses_two_nodes_whose_memory_it_does_not_take",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 from itertools import chain
 
 import pytest
 
+from bridge.http.limits import EVENT_BYTES_MAX
 from tests.fakes.http_client import Client
 from tests.harness.api import HOST, titles
 
@@ -107,6 +109,65 @@ async def test_source_and_id_of_a_cloud_event_are_its_id_and_its_headers(
     (message,) = await client.browse(address)
     assert message["duplicate-id"] == "/shop 17"
     assert event.items() <= message["headers"].items()
+
+
+async def test_source_and_id_in_the_body_of_a_cloud_event_are_its_id(client: Client, address: str) -> None:
+    # Structured mode: the type of the body says so, in any case and with parameters.
+    body = json.dumps({"specversion": "1.0", "id": "17", "source": "/shop/é", "data": {"n": [1]}}).encode()
+    typed = {"Content_Type": "Application/CloudEvents+JSON; charset=utf-8"}
+    assert (await client.send(address, body, **typed)).value["verdict"] == "stored"
+    again = json.dumps({"data": 2, "source": "/shop/é", "id": "17"}).encode()
+    assert (await client.send(address, again, Content_Type="application/cloudevents+json")).value == DUPLICATE
+    assert (await client.send(address, body, **typed, Duplicate_Id="/shop/é 17")).value == DUPLICATE
+    reply = await client.send(address, body, **typed, Duplicate_Id="other")
+    reply.is_problem(400, "INVALID_DUPLICATE_ID")
+    (message,) = await client.browse(address)
+    assert (message["duplicate-id"], message["body"]) == ("/shop/é 17", body.decode())
+    assert message["headers"] == {"content-type": typed["Content_Type"]}
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "key", "words"),
+    [
+        (b"{", "MALFORMED", "body", "truncated"),
+        (b"[]", "MALFORMED", "body", "Expected `object`, got `array`"),
+        (b'{"id": "1"}', "MALFORMED", "body", "missing required field `source`"),
+        (b'{"id": 1, "source": "s"}', "MALFORMED", "body.id", "Expected `str`, got `int`"),
+        (
+            b'{"id": "", "source": "s"}',
+            "INVALID_DUPLICATE_ID",
+            "body.id",
+            "source and id of a CloudEvent",
+        ),
+        (b'{"id": "' + b"x" * 1025 + b'", "source": "s"}', "INVALID_DUPLICATE_ID", "Duplicate-Id", "1024"),
+    ],
+    ids=str,
+)
+async def test_a_body_that_is_no_cloud_event_is_refused(
+    client: Client, address: str, body: bytes, code: str, key: str, words: str
+) -> None:
+    reply = await client.send(address, body, Content_Type="application/cloudevents+json")
+    problem = reply.is_problem(400, code)
+    assert problem["key"] == key
+    assert words in problem["detail"]
+    assert await client.browse(address) == []
+
+
+@pytest.mark.parametrize("kind", ["-batch+json", "+avro", "+protobuf", "", "-batch"])
+async def test_cloud_events_in_another_form_are_refused(client: Client, address: str, kind: str) -> None:
+    reply = await client.send(address, b"[]", Content_Type=f"application/cloudevents{kind}")
+    problem = reply.is_problem(415, "UNSUPPORTED_MEDIA_TYPE")
+    assert (problem["key"], problem["found"]) == ("Content-Type", f"application/cloudevents{kind}")
+    assert "one by one" in problem["detail"]
+
+
+async def test_a_cloud_event_in_its_body_has_a_limit(client: Client, address: str) -> None:
+    event = b'{"id": "1", "source": "s", "data": "%b"}'
+    largest = event % (b"x" * (EVENT_BYTES_MAX - len(event) + 2))
+    typed = {"Content_Type": "application/cloudevents+json"}
+    assert len(largest) == EVENT_BYTES_MAX
+    assert (await client.send(address, largest, **typed)).value["verdict"] == "stored"
+    (await client.send(address, largest + b" ", **typed)).is_problem(413, "MESSAGE_TOO_LARGE")
 
 
 @pytest.mark.parametrize(
