@@ -16,6 +16,7 @@ from bridge.end_kind import EndKind, Lane, NodeContext, NodeEnds, Side, kind_of,
 from bridge.relay.connectors import Connector
 from bridge.relay.counts import Counts
 from bridge.relay.dead_letters import DeadLetters, DeadLetterSink
+from bridge.relay.filtering import FilterRecord
 from bridge.relay.lanes import LanedRelay
 from bridge.relay.operated import Operated
 from bridge.relay.ownership import AllLanes, AskDivision, Ownership
@@ -73,12 +74,13 @@ class Assembly:
 
     def operated(self, bridge: Bridge) -> Operated:
         """The bridge, stopped."""
-        ownership = self._ownership(bridge)
+        ownership, record = self._ownership(bridge), FilterRecord()
         return LanedRelay(
             relay_options(bridge),
             ownership,
-            lambda lane: self._relay(bridge, lane, partial(ownership.confirmed, lane)),
+            lambda lane: self._relay(bridge, lane, partial(ownership.confirmed, lane), record),
             numbered=self._has_lanes(bridge),
+            record=record,
         )
 
     def ends(self, bridge: Bridge) -> Sequence[tuple[Source, Target]]:
@@ -121,11 +123,13 @@ class Assembly:
 
     # -- relays ------------------------------------------------------------------------------------------
 
-    def _relay(self, bridge: Bridge, lane: int, confirmed: Callable[[], Awaitable[None]]) -> Relay:
+    def _relay(
+        self, bridge: Bridge, lane: int, confirmed: Callable[[], Awaitable[None]], record: FilterRecord
+    ) -> Relay:
         sources = self._at(bridge, "source")
         from_own = kind_of(self._settings, bridge.source_connector).is_own
         letters_here = self._dead_letters(bridge, sources) if from_own else None
-        passes = filter_stage(bridge.filter)
+        passes = filter_stage(bridge.filter, record)
         part = Lane(
             bridge, lane, confirmed=confirmed, counts=Counts(), dead_letters=letters_here, filter=passes
         )

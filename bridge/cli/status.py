@@ -32,9 +32,10 @@ one (link), an address and a queue; of a bridge whose lanes are shared, who has 
 
 Duplicates are messages that came again since the node started and were not stored again. Where a bridge has
 sent messages in vain, resent says how many. A bridge with a filter says how many messages it has passed over
-(filtered), and for how many of them its condition could not be evaluated (not-evaluated). One with a
-transformer says how many messages that has dropped (dropped). Where an address
-got messages that the filters of all its queues left out, unrouted says how many.
+(filtered), and for how many of them its condition could not be evaluated (not-evaluated); a line "filter"
+below it says why the filter is probably mistyped. One with a transformer says how many messages that has
+dropped (dropped). Where an address got messages that the filters of all its queues left out, unrouted says
+how many.
 
 With --cluster: what the node knows of its cluster. A line for each cluster connection; a table of the nodes,
 this one first, with the bridge to each: what it has sent, what the other node has acknowledged, what is under
@@ -124,6 +125,8 @@ def describe(status: Mapping[str, Any]) -> Iterator[str]:
             filtered += f" {_pairs(bridge, 'not-evaluated')}"
         resent = f" resent {bridge['resent']}" if bridge.get("resent") else ""
         yield f"bridge {bridge['name']} {bridge['state']} {route} {counts}{filtered}{resent}{reason}"
+        if bridge.get("filter-doubt"):
+            yield f"filter {bridge['name']}: {bridge['filter-doubt']}"
         if bridge.get("lanes"):
             yield from _lanes(bridge["name"], bridge["lanes"])
     for link in status.get("links", ()):

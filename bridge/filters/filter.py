@@ -60,6 +60,15 @@ class Filter:
         """As `matches`. Where some of the properties are headers, their names count as in `takes`."""
         return self.matches(self._reader.lowered(properties), system)
 
+    @property
+    def missing(self) -> set[str]:
+        """The names of the condition that no message has had of those that `takes` was asked about."""
+        return self._reader.missing
+
+    def share_missing(self, missing: set[str]) -> None:
+        """Take names off this set from now on: that of another filter of the same condition."""
+        self._reader.missing = missing
+
     def explain(self) -> str:
         """The condition as it is understood: in full brackets, with the types of its literals as comments.
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from bridge.filters.nodes import Properties
-from bridge.filters.system import FIELDS, NO_SYSTEM, System
+from bridge.filters.system import ALWAYS_THERE, FIELDS, NO_SYSTEM, System
 from bridge.filters.values import HeaderText, Value
 from bridge.messages.block import encoded_size
 from bridge.messages.message import Message
@@ -39,6 +39,8 @@ class MessageReader:
         self._cased = tuple((name, name.lower()) for name in sorted(names) if name != name.lower())
         self._names = names | {lower for _, lower in self._cased}
         self._has_fields = not names.isdisjoint(FIELDS)
+        #: Names that no message has had until now. Filters of one bridge may share the set.
+        self.missing = set(names - ALWAYS_THERE)
         self._has_size = "AMQSize" in names
         self._has_id = DUPLICATE_ID in names
 
@@ -51,6 +53,8 @@ class MessageReader:
         for name, lower in self._cased:
             if name not in found and lower in found:
                 found[name] = found[lower]
+        if self.missing:
+            self.missing.difference_update(found)
         return found
 
     def lowered(self, properties: Properties) -> Properties:

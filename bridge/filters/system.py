@@ -44,3 +44,8 @@ FIELDS: Final[dict[str, Callable[[Any], Value]]] = {
     # Artemis stores the group as this property.
     "_AMQ_GROUP_ID": lambda system: system.group_id,
 }
+
+#: The fields that every message of the bridge has.
+ALWAYS_THERE: Final = frozenset(
+    {"AMQPriority", "AMQDurable", "AMQTimestamp", "AMQExpiration", "AMQSize", "AMQAddress"}
+)

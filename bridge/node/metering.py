@@ -22,6 +22,7 @@ from bridge.journal.sqlite.reader import BridgeLag
 from bridge.journal.values.store import AddressStatus
 from bridge.node.bridge_set import BridgeSet
 from bridge.node.extension import Extension
+from bridge.relay.filtering import filter_doubt
 from bridge.relay.operated import Operated
 from bridge.runtime import log_output, metrics
 from bridge.runtime.metrics import Family, Sample
@@ -96,6 +97,8 @@ class Metering:
             yield Sample(metrics.MESSAGES_RESENT, counts.resent, labels)
             yield Sample(metrics.MESSAGES_FILTERED, counts.filtered, labels)
             yield Sample(metrics.MESSAGES_NOT_EVALUATED, counts.not_evaluated, labels)
+            doubt = filter_doubt(counts.examined, counts.taken, counts.missing)
+            yield Sample(metrics.FILTER_DOUBTFUL, int(bool(doubt)), labels)
             yield Sample(metrics.MESSAGES_DROPPED, counts.dropped, labels)
             yield Sample(metrics.TARGET_DUPLICATES, counts.replayed, {"kind": "replay", **labels})
             yield Sample(metrics.TARGET_DUPLICATES, counts.repeated, {"kind": "producer", **labels})

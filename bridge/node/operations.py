@@ -14,6 +14,7 @@ from bridge.journal.journal import Journal
 from bridge.journal.sqlite.reader import BridgeLag
 from bridge.node.metering import lag_of
 from bridge.node.node import Node
+from bridge.relay.filtering import filter_doubt
 from bridge.relay.lifecycle import Command, State
 from bridge.relay.operated import Operated
 from bridge.relay.ownership import Member
@@ -131,6 +132,7 @@ class Control:
             "target": summary.target,
             "guarantee": summary.guarantee,
             "filter": summary.filter or None,
+            "filter-doubt": filter_doubt(counts.examined, counts.taken, counts.missing) or None,
             "transformer": summary.transformer or None,
             "connector": relay.connector or None,
             "store": relay.store or None,

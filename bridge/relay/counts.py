@@ -26,6 +26,11 @@ class Counts:
     filtered: int = 0
     #: Those of them for which the condition could not be evaluated (Artemis logs AMQ224006 for each).
     not_evaluated: int = 0
+    #: Messages that the filter was asked about, those of them that it took, and names of its condition that
+    #: none of them had: of the whole bridge (`bridge.relay.filtering.FilterRecord`).
+    examined: int = 0
+    taken: int = 0
+    missing: frozenset[str] = frozenset()
     #: Messages that the bridge's transformer dropped, counted as `filtered`.
     dropped: int = 0
     #: Time for which the target's brokers have asked to wait (quotas), ms.
@@ -41,7 +46,13 @@ class Counts:
     throttled: str = ""
 
     def add(self, part: Counts) -> None:
-        """Add the numbers of a lane; `parked` and the texts are those of the present lanes, and stay."""
+        """Add the numbers of a lane or a worker; `parked` and the texts are those of the present ones, and
+        stay.
+        """
+        if part.examined:
+            self.missing = self.missing & part.missing if self.examined else part.missing
+        self.examined += part.examined
+        self.taken += part.taken
         self.sent += part.sent
         self.acknowledged += part.acknowledged
         self.refused += part.refused

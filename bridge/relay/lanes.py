@@ -15,6 +15,7 @@ import tenacity
 
 from bridge.errors import BridgeError, described
 from bridge.relay.counts import Counts
+from bridge.relay.filtering import FilterRecord
 from bridge.relay.lane_relays import LaneRelays
 from bridge.relay.lifecycle import Command, State, after
 from bridge.relay.ownership import Ownership
@@ -47,10 +48,12 @@ class LanedRelay:
         make: Callable[[int], Relay],
         *,
         numbered: bool = True,
+        record: FilterRecord | None = None,
     ) -> None:
-        """`make` makes the relay of a lane; `numbered`: operators see the lanes."""
+        """`make` makes the relay of a lane; `numbered`: operators see the lanes; `record`: of its filter."""
         self.options = options
         self._ownership = ownership
+        self._record = record or FilterRecord()
         self._relays = LaneRelays(options.name, make, self._give_up, numbered=numbered)
         #: STARTING stands for every active state: the exact one follows from `_reached` and the lanes.
         self._asked = State.STOPPED
@@ -96,6 +99,8 @@ class LanedRelay:
         """The sum over all lanes that this process owns or owned; the first trouble of any."""
         total = self._relays.counts
         total.reconnects += self._regained
+        record = self._record
+        total.examined, total.taken, total.missing = record.examined, record.taken, record.shown_missing()
         total.trouble = self._trouble or total.trouble
         if not total.trouble and not self.lanes and self.state is State.RUNNING:
             total.trouble = STANDBY

@@ -19,6 +19,7 @@ from bridge.relay import divergence
 from bridge.relay.backoff import Backoff
 from bridge.relay.counts import Counts
 from bridge.relay.dead_letters import DeadLetterFailed, DeadLetterSink
+from bridge.relay.filtering import FilterStage
 from bridge.relay.ports import Opened, Receipt, Remembered, Source, Stream, Target
 from bridge.relay.reposition import set_at_target
 from bridge.relay.stages import Stage, staged
@@ -207,7 +208,17 @@ class Session:
                 "filter-not-evaluated", stream=batch.stream, address=address, count=made.not_evaluated,
                 positions=[made.from_, made.upto], reason="taken for no match; more are counted, not logged",
             )  # fmt: skip
+        self._log_filter_doubt()
         return made
+
+    def _log_filter_doubt(self) -> None:
+        """Log, once a bridge, that its filter is probably mistyped: the bridge passes what it leaves out."""
+        for stage in self.stages:
+            if isinstance(stage, FilterStage) and (doubt := stage.record.first_doubt()):
+                self._log.warning(
+                    "filter-doubtful", examined=stage.record.examined, taken=stage.record.taken,
+                    missing=sorted(stage.record.shown_missing()), reason=doubt,
+                )  # fmt: skip
 
     async def transformed(self, batch: Batch) -> Part:
         """The first messages of a staged batch, transformed, and the rest. Raises: TransformerRefused."""

@@ -17,7 +17,7 @@ from bridge.messages import hops
 from bridge.messages import positions as run_arithmetic
 from bridge.messages.batch import Batch
 from bridge.messages.message import WHOLE_BODY_BYTES
-from bridge.relay.filtering import FilterStage
+from bridge.relay.filtering import FilterRecord, FilterStage
 
 
 class Stage(Protocol):
@@ -37,13 +37,15 @@ def staged(batch: Batch, stages: Sequence[Stage], address: str) -> Batch:
     return batch
 
 
-def filter_stage(condition: str) -> Stage | None:
+def filter_stage(condition: str, record: FilterRecord | None = None) -> FilterStage | None:
     """A bridge's filter, for one relay or one call: a filter is not shared. None: the condition is empty.
+
+    `record`: of the bridge, in which all its lanes count; without one, nobody reads what it counts.
 
     Raises: FilterRefused: the text is no condition.
     """
     found = parse(condition)
-    return None if found is None else FilterStage(found)
+    return None if found is None else FilterStage(found, record or FilterRecord())
 
 
 def refuse_large(batch: Batch, _address: str) -> Batch:

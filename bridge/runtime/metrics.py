@@ -61,6 +61,11 @@ MESSAGES_NOT_EVALUATED: Final = _counter(
     "Those of the filtered messages for which the bridge's condition could not be evaluated.",
     _BRIDGE,
 )
+FILTER_DOUBTFUL: Final = _gauge(
+    "filter_doubtful",
+    "1 where the bridge's filter took none of 1,000 messages or more, or names what none of them had.",
+    _BRIDGE,
+)
 MESSAGES_DROPPED: Final = _counter(
     "messages_dropped_total", "Messages that the bridge's transformer dropped.", _BRIDGE
 )

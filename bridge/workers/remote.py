@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 from bridge.errors import Conflict
 from bridge.relay.counts import Counts
@@ -190,10 +190,6 @@ class RemoteBridge:
 
 def _sum(one: Counts, other: Counts) -> Counts:
     """The sum of two counts: numbers are added, the latest progress is kept, the troubles are dropped."""
-    added = {
-        field.name: getattr(one, field.name) + getattr(other, field.name)
-        for field in fields(Counts)
-        if field.name not in ("last_progress_ms", "trouble", "throttled")
-    }
-    latest_ms = max(one.last_progress_ms, other.last_progress_ms)
-    return Counts(**added, last_progress_ms=latest_ms)
+    total = replace(one, parked=one.parked + other.parked, trouble="", throttled="")
+    total.add(other)
+    return total

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from bridge.relay.filtering import DOUBTED_AFTER
 from tests.acceptance.test_replay_plan import BRIDGE, counts, entry_of, replay, sent_upto, write_plan
 from tests.harness.commands import command
 from tests.harness.eventually import eventually
@@ -155,6 +156,27 @@ def test_what_cannot_be_evaluated_is_logged_once_and_counted(make_node: MakeNode
     shown = command("status", "--operations", f"http://127.0.0.1:{edge.operations_port}")
     assert " filtered 5 not-evaluated 5" in shown.out
     assert hub.api.bodies("orders") == []
+
+
+def test_a_filter_that_takes_nothing_is_shown_and_logged_once(make_node: MakeNode) -> None:
+    hub = make_node("hub")
+    edge = make_node("edge", rest=bridge_to(hub, filter='"amout > 10"'))
+    start_together(hub, edge)
+    metric = f'core_bridge_filter_doubtful{{bridge="{BRIDGE}"}}'
+    assert (edge.metrics()[metric], edge.status(BRIDGE)["filter-doubt"]) == (0, None)
+    messages = [{"address": "orders", "body": "x", "headers": {"amount": "12"}}] * DOUBTED_AFTER
+    assert edge.api.commit(*messages).status == 200
+    covered(edge)
+    doubt = edge.status(BRIDGE)["filter-doubt"]
+    assert "took none of 1000 messages and names what none of 1000 messages has: amout" in doubt
+    assert edge.metrics()[metric] == 1
+    (event,) = edge.events("filter-doubtful")
+    assert (event["bridge"], event["level"], event["missing"]) == (BRIDGE, "warning", ["amout"])
+    shown = command("status", "--operations", f"http://127.0.0.1:{edge.operations_port}")
+    assert f"filter {BRIDGE}: {doubt}\n" in shown.out
+    assert edge.api.commit({"address": "orders", "body": "x", "headers": {"amout": "12"}}).status == 200
+    eventually(lambda: edge.metrics()[metric] == 0, "a message with the name ends the doubt")
+    assert edge.status(BRIDGE)["filter-doubt"] is None
 
 
 def test_another_filter_acts_from_the_next_message_on(make_node: MakeNode) -> None:

@@ -30,6 +30,7 @@ METRICS = {
     "core_bridge_messages_filtered_total{bridge}",
     "core_bridge_messages_dropped_total{bridge}",
     "core_bridge_messages_not_evaluated_total{bridge}",
+    "core_bridge_filter_doubtful{bridge}",
     "core_bridge_messages_unrouted_total{address}",
     "core_bridge_messages_stored_total{address}",
     "core_bridge_duplicates_rejected_total{address,kind}",

@@ -42,6 +42,12 @@ def test_a_bridge_with_a_filter_says_from_the_start_how_many_messages_it_has_pas
     assert shown == [plain, f"{plain} filtered 0", f"{plain} filtered 7 not-evaluated 2"]
 
 
+def test_a_filter_that_is_probably_mistyped_has_a_line_of_its_own() -> None:
+    doubt = "the filter took none of 1000 messages"
+    _, _, shown = describe({"bridges": [{**BRIDGE, "filter": "a = 1", "filter-doubt": doubt}]})
+    assert shown == "filter eu-to-us: the filter took none of 1000 messages"
+
+
 def test_each_member_is_shown_with_its_lanes_and_what_failed_on_it() -> None:
     members = [member("node-1", 0, failed=(2, 3)), member("node-2", 1, 4), member("node-3")]
     assert lines(here=[0], members=members, nobody=[2, 3]) == [

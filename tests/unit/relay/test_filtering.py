@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import zlib
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 from structlog.testing import capture_logs
 
-from bridge.filters import parse
 from bridge.messages import hops
 from bridge.messages.batch import Batch
 from bridge.messages.block import encode_message, pack, pack_messages
 from bridge.messages.message import Message
 from bridge.relay import pump
-from bridge.relay.filtering import FilterStage
+from bridge.relay.filtering import (
+    DOUBTED_AFTER,
+    NAME_CHARS_SHOWN,
+    NAMES_SHOWN,
+    FilterRecord,
+    FilterStage,
+    filter_doubt,
+)
 from bridge.relay.lifecycle import Command
 from bridge.relay.relay import LaneEnds, RelayOptions
-from bridge.relay.stages import LoopGuard, Stage, staged
+from bridge.relay.stages import LoopGuard, Stage, filter_stage, staged
 from tests.fakes.ends import FakeJournal, FakeSource, FakeStore, FakeTarget
 from tests.fakes.one_lane import OneLane
 from tests.fakes.virtual_time import VirtualClock, in_virtual_time
@@ -28,10 +35,10 @@ GUARD = LoopGuard("first", 8, lambda: "store")
 GOATS = "animal = 'goat'"
 
 
-def stage(condition: str) -> FilterStage:
-    found = parse(condition)
+def stage(condition: str, record: FilterRecord | None = None) -> FilterStage:
+    found = filter_stage(condition, record)
     assert found is not None
-    return FilterStage(found)
+    return found
 
 
 def animal(name: str, body: bytes = b"") -> Message:
@@ -268,6 +275,76 @@ async def test_what_could_not_be_evaluated_is_logged_once_and_counted() -> None:
         "out", "orders", [0, 2], 2,
     )  # fmt: skip
     assert (way.relay.counts.filtered, way.relay.counts.not_evaluated) == (6, 6)
+
+
+def ask(filters: Sequence[FilterStage], *animals: str) -> None:
+    for number, name in enumerate(animals):
+        filters[number % len(filters)](batch(name), "orders")
+
+
+def test_a_name_that_no_message_has_is_told_once_the_first_messages_are_there() -> None:
+    record = FilterRecord()
+    lanes = [stage("animal = 'goat' OR amout > 5", record)]
+    ask(lanes, *["goat"] * (DOUBTED_AFTER - 1))
+    assert (record.first_doubt(), record.missing) == ("", {"amout"})
+    ask(lanes, "goat")
+    assert record.first_doubt() == f"the filter names what none of {DOUBTED_AFTER} messages has: amout"
+    assert record.first_doubt() == "", "told once"
+    assert filter_doubt(record.examined, record.taken, record.shown_missing()) != ""
+    # The doubt ends where a message has the name.
+    lanes[0](
+        Batch("s", 5, 6, ((5, 5),), pack([encode_message(Message(b"", headers=(("amout", b"1"),)))])), "a"
+    )
+    assert filter_doubt(record.examined, record.taken, record.shown_missing()) == ""
+
+
+def test_a_filter_that_takes_nothing_is_told_for_all_lanes_together() -> None:
+    record = FilterRecord()
+    lanes = [stage(GOATS, record), stage(GOATS, record)]
+    ask(lanes, *["monkey"] * DOUBTED_AFTER)
+    assert record.first_doubt() == f"the filter took none of {DOUBTED_AFTER} messages"
+    both = FilterRecord()
+    lanes = [stage("amout > 5 AND animal = 'goat'", both), stage("amout > 5 AND animal = 'goat'", both)]
+    ask(lanes, *["monkey", "goat"] * DOUBTED_AFTER)
+    assert both.missing == {"amout"}
+    assert both.first_doubt() == (
+        f"the filter took none of {2 * DOUBTED_AFTER} messages and names what none of {2 * DOUBTED_AFTER} "
+        "messages has: amout"
+    )
+
+
+def test_a_filter_in_use_is_not_doubted() -> None:
+    record = FilterRecord()
+    used = stage("ANIMAL = 'goat' AND AMQSize > 0 AND AMQAddress = 'orders' AND AMQPriority = 4", record)
+    ask([used], "goat", *["monkey"] * DOUBTED_AFTER)
+    assert (record.examined, record.taken, record.missing) == (DOUBTED_AFTER + 1, 1, set())
+    assert record.first_doubt() == ""
+
+
+def test_long_and_many_names_are_cut_off_where_they_are_shown() -> None:
+    record = FilterRecord()
+    stage(" AND ".join(f"{'x' * 200}{number} = 1" for number in range(100)), record)
+    assert record.shown_missing() == {"x" * NAME_CHARS_SHOWN}
+    stage(" AND ".join(f"x{number} = 1" for number in range(100)), few := FilterRecord())
+    assert len(few.shown_missing()) == NAMES_SHOWN
+
+
+@in_virtual_time
+async def test_a_filter_that_takes_nothing_is_logged_once() -> None:
+    way = Way(stage(GOATS), GUARD, most=100)
+    way.put(*["monkey"] * (2 * DOUBTED_AFTER))
+    with capture_logs() as logs:
+        await way.relay.command(Command.START)
+        await a_moment()
+        await way.relay.command(Command.STOP)
+    (event,) = [one for one in logs if one["event"] == "filter-doubtful"]
+    assert (event["bridge"], event["examined"], event["taken"], event["missing"]) == (
+        "out",
+        DOUBTED_AFTER,
+        0,
+        [],
+    )
+    assert event["reason"] == f"the filter took none of {DOUBTED_AFTER} messages"
 
 
 @in_virtual_time

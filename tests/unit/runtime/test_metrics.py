@@ -26,6 +26,7 @@ CONTRACT = {
     "core_bridge_certificate_expires_seconds",
     "core_bridge_log_lines_dropped_total",
     "core_bridge_disk_free_bytes",
+    "core_bridge_filter_doubtful",
     "core_bridge_disk_size_bytes",
     "core_bridge_in_flight_messages",
     "core_bridge_lag_messages",

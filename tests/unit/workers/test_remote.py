@@ -207,6 +207,16 @@ async def test_numbers_are_sums_and_counters_of_a_dead_worker_stay() -> None:
     assert bridge.lag == (0, None)
 
 
+async def test_a_name_is_missing_where_no_worker_has_met_it() -> None:
+    bridge = Bridge(1, 2)
+    for worker, missing in ((1, {"a", "b"}), (2, {"b", "c"})):
+        bridge.heard(worker, report(examined=500, taken=worker, missing=frozenset(missing)))
+    assert (bridge.counts.examined, bridge.counts.taken) == (1000, 3)
+    assert bridge.counts.missing == {"b"}
+    bridge.heard(2, report(missing=frozenset()))
+    assert bridge.counts.missing == {"a", "b"}, "a worker that has met no message knows nothing"
+
+
 async def test_a_dead_workers_trouble_dies_with_it() -> None:
     bridge = Bridge(1)
     bridge.heard(1, report(trouble="TARGET_UNAVAILABLE: away"))
