@@ -54,7 +54,8 @@ class Filter:
         properties (`bridge.filters.headers`).
         """
         reader = self._reader
-        return self.matches(reader.properties(message, duplicate_id), reader.system(message, address))
+        system = reader.system(message, address) if reader.has_fields else NO_SYSTEM
+        return self.matches(reader.properties(message, duplicate_id), system)
 
     def matches_line(self, properties: Properties, system: System) -> bool:
         """As `matches`. Where some of the properties are headers, their names count as in `takes`."""

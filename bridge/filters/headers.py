@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from bridge.filters.nodes import Properties
-from bridge.filters.system import ALWAYS_THERE, FIELDS, NO_SYSTEM, System
+from bridge.filters.system import ALWAYS_THERE, FIELDS, System
 from bridge.filters.values import HeaderText, Value
 from bridge.messages.block import encoded_size
 from bridge.messages.message import Message
@@ -38,7 +38,8 @@ class MessageReader:
         #: Names with capital letters, each with itself in lower case.
         self._cased = tuple((name, name.lower()) for name in sorted(names) if name != name.lower())
         self._names = names | {lower for _, lower in self._cased}
-        self._has_fields = not names.isdisjoint(FIELDS)
+        #: Whether the condition reads fields: else no message's `system` is needed.
+        self.has_fields = not names.isdisjoint(FIELDS)
         #: Names that no message has had until now. Filters of one bridge may share the set.
         self.missing = set(names - ALWAYS_THERE)
         self._has_size = "AMQSize" in names
@@ -47,7 +48,14 @@ class MessageReader:
     def properties(self, message: Message, duplicate_id: bytes | None) -> Properties:
         """The headers that the condition names."""
         names = self._names
-        found = {name: header_value(value) for name, value in message.headers if name in names}
+        try:  # the usual case, without a call for each header; one without a value raises TypeError
+            found: dict[str, Value] = {
+                name: HeaderText(value, "utf-8")  # type: ignore[arg-type]
+                for name, value in message.headers
+                if name in names
+            }
+        except (TypeError, UnicodeDecodeError):
+            found = {name: header_value(value) for name, value in message.headers if name in names}
         if self._has_id and duplicate_id is not None:
             found[DUPLICATE_ID] = header_value(duplicate_id)
         for name, lower in self._cased:
@@ -68,8 +76,6 @@ class MessageReader:
 
     def system(self, message: Message, address: str) -> System:
         """The fields of the message: priority 4, durable and never expired, as every message is here."""
-        if not self._has_fields:
-            return NO_SYSTEM
         return System(
             timestamp=max(message.timestamp, 0),
             size=encoded_size(message) if self._has_size else 0,
