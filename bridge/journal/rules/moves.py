@@ -21,7 +21,7 @@ from bridge.journal.values.options import REPLAYED_QUEUE
 from bridge.journal.values.queue_cursor import Cursor, Interval, common, intervals
 from bridge.journal.values.routing import Destination
 from bridge.messages.block import Block
-from bridge.messages.stream_names import is_forward_log
+from bridge.messages.stream_names import is_forward_log, journal_stream
 
 #: Messages and bytes of one command, so that it delays others for some milliseconds only.
 MOVE_MESSAGES: Final = 1_000
@@ -111,7 +111,7 @@ def read_movable(
     (start,) = connection.execute(
         "SELECT first FROM addresses WHERE address_id = ?", (row.address_id,)
     ).fetchone()
-    stream = f"journal:{incarnation}:{address}:{start}"
+    stream = journal_stream(incarnation, address, start)
     found: list[Moved] = []
     count = size = looked = 0
     has_more = False

@@ -227,11 +227,11 @@ class SimNode:
 
     def queues(self) -> Iterator[tuple[str, str]]:
         """The readers' queues of the shared addresses."""
-        for address in self.journal.address_states():
+        for address in self.journal.views.addresses:
             if not is_own(address.name) and address.name.startswith(SHARED):
-                for queue, state in address.queues.items():
-                    if queue != REPLAYED_QUEUE and state.bridge is None:
-                        yield address.name, queue
+                for queue in self.journal.views.queues(address.name):
+                    if queue.name != REPLAYED_QUEUE and queue.bridge is None:
+                        yield address.name, queue.name
 
     @property
     def stream_origin(self) -> str:
