@@ -1,4 +1,4 @@
-"""A journal's addresses and queues as its last commit left them, for readers in the event loop. Pure.
+"""A journal's addresses and queues as its last commit left them, for readers in the event loop.
 
 The writer decides by a state of its own, which is ahead of the file until COMMIT and is thrown away when a
 commit fails. It publishes frozen views of the addresses and queues that a commit has changed. The event loop
