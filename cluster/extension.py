@@ -47,7 +47,7 @@ from cluster.memory import Memory
 from cluster.own_places import OwnPlaces
 from cluster.peers import Peer, Peers, PlacingTarget, Process, contacting
 from cluster.places import Disagreement
-from cluster.record import GONE, NodeState, Record, Version
+from cluster.record import GONE, NodeState, Place, Record, Version
 from cluster.redistribution import Redistribution
 from cluster.routing import BRIDGE_PREFIX, ClusterRouter
 from cluster.table import TableMaker
@@ -90,6 +90,8 @@ class ClusterExtension(Extension):
         #: An unforeseen error that ended a part of the work; empty: none.
         self._fault = ""
         self._state = NodeState.UP
+        #: State, heir, inherited nodes and places of this node's record, when it was last made; None: not yet.
+        self._content: tuple[NodeState, str, tuple[str, ...], tuple[Place, ...]] | None = None
         #: What the router's table was made of; None: not yet.
         self._view: View | None = None
         #: What was last logged of each other node, and of routing types.
@@ -118,6 +120,7 @@ class ClusterExtension(Extension):
             self._settings.connectors[first.connector_ref].url,
             places=self._own.read(),
         )
+        self._content = None
         topology = Topology(record, self._connections.max_hops)
         self._exchange = Exchange(
             topology, identity.session_id, self._changed.set, first.notification_attempts
@@ -254,15 +257,17 @@ class ClusterExtension(Extension):
         if exchange is None:
             return
         topology = exchange.topology
-        before = topology.records[topology.node]
         state, heir = self._decisions.state(self._state)
         places = () if state is NodeState.LEFT else self._own.read()
-        record = Record(
-            before.node, before.store, before.run, before.version, before.name, before.url,
-            state, heir, self._decisions.heirs.inherited, places,
-        )  # fmt: skip
-        if topology.own(record):
-            exchange.changed((topology.node,))
+        content = (state, heir, self._decisions.heirs.inherited, places)
+        if content != self._content:  # the same tuple of 10,000 places is not compared
+            before = topology.records[topology.node]
+            record = Record(
+                before.node, before.store, before.run, before.version, before.name, before.url, *content
+            )  # fmt: skip
+            if topology.own(record):
+                exchange.changed((topology.node,))
+            self._content = content
         taker = topology.records.get(heir) if state is NodeState.DRAINED else None
         self._router.taken_over_at = "" if taker is None else _http(taker.url)
 

@@ -108,12 +108,12 @@ def read_queues(views: Views, presence: Presence, lease_now_ms: int, within_ms: 
     """The queues that have a reader, by address and name: one waits for messages, has a lease, or was there
     within `within_ms`.
     """
-    return {
-        key
-        for key in presence.known()
-        if 0 <= presence.idle_ms(*key) < within_ms
-        or ((queue := views.queue(*key)) is not None and queue.leased_until_ms > lease_now_ms)
-    }
+    found = presence.recent(within_ms)
+    for key in presence.known() - found:
+        queue = views.queue(*key)
+        if queue is not None and queue.leased_until_ms > lease_now_ms:
+            found.add(key)
+    return found
 
 
 def sizes(directory: Path) -> Sizes:
