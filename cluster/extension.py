@@ -90,7 +90,7 @@ class ClusterExtension(Extension):
         #: An unforeseen error that ended a part of the work; empty: none.
         self._fault = ""
         self._state = NodeState.UP
-        #: State, heir, inherited nodes and places of this node's record, when it was last made; None: not yet.
+        #: State, heir, inherited nodes and places of the record that this node last made; None: not yet.
         self._content: tuple[NodeState, str, tuple[str, ...], tuple[Place, ...]] | None = None
         #: What the router's table was made of; None: not yet.
         self._view: View | None = None

@@ -246,6 +246,12 @@ class Group:
         self.state.to_trim.add(address.address_id)
         self.queues_changed = self.queues_changed or queue.bridge is None
 
+    def drop_address(self, address: AddressState) -> None:
+        """Write no row of the address's queues any more, and publish that it is gone."""
+        for queue in address.queues.values():  # a lease that has ended has changed one of them
+            self.changed_queues.pop(queue.queue_id, None)
+        self.dropped_addresses.append(address.address_id)
+
     def rename_queue(self, address: AddressState, queue: QueueState, name: str, bridge: str) -> None:
         """Give a bridge's queue to another bridge, under that one's name."""
         del address.queues[queue.name]

@@ -381,7 +381,7 @@ def delete_address(group: Group, connection: sqlite3.Connection, command: Delete
     state = group.state
     group.touched.add(address.name)
     group.queues_changed = True
-    group.dropped_addresses.append(address.address_id)
+    group.drop_address(address)
     del state.addresses[address.name]
     address.name = f"{DELETED_PREFIX}{address.address_id}"
     state.addresses[address.name] = address

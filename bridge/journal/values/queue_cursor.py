@@ -70,7 +70,7 @@ class Cursor:
     @property
     def last_expiry_ms(self) -> int:
         """The time at which the last lease ends; 0 where there is none."""
-        return max((lease.expires_ms for lease in self.leases.values()), default=0) if self.leases else 0
+        return max((lease.expires_ms for lease in self.leases.values()), default=0)
 
     def free(self, upto: int, reserved: Iterable[Interval] = ()) -> list[Interval]:
         """The intervals below `upto` that are neither settled, leased nor `reserved`, ascending."""

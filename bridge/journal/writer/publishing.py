@@ -18,14 +18,11 @@ def committed_changes(group: Group) -> Changes:
         changed = changed | {address.address_id: address for address in others}
     return Changes(
         group.state.intake,
-        dropped_addresses=group.dropped_addresses,
-        dropped_queues=group.dropped_queues,
-        addresses=[_address_view(address) for address in changed.values() if not address.deleted],
-        queues=[
-            (address.address_id, _queue_view(queue))
-            for address, queue in group.changed_queues.values()
-            if not address.deleted
-        ],
+        False,
+        group.dropped_addresses,
+        group.dropped_queues,
+        [_address_view(address) for address in changed.values() if not address.deleted],
+        [(address.address_id, _queue_view(queue)) for address, queue in group.changed_queues.values()],
     )
 
 
@@ -52,8 +49,8 @@ def _address_view(address: AddressState) -> AddressView:
 
 
 def _queue_view(queue: QueueState) -> QueueView:
-    cursor = queue.cursor
+    cursor, filter_ = queue.cursor, queue.filter
     return QueueView(
-        queue.name, queue.bridge, cursor.next, queue.condition, queue.messages, queue.automatic, queue.used,
-        cursor.last_expiry_ms,
+        queue.name, queue.bridge, cursor.next, "" if filter_ is None else filter_.text, queue.messages,
+        queue.automatic, queue.used, cursor.last_expiry_ms if cursor.leases else 0,
     )  # fmt: skip
