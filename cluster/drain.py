@@ -176,8 +176,13 @@ class Drain:
         self._changed()
         return ""
 
-    async def run(self) -> None:
-        """Go through the phases, until cancelled; waits where there is no drain."""
+    async def turn(self) -> None:
+        """Do one step of the present phase; waits where there is no drain."""
+        await self._begun.wait()
+        state = self.state
+        if state is None or state.phase is Phase.DONE:
+            self._begun.clear()
+            return
         steps = {
             Phase.QUIESCE: self._quiesce,
             Phase.FREEZE: self._freeze,
@@ -185,23 +190,17 @@ class Drain:
             Phase.MOVE: self._move,
             Phase.STATE: self._hand_state_over,
         }
-        while True:
-            await self._begun.wait()
-            state = self.state
-            if state is None or state.phase is Phase.DONE:
-                self._begun.clear()
-                continue
-            try:
-                done = await steps[state.phase](state)
-            except BridgeError as error:
-                self.waits, done = described(error), False
-            if done and self.state is state:
-                self.waits = ""
-                crash_point("cluster.drain-next")
-                order = list(Phase)
-                await self._keep(state, order[order.index(state.phase) + 1])
-            elif not done:
-                await asyncio.sleep(LOOK_S)
+        try:
+            done = await steps[state.phase](state)
+        except BridgeError as error:
+            self.waits, done = described(error), False
+        if done and self.state is state:
+            self.waits = ""
+            crash_point("cluster.drain-next")
+            order = list(Phase)
+            await self._keep(state, order[order.index(state.phase) + 1])
+        elif not done:
+            await asyncio.sleep(LOOK_S)
 
     async def _keep(self, state: DrainState, phase: Phase | None = None) -> None:
         before, state.phase = state.phase, phase or state.phase

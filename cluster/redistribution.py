@@ -67,11 +67,10 @@ class Redistribution:
         #: Messages that were moved, by node.
         self.moved: Counter[str] = Counter()
 
-    async def run(self) -> None:
-        """Look again and again, until cancelled."""
-        while True:
-            await asyncio.sleep(LOOK_S)
-            await self.look()
+    async def turn(self) -> None:
+        """Look once more."""
+        await asyncio.sleep(LOOK_S)
+        await self.look()
 
     def arrived(self, address: str) -> None:
         """Copies have come from another node: the delays of the address's queues begin anew."""

@@ -197,11 +197,10 @@ class CredentialsWatch:
         self._seen: tuple[str, ...] = ()
         self._logged: tuple[str, ...] = ()
 
-    async def run(self) -> None:
-        """Check the files until it is cancelled."""
-        while True:
-            await asyncio.sleep(LOOK_S)
-            self.take(await asyncio.to_thread(self._credentials.look))
+    async def turn(self) -> None:
+        """Check the files once more."""
+        await asyncio.sleep(LOOK_S)
+        self.take(await asyncio.to_thread(self._credentials.look))
 
     def take(self, news: News) -> None:
         """Pass changes on, and log them; log a problem once, when it was found at two looks."""

@@ -32,12 +32,11 @@ class UnusedRemover:
         #: When each was first found unused, or last had a reader (monotonic, ms).
         self._since_ms: dict[Unused, int] = {}
 
-    async def run(self) -> None:
-        """Look again and again, until cancelled."""
-        while True:
-            await asyncio.sleep(LOOK_MS / 1000)
-            with contextlib.suppress(BridgeError):  # the disk is full, or the journal is being opened again
-                await self.look()
+    async def turn(self) -> None:
+        """Look once more."""
+        await asyncio.sleep(LOOK_MS / 1000)
+        with contextlib.suppress(BridgeError):  # the disk is full, or the journal is being opened again
+            await self.look()
 
     async def look(self) -> None:
         """Delete what is due. Raises: BridgeError: the journal cannot store it now."""
