@@ -160,7 +160,7 @@ class SharedQueues:
             lease_ms=0,
             reserves=True,
             others=self.journal.presence.others(self.selection.bridge, name),
-            left=None if queue.choice is None else queue.choice.seen,
+            left=None if queue.choice is None else queue.choice.seen.copy(),
         )
         try:
             grant: Grant | None = await command.future

@@ -295,7 +295,7 @@ class LeaseCommand(WriteCommand):
     reserves: bool = False
     #: Consumers with which the bridge shares what is free: readers that wait, and other bridges.
     others: int = 0
-    #: Positions that the bridge's filter has left, settled in it; None: it takes all.
+    #: Positions that the bridge's filter has left, settled in it; None: it takes all. The command's own.
     left: Cursor | None = None
 
 

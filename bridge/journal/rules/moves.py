@@ -55,7 +55,6 @@ class Choice:
 
     def unseen(self, queue: Cursor, upto: int) -> list[Interval]:
         """The free positions of the queue below `upto` that it has not looked at."""
-        self.seen.follow(queue)
         return common(queue.free(upto), self.seen.free(upto))
 
     def take(self, free: Free, address: str) -> list[int]:
@@ -105,6 +104,8 @@ def read_movable(
     if row is None or cursor is None:
         return Movable([])
     cursor.expire(lease_now_ms)
+    if choice is not None:
+        choice.seen.follow(cursor)  # what is settled in the file: the writer may be ahead of it
     gaps = reserved
     if gaps is None:
         gaps = cursor.free(row.next) if choice is None else choice.unseen(cursor, row.next)

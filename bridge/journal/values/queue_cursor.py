@@ -126,6 +126,10 @@ class Cursor:
                 joined.append((from_, end))
         self.settled = joined
 
+    def copy(self) -> Cursor:
+        """What it has settled, without its leases."""
+        return Cursor(self.next, list(self.settled))
+
     def follow(self, other: Cursor) -> None:
         """Settle what another cursor has settled."""
         self.settle((0, other.next), *other.settled)
