@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -62,34 +62,41 @@ class Contacts:
         self._known: dict[Address, str] = {}
         #: Logged troubles, by address.
         self._logged: dict[Address, str] = {}
+        #: The addresses of static connectors, and those that discovery has named and when it was last asked.
+        self._addresses: Sequence[Address] = ()
+        self._discovered: Address | None = None
+        self._named: list[Address] = []
+        self._asked_s = 0.0
+        #: Looks in a row that did not find all nodes.
+        self._failures = 0
+        self._backoff = Backoff(
+            connection.retry_interval_ms,
+            connection.retry_interval_multiplier,
+            connection.max_retry_interval_ms,
+        )
 
     @property
     def failed(self) -> str:
         """The reason why this node takes no part; empty: it does."""
         return next(iter(self._twice.values()), "")
 
-    async def run(self, addresses: list[Address], discovered: Address | None) -> None:
-        """Look until cancelled.
+    def begin(self, addresses: Sequence[Address], discovered: Address | None) -> None:
+        """Look from the next turn on for the nodes at these addresses.
 
         `discovered`: the connector whose credentials serve for addresses of discovery, and whose URL has
         their scheme; None: there is no discovery.
         """
-        connection, loop = self.connection, asyncio.get_running_loop()
-        backoff = Backoff(
-            connection.retry_interval_ms,
-            connection.retry_interval_multiplier,
-            connection.max_retry_interval_ms,
-        )
-        named: list[Address] = []
-        asked_s, failures = 0.0, 0
-        while True:
-            period_s = max(connection.check_period_ms, 0) / 1000
-            if discovered is not None and (not named or loop.time() - asked_s >= period_s):
-                named, asked_s = await self._discover(discovered), loop.time()
-            missing = [one for one in (*addresses, *named) if not self._is_known(one)]
-            await asyncio.gather(*[self._look(one) for one in missing])
-            failures = failures + 1 if missing else 1
-            await asyncio.sleep(backoff.delay_ms(failures) / 1000)
+        self._addresses, self._discovered = addresses, discovered
+
+    async def turn(self) -> None:
+        """Look once, and wait until it is time for the next look."""
+        loop, period_s = asyncio.get_running_loop(), max(self.connection.check_period_ms, 0) / 1000
+        if self._discovered is not None and (not self._named or loop.time() - self._asked_s >= period_s):
+            self._named, self._asked_s = await self._discover(self._discovered), loop.time()
+        missing = [one for one in (*self._addresses, *self._named) if not self._is_known(one)]
+        await asyncio.gather(*[self._look(one) for one in missing])
+        self._failures = self._failures + 1 if missing else 1
+        await asyncio.sleep(self._backoff.delay_ms(self._failures) / 1000)
 
     def _is_known(self, address: Address) -> bool:
         """Whether the node there is this one, or has a bridge that does not need to be found anew."""

@@ -29,13 +29,14 @@ from bridge.errors import (
     described,
 )
 from bridge.journal.journal import Journal
-from bridge.journal.rules.commands import IntakeCommand, MoveCommand, NoteCommand
+from bridge.journal.rules.commands import IntakeCommand, MoveCommand, NoteCommand, ReadIdsCommand
 from bridge.journal.rules.moves import Movable, read_movable
-from bridge.journal.rules.state import AddressState, Intake
+from bridge.journal.sqlite.handover import read_leases, read_positions
 from bridge.journal.sqlite.notes import read_note
 from bridge.journal.values.options import REPLAYED_QUEUE
 from bridge.journal.values.routing import Destination
 from bridge.journal.values.store import Acknowledgement
+from bridge.journal.values.views import AddressView, Intake
 from bridge.messages.addresses import is_own
 from bridge.messages.stream_names import forward_log, is_forward_log
 from bridge.runtime.fault_injection import crash_point
@@ -45,7 +46,6 @@ from cluster.handover import (
     Apply,
     Done,
     Ids,
-    PositionRow,
     Positions,
     QueueDefinition,
     Queues,
@@ -176,8 +176,13 @@ class Drain:
         self._changed()
         return ""
 
-    async def run(self) -> None:
-        """Go through the phases, until cancelled; waits where there is no drain."""
+    async def turn(self) -> None:
+        """Do one step of the present phase; waits where there is no drain."""
+        await self._begun.wait()
+        state = self.state
+        if state is None or state.phase is Phase.DONE:
+            self._begun.clear()
+            return
         steps = {
             Phase.QUIESCE: self._quiesce,
             Phase.FREEZE: self._freeze,
@@ -185,23 +190,17 @@ class Drain:
             Phase.MOVE: self._move,
             Phase.STATE: self._hand_state_over,
         }
-        while True:
-            await self._begun.wait()
-            state = self.state
-            if state is None or state.phase is Phase.DONE:
-                self._begun.clear()
-                continue
-            try:
-                done = await steps[state.phase](state)
-            except BridgeError as error:
-                self.waits, done = described(error), False
-            if done and self.state is state:
-                self.waits = ""
-                crash_point("cluster.drain-next")
-                order = list(Phase)
-                await self._keep(state, order[order.index(state.phase) + 1])
-            elif not done:
-                await asyncio.sleep(LOOK_S)
+        try:
+            done = await steps[state.phase](state)
+        except BridgeError as error:
+            self.waits, done = described(error), False
+        if done and self.state is state:
+            self.waits = ""
+            crash_point("cluster.drain-next")
+            order = list(Phase)
+            await self._keep(state, order[order.index(state.phase) + 1])
+        elif not done:
+            await asyncio.sleep(LOOK_S)
 
     async def _keep(self, state: DrainState, phase: Phase | None = None) -> None:
         before, state.phase = state.phase, phase or state.phase
@@ -231,7 +230,7 @@ class Drain:
         comes in any more.
         """
         crash_point("cluster.drain-QUIESCE")
-        if self._journal.state.intake is Intake.OPEN:
+        if self._journal.views.intake is Intake.OPEN:
             await self._journal.submit(IntakeCommand, intake=Intake.NO_CLIENTS)
         waiting: list[str] = await self._journal.submit(
             IntakeCommand, intake=Intake.CLOSED, but=bridge_to(state.heir)
@@ -243,10 +242,8 @@ class Drain:
         """Leases have ended, or have had their time."""
         crash_point("cluster.drain-FREEZE")
         leases = [
-            (Acknowledgement(address.name, queue.name, lease), ends.expires_ms)
-            for address in self._journal.address_states()
-            for queue in list(address.queues.values())
-            for lease, ends in list(queue.cursor.leases.items())
+            (Acknowledgement(address, queue, lease), expires_ms)
+            for address, queue, lease, expires_ms in await self._journal.look(read_leases)
         ]
         now_ms = self._journal.lease_now_ms
         deadline_ms = self._lease_deadline_ms(state, now_ms)
@@ -270,9 +267,9 @@ class Drain:
         crash_point("cluster.drain-QUEUES")
         queues = [
             QueueDefinition(address.name, queue.name, address.routing_type, queue.condition)
-            for address in self._journal.address_states()
+            for address in self._journal.views.addresses
             if not is_own(address.name)
-            for queue in list(address.queues.values())
+            for queue in self._journal.views.queues(address.name)
             if queue.bridge is None and queue.name != REPLAYED_QUEUE
         ]
         node = self._journal.identity.node_id
@@ -283,25 +280,26 @@ class Drain:
     async def _move(self, state: DrainState) -> bool:
         """All messages are in forward logs of the heir, and confirmed by it."""
         crash_point("cluster.drain-MOVE")
-        for address in self._journal.address_states():
+        for address in self._journal.views.addresses:
             for queue in self._leaving(address):
                 while await self._move_once(state, address.name, queue):
                     pass
         waiting = [
             address.name
-            for address in self._journal.address_states()
+            for address in self._journal.views.addresses
             if is_forward_log(address.name)
-            for queue in list(address.queues.values())
-            if queue.cursor.next < address.next
+            for queue in self._journal.views.queues(address.name)
+            if queue.next < address.next
         ]
         self.waits = "; ".join(waiting[:10])
         return not waiting
 
-    def _leaving(self, address: AddressState) -> list[str]:
+    def _leaving(self, address: AddressView) -> list[str]:
         """The queues whose messages leave; of an address without one, what no queue has taken."""
         if is_own(address.name) or not address.messages:
             return []
-        queues = [queue for queue in list(address.queues.values()) if queue.name != REPLAYED_QUEUE]
+        known = self._journal.views.queues(address.name)
+        queues = [queue for queue in known if queue.name != REPLAYED_QUEUE]
         if not queues:
             return [REPLAYED_QUEUE]
         return [queue.name for queue in queues if queue.bridge is None]
@@ -339,20 +337,15 @@ class Drain:
     async def _hand_state_over(self, state: DrainState) -> bool:
         crash_point("cluster.drain-STATE")
         node = self._journal.identity.node_id
-        rows = self._position_rows()
+        rows = await self._journal.look(read_positions)
         for start, stop in chunks([len(row[0]) + len(row[1]) + 100 for row in rows]):
             await self._tell(state, Positions(node, state.drain, tuple(rows[start:stop])))
-        for address in self._journal.address_states():
-            ids = [] if is_own(address.name) else list(address.cache)
+        for address in self._journal.views.addresses:
+            if is_own(address.name):
+                continue
+            ids: list[bytes] = await self._journal.submit(ReadIdsCommand, address=address.name)
             for start, stop in chunks([len(value) + 8 for value in ids]):
                 await self._tell(state, Ids(node, state.drain, address.name, tuple(ids[start:stop])))
         await self._tell(state, Apply(node, state.drain, tuple(self.inherited())))
         await self._tell(state, Done(node, state.drain))
         return True
-
-    def _position_rows(self) -> list[PositionRow]:
-        return [
-            (bridge, stream, at.next, at.run, at.checksum, at.epoch, at.owner.principal, at.owner.node)
-            for (bridge, stream), at in dict(self._journal.state.positions).items()
-            if at.next is not None and not at.moved_to
-        ]

@@ -8,7 +8,7 @@ that must not be lost is in the journal: copies for other nodes wait in forward 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
 
 import structlog
@@ -32,6 +32,7 @@ from bridge.link.correspondent import LinkEnd
 from bridge.link.frames import Hello
 from bridge.node.extension import Extension, NodeServices
 from bridge.runtime.metrics import Sample
+from bridge.runtime.repeated_task import RepeatedTask
 from bridge.settings.clusters import ClusterConnection
 from bridge.settings.model import Settings
 from cluster import metrics
@@ -47,7 +48,7 @@ from cluster.memory import Memory
 from cluster.own_places import OwnPlaces
 from cluster.peers import Peer, Peers, PlacingTarget, Process, contacting
 from cluster.places import Disagreement
-from cluster.record import GONE, NodeState, Record, Version
+from cluster.record import GONE, NodeState, Place, Record, Version
 from cluster.redistribution import Redistribution
 from cluster.routing import BRIDGE_PREFIX, ClusterRouter
 from cluster.table import TableMaker
@@ -77,8 +78,9 @@ class ClusterExtension(Extension):
         self._peers: Peers
         self._redistribution: Redistribution
         self._own: OwnPlaces
+        self._filling: Filling
         self._contacts: list[Contacts] = []
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: list[RepeatedTask] = []
         self._changed = asyncio.Event()
         self._following = asyncio.Lock()
         #: Changes of the topology, and the nodes that this one answers for, of which the table was made.
@@ -87,9 +89,9 @@ class ClusterExtension(Extension):
         self._decisions = Decisions(
             timeout_ms=settings.cluster_connections[0].call_timeout_ms, changed=self._changed.set
         )
-        #: An unforeseen error that ended a part of the work; empty: none.
-        self._fault = ""
         self._state = NodeState.UP
+        #: State, heir, inherited nodes and places of the record that this node last made; None: not yet.
+        self._content: tuple[NodeState, str, tuple[str, ...], tuple[Place, ...]] | None = None
         #: What the router's table was made of; None: not yet.
         self._view: View | None = None
         #: What was last logged of each other node, and of routing types.
@@ -118,6 +120,7 @@ class ClusterExtension(Extension):
             self._settings.connectors[first.connector_ref].url,
             places=self._own.read(),
         )
+        self._content = None
         topology = Topology(record, self._connections.max_hops)
         self._exchange = Exchange(
             topology, identity.session_id, self._changed.set, first.notification_attempts
@@ -143,30 +146,31 @@ class ClusterExtension(Extension):
                 self._found,
             )
             self._contacts.append(contacts)
-            self._begin(contacts.run(*self._addresses(connection)))
+            contacts.begin(*self._addresses(connection))
+            self._repeat(f"cluster-contacts-{connection.name}", contacts.turn)
         await self._apply(topology)
-        self._begin(self._decisions.drain.run())
-        self._begin(self._redistribution.run())
-        self._begin(self._watch_own())
-        self._begin(self._apply_changes())
-        self._begin(self._say_known(first.notification_interval_ms / 1000))
+        self._filling = Filling(node.journal)
+        self._repeat("cluster-drain", self._decisions.drain.turn)
+        self._repeat("cluster-redistribution", self._redistribution.turn)
+        self._repeat("cluster-own-record", self._watch_own)
+        self._repeat("cluster-changes", self._apply_changes)
+        interval_s = first.notification_interval_ms / 1000
+        self._repeat("cluster-notifications", lambda: self._say_known(interval_s))
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        self._tasks.append(asyncio.create_task(self._guarded(work), name="cluster"))
+    def _repeat(self, name: str, turn: Callable[[], Awaitable[object]]) -> None:
+        task = RepeatedTask(name, turn)
+        self._tasks.append(task)
+        task.begin()
 
-    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do it; should it fail, the cluster connections are FAILED, and say so."""
-        try:
-            await work
-        except Exception as error:  # noqa: BLE001 - a fault must not look like a healthy cluster
-            self._fault = described(error)
-            self._log.error("cluster-failed", reason=self._fault, exc_info=error)
+    @property
+    def _fault(self) -> str:
+        """Why the last turn of one of its tasks failed; empty: none did."""
+        return next((f"{task.name}: {task.failing}" for task in self._tasks if task.failing), "")
 
     async def stop(self) -> None:
         """Say that this node leaves, and end."""
         for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+            await task.end()
         self._tasks.clear()
         self._exchange = None
         self._decisions.end()
@@ -245,24 +249,25 @@ class ClusterExtension(Extension):
     # -- this node's record --------------------------------------------------------------------------------
 
     async def _watch_own(self) -> None:
-        while True:
-            self._say_own()
-            await asyncio.sleep(LOOK_S)
+        self._say_own()
+        await asyncio.sleep(LOOK_S)
 
     def _say_own(self) -> None:
         exchange = self._exchange
         if exchange is None:
             return
         topology = exchange.topology
-        before = topology.records[topology.node]
         state, heir = self._decisions.state(self._state)
         places = () if state is NodeState.LEFT else self._own.read()
-        record = Record(
-            before.node, before.store, before.run, before.version, before.name, before.url,
-            state, heir, self._decisions.heirs.inherited, places,
-        )  # fmt: skip
-        if topology.own(record):
-            exchange.changed((topology.node,))
+        content = (state, heir, self._decisions.heirs.inherited, places)
+        if content != self._content:  # the same tuple of 10,000 places is not compared
+            before = topology.records[topology.node]
+            record = Record(
+                before.node, before.store, before.run, before.version, before.name, before.url, *content
+            )  # fmt: skip
+            if topology.own(record):
+                exchange.changed((topology.node,))
+            self._content = content
         taker = topology.records.get(heir) if state is NodeState.DRAINED else None
         self._router.taken_over_at = "" if taker is None else _http(taker.url)
 
@@ -270,16 +275,19 @@ class ClusterExtension(Extension):
 
     async def _apply_changes(self) -> None:
         """Tell changes to the others, make links to new nodes, and give the router a new table."""
-        while True:
-            await self._changed.wait()
-            await asyncio.sleep(GATHER_S)
-            self._changed.clear()
-            exchange = self._exchange
-            if exchange is None:
-                return
-            exchange.tell_changes()
-            exchange.tell_known()  # the end of a way is news, too
+        await self._changed.wait()
+        await asyncio.sleep(GATHER_S)
+        self._changed.clear()
+        exchange = self._exchange
+        if exchange is None:
+            return
+        exchange.tell_changes()
+        exchange.tell_known()  # the end of a way is news, too
+        try:
             await self._follow(exchange)
+        except Exception:
+            self._changed.set()  # what was not applied is applied in the next turn
+            raise
 
     async def _follow(self, exchange: Exchange) -> None:
         """Give the router a table of the present topology, keep that, and have the links that it asks for."""
@@ -344,14 +352,12 @@ class ClusterExtension(Extension):
         await self._found(peer, first)
 
     async def _say_known(self, interval_s: float) -> None:
-        filling = Filling(self._node.journal)
-        while True:
-            await asyncio.sleep(interval_s)
-            if self._exchange is not None:
-                self._exchange.tell_known()
-                self._exchange.tell_changes()
-                filling.look()
-                await self._follow(self._exchange)
+        await asyncio.sleep(interval_s)
+        if self._exchange is not None:
+            self._exchange.tell_known()
+            self._exchange.tell_changes()
+            self._filling.look()
+            await self._follow(self._exchange)
 
     def _log_changes(self, view: View) -> None:
         for node, record in view.records.items():

@@ -26,7 +26,7 @@ class Filling:
     def look(self) -> None:
         """Report the logs that have begun to fill, and those that have room again."""
         filling = set()
-        for address in self._journal.address_states():
+        for address in self._journal.views.addresses:
             if not is_forward_log(address.name):
                 continue
             share = CALM_SHARE if address.name in self.logs else ALARM_SHARE

@@ -152,15 +152,15 @@ async def drop_forward_logs(journal: Journal, node: str) -> None:
 def forward_logs(journal: Journal, node: str) -> Sequence[str]:
     """The forward logs of a node."""
     prefix = forward_log(node, "")
-    return [state.name for state in journal.address_states() if state.name.startswith(prefix)]
+    return [address.name for address in journal.views.addresses if address.name.startswith(prefix)]
 
 
 def is_empty(journal: Journal, node: str) -> bool:
     """Whether nothing waits for a node."""
     prefix = forward_log(node, "")
     return all(
-        queue.cursor.next >= address.next
-        for address in journal.address_states()
+        queue.next >= address.next
+        for address in journal.views.addresses
         if address.name.startswith(prefix)
-        for queue in list(address.queues.values())
+        for queue in journal.views.queues(address.name)
     )

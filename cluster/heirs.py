@@ -163,16 +163,10 @@ class Heirs:
 
     async def _learn(self, address: str, ids: Sequence[bytes]) -> None:
         """Remember IDs beside those that are known: where it is too small for both, the cache grows."""
-        states = {state.name: state for state in self._journal.address_states()}
-        state = states.get(address)
-        if state is not None:
-            wanted = len(state.cache) + sum(value not in state.cache for value in ids)
-            if wanted > state.cache.capacity > 0:
-                await self._journal.resize_id_cache(address, wanted)
         try:
             await self._journal.submit(InheritCommand, address=address, ids=ids)
-        except Conflict:  # the address is new, and its cache smaller than what comes
-            await self._journal.resize_id_cache(address, len(ids))
+        except Conflict as too_small:
+            await self._journal.resize_id_cache(address, int(too_small.found or 0))
             await self._journal.submit(InheritCommand, address=address, ids=ids)
 
     async def _apply(self, node: str, leaver: Leaver, inherited: Sequence[tuple[str, str]]) -> None:

@@ -20,9 +20,9 @@ from bridge.filters import Filter
 from bridge.journal.measures import read_queues
 from bridge.journal.rules.commands import MoveCommand
 from bridge.journal.rules.moves import Choice, Movable, read_movable
-from bridge.journal.rules.state import AddressState, QueueState
 from bridge.journal.values.options import REPLAYED_QUEUE
 from bridge.journal.values.routing import Destination
+from bridge.journal.values.views import AddressView, QueueView
 from bridge.messages.addresses import is_own
 from bridge.messages.stream_names import forward_log
 from bridge.node.extension import NodeServices
@@ -67,11 +67,10 @@ class Redistribution:
         #: Messages that were moved, by node.
         self.moved: Counter[str] = Counter()
 
-    async def run(self) -> None:
-        """Look again and again, until cancelled."""
-        while True:
-            await asyncio.sleep(LOOK_S)
-            await self.look()
+    async def turn(self) -> None:
+        """Look once more."""
+        await asyncio.sleep(LOOK_S)
+        await self.look()
 
     def arrived(self, address: str) -> None:
         """Copies have come from another node: the delays of the address's queues begin anew."""
@@ -108,7 +107,8 @@ class Redistribution:
     def _without_readers(self) -> Iterator[tuple[Key, int]]:
         """The queues with messages that may be moved and have no reader here, and their delays in ms."""
         read: dict[int, set[Key]] = {}
-        for address in self._services.journal.address_states():
+        journal = self._services.journal
+        for address in journal.views.addresses:
             if is_own(address.name) or not address.messages:
                 continue
             connection = self._connections.of(address.name)
@@ -119,11 +119,10 @@ class Redistribution:
                 continue
             timeout_ms = connection.reader_timeout_ms
             if timeout_ms not in read:
-                journal = self._services.journal
                 read[timeout_ms] = read_queues(
-                    journal.state, journal.presence, journal.lease_now_ms, timeout_ms
+                    journal.views, journal.presence, journal.lease_now_ms, timeout_ms
                 )
-            for queue in list(address.queues.values()):
+            for queue in journal.views.queues(address.name):
                 key = (address.name, queue.name)
                 if _may_move(address, queue) and key not in read[timeout_ms]:
                     yield key, delay_ms
@@ -206,8 +205,8 @@ class Redistribution:
         return known
 
 
-def _may_move(address: AddressState, queue: QueueState) -> bool:
+def _may_move(address: AddressView, queue: QueueView) -> bool:
     """Whether the queue is readers', and may have free messages."""
     if queue.bridge is not None or queue.name == REPLAYED_QUEUE:
         return False
-    return queue.messages != 0 if queue.messages is not None else queue.cursor.next < address.next
+    return queue.messages != 0 if queue.messages is not None else queue.next < address.next

@@ -217,12 +217,11 @@ class CredentialsWatch:
         #: By key, the certificate's expiry that was warned of last, and when.
         self._warned: dict[str, tuple[float, float]] = {}
 
-    async def run(self) -> None:
-        """Check the files until it is cancelled."""
-        while True:
-            self.warn_of_expiry(time.time())
-            await asyncio.sleep(LOOK_S)
-            self.take(await asyncio.to_thread(self._credentials.look))
+    async def turn(self) -> None:
+        """Warn of certificates that expire, and check the files once more."""
+        self.warn_of_expiry(time.time())
+        await asyncio.sleep(LOOK_S)
+        self.take(await asyncio.to_thread(self._credentials.look))
 
     def warn_of_expiry(self, now_s: float) -> None:
         """Log each certificate that has expired, or will soon: once in `WARN_AGAIN_S`."""

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+from bridge.errors import AddressNotFound
 from bridge.journal.journal import Journal
 from bridge.journal.rules.arrivals import Came
 from bridge.journal.rules.commands import DropLogCommand, MoveCommand, Moved
@@ -80,7 +81,8 @@ class GivingBack:
     async def run(self) -> None:
         """Give back what the log holds, and delete it.
 
-        Raises: AddressFull, DiskFull, JournalUnavailable; what was given back before that stays so.
+        Raises: AddressFull, AddressNotFound, DiskFull, JournalUnavailable; what was given back before that
+            stays so.
         """
         journal, queue = self.journal, bridge_queue_name(self.bridge)
         while taken := await journal.look(_read, self.bridge, self.log, journal.identity.incarnation):
@@ -97,8 +99,8 @@ class GivingBack:
 
     def _destined(self, name: QueueName, taken: Moved) -> Iterator[Moved]:
         """The messages of a block as they go to their queue, or each as a dead letter."""
-        address = self.journal.state.addresses.get(name.address)
-        if address is None or name.queue not in address.queues:
+        address = self.journal.views.address(name.address)
+        if address is None or self.journal.views.queue(name.address, name.queue) is None:
             yield from self._letters(name, taken, f"{QUEUE_GONE}: there is no queue {name} any more")
         elif self.in_doubt == "dead-letter":
             reason = f"{IN_DOUBT}: {self.bridge} is forgotten, and may have delivered the message"
@@ -111,7 +113,10 @@ class GivingBack:
         options = self.journal.options
         to = Destination(options.dead_letter_address)
         most_bytes = options.policy(to.address).max_size_bytes
-        stream = self.journal.state.addresses[self.log].stream(self.journal.identity.incarnation)
+        log = self.journal.views.address(self.log)
+        if log is None:
+            raise AddressNotFound(f"no address {self.log}: it was deleted", key="address", found=self.log)
+        stream = log.stream(self.journal.identity.incarnation)
         positions = [place for low, high in taken.places for place in range(low, high)]
         for index, position in enumerate(positions):
             where = (self.bridge, name.address, stream, position, reason)

@@ -36,7 +36,6 @@ from bridge.journal.rules.commands import (
     QueueCommand,
     WriteCommand,
 )
-from bridge.journal.rules.state import AddressState, State
 from bridge.journal.sqlite import reader
 from bridge.journal.sqlite.database import FILE_NAME, CannotGrow, DirectoryLock
 from bridge.journal.sqlite.large_bodies import next_large_id, read_chunk
@@ -55,8 +54,10 @@ from bridge.journal.values.store import (
     Transaction,
 )
 from bridge.journal.values.stored_block import END
+from bridge.journal.values.views import Views
 from bridge.journal.writer.disk_full import Room
 from bridge.journal.writer.opening import Identity, prepare
+from bridge.journal.writer.publishing import everything
 from bridge.journal.writer.writer import Writer
 from bridge.messages.block import KeptBody, encode_message
 from bridge.runtime.clock import Clock, SystemClock
@@ -77,6 +78,8 @@ class Journal:
         self.identity: Identity
         #: Messages that came to each address since the node started.
         self.counts = Counts()
+        #: Addresses and queues as the last commit left them.
+        self.views = Views()
         self._lock = lock
         self._loop = asyncio.get_running_loop()
         self._closed = False
@@ -116,6 +119,7 @@ class Journal:
                 raise
             prepared = prepare(path, self.options, self.clock)
         self.identity = prepared.identity
+        self.views.merge(everything(prepared.state))
         self._uploads = Uploads(self.send, next_large_id(prepared.connection))
         self._writer = Writer(prepared, self.options, self.clock, room, self._readers.let_end, self._notify)
 
@@ -165,11 +169,6 @@ class Journal:
         """The time now by the clock that ends leases."""
         return self._writer.lease_now_ms
 
-    @property
-    def state(self) -> State:
-        """The state by which the writer decides; only to be looked at."""
-        return self._writer.state
-
     # -- commands -------------------------------------------------------------------------------------
 
     async def submit(self, make: Callable[..., U], **fields: Any) -> Any:
@@ -191,6 +190,8 @@ class Journal:
         self._loop.call_soon_threadsafe(self._answer, events)
 
     def _answer(self, events: CommittedEvents) -> None:
+        if events.views is not None:  # first: a caller that is answered reads its own writes
+            self.views.merge(events.views)
         for command in events.answered:
             if isinstance(command, CommitCommand):
                 self._waiting_bytes -= command.size
@@ -361,7 +362,7 @@ class Journal:
         return self._described(*described[0])
 
     def _described(self, status: AddressStatus, queues: list[tuple[Any, str | None]]) -> AddressStatus:
-        known = self._writer.state.addresses.get(status.address)
+        known = self.views.address(status.address)
         policy = known.policy if known is not None else self.options.policy(status.address)
         return measures.described(status, queues, known, policy, self.presence, self.counts)
 
@@ -411,15 +412,11 @@ class Journal:
     async def id_caches(self) -> Sequence[measures.IdCacheStatus]:
         """Every address's ID cache as it is now."""
         oldest_ms = await self.look(reader.oldest_ids)
-        return measures.id_caches(self._writer.state, oldest_ms, self.clock.wall_ms())
-
-    def address_states(self) -> Sequence[AddressState]:
-        """Every address as the writer has it now; only to be looked at."""
-        return [address for address in list(self._writer.state.addresses.values()) if not address.deleted]
+        return measures.id_caches(self.views, oldest_ms, self.clock.wall_ms())
 
     def full_addresses(self) -> Mapping[str, measures.FullAddress]:
         """Addresses that take no messages now because they are at their limit, by name."""
-        return measures.full_addresses(self._writer.state)
+        return measures.full_addresses(self.views)
 
     async def orphans(self) -> Sequence[reader.Orphan]:
         """Bridges' queues that no configured bridge reads any more."""

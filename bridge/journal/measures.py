@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from bridge.journal.counts import Counts
 from bridge.journal.presence import Presence
-from bridge.journal.rules.state import AddressState, State
 from bridge.journal.sqlite.database import FILE_NAME
 from bridge.journal.sqlite.reserve import disk_bytes, free_bytes
 from bridge.journal.values.options import AddressPolicy
 from bridge.journal.values.store import AddressStatus, QueueStatus
+from bridge.journal.values.views import AddressView, QueueView, Views
 
 
 class IdCacheStatus(NamedTuple):
@@ -45,34 +45,33 @@ class Sizes(NamedTuple):
     disk: int
 
 
-def id_caches(state: State, oldest_ms: Mapping[str, int | None], now_ms: int) -> list[IdCacheStatus]:
+def id_caches(views: Views, oldest_ms: Mapping[str, int | None], now_ms: int) -> list[IdCacheStatus]:
     """The ID cache of every address; `oldest_ms` says when its oldest row was stored (wall clock)."""
     return [
         IdCacheStatus(
             address.name,
-            len(address.cache),
-            address.cache.capacity,
-            address.cache.evicted,
+            address.ids,
+            address.id_capacity,
+            address.ids_evicted,
             max(now_ms - stored_ms, 0) / 1000
-            if len(address.cache) and (stored_ms := oldest_ms.get(address.name))
+            if address.ids and (stored_ms := oldest_ms.get(address.name))
             else None,
         )
-        for address in list(state.addresses.values())
-        if not address.deleted
+        for address in views.addresses
     ]
 
 
 def described(
     status: AddressStatus,
     queues: Iterable[tuple[QueueStatus, str | None]],
-    known: AddressState | None,
+    known: AddressView | None,
     policy: AddressPolicy,
     presence: Presence,
     counts: Counts,
 ) -> AddressStatus:
     """An address's status with its queues, those of bridges under their bridges' names.
 
-    `known`: the address in memory; None: it was deleted meanwhile.
+    `known`: the address after the last commit; None: it was deleted meanwhile.
     """
     return replace(
         status,
@@ -84,32 +83,36 @@ def described(
             if bridge is None
         ],
         bridges=[replace(queue, name=bridge) for queue, bridge in queues if bridge is not None],
-        id_cache_entries=0 if known is None else len(known.cache),
-        id_cache_capacity=policy.id_cache_size if known is None else known.cache.capacity,
+        id_cache_entries=0 if known is None else known.ids,
+        id_cache_capacity=policy.id_cache_size if known is None else known.id_capacity,
     )
 
 
-def full_addresses(state: State) -> dict[str, FullAddress]:
+def full_addresses(views: Views) -> dict[str, FullAddress]:
     """Addresses that take no messages now because they are at their limit, by name."""
     return {
-        address.name: FullAddress(address.bytes, address.policy.max_size_bytes, address.slowest_queue)
-        for address in list(state.addresses.values())
-        if address.bytes >= address.policy.max_size_bytes and not address.deleted
+        address.name: FullAddress(
+            address.bytes, address.policy.max_size_bytes, _slowest_queue(views.queues(address.name))
+        )
+        for address in views.addresses
+        if address.bytes >= address.policy.max_size_bytes
     }
 
 
-def read_queues(state: State, presence: Presence, lease_now_ms: int, within_ms: int) -> set[tuple[str, str]]:
+def _slowest_queue(queues: Sequence[QueueView]) -> str:
+    slowest = min(queues, key=lambda queue: queue.next, default=None)
+    return "" if slowest is None else slowest.bridge or slowest.name
+
+
+def read_queues(views: Views, presence: Presence, lease_now_ms: int, within_ms: int) -> set[tuple[str, str]]:
     """The queues that have a reader, by address and name: one waits for messages, has a lease, or was there
     within `within_ms`.
     """
-    found = set()
-    for address, queue in presence.known():
-        there = state.addresses.get(address)
-        known = None if there is None else there.queues.get(queue)
-        leases = {} if known is None else dict(known.cursor.leases)
-        leased = any(lease.expires_ms > lease_now_ms for lease in leases.values())
-        if leased or 0 <= presence.idle_ms(address, queue) < within_ms:
-            found.add((address, queue))
+    found = presence.recent(within_ms)
+    for key in presence.known() - found:
+        queue = views.queue(*key)
+        if queue is not None and queue.leased_until_ms > lease_now_ms:
+            found.add(key)
     return found
 
 

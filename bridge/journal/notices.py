@@ -18,8 +18,6 @@ class Notices:
         self._lines: asyncio.Future[None] | None = None
         #: Addresses made since the node started.
         self.made = 0
-        #: How often addresses or readers' queues have come, or queues have gone or got another filter.
-        self.named = 0
 
     def changed(self, address: str) -> asyncio.Future[None]:
         """Done when messages come to `address` or return to one of its queues."""
@@ -45,7 +43,6 @@ class Notices:
         for address in events.touched:
             _wake(self._changed.pop(address, None))
         self.made += len(events.made)
-        self.named += bool(events.made or events.queues_changed)
         if events.touched or events.made or events.queues_changed:
             _wake(self._anything)
         if events.logged:

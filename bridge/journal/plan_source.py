@@ -21,7 +21,7 @@ from bridge.messages.batch import Batch
 from bridge.messages.block import Origin
 from bridge.messages.message import WHOLE_BODY_BYTES
 from bridge.messages.positions import Runs
-from bridge.messages.stream_names import source_address
+from bridge.messages.stream_names import journal_stream, source_address
 from bridge.relay.ports import Stream
 from bridge.replay.sending import Part, Sibling
 
@@ -71,7 +71,7 @@ class JournalPlanSource:
         own = self._journal.identity
         for row in rows:
             if self._selection.reads(row.address):
-                identity = f"journal:{own.incarnation}:{row.address}:{row.first}"
+                identity = journal_stream(own.incarnation, row.address, row.first)
                 self._address_ids[identity] = row.address_id
                 address = source_address(row.address)
                 yield self._selection.stream(identity, address, own.session_id, row.routing_type), row

@@ -68,6 +68,11 @@ class Presence:
         at = self._last_ms.get((address, queue))
         return -1 if at is None else self._clock.monotonic_ms() - at
 
+    def recent(self, within_ms: int) -> set[Key]:
+        """The queues for which a reader waits now, or was there within the last `within_ms`."""
+        after_ms = self._clock.monotonic_ms() - within_ms
+        return {key for key, at_ms in self._last_ms.items() if at_ms > after_ms} | self._waiting.keys()
+
     def known(self) -> set[Key]:
         """The queues that were read since the node started."""
         return self._last_ms.keys() | self._waiting.keys()

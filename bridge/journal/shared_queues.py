@@ -78,7 +78,7 @@ class SharedQueues:
     #: Which messages it takes; the others stay. None: all.
     condition: Filter | None = None
     _found: Found = field(default_factory=Found)
-    #: `Notices.named` when it was found; -1: not looked for yet.
+    #: `Views.names` when it was found; -1: not looked for yet.
     _found_at: int = -1
     _queues: dict[QueueName, _Queue] = field(default_factory=dict)
 
@@ -123,7 +123,7 @@ class SharedQueues:
         self.journal.presence.share(self.selection.bridge, ())
 
     async def _find(self) -> None:
-        now = self.journal.notices.named
+        now = self.journal.views.names
         if now != self._found_at:
             self._found = await self.journal.look(find_shared, self.selection.selects, self.selection.shared)
             self._found_at = now
@@ -160,7 +160,7 @@ class SharedQueues:
             lease_ms=0,
             reserves=True,
             others=self.journal.presence.others(self.selection.bridge, name),
-            left=None if queue.choice is None else queue.choice.seen,
+            left=None if queue.choice is None else queue.choice.seen.copy(),
         )
         try:
             grant: Grant | None = await command.future

@@ -22,7 +22,7 @@ from bridge.journal.values.options import BridgeSelection
 from bridge.journal.values.stored_block import END
 from bridge.messages.batch import Batch
 from bridge.messages.message import WHOLE_BODY_BYTES
-from bridge.messages.stream_names import source_address
+from bridge.messages.stream_names import journal_stream, source_address
 from bridge.relay.divergence import ADVICE, check_past
 from bridge.relay.gaps import Gaps
 from bridge.relay.ports import Bounds, Receipt, Remembered, Stream, StreamState
@@ -116,7 +116,7 @@ class JournalSource:
         found: list[tuple[Stream, reader.BridgeQueueRow]] = []
         for row in rows:
             if self._selection.reads(row.address):
-                name = f"journal:{identity.incarnation}:{row.address}:{row.first}"
+                name = journal_stream(identity.incarnation, row.address, row.first)
                 address = source_address(row.address)
                 stream = self._selection.stream(name, address, identity.session_id, row.routing_type)
                 found.append((stream, row))

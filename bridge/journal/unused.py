@@ -32,12 +32,11 @@ class UnusedRemover:
         #: When each was first found unused, or last had a reader (monotonic, ms).
         self._since_ms: dict[Unused, int] = {}
 
-    async def run(self) -> None:
-        """Look again and again, until cancelled."""
-        while True:
-            await asyncio.sleep(LOOK_MS / 1000)
-            with contextlib.suppress(BridgeError):  # the disk is full, or the journal is being opened again
-                await self.look()
+    async def turn(self) -> None:
+        """Look once more."""
+        await asyncio.sleep(LOOK_MS / 1000)
+        with contextlib.suppress(BridgeError):  # the disk is full, or the journal is being opened again
+            await self.look()
 
     async def look(self) -> None:
         """Delete what is due. Raises: BridgeError: the journal cannot store it now."""
@@ -70,16 +69,17 @@ class UnusedRemover:
         """Those that may go and have no reader: delay, and when one last read (0: not since the start)."""
         found: list[tuple[Unused, int, int]] = []
         presence = self._journal.presence
-        for address in self._journal.address_states():
+        for address in self._journal.views.addresses:
             policy = address.policy.unused
+            queues = self._journal.views.queues(address.name)
             used_ms = 0
-            for queue in list(address.queues.values()):
+            for queue in queues:
                 idle_ms = presence.idle_ms(address.name, queue.name)
                 used_ms = max(used_ms, now_ms - idle_ms if idle_ms >= 0 else 0)
                 waits = presence.waits(address.name, queue.name)
                 if address.gives_copies and not waits and may_go(address, queue):
                     found.append(((address.name, queue.name), policy.queues_delay_ms, used_ms))
-            if address_may_go(address):
-                queues_ms = policy.queues_delay_ms if address.queues else 0
+            if address_may_go(address, queues):
+                queues_ms = policy.queues_delay_ms if queues else 0
                 found.append(((address.name, None), queues_ms + policy.addresses_delay_ms, used_ms))
         return found

@@ -19,6 +19,7 @@ from bridge.delivery_log import SegmentWriter, Tail
 from bridge.kafka.client import producers
 from bridge.kafka.client.connection import KafkaConnection
 from bridge.kafka.client.metadata import ClusterClient
+from bridge.runtime.repeated_task import RepeatedTask
 
 #: How often the task looks for new lines.
 LOOK_INTERVAL_MS: Final = 1_000
@@ -44,42 +45,42 @@ class LogCopy:
         self._key = node.encode()
         self._producer: Any = None
         self._stop = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        #: Whether the last turn has begun, after the stop.
+        self._is_last = False
+        self._copying = RepeatedTask("delivery-log-copy", self._turn, until=lambda: self._is_last)
         self._failing = False
         self._log = structlog.get_logger().bind(connector=connection.name, topic=topic)
 
     def start(self) -> None:
         """Start copying, beginning with what has not been copied yet."""
-        self._task = asyncio.create_task(self._run(), name="delivery-log-copy")
+        self._copying.begin()
 
     async def stop(self) -> None:
         """Copy the remaining lines, if that is quick, and disconnect; the next start copies the rest."""
         self._stop.set()
-        if self._task is not None:
-            await asyncio.wait((self._task,), timeout=STOP_TIMEOUT_MS / 1000)
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STOP_TIMEOUT_MS / 1000):
+                await self._copying.ended()
+        await self._copying.end()
         await self._disconnect()
 
-    async def _run(self) -> None:
-        stopping = False
-        while not stopping:
-            stopping = self._stop.is_set()  # one more pass after it: the last lines were written before it
-            wait_ms = LOOK_INTERVAL_MS
-            try:
-                await self._copy()
-                self._failing = False
-            except (KafkaError, OSError, TimeoutError) as error:
-                await self._disconnect()
-                wait_ms = RETRY_INTERVAL_MS
-                if not self._failing:
-                    reason = str(error) or type(error).__name__
-                    self._log.warning("delivery-log-copy-waits", reason=reason)
-                self._failing = True
-            if not stopping:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(wait_ms / 1000):
-                        await self._stop.wait()
+    async def _turn(self) -> None:
+        self._is_last = self._stop.is_set()  # the last lines were written before the stop
+        wait_ms = LOOK_INTERVAL_MS
+        try:
+            await self._copy()
+            self._failing = False
+        except (KafkaError, OSError, TimeoutError) as error:
+            await self._disconnect()
+            wait_ms = RETRY_INTERVAL_MS
+            if not self._failing:
+                reason = str(error) or type(error).__name__
+                self._log.warning("delivery-log-copy-waits", reason=reason)
+            self._failing = True
+        if not self._is_last:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_ms / 1000):
+                    await self._stop.wait()
 
     async def _copy(self) -> None:
         """Copy all lines that the files hold. Raises: KafkaError, OSError, TimeoutError."""

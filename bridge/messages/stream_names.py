@@ -77,6 +77,11 @@ def is_set_aside(identity: str) -> bool:
     return f":{PREFIX}" in identity or f":{OWN_LOG_PREFIX}" in identity
 
 
+def journal_stream(incarnation: str, address: str, first: int) -> str:
+    """The identity of the stream of a journal's address that begins at position `first`."""
+    return f"journal:{incarnation}:{address}:{first}"
+
+
 def source_of(identity: str) -> str:
     """The source of a stream, from its identity: ``journal:<incarnation>`` or ``kafka:<cluster id>``."""
     return ":".join(identity.split(":", 2)[:2])

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from typing import Final, Protocol
 
 from bridge.assembly.credentials import Credentials, CredentialsWatch, News
@@ -33,6 +33,7 @@ from bridge.relay.operated import Operated
 from bridge.runtime import log_output, logs
 from bridge.runtime.clock import Clock
 from bridge.runtime.event_loop import fast_loop
+from bridge.runtime.repeated_task import RepeatedTask
 from bridge.workers.supervisor import Supervisor
 
 #: Interval of the checks whether the disk is full, in seconds.
@@ -111,9 +112,12 @@ class Node:
         self._outbox: OutboxCopier | None = None
         self._log_copy: LogCopier | None = None
         self._links: LinkService | None = None
-        self._watching: asyncio.Task[None] | None = None
-        self._following: asyncio.Task[None] | None = None
-        self._removing: asyncio.Task[None] | None = None
+        #: The work that the node itself does again and again.
+        self._repeated: list[RepeatedTask] = []
+        self._removes_unused = False
+        #: Whether the log's last word of the disk is that it is full, and of which addresses.
+        self._logged_disk_full = False
+        self._logged_full: Mapping[str, FullAddress] = {}
         self._tallies: dict[str | None, logs.Tally] = {}
         self.reloads = parts.reloads(self)
 
@@ -164,7 +168,7 @@ class Node:
             bound_operations = await self._operations.start()
         self.journal = journal = await Journal.open(parts.journal_options(), parts.clock)
         journal.counts.on_duplicates = self._on_duplicates
-        self._watching = asyncio.create_task(self._watch_journal(journal), name="watch-journal")
+        self._repeat("watch-journal", lambda: self._watch_journal(journal))
         self._remove_unused(journal)
         segments = parts.segments()
         if segments is not None:
@@ -194,7 +198,7 @@ class Node:
             operations=None if bound_operations is None else str(bound_operations),
         )
         watch = CredentialsWatch(parts.credentials, self._on_credentials)
-        self._following = asyncio.create_task(watch.run(), name="watch-credentials")
+        self._repeat("watch-credentials", watch.turn)
         if parts.supervisor is not None:
             parts.supervisor.start(journal.identity.node_id)
         for name in self.bridges:
@@ -202,8 +206,14 @@ class Node:
         self.reloads.begin()
 
     def _remove_unused(self, journal: Journal) -> None:
-        if journal.options.deletes_unused and self._removing is None:
-            self._removing = asyncio.create_task(UnusedRemover(journal).run(), name="delete-unused")
+        if journal.options.deletes_unused and not self._removes_unused:
+            self._removes_unused = True
+            self._repeat("delete-unused", UnusedRemover(journal).turn)
+
+    def _repeat(self, name: str, turn: Callable[[], Awaitable[object]]) -> None:
+        task = RepeatedTask(name, turn)
+        self._repeated.append(task)
+        task.begin()
 
     async def renew(self, journal: Journal, bridges: Set[str]) -> None:
         """Go on by the settings that a reload has put into effect; `bridges` are removed or replaced."""
@@ -241,16 +251,14 @@ class Node:
 
     async def _watch_journal(self, journal: Journal) -> None:
         """Log once that the disk, or an address, has no room, and once that it has room again."""
-        logged = False
-        full: Mapping[str, FullAddress] = {}
-        while True:
-            full = self._log_full(full, journal.full_addresses())
-            if journal.disk_full and not logged:
-                self._log.warning("journal-full", directory=str(journal.options.directory))
-            elif logged and not journal.disk_full:
-                self._log.info("journal-room", directory=str(journal.options.directory))
-            logged = journal.disk_full
-            await asyncio.sleep(_LOOK_S)
+        self._logged_full = self._log_full(self._logged_full, journal.full_addresses())
+        disk_full = journal.disk_full
+        if disk_full and not self._logged_disk_full:
+            self._log.warning("journal-full", directory=str(journal.options.directory))
+        elif self._logged_disk_full and not disk_full:
+            self._log.info("journal-room", directory=str(journal.options.directory))
+        self._logged_disk_full = disk_full
+        await asyncio.sleep(_LOOK_S)
 
     def _log_full(
         self, before: Mapping[str, FullAddress], now: Mapping[str, FullAddress]
@@ -308,8 +316,8 @@ class Node:
                     await extension.stop()
         if self.parts.supervisor is not None:
             await self.parts.supervisor.kill()
-        for task in filter(None, (self._watching, self._following, self._removing)):
-            task.cancel()
+        for task in self._repeated:
+            await task.end()
         for tally in self._tallies.values():
             tally.flush()
         queued = 0

@@ -11,6 +11,7 @@ from bridge.delivery_log import SegmentWriter
 from bridge.errors import BridgeError
 from bridge.journal.journal import Journal
 from bridge.runtime import logs
+from bridge.runtime.repeated_task import RepeatedTask
 
 #: Most lines copied with one fsync.
 LINES: Final = 5000
@@ -31,7 +32,7 @@ class OutboxCopier:
         self._segments = segments
         self._copied = 0
         self._stop = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._copying = RepeatedTask("outbox", self._turn, until=self._stop.is_set)
         self._log = logs.get()
         #: Whether the last attempt to write failed.
         self.failing = False
@@ -39,32 +40,30 @@ class OutboxCopier:
     async def start(self) -> None:
         """Complete the file that a crash left open, then copy for as long as the node runs."""
         await asyncio.to_thread(self._segments.open)
-        self._task = asyncio.create_task(self._run(), name="outbox")
+        self._copying.begin()
 
     async def stop(self) -> None:
         """Copy the lines that are there, and complete the open file."""
         self._stop.set()
-        if self._task is not None:
-            await self._task
+        await self._copying.ended()
         with contextlib.suppress(*PASSING):
             while await self._copy():
                 pass
             await asyncio.to_thread(self._segments.close)
 
-    async def _run(self) -> None:
-        while not self._stop.is_set():
-            written = self._journal.notices.lines()
-            try:
-                more = await self._copy()
-                await asyncio.to_thread(self._segments.tick)
-                self.failing = False
-            except PASSING as error:
-                if not self.failing:
-                    self._log.warning("delivery-log-waits", reason=str(error))
-                self.failing, more = True, False
-            if not more:
-                await self._wait(written, TICK_S)
-                await self._wait(self._stop.wait(), GATHER_S)
+    async def _turn(self) -> None:
+        written = self._journal.notices.lines()
+        try:
+            more = await self._copy()
+            await asyncio.to_thread(self._segments.tick)
+            self.failing = False
+        except PASSING as error:
+            if not self.failing:
+                self._log.warning("delivery-log-waits", reason=str(error))
+            self.failing, more = True, False
+        if not more:
+            await self._wait(written, TICK_S)
+            await self._wait(self._stop.wait(), GATHER_S)
 
     async def _wait(self, what: Awaitable[object], seconds: float) -> None:
         """Wait until `what` is done, the node stops, or the time is up."""

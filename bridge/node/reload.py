@@ -30,6 +30,7 @@ from bridge.journal.values.options import JournalOptions
 from bridge.relay.lifecycle import Command, State
 from bridge.relay.operated import Operated
 from bridge.runtime import logs
+from bridge.runtime.repeated_task import RepeatedTask
 from bridge.settings import SettingsFile
 from bridge.settings.bridges import Bridge
 from bridge.settings.model import Settings
@@ -109,7 +110,7 @@ class Reloads:
         self._read = self._looked = _signature(parts.path)
         #: Whether the node has started.
         self._begun = False
-        self._following: asyncio.Task[None] | None = None
+        self._following = RepeatedTask("reload", self._follow)
         self._running: set[asyncio.Task[Any]] = set()
         self._log = logs.get()
 
@@ -122,14 +123,14 @@ class Reloads:
     def begin(self) -> None:
         """The node has started: take calls, and carry out what was asked for."""
         self._begun = True
-        self._following = asyncio.create_task(self._follow(), name="reload")
+        self._following.begin()
 
     async def end(self) -> None:
         """The node is going to stop: end the reload that runs, wherever it is, and take none any more."""
-        tasks = [*self._running, *filter(None, [self._following])]
-        for task in tasks:
+        await self._following.end()
+        for task in self._running:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._running, return_exceptions=True)
 
     async def reload(self) -> Reloaded:
         """Bring the node to its settings file, after the reloads that were asked for before. It goes on where
@@ -182,14 +183,13 @@ class Reloads:
             raise
 
     async def _follow(self) -> None:
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_S):
-                    await self._asked.wait()
-            if self._asked.is_set() or await self._is_new():
-                self._asked.clear()
-                with contextlib.suppress(Exception):  # it is logged, and the next one may go well
-                    await self.reload()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_S):
+                await self._asked.wait()
+        if self._asked.is_set() or await self._is_new():
+            self._asked.clear()
+            with contextlib.suppress(Exception):  # it is logged, and the next one may go well
+                await self.reload()
 
     async def _is_new(self) -> bool:
         """Whether the file is another one than was read last, and the same at two looks: it is being written

@@ -37,6 +37,7 @@ from bridge.relay.stages import Stage
 from bridge.relay.transforming import Transforming
 from bridge.relay.window import Window
 from bridge.runtime.clock import Clock
+from bridge.runtime.repeated_task import RepeatedTask
 
 #: Errors of either end that pass by themselves.
 TRANSIENT: Final = (TargetUnavailable, SourceUnavailable, JournalUnavailable, DiskFull, TooBusy)
@@ -273,28 +274,26 @@ class Relay:
     async def _relay(self) -> None:
         """Relay on this connection until it is to end, or an end fails."""
         watching = self.options.fail_back and not self._connectors.at_first
-        watch = asyncio.create_task(self._watch_first()) if watching else None
+        watch = RepeatedTask(f"fail-back-{self.options.name}", self._watch_first, until=self._end.is_set)
+        if watching:
+            watch.begin()
         try:
             await Pump(self.session).run(self._end, self.options.pending_ack_timeout_ms)
         finally:
-            if watch is not None:
-                watch.cancel()
-                await asyncio.gather(watch, return_exceptions=True)
+            await watch.end()
 
     async def _watch_first(self) -> None:
         """Fail back when the first connector answers, with a store where the bridge may go on."""
         first = self._connectors.first.target
-        while True:
-            await asyncio.sleep(self.options.backoff.max_retry_interval_ms / 1000)
-            try:
-                opened = await first.open([])
-            except BridgeError:
-                continue  # it is away still; the bridge has another
-            finally:
-                await first.close()
-            if self.options.changes_store or self.session.store in (opened.store, *opened.inherited):
-                self.fail_back()
-                return
+        await asyncio.sleep(self.options.backoff.max_retry_interval_ms / 1000)
+        try:
+            opened = await first.open([])
+        except BridgeError:
+            return  # it is away still; the bridge has another
+        finally:
+            await first.close()
+        if self.options.changes_store or self.session.store in (opened.store, *opened.inherited):
+            self.fail_back()
 
     async def _connect(self, *, lost: bool) -> bool:
         """Open both ends, as often as the settings say; False: asked to stop meanwhile.

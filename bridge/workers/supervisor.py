@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import structlog
@@ -17,6 +18,7 @@ import structlog
 from bridge.delivery_log import WriteLines
 from bridge.relay.backoff import Backoff
 from bridge.runtime.clock import Clock
+from bridge.runtime.repeated_task import RepeatedTask
 from bridge.settings.fields import MOST_WORKERS
 from bridge.workers.channel import Begin, ChannelBroken, Failed, Lines, Ready, Renew, Report, Stop, Want
 from bridge.workers.lines import LinesIn
@@ -111,7 +113,7 @@ class Supervisor:
         self._slots = [_Slot(number) for number in range(1, workers + 1)]
         self._stopping = asyncio.Event()
         self._killing = False
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: list[RepeatedTask] = []
         self._log = structlog.get_logger()
 
     def start(self, node_id: str = "") -> None:
@@ -153,9 +155,12 @@ class Supervisor:
     def _begin(self) -> None:
         if not self.bridges:
             return
-        self._tasks = [
-            asyncio.create_task(self._keep(slot), name=f"worker-{slot.worker}") for slot in self._slots
-        ]
+        for slot in self._slots:
+            task = RepeatedTask(
+                f"worker-{slot.worker}", partial(self._turn, slot), until=self._stopping.is_set
+            )
+            self._tasks.append(task)
+            task.begin()
 
     async def stop(self) -> None:
         """Ask every worker to drain and end, and wait until all have; cancel it when the time is up."""
@@ -163,8 +168,8 @@ class Supervisor:
         for slot in self._slots:
             if slot.process is not None:
                 slot.process.channel.send(Stop())
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        for task in self._tasks:
+            await task.ended()
 
     async def kill(self) -> None:
         """End the workers that `stop` has left, at once; no worker runs afterwards."""
@@ -173,12 +178,15 @@ class Supervisor:
         for slot in self._slots:
             if slot.process is not None:
                 slot.process.terminate()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=KILL_AFTER_MS / 1000)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(KILL_AFTER_MS / 1000):
+                for task in self._tasks:
+                    await task.ended()
         for slot in self._slots:
             if slot.process is not None:
                 slot.process.kill()
-        await asyncio.gather(*self._tasks)
+        for task in self._tasks:
+            await task.ended()
 
     def problems(self) -> Sequence[str]:
         """Workers that do not start, or do not stay up, each in a sentence: reasons not to be ready.
@@ -195,26 +203,26 @@ class Supervisor:
 
     # -- one worker ------------------------------------------------------------------------------------
 
-    async def _keep(self, slot: _Slot) -> None:
-        while not self._stopping.is_set():
-            slot.began_ms = self._clock.monotonic_ms()
-            ending = await self._live(slot)
-            slot.endings = 1 if slot.lived_long(self._clock.monotonic_ms()) else slot.endings + 1
-            slot.last_was_ready, slot.last_ending, slot.ready = slot.ready, str(ending), False
-            if self._stopping.is_set():
-                self._log.info("worker-ended", worker=slot.worker, exit=ending.exit)
-                return
-            delay_ms = RESTART_BACKOFF.delay_ms(slot.endings)
-            self._log.warning(
-                "worker-ended",
-                worker=slot.worker,
-                exit=ending.exit,
-                reason=str(ending),
-                **{"retry-in-ms": delay_ms},
-            )
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(delay_ms / 1000):
-                    await self._stopping.wait()
+    async def _turn(self, slot: _Slot) -> None:
+        """One process of the worker, and the wait for the next one."""
+        slot.began_ms = self._clock.monotonic_ms()
+        ending = await self._live(slot)
+        slot.endings = 1 if slot.lived_long(self._clock.monotonic_ms()) else slot.endings + 1
+        slot.last_was_ready, slot.last_ending, slot.ready = slot.ready, str(ending), False
+        if self._stopping.is_set():
+            self._log.info("worker-ended", worker=slot.worker, exit=ending.exit)
+            return
+        delay_ms = RESTART_BACKOFF.delay_ms(slot.endings)
+        self._log.warning(
+            "worker-ended",
+            worker=slot.worker,
+            exit=ending.exit,
+            reason=str(ending),
+            **{"retry-in-ms": delay_ms},
+        )
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(delay_ms / 1000):
+                await self._stopping.wait()
 
     async def _live(self, slot: _Slot) -> _Ending:
         """One process, from its start to its end."""
@@ -230,6 +238,9 @@ class Supervisor:
             self._brief(slot, process)
             reason = await self._listen(slot, process)
             return _Ending(await self._reap(process), reason)
+        except BaseException:
+            process.kill()  # nobody listens to it any more
+            raise
         finally:
             slot.process = None
             for bridge in self.bridges.values():

@@ -210,7 +210,7 @@ class Mesh:
         for node in self.nodes:
             log = node.log.read_text(encoding="utf-8")
             assert "Traceback" not in log, f"{node.name}:\n{log[log.index('Traceback') - 2000 :][:6000]}"
-            assert '"event":"cluster-failed"' not in log.replace(" ", ""), node.name
+            assert '"event":"task-failed"' not in log.replace(" ", ""), node.name
 
     # -- faults ------------------------------------------------------------------------------------------
 

@@ -95,6 +95,22 @@ def test_a_module_stays_short_enough_to_read_in_one_go() -> None:
     assert {path: lines for path, lines in lengths.items() if lines > MOST_LINES} == {}
 
 
+def test_only_the_writer_and_its_rules_name_the_state_that_is_ahead_of_the_file() -> None:
+    """Others read views of what is committed (`bridge.journal.values.views`)."""
+    own = ("bridge/journal/rules/", "bridge/journal/writer/")
+    found = []
+    for path in modules():
+        text = path.read_text()
+        if name(path).startswith(own) or not re.search(r"rules\.state|writer\.state", text):
+            continue
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.ImportFrom) and node.module == "bridge.journal.rules.state":
+                found.append(f"{name(path)}:{node.lineno}: imports it")
+            if isinstance(node, ast.Attribute) and ast.unparse(node).endswith("writer.state"):
+                found.append(f"{name(path)}:{node.lineno}: reads it")
+    assert found == []
+
+
 def test_every_crash_point_is_reached_somewhere_and_none_has_another_name() -> None:
     used = set()
     for path in modules():

@@ -21,6 +21,7 @@ from bridge.journal.sqlite.history import read_past
 from bridge.journal.sqlite.reader import BridgeQueueRow, bridge_queues
 from bridge.journal.values.options import bridge_queue_name
 from bridge.journal.values.queue_cursor import Cursor
+from bridge.messages.stream_names import journal_stream
 from bridge.relay.divergence import Past
 from bridge.relay.ports import StreamState
 
@@ -43,7 +44,7 @@ def read_looks(
     """The data that `branch_at` needs, by stream identity, for the streams that `states` names."""
     looks = {}
     for row in bridge_queues(connection, bridge):
-        identity = f"journal:{incarnation}:{row.address}:{row.first}"
+        identity = journal_stream(incarnation, row.address, row.first)
         if identity in states:
             looks[identity] = Look(
                 row, read_past(connection, bridge, identity, row, states[identity], session_id)

@@ -44,8 +44,7 @@ def fit_routing_type(group: Group, address: AddressState) -> None:
             if queue.bridge is None or queue.cursor.next < address.next:
                 raise _cannot_become_anycast(address, queue)
         for queue in others:
-            del address.queues[queue.name]
-            group.statements.append(("DELETE FROM queues WHERE queue_id = ?", (queue.queue_id,)))
+            group.drop_queue(address, queue)
             start = address.next
     else:
         start = address.next  # what was there before was for one of the readers or bridges
@@ -98,11 +97,7 @@ def _adopt_queues(group: Group, bridge: BridgeQueue) -> None:
         queue = address.queues.get(old_name)
         if queue is None or name in address.queues or not bridge.reads(address.name):
             continue
-        del address.queues[old_name]
-        queue.name, queue.bridge = name, bridge.bridge
-        address.queues[name] = queue
-        renamed = (name, bridge.bridge, queue.queue_id)
-        group.statements.append(("UPDATE queues SET name = ?, bridge = ? WHERE queue_id = ?", renamed))
+        group.rename_queue(address, queue, name, bridge.bridge)
         stream = address.stream(group.incarnation)
         settled = state.settled.pop((bridge.previous, stream), None)
         if settled is not None:

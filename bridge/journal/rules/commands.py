@@ -10,11 +10,11 @@ from typing import Any, Literal
 from bridge.filters import Filter
 from bridge.journal.rules.arrivals import Came
 from bridge.journal.rules.owners import Owner
-from bridge.journal.rules.state import Intake
 from bridge.journal.values.options import BridgeQueue, JournalOptions
 from bridge.journal.values.queue_cursor import Cursor, Interval
 from bridge.journal.values.routing import Destination
 from bridge.journal.values.store import Acknowledgement, Transaction
+from bridge.journal.values.views import Changes, Intake
 from bridge.messages.addresses import WantedType
 from bridge.messages.batch import Batch
 from bridge.messages.block import Block
@@ -295,7 +295,7 @@ class LeaseCommand(WriteCommand):
     reserves: bool = False
     #: Consumers with which the bridge shares what is free: readers that wait, and other bridges.
     others: int = 0
-    #: Positions that the bridge's filter has left, settled in it; None: it takes all.
+    #: Positions that the bridge's filter has left, settled in it; None: it takes all. The command's own.
     left: Cursor | None = None
 
 
@@ -380,6 +380,16 @@ class InheritCommand(WriteCommand):
     ids: Sequence[bytes] = ()
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
+class ReadIdsCommand(WriteCommand):
+    """Read an address's ID cache. Answer: its IDs, the oldest first.
+
+    Only the writer's thread may read a cache, and not all IDs are in the file (`persist-id-cache`).
+    """
+
+    address: str
+
+
 @dataclass(slots=True)
 class CommittedEvents:
     """The events of one commit, for the rest of the process."""
@@ -398,3 +408,5 @@ class CommittedEvents:
     not_evaluated: dict[tuple[str, str], int] = field(default_factory=dict)
     #: Outbox rows were written.
     logged: bool = False
+    #: Addresses and queues as they are after it; None: none has changed.
+    views: Changes | None = None

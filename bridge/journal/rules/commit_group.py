@@ -80,6 +80,12 @@ class Group:
     overlays: dict[str, Overlay] = field(default_factory=dict)
     changed_addresses: dict[int, AddressState] = field(default_factory=dict)
     changed_queues: dict[int, tuple[AddressState, QueueState]] = field(default_factory=dict)
+    #: Queues that were deleted or renamed: the address's id, and the name that is free now.
+    dropped_queues: list[tuple[int, str]] = field(default_factory=list)
+    #: The ids of addresses that were deleted.
+    dropped_addresses: list[int] = field(default_factory=list)
+    #: Addresses that have other settings, which no row has.
+    changed_policies: list[AddressState] = field(default_factory=list)
     #: Addresses whose ID cache was cleared or resized.
     changed_caches: list[AddressState] = field(default_factory=list)
     changed_positions: dict[StreamKey, PositionState] = field(default_factory=dict)
@@ -230,6 +236,31 @@ class Group:
             self.changed_addresses[address.address_id] = address
         self.queues_changed = self.queues_changed or bridge is None
         return queue
+
+    def drop_queue(self, address: AddressState, queue: QueueState) -> None:
+        """Delete a queue, and its row."""
+        del address.queues[queue.name]
+        self.changed_queues.pop(queue.queue_id, None)
+        self.dropped_queues.append((address.address_id, queue.name))
+        self.statements.append(("DELETE FROM queues WHERE queue_id = ?", (queue.queue_id,)))
+        self.state.to_trim.add(address.address_id)
+        self.queues_changed = self.queues_changed or queue.bridge is None
+
+    def drop_address(self, address: AddressState) -> None:
+        """Write no row of the address's queues any more, and publish that it is gone."""
+        for queue in address.queues.values():  # a lease that has ended has changed one of them
+            self.changed_queues.pop(queue.queue_id, None)
+        self.dropped_addresses.append(address.address_id)
+
+    def rename_queue(self, address: AddressState, queue: QueueState, name: str, bridge: str) -> None:
+        """Give a bridge's queue to another bridge, under that one's name."""
+        del address.queues[queue.name]
+        self.dropped_queues.append((address.address_id, queue.name))
+        queue.name, queue.bridge = name, bridge
+        address.queues[name] = queue
+        renamed = (name, bridge, queue.queue_id)
+        self.statements.append(("UPDATE queues SET name = ?, bridge = ? WHERE queue_id = ?", renamed))
+        self.change_queue(address, queue)
 
     def require_queue(self, address_name: str, queue_name: str) -> QueueState:
         """A readers' queue. Raises: AddressNotFound, QueueNotFound."""

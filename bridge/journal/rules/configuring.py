@@ -62,6 +62,7 @@ def configure(group: Group, connection: sqlite3.Connection, command: ConfigureCo
 
 def _take_policy(group: Group, address: AddressState, policy: AddressPolicy) -> None:
     before, address.policy = address.policy, policy
+    group.changed_policies.append(address)
     if before.id_cache_size != policy.id_cache_size:  # an operator's size holds until the settings' changes
         address.cache.resize(policy.id_cache_size)
         address.id_cache_size = address.id_cache_configured = None

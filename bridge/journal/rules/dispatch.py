@@ -44,6 +44,7 @@ from bridge.journal.rules.commands import (
     NoteCommand,
     OpenCommand,
     QueueCommand,
+    ReadIdsCommand,
     SettleCommand,
     WriteCommand,
 )
@@ -182,6 +183,8 @@ def _apply(group: Group, connection: sqlite3.Connection, command: WriteCommand) 
             handover.note(group, command)
         case InheritCommand():
             handover.inherit(group, command)
+        case ReadIdsCommand():
+            handover.read_ids(group, command)
 
 
 def refuse(state: State, command: WriteCommand, error: BridgeError) -> None:

@@ -84,9 +84,7 @@ def forget_bridge(group: Group, command: ForgetCommand) -> None:
     if not command.really:
         return
     for address, queue in own:
-        del address.queues[queue.name]
-        group.statements.append(("DELETE FROM queues WHERE queue_id = ?", (queue.queue_id,)))
-        state.to_trim.add(address.address_id)
+        group.drop_queue(address, queue)
     _forget_positions(group, settled, letters)
 
 

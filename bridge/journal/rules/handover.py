@@ -7,11 +7,12 @@ others' streams and IDs is stored at the other node, which answers for it from t
 from __future__ import annotations
 
 from bridge.errors import Conflict, Stopping
-from bridge.journal.rules.commands import InheritCommand, IntakeCommand, NoteCommand
+from bridge.journal.rules.commands import InheritCommand, IntakeCommand, NoteCommand, ReadIdsCommand
 from bridge.journal.rules.commit_group import Group
 from bridge.journal.rules.owners import THIS_NODE, Owner
-from bridge.journal.rules.state import Intake, PositionState, State
+from bridge.journal.rules.state import PositionState, State
 from bridge.journal.sqlite.notes import NOTE
+from bridge.journal.values.views import Intake
 from bridge.messages.stream_names import source_of
 
 #: The row of `meta` that has the journal's intake, where it is not OPEN.
@@ -100,3 +101,8 @@ def inherit(group: Group, command: InheritCommand) -> None:
             detail = f"{address.name} remembers {len(address.cache)} IDs, and {len(unknown)} come to them"
             raise Conflict(detail, "id-cache-size", address.cache.capacity, len(address.cache) + len(unknown))
         group.remember(address.name, unknown)
+
+
+def read_ids(group: Group, command: ReadIdsCommand) -> None:
+    """Answer with the IDs that earlier commits have left in the address's cache."""
+    command.result = list(group.existing_address(command.address).cache)

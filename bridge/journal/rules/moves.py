@@ -21,7 +21,7 @@ from bridge.journal.values.options import REPLAYED_QUEUE
 from bridge.journal.values.queue_cursor import Cursor, Interval, common, intervals
 from bridge.journal.values.routing import Destination
 from bridge.messages.block import Block
-from bridge.messages.stream_names import is_forward_log
+from bridge.messages.stream_names import is_forward_log, journal_stream
 
 #: Messages and bytes of one command, so that it delays others for some milliseconds only.
 MOVE_MESSAGES: Final = 1_000
@@ -55,7 +55,6 @@ class Choice:
 
     def unseen(self, queue: Cursor, upto: int) -> list[Interval]:
         """The free positions of the queue below `upto` that it has not looked at."""
-        self.seen.follow(queue)
         return common(queue.free(upto), self.seen.free(upto))
 
     def take(self, free: Free, address: str) -> list[int]:
@@ -105,13 +104,15 @@ def read_movable(
     if row is None or cursor is None:
         return Movable([])
     cursor.expire(lease_now_ms)
+    if choice is not None:
+        choice.seen.follow(cursor)  # what is settled in the file: the writer may be ahead of it
     gaps = reserved
     if gaps is None:
         gaps = cursor.free(row.next) if choice is None else choice.unseen(cursor, row.next)
     (start,) = connection.execute(
         "SELECT first FROM addresses WHERE address_id = ?", (row.address_id,)
     ).fetchone()
-    stream = f"journal:{incarnation}:{address}:{start}"
+    stream = journal_stream(incarnation, address, start)
     found: list[Moved] = []
     count = size = looked = 0
     has_more = False

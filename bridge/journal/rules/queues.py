@@ -40,12 +40,8 @@ def _delete_queue(group: Group, connection: sqlite3.Connection, command: QueueCo
         detail = f"{address.name} is ANYCAST: its one queue goes with the address"
         raise Conflict(detail, key="queue", limit=address.name, found=command.queue)
     _check_not_shared(group, connection, address, command.queue)
-    del address.queues[command.queue]
-    group.changed_queues.pop(queue.queue_id, None)
-    group.state.to_trim.add(address.address_id)
-    group.statements.append(("DELETE FROM queues WHERE queue_id = ?", (queue.queue_id,)))
+    group.drop_queue(address, queue)
     group.touched.add(address.name)  # readers that wait for its messages learn that it is gone
-    group.queues_changed = True
 
 
 def _make_queue(group: Group, connection: sqlite3.Connection, command: QueueCommand) -> None:
@@ -385,6 +381,7 @@ def delete_address(group: Group, connection: sqlite3.Connection, command: Delete
     state = group.state
     group.touched.add(address.name)
     group.queues_changed = True
+    group.drop_address(address)
     del state.addresses[address.name]
     address.name = f"{DELETED_PREFIX}{address.address_id}"
     state.addresses[address.name] = address

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from bridge.filters import Filter
 from bridge.journal.rules.owners import NOT_RECORDED, Owner
 from bridge.journal.values.options import REPLAYED_QUEUE, AddressPolicy
 from bridge.journal.values.queue_cursor import Cursor, Interval, cut
+from bridge.journal.values.views import Intake
 from bridge.messages.addresses import RoutingType
+from bridge.messages.stream_names import journal_stream
 from dedup.cache import IdCache
 
 #: Later than every clock's time: kept for ever.
@@ -22,16 +23,6 @@ USED = 2
 
 #: Name of an address that was deleted, followed by its id.
 DELETED_PREFIX = "$deleted."
-
-
-class Intake(StrEnum):
-    """From whom a journal takes messages."""
-
-    OPEN = "open"
-    #: Nothing from clients: it is being handed over to another node.
-    NO_CLIENTS = "no-clients"
-    #: Nothing, and no lease: it is handed over.
-    CLOSED = "closed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +122,7 @@ class AddressState:
 
     def stream(self, incarnation: str) -> str:
         """The identity of this address's stream."""
-        return f"journal:{incarnation}:{self.name}:{self.first}"
+        return journal_stream(incarnation, self.name, self.first)
 
     @property
     def deleted(self) -> bool:
@@ -159,17 +150,6 @@ class AddressState:
     def earliest(self) -> int:
         """The position at which a queue begins that is to get all that is stored."""
         return self.trimmed if self.queues else max(self.trimmed, self.needed_from)
-
-    @property
-    def slowest_queue(self) -> str:
-        """The queue that needs the oldest message, by its bridge's name where a bridge reads it; empty: no
-        queue.
-        """
-        queues = list(self.queues.values())
-        if not queues:
-            return ""
-        slowest = min(queues, key=lambda queue: queue.cursor.next)
-        return slowest.bridge or slowest.name
 
     @property
     def retains(self) -> bool:

@@ -7,6 +7,7 @@ before it wins.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterable
 
 from bridge.errors import Conflict
 from bridge.journal.rules.commands import (
@@ -20,9 +21,10 @@ from bridge.journal.rules.queues import change_queue_set, delete_address
 from bridge.journal.rules.state import AddressState, QueueState
 from bridge.journal.sqlite.reader import count_unsettled
 from bridge.journal.values.options import GONE_QUEUES, REPLAYED_QUEUE
+from bridge.journal.values.views import AddressView, QueueView
 
 
-def may_go(address: AddressState, queue: QueueState) -> bool:
+def may_go(address: AddressState | AddressView, queue: QueueState | QueueView) -> bool:
     """Whether a queue may go by itself if it has no reader and few enough messages."""
     policy = address.policy.unused
     return (
@@ -34,18 +36,19 @@ def may_go(address: AddressState, queue: QueueState) -> bool:
     )
 
 
-def address_may_go(address: AddressState) -> bool:
+def address_may_go(
+    address: AddressState | AddressView, queues: Iterable[QueueState] | Iterable[QueueView]
+) -> bool:
     """Whether an address may go by itself if it holds no message: it has no queue, or none but its own of an
     ANYCAST address, which may go, too.
     """
     policy = address.policy.unused
-    if address.deleted or not (policy.delete_addresses and address.automatic):
+    if not (policy.delete_addresses and address.automatic):
         return False
     if not (address.used or policy.addresses_skip_usage_check):
         return False
     return all(
-        not address.gives_copies and queue.name == address.name and may_go(address, queue)
-        for queue in address.queues.values()
+        not address.gives_copies and queue.name == address.name and may_go(address, queue) for queue in queues
     )
 
 
@@ -76,7 +79,7 @@ def delete_unused(group: Group, connection: sqlite3.Connection, command: DeleteU
     """Delete the queue or the address, if it still may go."""
     command.result = False
     address = group.state.addresses.get(command.address)
-    if address is None:
+    if address is None or address.deleted:
         return
     try:
         if command.queue is None:
@@ -116,7 +119,7 @@ def _has_room_for_gone(address: AddressState, queue: QueueState) -> bool:
 def _delete_address(
     group: Group, connection: sqlite3.Connection, command: DeleteUnusedCommand, address: AddressState
 ) -> bool:
-    if not address_may_go(address):
+    if not address_may_go(address, address.queues.values()):
         return False
     if address.messages and address.gives_copies:
         return False

@@ -6,6 +6,7 @@ import sqlite3
 from dataclasses import dataclass
 
 from bridge.journal.sqlite.reader import bridge_queues
+from bridge.messages.stream_names import journal_stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,6 @@ def read_backlog(
                 in_doubt += left
                 unsent_from = first + count
             size += block_bytes
-        stream = f"journal:{incarnation}:{row.address}:{row.first}"
+        stream = journal_stream(incarnation, row.address, row.first)
         found.append(Backlog(row.address, stream, row.queue_next, row.end, unsent_from, messages, in_doubt))
     return found

@@ -67,6 +67,11 @@ class Cursor:
         """The time at which the first lease ends; None where there is none."""
         return min((lease.expires_ms for lease in self.leases.values()), default=None)
 
+    @property
+    def last_expiry_ms(self) -> int:
+        """The time at which the last lease ends; 0 where there is none."""
+        return max((lease.expires_ms for lease in self.leases.values()), default=0)
+
     def free(self, upto: int, reserved: Iterable[Interval] = ()) -> list[Interval]:
         """The intervals below `upto` that are neither settled, leased nor `reserved`, ascending."""
         leased = [interval for lease in self.leases.values() for interval in lease.intervals]
@@ -120,6 +125,10 @@ class Cursor:
             else:
                 joined.append((from_, end))
         self.settled = joined
+
+    def copy(self) -> Cursor:
+        """What it has settled, without its leases."""
+        return Cursor(self.next, list(self.settled))
 
     def follow(self, other: Cursor) -> None:
         """Settle what another cursor has settled."""

@@ -13,7 +13,6 @@ from bridge.journal.rules.state import (
     AUTOMATIC,
     USED,
     AddressState,
-    Intake,
     PositionState,
     QueueState,
     SettledState,
@@ -23,6 +22,7 @@ from bridge.journal.rules.state import (
 from bridge.journal.sqlite.large_bodies import stored_chunks
 from bridge.journal.values.options import JournalOptions
 from bridge.journal.values.queue_cursor import Cursor
+from bridge.journal.values.views import Intake
 from bridge.journal.writer.id_rows import load_ids
 from bridge.messages.stream_names import source_of
 from dedup.cache import IdCache

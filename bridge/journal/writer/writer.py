@@ -29,6 +29,7 @@ from bridge.journal.writer.condition import Event
 from bridge.journal.writer.disk_full import Room
 from bridge.journal.writer.loading import load_state
 from bridge.journal.writer.opening import Prepared, reconnect
+from bridge.journal.writer.publishing import committed_changes, everything
 from bridge.journal.writer.rows import CommitFailed, write_group
 from bridge.runtime.clock import Clock
 from dedup.cache import Overlay
@@ -79,12 +80,15 @@ class Writer:
         #: When a broken file is opened again.
         self._reconnect_ms = 0
         self._trim_at_ms: int | None = None
-        #: IDs that a COMMIT of unknown outcome would have added to the ID caches.
+        #: IDs that a COMMIT of unknown outcome would have added to the ID caches, and whom it would have
+        #: woken.
         self._doubtful: list[Overlay] = []
+        self._doubtful_events = CommittedEvents()
         self._adopt(prepared.connection, prepared.state)
         self._room.begin(self._space)
 
     def _adopt(self, connection: sqlite3.Connection, state: State) -> None:
+        #: The state belongs to this thread: others read what is published (`bridge.journal.values.views`).
         self.connection, self.state = connection, state
         #: The position that the file has certainly reached; the state's may be ahead of it while a group is
         #: stored.
@@ -244,6 +248,7 @@ class Writer:
             group.unrouted,
             group.not_evaluated,
             bool(group.log.lines),
+            committed_changes(group),
         )
         self._publish(events)
 
@@ -295,6 +300,9 @@ class Writer:
             return
         if at_commit:
             self._doubtful = list(group.overlays.values())
+            self._doubtful_events = CommittedEvents(
+                touched=group.touched, made=group.made, queues_changed=group.queues_changed, logged=True
+            )
         self._close(cause)
         unknown = JournalUnavailable(f"the journal failed ({cause}): whether this was stored is unknown")
         unknown.__cause__ = cause
@@ -339,6 +347,9 @@ class Writer:
                     self._doubtful.pop().commit()
             self._doubtful = []
             self._adopt(prepared.connection, self._carried(prepared.state))
+            events, self._doubtful_events = self._doubtful_events, CommittedEvents()
+            events.views = everything(self.state)
+            self._publish(events)
             self.condition.on(Event.REOPENED)
         except Exception as error:  # noqa: BLE001 - whatever it was, it is tried again later
             with contextlib.suppress(sqlite3.Error):

@@ -16,7 +16,7 @@ from typing import Final
 import structlog
 
 from bridge.delivery_log import WriteLines
-from bridge.errors import Fenced, OutOfSequence, TargetRefused, TargetUnavailable
+from bridge.errors import Fenced, OutOfSequence, TargetUnavailable
 from bridge.kafka.client.connection import KafkaConnection
 from bridge.kafka.journal_topic.journal_topic import JournalTopic
 from bridge.kafka.records.identity import partition_of, store_identity
@@ -314,7 +314,7 @@ class KafkaTarget:
                 await lane.check_journal()
                 if self._queue.is_idle:
                     self._pace.rest()
-        except (TargetUnavailable, TargetRefused) as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, nobody would notice the next loss
             self._fail(error)
 
     async def _settle(self, lane: TargetLane, deliveries: Sequence[Delivery]) -> None:

@@ -272,12 +272,19 @@ class Simulation:
     ) -> SimpleNamespace:
         """Stands for `cluster.contacts.Contacts`: each address is answered at once."""
 
-        async def run(addresses: list[Address], _discovered: Address | None) -> None:
-            for one in addresses:
+        known: list[Address] = []
+
+        async def turn() -> None:
+            while known:
+                one = known.pop(0)
                 node = self._at(one.url)
                 await found(Peer(node.uuid, node.name, one.url, one.connector, static=True), connection)
+            await asyncio.Event().wait()
 
-        return SimpleNamespace(connection=connection, failed="", run=run)
+        def begin(addresses: list[Address], _discovered: Address | None) -> None:
+            known.extend(addresses)
+
+        return SimpleNamespace(connection=connection, failed="", begin=begin, turn=turn)
 
     async def post(self, endpoint: Endpoint, _path: str, body: bytes, *_how: object) -> bytes:
         """Stands for `bridge.link.socket.post`: calls and answers can be lost."""

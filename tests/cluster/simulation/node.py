@@ -135,8 +135,9 @@ class SimNode:
         """End without a word."""
         self.alive = self.listens = False
         self.journal.abandon()
-        for task in self.extension._tasks:
-            self.hold(task)
+        for repeated in self.extension._tasks:
+            assert repeated.task is not None
+            self.hold(repeated.task)
         for bridge in self.bridges.values():
             assert isinstance(bridge.relay, LanedRelay)
             lives = [bridge.relay._life, *(lane._task for lane in bridge.relay.lanes.values())]
@@ -199,8 +200,9 @@ class SimNode:
     @property
     def failed(self) -> str:
         """What has failed for good; empty: nothing has."""
-        if self.extension._fault:
-            return self.extension._fault
+        for repeated in self.extension._tasks:
+            if repeated.failures:
+                return f"{repeated.name}: {repeated.failing}"
         return next(
             (one.relay.reason for one in self.bridges.values() if one.relay.state is State.FAILED), ""
         )
@@ -227,11 +229,11 @@ class SimNode:
 
     def queues(self) -> Iterator[tuple[str, str]]:
         """The readers' queues of the shared addresses."""
-        for address in self.journal.address_states():
+        for address in self.journal.views.addresses:
             if not is_own(address.name) and address.name.startswith(SHARED):
-                for queue, state in address.queues.items():
-                    if queue != REPLAYED_QUEUE and state.bridge is None:
-                        yield address.name, queue
+                for queue in self.journal.views.queues(address.name):
+                    if queue.name != REPLAYED_QUEUE and queue.bridge is None:
+                        yield address.name, queue.name
 
     @property
     def stream_origin(self) -> str:

@@ -17,6 +17,8 @@ from bridge.journal.values.options import AddressPolicy, JournalOptions
 from bridge.journal.values.queue_cursor import Cursor, Interval
 from bridge.journal.values.routes import addressed
 from bridge.journal.values.store import Acknowledgement, Committed, Delivered, Page, Submission, Transaction
+from bridge.journal.values.views import QueueView, Views
+from bridge.journal.writer.publishing import everything
 from bridge.messages.batch import Batch
 from bridge.messages.block import IndexedId, encode_message, pack
 from bridge.messages.message import Message
@@ -65,6 +67,13 @@ def options(directory: Path, policy: AddressPolicy | Policy | None = None, **cha
     return dataclasses.replace(JournalOptions(directory), **changes)
 
 
+def stored(journal: Journal, address: str) -> int:
+    """The messages that an address holds after the last commit."""
+    view = journal.views.address(address)
+    assert view is not None, f"there is no address {address}"
+    return view.messages
+
+
 @asynccontextmanager
 async def opened(
     directory: Path | JournalOptions, clock: ManualClock | None = None
@@ -76,6 +85,24 @@ async def opened(
         yield journal
     finally:
         await asyncio.wait_for(journal.close(), PATIENCE_S)
+    check_views(journal)
+
+
+def check_views(journal: Journal) -> None:
+    """The views of a journal that has closed are those of the state that its writer has left."""
+    if journal.broken:
+        return  # the state is the one that a commit has failed with
+    fresh = Views()
+    fresh.merge(everything(journal._writer.state))
+    for field in ("intake", "_addresses", "_names", "_queues"):
+        found, expected = getattr(journal.views, field), getattr(fresh, field)
+        if field == "_queues":
+            found, expected = _without_empty(found), _without_empty(expected)
+        assert found == expected, field
+
+
+def _without_empty(queues: Mapping[int, Mapping[str, QueueView]]) -> dict[int, Mapping[str, QueueView]]:
+    return {address_id: by_name for address_id, by_name in queues.items() if by_name}
 
 
 def text(body: str | bytes) -> Message:

@@ -86,7 +86,7 @@ async def replayed(journal: Journal) -> int:
 
 
 def log_names(journal: Journal) -> list[str]:
-    return [address.name for address in journal.address_states() if address.name.startswith("$")]
+    return [address.name for address in journal.views.addresses if address.name.startswith("$")]
 
 
 async def test_what_the_target_has_not_confirmed_goes_back_to_its_queue_alone(tmp_path: Path) -> None:
@@ -150,7 +150,9 @@ async def test_the_queue_of_an_anycast_address_gets_its_own_back(tmp_path: Path)
         assert await journal.look(read_taken, BRIDGE, log) == {QueueName("jobs", "jobs"): 2}
         await give_back(journal, "requeue", log)
         assert await consume(journal, "jobs", "jobs") == ["a", "b"]
-        assert journal.state.addresses["jobs"].queues["jobs"].messages is None, "it needs no count"
+        jobs = journal.views.queue("jobs", "jobs")
+        assert jobs is not None
+        assert jobs.messages is None, "it needs no count"
 
 
 def commit_fails(number: int, *, after: bool) -> Plan:

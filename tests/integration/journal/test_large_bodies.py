@@ -286,7 +286,7 @@ async def test_a_message_whose_body_has_not_come_whole_is_not_stored(tmp_path: P
 async def test_an_upload_does_not_go_on_after_the_file_was_opened_again(tmp_path: Path) -> None:
     async with opened(tmp_path) as journal:
         one = await upload(journal, CHUNKS[:2])
-        journal.state.uploads.clear()  # as when the state is loaded again
+        journal._writer.state.uploads.clear()  # as when the state is loaded again
         with pytest.raises(JournalUnavailable, match="send it again"):
             await one.add(CHUNKS[2])
 

@@ -24,7 +24,7 @@ from bridge.journal.sqlite import pages
 from bridge.journal.values.options import AddressPolicy
 from bridge.messages.message import CHUNK_BYTES
 from tests.harness.eventually import until
-from tests.integration.journal.helpers import KIB, MIB, opened, options
+from tests.integration.journal.helpers import KIB, MIB, opened, options, stored
 from tests.integration.journal.test_large_bodies import chunks_in, gone
 
 MESSAGES = "/v1/addresses/orders/messages"
@@ -139,7 +139,7 @@ async def test_an_upload_that_breaks_off_leaves_nothing(
         async with client.post(MESSAGES, data=breaks()):
             pass
     await gone(tmp_path)
-    assert "orders" not in journal.state.addresses
+    assert journal.views.address("orders") is None
 
 
 @pytest.mark.parametrize("said", [True, False])
@@ -241,7 +241,7 @@ async def test_a_reader_learns_that_the_rest_of_a_body_is_gone(
     async def deletes(kept: object, number: int) -> bytes:
         if number == 2:
             await journal.delete_address("orders")
-            await until(lambda: not journal.state.loose_bodies, "its chunks are gone")
+            await until(lambda: not journal._writer.state.loose_bodies, "its chunks are gone")
         return await read_chunk(kept, number)  # type: ignore[arg-type]
 
     monkeypatch.setattr(journal, "read_chunk", deletes)
@@ -269,7 +269,7 @@ async def test_receive_prints_a_large_body_piece_by_piece_and_acknowledges_behin
         first, large, last = [msgspec.json.decode(line) for line in out.getvalue().splitlines()]
         assert (first["body"], last["body"]) == ("first", "last")
         assert (large["body-size"], "body" in large) == (len(BODY), False)
-    await until(lambda: not journal.state.addresses["orders"].messages, "all are acknowledged")
+    await until(lambda: not stored(journal, "orders"), "all are acknowledged")
     assert browsed.getvalue() in (b"", out.getvalue())
 
 

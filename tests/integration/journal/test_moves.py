@@ -33,6 +33,7 @@ from tests.integration.journal.helpers import (
     policies,
     send,
     send_all,
+    stored,
     submission,
     transact,
 )
@@ -187,7 +188,7 @@ async def test_a_command_has_a_limit_and_order_holds_over_several(
         assert await move_all(journal) == 7
         assert await browsed(journal, PEER.address) == [*names, *large]
         assert await consume(journal) == []
-        await until(lambda: not journal._writer.state.addresses["orders"].messages, "all are trimmed")
+        await until(lambda: not stored(journal, "orders"), "all are trimmed")
     check_file(tmp_path)
 
 

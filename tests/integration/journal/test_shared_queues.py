@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sqlite3
 import threading
 from contextlib import ExitStack
 from dataclasses import replace
@@ -12,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-from bridge.errors import StaleLease
+from bridge.errors import JournalUnavailable, StaleLease
 from bridge.filters import parse
 from bridge.journal import shared_queues
 from bridge.journal.batching import Cutter
@@ -36,7 +37,7 @@ from bridge.relay.ports import Receipt, StreamState
 from dedup.verdict import Verdict
 from tests.harness.eventually import until
 from tests.harness.rounds import rounds
-from tests.integration.journal.failing import file, memory
+from tests.integration.journal.failing import caught_up, file, memory, once, together
 from tests.integration.journal.helpers import (
     QUEUE,
     ManualClock,
@@ -56,6 +57,7 @@ SHARED: Final = SharedNames([QueueName("orders", QUEUE)])
 ORDERS: Final = ("orders", QUEUE)
 STORE: Final = "store:0"
 MANY: Final = 1 << 30
+IOERR: Final = sqlite3.SQLITE_IOERR_FSYNC
 
 
 def never(_address: str) -> bool:
@@ -106,6 +108,25 @@ async def test_a_log_that_is_full_below_the_window_is_not_asked_again_at_once(
         assert [await queues.take() for _ in range(3)] == [True, True, False]
         assert len(await browsed(journal, log)) == 2
         assert len(await consume(journal)) == 4
+
+
+async def test_a_bridge_with_a_filter_takes_what_a_reader_could_not_settle(tmp_path: Path) -> None:
+    """The bridge has asked in the group whose COMMIT failed."""
+    async with opened(options(tmp_path)) as journal:
+        queues = shared(journal, condition="colour = 'red'")
+        await transact(journal, coloured("a", "red"))
+        page = await lease(journal)
+        await take_all(queues)
+        queues.room_came()
+        answers = await together(
+            journal, once("COMMIT", IOERR), journal.acknowledge(acknowledgement(page)), queues.take()
+        )
+        assert [type(answer) for answer in answers] == [JournalUnavailable] * 2
+        await caught_up(journal)
+        await journal.release(acknowledgement(page))
+        queues.room_came()
+        await take_all(queues)
+        assert await browsed(journal, own_log("to-hub", "orders")) == ["a"]
 
 
 async def test_what_a_filter_leaves_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,7 @@ from tests.integration.journal.helpers import (
     lease,
     opened,
     options,
+    rows,
     send,
     send_all,
 )
@@ -240,6 +241,21 @@ async def test_what_the_settings_declare_stays(tmp_path: Path) -> None:
     async with opened(declared, clock) as journal:
         here = Watched(journal, clock)
         assert await here.passes(10 * ADDRESSES_MS) == ["orders", "orders/q"]
+
+
+async def test_an_address_that_goes_with_a_lease_that_has_ended_leaves_a_file_that_opens(
+    tmp_path: Path,
+) -> None:
+    clock, given = ManualClock(), going(tmp_path, "ANYCAST", queues_message_count=-1)
+    async with opened(given, clock) as journal:
+        here = Watched(journal, clock)
+        await send(journal, "a")
+        await lease(journal, queue="orders", lease_ms=1_000)
+        assert await here.passes(QUEUES_MS + ADDRESSES_MS) == []
+        await send(journal, "b", address="news")  # what the address had is trimmed
+        assert rows(tmp_path, "SELECT name FROM queues") == [("news",)]
+    async with opened(given, clock) as journal:
+        assert [one.address for one in await journal.addresses()] == ["news"]
 
 
 async def test_an_anycast_address_goes_with_its_queue_after_both_delays(tmp_path: Path) -> None:

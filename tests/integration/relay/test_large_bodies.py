@@ -39,6 +39,7 @@ from bridge.relay.stages import refuse_large
 from bridge.runtime.clock import SystemClock
 from tests.fakes.one_lane import OneLane
 from tests.harness.eventually import until
+from tests.integration.journal.helpers import stored
 from tests.integration.journal.test_large_bodies import body_of, chunks_in
 
 KIB = 1024
@@ -139,7 +140,7 @@ class Pair:
 
     async def emptied(self) -> None:
         edge = self.directory / "edge"
-        await until(lambda: not self.edge.state.addresses["orders"].messages, "the edge has nothing left")
+        await until(lambda: not stored(self.edge, "orders"), "the edge has nothing left")
         await until(lambda: chunks_in(edge) == (0, 0), "nor chunks")
 
     async def at(self, journal: Journal, address: str = "orders") -> list[Delivered]:
@@ -276,7 +277,7 @@ async def test_what_is_too_large_for_the_target_is_a_dead_letter_with_its_body(
     await pair.put(content, b"film-1")
     await pair.put(fits)
     await pair.relay.command(Command.START)
-    await until(lambda: not pair.edge.state.addresses["orders"].messages, "the bridge has passed both")
+    await until(lambda: not stored(pair.edge, "orders"), "the bridge has passed both")
     assert await pair.arrived() == [fits]
     (dead,) = await pair.at(pair.edge, "dead")
     assert await body_of(pair.edge, dead) == content

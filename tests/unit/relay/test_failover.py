@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from structlog.testing import LogCapture
@@ -446,6 +447,31 @@ async def test_fail_back_returns_by_itself_once_the_first_answers(log: LogCaptur
     bridge.put(10, 12)
     await bridge.idle()
     assert (bridge.arrived(0), in_doubt(log)) == ([*bodies(0, 5), *bodies(10, 12)], [])
+    await bridge.tell(Command.STOP)
+
+
+@in_virtual_time
+async def test_fail_back_still_comes_after_an_error_that_nobody_has_foreseen(
+    log: LogCapture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bridge = Bridge(reconnect_attempts_same_node=0, fail_back=True)
+    await at_the_second(bridge)
+    first = bridge.relay._latest._connectors.first.target
+    opens, errors = first.open, [RuntimeError("a defect")]
+
+    async def opened(*streams: Any) -> Any:
+        if errors:
+            raise errors.pop()
+        return await opens(*streams)
+
+    monkeypatch.setattr(first, "open", opened)
+    await asyncio.sleep(60)
+    assert not errors
+    bridge.stores[0].down = False
+    await bridge.until(State.RUNNING, "hub-0")
+    assert [entry["reason"] for entry in log.entries if entry["event"] == "task-failed"] == [
+        "RuntimeError: a defect"
+    ]
     await bridge.tell(Command.STOP)
 
 
