@@ -23,12 +23,17 @@ one (link), an address and a queue; of a bridge whose lanes are shared, who has 
   node node-1 ready
   version 0.1.0
   bridge orders-to-hub RUNNING journal:orders -> hub sent 812 acknowledged 800 in-flight 12 lag 12
+    since 2026-02-01T09:14:02.511Z last-progress 2026-02-01T09:20:44.102Z oldest-waiting 0.2s
   bridge eu-to-us RUNNING eu:trades -> us sent 90 acknowledged 90 in-flight 0 lag 0
+    since 2026-02-01T09:14:02.511Z last-progress 2026-02-01T09:19:59.730Z
   lanes eu-to-us 0,1 node-1 127.0.0.1
   lanes eu-to-us 2,3 node-2 127.0.0.2
   link till-to-node of till-7 from 10.0.0.9 user till since 2026-02-01T09:14:02.511Z
   address orders messages 12 bytes 10744 max-bytes 1073741824 next 812 duplicates 3
   queue orders/billing next 800 lag 12 leased 0
+
+Each bridge's line ends with the time since when it is in its state, the time of the last receipt, and the age
+of the oldest message that waits; here they stand below it.
 
 Duplicates are messages that came again since the node started and were not stored again. Where a bridge has
 sent messages in vain, resent says how many. A bridge with a filter says how many messages it has passed over
@@ -124,7 +129,8 @@ def describe(status: Mapping[str, Any]) -> Iterator[str]:
         if bridge.get("not-evaluated"):
             filtered += f" {_pairs(bridge, 'not-evaluated')}"
         resent = f" resent {bridge['resent']}" if bridge.get("resent") else ""
-        yield f"bridge {bridge['name']} {bridge['state']} {route} {counts}{filtered}{resent}{reason}"
+        times = _times(bridge)
+        yield f"bridge {bridge['name']} {bridge['state']} {route} {counts}{filtered}{resent}{times}{reason}"
         if bridge.get("filter-doubt"):
             yield f"filter {bridge['name']}: {bridge['filter-doubt']}"
         if bridge.get("lanes"):
@@ -140,6 +146,13 @@ def describe(status: Mapping[str, Any]) -> Iterator[str]:
         for queue in address["queues"]:
             counts = _pairs(queue, "next", "lag", "leased", "filter")
             yield f"queue {address['address']}/{queue['name']} {counts}"
+
+
+def _times(bridge: Mapping[str, Any]) -> str:
+    """Since when the bridge is in its state, its last progress, and the age of the oldest message."""
+    found = "".join(f" {name} {bridge[name]}" for name in ("since", "last-progress") if bridge.get(name))
+    oldest_s = bridge.get("oldest-waiting-seconds")
+    return found + (f" oldest-waiting {oldest_s:g}s" if oldest_s else "")
 
 
 def _lanes(bridge: str, lanes: Mapping[str, Any]) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from bridge.assembly.summary import BridgeSummary
@@ -27,6 +27,8 @@ class BridgeSet(Mapping[str, NodeBridge]):
 
     def __init__(self) -> None:
         self._bridges: dict[str, NodeBridge] = {}
+        #: What an operator has told a bridge before the node started; None: nothing.
+        self.held: Callable[[str], Command | None] = lambda _: None
 
     def __getitem__(self, name: str) -> NodeBridge:
         return self._bridges[name]
@@ -49,7 +51,9 @@ class BridgeSet(Mapping[str, NodeBridge]):
         self._bridges[name] = NodeBridge(relay, summary)
 
     async def start(self, name: str) -> None:
-        """Log the facts about the bridge, and start it; returns when it has begun. Raises: NotFound."""
+        """Log the facts about the bridge, and start it; returns when it has begun. One that an operator has
+        stopped or paused stays so, and that is logged. Raises: NotFound.
+        """
         relay, summary = self.known(name)
         logs.get(bridge=name).info(
             "bridge-started",
@@ -63,7 +67,13 @@ class BridgeSet(Mapping[str, NodeBridge]):
             **({"concurrency": summary.concurrency} if summary.concurrency else {}),
             **({"readers": summary.readers} if summary.readers else {}),
         )
-        await relay.command(Command.START)
+        match self.held(name):
+            case None:
+                await relay.command(Command.START)
+            case held:
+                logs.get(bridge=name).warning("bridge-held", command=held.value)
+                if held is Command.PAUSE:
+                    await relay.command(Command.STAY_PAUSED)
 
     async def remove(self, name: str) -> None:
         """Stop the bridge, and show it no more when it has stopped. What waits for it stays where it is.

@@ -25,7 +25,9 @@ from bridge.journal.sqlite.reader import Orphan
 from bridge.journal.unused import UnusedRemover
 from bridge.journal.values.options import JournalOptions
 from bridge.node.bridge_set import BridgeSet
+from bridge.node.bridge_watch import LOOK_S, BridgeWatch
 from bridge.node.extension import Extension, NodeServices
+from bridge.node.held_bridges import HeldBridges
 from bridge.node.metering import Metering
 from bridge.node.outbox import OutboxCopier
 from bridge.node.reload import Reloads
@@ -102,6 +104,9 @@ class Node:
         self.journal: Journal | None = None
         self.letters: DeadLetterService | None = None
         self.bridges = BridgeSet()
+        self.watch = BridgeWatch()
+        #: What operators have told bridges; None until the journal is open.
+        self.held: HeldBridges | None = None
         self.metering = Metering()
         self.metering.certificate_expiries = parts.credentials.certificate_expiries
         #: Whether the acceptor takes messages, and whether the node is going down.
@@ -169,6 +174,7 @@ class Node:
         self.journal = journal = await Journal.open(parts.journal_options(), parts.clock)
         journal.counts.on_duplicates = self._on_duplicates
         self._repeat("watch-journal", lambda: self._watch_journal(journal))
+        self._repeat("watch-bridges", self._watch_bridges)
         self._remove_unused(journal)
         segments = parts.segments()
         if segments is not None:
@@ -178,6 +184,9 @@ class Node:
             self._log_copy = parts.log_copy()
             if self._log_copy is not None:
                 self._log_copy.start()
+        self.held = HeldBridges(journal)
+        await self.held.load()
+        self.bridges.held = self.held.of
         for name, (relay, summary) in parts.bridges(journal).items():
             self.bridges.add(name, relay, summary)
         self.letters = parts.letters(journal)
@@ -248,6 +257,10 @@ class Node:
                 "duplicate-rejected", bridge=bridge, later=later
             )
         tally.add(count)
+
+    async def _watch_bridges(self) -> None:
+        self.watch.look(self.bridges, self.parts.clock.wall_ms())
+        await asyncio.sleep(LOOK_S)
 
     async def _watch_journal(self, journal: Journal) -> None:
         """Log once that the disk, or an address, has no room, and once that it has room again."""

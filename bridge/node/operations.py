@@ -15,7 +15,7 @@ from bridge.journal.sqlite.reader import BridgeLag
 from bridge.node.metering import lag_of
 from bridge.node.node import Node
 from bridge.relay.filtering import filter_doubt
-from bridge.relay.lifecycle import Command, State
+from bridge.relay.lifecycle import Command, State, after
 from bridge.relay.operated import Operated
 from bridge.relay.ownership import Member
 from bridge.runtime.logs import timestamp
@@ -122,11 +122,14 @@ class Control:
 
     def _bridge(self, name: str, relay: Operated, summary: BridgeSummary) -> dict[str, Any]:
         """A bridge's entry, without the parts that other processes have to be asked for."""
-        counts = relay.counts
-        reason = relay.reason or counts.trouble or self._standstill(summary) or counts.throttled or None
+        counts, now_ms = relay.counts, self._node.parts.clock.wall_ms()
+        reason = relay.reason or counts.trouble or self._standstill(summary) or counts.throttled
+        reason = reason or self._silence(name, relay, now_ms) or None
+        since_ms = self._node.watch.since_ms(name)
         return {
             "name": name,
             "state": relay.state.value,
+            "since": None if since_ms is None else timestamp(since_ms / 1000),
             "reason": reason,
             "source": summary.source,
             "target": summary.target,
@@ -145,7 +148,15 @@ class Control:
             "dropped": counts.dropped,
             "in-flight": relay.in_flight,
             "reconnects": counts.reconnects,
+            "last-progress": timestamp(counts.last_progress_ms / 1000) if counts.last_progress_ms else None,
         }
+
+    def _silence(self, name: str, relay: Operated, now_ms: int) -> str:
+        """How long the target has confirmed nothing of what is on its way; empty: it does."""
+        silent_ms = self._node.watch.silent_for_ms(name, now_ms)
+        if silent_ms is None:
+            return ""
+        return f"no receipt for {silent_ms // 1000} s; {relay.in_flight} messages are on their way"
 
     def _standstill(self, summary: BridgeSummary) -> str:
         """The reason why this node's journal stops a bridge that reads it; empty: it does not."""
@@ -195,6 +206,9 @@ class Control:
 
     async def _command(self, bridge: str, command: Command) -> str:
         relay, _ = self._node.bridges.known(bridge)
+        after(relay.state, command)  # refused before anything is stored
+        if self._node.held is not None and command is not Command.FAILBACK:
+            await self._node.held.keep(bridge, command)
         await relay.command(command)
         return relay.state.value
 

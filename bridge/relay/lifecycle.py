@@ -33,6 +33,8 @@ class Command(Enum):
     STOP = "stop"
     PAUSE = "pause"
     RESUME = "resume"
+    #: As PAUSE, of a bridge that was paused when its node stopped.
+    STAY_PAUSED = "stay-paused"
     #: Back to the first of its connectors: the state stays.
     FAILBACK = "failback"
 
@@ -60,6 +62,7 @@ _TABLE: dict[Command, dict[State, State]] = {
         State.PAUSED: State.PAUSED,
         State.PAUSING: State.PAUSING,
     },
+    Command.STAY_PAUSED: {State.STOPPED: State.PAUSING},
     Command.RESUME: {
         State.PAUSED: State.STARTING,
         **{state: state for state in _ACTIVE},

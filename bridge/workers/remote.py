@@ -21,6 +21,7 @@ _WANTED = {
     Command.START: Wanted.RUNNING,
     Command.RESUME: Wanted.RUNNING,
     Command.PAUSE: Wanted.PAUSED,
+    Command.STAY_PAUSED: Wanted.PAUSED,
     Command.STOP: Wanted.STOPPED,
 }
 #: The state of a bridge that has not reached the wanted one, and its state once it has.

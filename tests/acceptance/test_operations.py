@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from typing import Any
 
 import pytest
 
@@ -85,6 +86,17 @@ def hub_and_edge(make_node: MakeNode, **edge: str) -> tuple[Node, Node]:
     return hub, edge_node
 
 
+TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
+
+
+def bridge_of(node: Node, name: str = BRIDGE) -> dict[str, Any]:
+    """The bridge's entry in the status."""
+    found: dict[str, Any] = next(
+        one for one in node.ops.get("/v1/status").json["bridges"] if one["name"] == name
+    )
+    return found
+
+
 def operate(node: Node, verb: str, bridge: str = BRIDGE) -> tuple[int, str]:
     reply = node.ops.call("POST", f"/v1/bridges/{bridge}/{verb}")
     return reply.status, reply.json.get("state", reply.json.get("title"))
@@ -146,6 +158,49 @@ def test_a_bridge_that_failed_makes_the_node_unready_until_it_is_started_again(m
     edge.await_state(BRIDGE, "RUNNING")
     assert edge.ops.get("/ready").status == 200
     eventually(lambda: hub.api.bodies("orders") == ["x"], "the message arrives")
+
+
+@pytest.mark.parametrize(
+    ("verb", "state", "again"), [("stop", "STOPPED", "start"), ("pause", "PAUSED", "resume")]
+)
+def test_what_an_operator_stops_or_pauses_stays_so_when_the_node_starts_again(
+    make_node: MakeNode, verb: str, state: str, again: str
+) -> None:
+    hub, edge = hub_and_edge(make_node)
+    assert operate(edge, verb) == (200, state)
+    edge.kill()
+    edge.start()
+    edge.await_state(BRIDGE, state)
+    assert edge.event("bridge-held", bridge=BRIDGE)["command"] == verb
+    assert edge.api.send("orders", b"x").status == 200
+    assert edge.stop() == 0
+    edge.start()
+    edge.await_state(BRIDGE, state)
+    assert operate(edge, again)[0] == 200
+    eventually(lambda: hub.api.bodies("orders") == ["x"], "the message arrives")
+    edge.kill()
+    edge.start()
+    edge.await_state(BRIDGE, "RUNNING")
+
+
+def test_a_target_that_stands_still_is_seen_in_the_status(make_node: MakeNode) -> None:
+    """Long before the link is dead; and the status says since when, and when it last made progress."""
+    hub, edge = hub_and_edge(make_node)
+    assert edge.api.send("orders", b"a").status == 200
+    eventually(lambda: bridge_of(edge)["last-progress"], "a receipt has come")
+    hub.pause()
+    assert edge.api.send("orders", b"b").status == 200
+    reason = eventually(lambda: bridge_of(edge)["reason"], "the silence is shown")
+    assert re.fullmatch(r"no receipt for \d+ s; 1 messages are on their way", reason)
+    found = bridge_of(edge)
+    assert (found["state"], found["lag"]) == ("RUNNING", 1)
+    assert all(TIMESTAMP.fullmatch(found[key]) for key in ("since", "last-progress"))
+    hub.resume()
+    eventually(lambda: bridge_of(edge)["reason"] is None, "it goes on")
+    line = next(
+        one for one in command("status", "--settings", str(edge.file)).out.splitlines() if BRIDGE in one
+    )
+    assert f" since {found['since']} last-progress " in line
 
 
 def test_reconnect_attempts_end_in_failed(make_node: MakeNode) -> None:

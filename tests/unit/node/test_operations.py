@@ -5,8 +5,10 @@ from typing import Any
 
 from bridge.assembly.summary import BridgeSummary
 from bridge.errors import TargetUnavailable
+from bridge.node.bridge_watch import BridgeWatch
 from bridge.node.operations import Control
 from bridge.relay.ownership import AskDivision, Division, Member
+from bridge.runtime.clock import SystemClock
 from tests.fakes.workers import ObedientBridge
 
 
@@ -15,7 +17,7 @@ async def lanes(division: AskDivision | None, owned: list[int] | None) -> Any:
     relay = ObedientBridge()
     relay.owned_lanes = owned
     summary = BridgeSummary("eu:orders", "us", "exactly-once", True, 20_000, division=division)
-    parts = SimpleNamespace(supervisor=None, extensions=[])
+    parts = SimpleNamespace(supervisor=None, extensions=[], clock=SystemClock())
     node: Any = SimpleNamespace(
         bridges={"eu-to-us": (relay, summary)},
         journal=None,
@@ -23,6 +25,7 @@ async def lanes(division: AskDivision | None, owned: list[int] | None) -> Any:
         stopping=False,
         accepting=True,
         open_links=[],
+        watch=BridgeWatch(),
     )
     (shown,) = (await Control(node).status())["bridges"]
     return shown["lanes"]
