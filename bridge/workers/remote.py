@@ -193,7 +193,7 @@ def _sum(one: Counts, other: Counts) -> Counts:
     added = {
         field.name: getattr(one, field.name) + getattr(other, field.name)
         for field in fields(Counts)
-        if field.name not in ("last_progress_ms", "trouble", "throttled")
+        if field.name not in ("last_progress_ms", "opening", "trouble", "throttled")
     }
     latest_ms = max(one.last_progress_ms, other.last_progress_ms)
     return Counts(**added, last_progress_ms=latest_ms)
