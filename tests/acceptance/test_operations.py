@@ -62,7 +62,17 @@ METRICS = {
     "core_bridge_journal_commits_total",
     "core_bridge_last_progress_timestamp_seconds{bridge}",
 }  # fmt: skip
-STATES = {"STOPPED", "STARTING", "CONNECTING", "RUNNING", "WAITING", "PAUSING", "PAUSED", "STOPPING", "FAILED"}
+STATES = {
+    "STOPPED",
+    "STARTING",
+    "CONNECTING",
+    "RUNNING",
+    "WAITING",
+    "PAUSING",
+    "PAUSED",
+    "STOPPING",
+    "FAILED",
+}
 
 
 def hub_and_edge(make_node: MakeNode, **edge: str) -> tuple[Node, Node]:
