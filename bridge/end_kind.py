@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from bridge.messages.block import KeptBody
     from bridge.relay.counts import Counts
     from bridge.relay.dead_letters import DeadLetterSink
+    from bridge.relay.lag import Lag, LagProbe, PartitionStatus
     from bridge.relay.ownership import AskDivision, Ownership
-    from bridge.relay.ports import Lag, Source, Target
+    from bridge.relay.ports import Source, Target
     from bridge.relay.stages import Stage
     from bridge.replay.sending import PlanSource, Presence
     from bridge.runtime.clock import Clock
@@ -105,8 +106,9 @@ class SourceEnd:
     #: (`bridge.relay.stages.LoopGuard`).
     store: Callable[[], str]
     lag: Callable[[], Lag | None] = lambda: None
-    parked: Callable[[], Sequence[str]] = tuple
+    parked: Callable[[], Mapping[Part, str]] = dict
     waits: Callable[[], Sequence[str]] = tuple
+    partitions: Callable[[], Sequence[PartitionStatus]] = tuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,8 @@ class TargetEnd:
     target: Target
     #: The sink that stores dead letters together with the messages; None: they are delivered like messages.
     dead_letter_sink: DeadLetterSink | None = None
+    #: The source's partitions that it cannot take as its topics are, each with the reason.
+    parked: Callable[[], Mapping[Part, str]] = dict
 
 
 class NodeEnds:
@@ -137,6 +141,11 @@ class NodeEnds:
     def division(self, bridge: Bridge, side: Side) -> AskDivision | None:
         """Asks for the owners of the lanes, where `ownership` divides them; None: it does not."""
         del bridge, side
+        return None
+
+    def lag_probe(self, bridge: Bridge) -> LagProbe | None:
+        """Asks this end, a source, what waits for the bridge; None: its sources say it, or its store."""
+        del bridge
         return None
 
     async def origin(self, connector: str) -> str:

@@ -81,6 +81,8 @@ class Assembly:
             lambda lane: self._relay(bridge, lane, partial(ownership.confirmed, lane), record),
             numbered=self._has_lanes(bridge),
             record=record,
+            clock=self._node.clock,
+            probe=self._at(bridge, "source").lag_probe(bridge),
         )
 
     def ends(self, bridge: Bridge) -> Sequence[tuple[Source, Target]]:
@@ -135,6 +137,7 @@ class Assembly:
         )
         source = sources.source(part)
         first, *others = [self._connector(part, name) for name in bridge.static_connectors]
+        parking = [source.parked, *(way.parked for way in (first, *others))]
         return Relay(
             relay_options(bridge),
             LaneEnds(
@@ -142,8 +145,9 @@ class Assembly:
                 first.target,
                 first.dead_letters,
                 source.lag,
-                source.parked,
+                lambda: {place: why for end in parking for place, why in end().items()},
                 source.waits,
+                source.partitions,
                 connector=first.name,
                 failovers=others,
             ),
@@ -161,7 +165,7 @@ class Assembly:
         dead_letters = part.dead_letters
         if not kind_of(self._settings, alone.source_connector).is_own:
             dead_letters = target.dead_letter_sink or self._dead_letters(alone, targets)
-        return Connector(name, target.target, dead_letters)
+        return Connector(name, target.target, dead_letters, target.parked)
 
     def transforming(self, bridge: Bridge, lane: int) -> Transforming | None:
         """The transformer of a lane (`REPLAYS`: of the bridge's replays), the same at each call; None: the

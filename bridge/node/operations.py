@@ -12,9 +12,12 @@ from bridge.http.describe import describe
 from bridge.journal.dead_letters import DeadLetterService
 from bridge.journal.journal import Journal
 from bridge.journal.sqlite.reader import BridgeLag
+from bridge.journal.values.store import AddressStatus
+from bridge.node.bridge_set import NodeBridge
 from bridge.node.metering import lag_of
 from bridge.node.node import Node
 from bridge.relay.filtering import filter_doubt
+from bridge.relay.lag import PartitionStatus
 from bridge.relay.lifecycle import Command, State, after
 from bridge.relay.operated import Operated
 from bridge.relay.ownership import Member
@@ -86,8 +89,8 @@ class Control:
             "store": None if journal is None else journal.store,
             "duplicates": {} if journal is None else journal.counts.duplicates(),
             "bridges": [
-                self._bridge(name, relay, summary) | {"lag": lag_of(name, relay, lags)[0], "lanes": owned}
-                for (name, (relay, summary)), owned in zip(bridges.items(), lanes, strict=True)
+                self._bridge(name, found, lags) | {"lanes": owned}
+                for (name, found), owned in zip(bridges.items(), lanes, strict=True)
             ],
             "links": [
                 {
@@ -103,29 +106,53 @@ class Control:
             **{one.name: one.status() for one in self._node.parts.extensions if one.name},
         }
 
-    async def _lags(self) -> Sequence[BridgeLag]:
-        """The messages in the journal that wait for each bridge; empty while the journal cannot be read."""
+    async def bridge(self, bridge: str) -> Mapping[str, Any]:
+        """A bridge's entry in `status`, and what it reads: partitions of Kafka, or addresses of the journal.
+
+        Raises: NotFound.
+        """
+        found = self._node.bridges.known(bridge)
+        lanes, rows, lags = await asyncio.gather(_lanes(*found), found.relay.partitions(), self._lags())
+        entry = self._bridge(bridge, found, lags) | {"lanes": lanes}
+        if not found.summary.from_journal:
+            return entry | {"partitions": [_partition(row) for row in rows]}
+        journal = self._node.journal
+        addresses = [] if journal is None else await self._statuses(journal)
+        return entry | {
+            "addresses": [
+                {"address": one.address, "position": queue.next, "end": one.next, "lag": queue.lag}
+                for one in addresses
+                for queue in one.bridges
+                if queue.name == bridge
+            ]
+        }
+
+    async def _lags(self) -> Sequence[BridgeLag] | None:
+        """The messages in the journal that wait for each bridge; None while the journal cannot be read."""
         if self._node.journal is None:
-            return []
+            return None
         try:
             return await self._node.journal.bridge_lags()
         except BridgeError:
-            return []
+            return None
 
     async def _addresses(self, journal: Journal) -> Sequence[Mapping[str, Any]]:
         """Every address with its queues and lags; none while the journal cannot be read."""
+        return [describe(status, self._node.bridges.state) for status in await self._statuses(journal)]
+
+    async def _statuses(self, journal: Journal) -> Sequence[AddressStatus]:
         try:
-            found = await journal.addresses()
+            return await journal.addresses()
         except BridgeError:  # its own reason is in `reasons`
             return []
-        return [describe(status, self._node.bridges.state) for status in found]
 
-    def _bridge(self, name: str, relay: Operated, summary: BridgeSummary) -> dict[str, Any]:
+    def _bridge(self, name: str, found: NodeBridge, lags: Sequence[BridgeLag] | None) -> dict[str, Any]:
         """A bridge's entry, without the parts that other processes have to be asked for."""
-        counts, now_ms = relay.counts, self._node.parts.clock.wall_ms()
+        relay, summary = found
+        counts, lag = relay.counts, lag_of(name, found, lags)
+        now_ms, since_ms = self._node.parts.clock.wall_ms(), self._node.watch.since_ms(name)
         reason = relay.reason or counts.trouble or self._standstill(summary) or counts.throttled
         reason = reason or self._silence(name, relay, now_ms) or None
-        since_ms = self._node.watch.since_ms(name)
         return {
             "name": name,
             "state": relay.state.value,
@@ -147,6 +174,8 @@ class Control:
             "not-evaluated": counts.not_evaluated,
             "dropped": counts.dropped,
             "in-flight": relay.in_flight,
+            "lag": None if lag is None else lag[0],
+            "oldest-waiting-seconds": None if lag is None else _age_s(lag[1], now_ms),
             "reconnects": counts.reconnects,
             "last-progress": timestamp(counts.last_progress_ms / 1000) if counts.last_progress_ms else None,
         }
@@ -213,6 +242,11 @@ class Control:
         return relay.state.value
 
 
+def _age_s(oldest_ms: int | None, now_ms: int) -> float | None:
+    """The age of the oldest message that waits, in seconds; None: none waits."""
+    return None if oldest_ms is None else max(now_ms - oldest_ms, 0) / 1000
+
+
 async def _lanes(relay: Operated, summary: BridgeSummary) -> Mapping[str, Any] | None:
     """The owner of each lane: here as this node knows it, elsewhere by the group's answer."""
     if relay.owned_lanes is None:
@@ -228,6 +262,17 @@ async def _lanes(relay: Operated, summary: BridgeSummary) -> Mapping[str, Any] |
         "members": None if division is None else [_member(member) for member in division.members],
         "nobody": None if division is None else sorted(division.nobody),
         "trouble": trouble,
+    }
+
+
+def _partition(row: PartitionStatus) -> Mapping[str, Any]:
+    return {
+        "topic": row.topic,
+        "partition": row.partition,
+        "position": row.position,
+        "end": row.end,
+        "lag": row.lag,
+        "reason": row.reason or None,
     }
 
 

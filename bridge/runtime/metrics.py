@@ -39,6 +39,8 @@ def _gauge(name: str, help_text: str, labels: tuple[str, ...]) -> Metric:
 
 _BRIDGE: Final = ("bridge",)
 _ADDRESS: Final = ("address",)
+#: With `partition-metrics` in `[operations]`.
+_PARTITION: Final = ("bridge", "topic", "partition")
 
 MESSAGES_STORED: Final = _counter("messages_stored_total", "Messages stored at an address.", _ADDRESS)
 MESSAGES_SENT: Final = _counter("messages_sent_total", "Messages handed to the target, repeats too.", _BRIDGE)
@@ -78,11 +80,24 @@ DUPLICATES_REJECTED: Final = _counter(
 TARGET_DUPLICATES: Final = replace(DUPLICATES_REJECTED, labels=("bridge", "kind"))
 IN_FLIGHT_MESSAGES: Final = _gauge("in_flight_messages", "Messages sent and not yet confirmed.", _BRIDGE)
 LAG_MESSAGES: Final = _gauge(
-    "lag_messages", "Messages stored at the source that wait for the target.", _BRIDGE
+    "lag_messages", "Messages at the source that wait for the target; none while it is not known.", _BRIDGE
 )
-LAG_SECONDS: Final = _gauge("lag_seconds", "Age of the oldest message that waits for the target.", _BRIDGE)
+LAG_SECONDS: Final = _gauge(
+    "lag_seconds", "Age of the oldest message that waits for the target; none while it is not known.", _BRIDGE
+)
 PARKED_PARTITIONS: Final = _gauge(
-    "parked_partitions", "Source partitions that stand still: a record cannot be decoded.", _BRIDGE
+    "parked_partitions",
+    "Source partitions that stand still: a record cannot be decoded, or the target has no place for it.",
+    _BRIDGE,
+)
+PARTITION_POSITION: Final = _gauge(
+    "partition_position", "First position of a source partition that the target has not covered.", _PARTITION
+)
+PARTITION_END: Final = _gauge(
+    "partition_end", "One beyond the last record of a source partition, committed or not.", _PARTITION
+)
+PARTITION_LAG_MESSAGES: Final = _gauge(
+    "partition_lag_messages", "Positions of a source partition that wait for the target.", _PARTITION
 )
 CONNECTED: Final = _gauge("connected", "1 while the bridge has its target, else 0.", _BRIDGE)
 STATE: Final = _gauge(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Sequence
 from typing import cast
 
 from bridge.relay.counts import Counts
+from bridge.relay.lag import PartitionStatus
 from bridge.relay.lifecycle import Command, State, after
 from bridge.workers.channel import MOST_LINE_BYTES, Channel, FromWorker, Ready, Report, ToWorker
 
@@ -133,6 +135,8 @@ class ObedientBridge:
         self.store = ""
         self.connector = ""
         self.lag: tuple[int, int | None] | None = (0, None)
+        self.lanes_known = True
+        self.rows: list[PartitionStatus] = []
         self.owned_lanes: list[int] | None = []
         #: What it was told, in order.
         self.commands: list[Command] = []
@@ -143,6 +147,9 @@ class ObedientBridge:
     @property
     def connected(self) -> bool:
         return self.state is State.RUNNING
+
+    async def partitions(self) -> Sequence[PartitionStatus]:
+        return self.rows
 
     async def command(self, command: Command) -> None:
         self.commands.append(command)
@@ -167,6 +174,7 @@ def report(
         "connected": state is State.RUNNING,
         "in_flight": 0,
         "lag": (0, None),
+        "lanes_known": True,
         "owned_lanes": (),
     }
     of_report = {name: fields.pop(name) for name in list(fields) if name in own}

@@ -11,7 +11,7 @@ from typing import Any, Final
 import structlog
 from aiokafka.structs import TopicPartition
 
-from bridge.errors import BridgeError, SourceUnavailable
+from bridge.errors import BridgeError, SourceUnavailable, listed
 from bridge.kafka.source.blocked_partitions import BlockedPartition, BlockedPartitions
 from bridge.kafka.source.consumer import Fetched, OutOfRange, Reading
 from bridge.kafka.source.missing_topics import MissingTopics
@@ -20,12 +20,15 @@ from bridge.kafka.source.partitions import Found, Partitions
 from bridge.kafka.source.progress import Progress
 from bridge.kafka.source.stream_cursor import StreamCursor
 from bridge.messages.batch import Batch
+from bridge.relay.lag import Lag, PartitionStatus
 from bridge.runtime.clock import Clock
 
 #: Metadata is asked for at least this often while reading (a re-created topic is noticed within 30 s).
 METADATA_INTERVAL_MS: Final = 5_000
 #: Leaders are asked at least this often, also without records: an unavailable source must be noticed soon.
 WATCH_INTERVAL_MS: Final = 1_000
+#: Partitions of one leader that are asked about then.
+WATCHED_AT_ONCE: Final = 100
 #: Commits are renewed this often: brokers keep them for 7 days by default, and 1 minute at least.
 KEEP_INTERVAL_MS: Final = 30 * 60_000
 #: A fetch waits no longer than this: markers at a log's end do not end a wait.
@@ -63,11 +66,12 @@ class LaneReading:
     _keep_at_ms: int = 0
     #: When the leaders are to be asked although no records have come, monotonic.
     _watch_at_ms: int = 0
-    #: While nothing is read: ends of the partitions, and since when (ms, wall) one was behind its end.
+    #: Where the next of those partitions begin.
+    _watched_upto: int = 0
+    #: Ends of the partitions, asked for while nothing is read.
     _ends: dict[TopicPartition, int] = field(default_factory=dict)
-    _behind_since_ms: int | None = None
-    #: The lag as of the end of reading.
-    _last_lag: tuple[int, int | None] = (0, None)
+    #: Whether streams were opened, if only none that there were.
+    is_open: bool = False
     _log: Any = field(default_factory=structlog.get_logger)
 
     async def go_on(self, opened: Mapping[str, StreamCursor], there: Collection[str]) -> None:
@@ -78,7 +82,7 @@ class LaneReading:
         kept = {identity: cursor for identity, cursor in self.cursors.items() if identity in there}
         self.cursors = {**kept, **opened}
         self._known.update(opened)
-        self._last_lag = (0, None) if self.cursors else self._last_lag
+        self.is_open = True
         self._backed_off = (self._backed_off - opened.keys()) & self.cursors.keys()
         self._look_at_ms = self.clock.monotonic_ms() + METADATA_INTERVAL_MS
         self._ends = {}
@@ -117,8 +121,6 @@ class LaneReading:
                 # partitions: if one falls far behind, the others' IDs push out of the cache those that its
                 # next records repeat.
                 batches.sort(key=_oldest_ms)
-                if any(batch.count for batch in batches):
-                    self._behind_since_ms = None  # from here on the messages show their age
                 return batches
             await self._linger()
             await self._fetch()
@@ -165,7 +167,7 @@ class LaneReading:
                 return
         if not self._unchecked and self.clock.monotonic_ms() < self._watch_at_ms:
             return
-        asked = self._unchecked or self._by_partition
+        asked = self._unchecked or self._watched()
         ended = await self.partitions.replaced([self._by_partition[tp].found for tp in asked])
         self._watch_at_ms = self.clock.monotonic_ms() + WATCH_INTERVAL_MS
         fetched, self._unchecked = self._unchecked, {}
@@ -176,13 +178,35 @@ class LaneReading:
         if ended:
             await self._end(ended)
 
+    def _watched(self) -> list[TopicPartition]:
+        """Partitions whose leaders are asked although no records have come, the next ones each time.
+
+        Some of each leader are enough to notice that it is away; `_look` compares all.
+        """
+        by_leader: dict[int, list[TopicPartition]] = {}
+        for tp, cursor in self._by_partition.items():
+            by_leader.setdefault(cursor.found.leader, []).append(tp)
+        first, self._watched_upto = self._watched_upto, self._watched_upto + WATCHED_AT_ONCE
+        return [
+            tps[(first + number) % len(tps)]
+            for tps in by_leader.values()
+            for number in range(min(WATCHED_AT_ONCE, len(tps)))
+        ]
+
     async def _end(self, ended: Collection[str]) -> None:
         """Drop streams whose topic was replaced, and look for the topic that has replaced it."""
         for identity in ended:
             cursor = self.cursors.pop(identity)
             self._backed_off.discard(identity)
             self.progress.forget(cursor.found.tp)
-            self._log.warning("stream-ended", stream=identity, reason="the topic was deleted or re-created")
+            self._log.warning(
+                "stream-ended",
+                bridge=self.options.bridge,
+                topic=cursor.found.tp.topic,
+                partition=cursor.found.tp.partition,
+                stream=identity,
+                reason="the topic was deleted or re-created",
+            )
         self._look_at_ms = 0
         await self._assign()
 
@@ -217,7 +241,7 @@ class LaneReading:
             self._look_at_ms = self.clock.monotonic_ms() + METADATA_INTERVAL_MS
         new = now.keys() - self.cursors.keys()
         if back := sorted(new & self._known - set(ended)):
-            raise SourceUnavailable(f"{', '.join(back)}: there again", key=back[0])
+            raise SourceUnavailable(f"{listed(back)}: there again", key=back[0])
         return bool(new - self._known)
 
     async def _look_at_transactions(self) -> None:
@@ -253,26 +277,33 @@ class LaneReading:
         except SourceUnavailable:
             return []
 
-    def lag(self) -> tuple[int, int | None]:
+    def lag(self) -> Lag | None:
         """Positions behind, and when the oldest message handed out and not settled was stored, ms.
 
         Counts up to the high watermark: records that an open transaction blocks wait too, for as long as it
-        runs. While nothing is open: the last values.
+        runs. None while nothing is open.
         """
-        if not self._by_partition:
-            return self._last_lag
+        if not self.is_open:
+            return None
         behind = 0
         oldest: int | None = None
         for tp, cursor in self._by_partition.items():
-            high = self.reading.high_watermark(tp) or 0
-            end = max(cursor.at, cursor.settled, high, self._ends.get(tp, 0))
-            behind += end - cursor.settled
+            behind += self._end_of(tp, cursor) - cursor.settled
             since = cursor.oldest_ms
             if since is not None and (oldest is None or since < oldest):
                 oldest = since
-        if behind and oldest is None:
-            return behind, self._behind_since_ms or self.blocked.since_wall_ms
-        return behind, oldest
+        return behind, (self.blocked.since_wall_ms if behind and oldest is None else oldest)
+
+    def _end_of(self, tp: TopicPartition, cursor: StreamCursor) -> int:
+        high = self.reading.high_watermark(tp) or 0
+        return max(cursor.at, cursor.settled, cursor.end, high, self._ends.get(tp, 0))
+
+    def partition_status(self) -> list[PartitionStatus]:
+        """The open partitions, with what of each waits."""
+        return [
+            PartitionStatus(tp.topic, tp.partition, cursor.settled, self._end_of(tp, cursor))
+            for tp, cursor in self._by_partition.items()
+        ]
 
     async def look_at_ends(self, there: Iterable[Found]) -> None:
         """For `lag` while nothing is read because the target is away: a client fetches only what is taken.
@@ -288,14 +319,10 @@ class LaneReading:
             return
         self._watch_at_ms = now_ms + WATCH_INTERVAL_MS
         self._ends = {**self._ends, **await self.partitions.high_watermarks(asked)}
-        if not self.lag()[0]:
-            self._behind_since_ms = None
-        elif self._behind_since_ms is None:
-            self._behind_since_ms = self.clock.wall_ms()
 
     def clear(self) -> None:
         """Close all streams."""
-        self._last_lag = self.lag()
+        self.is_open = False
         self.cursors, self._by_partition, self._unchecked = {}, {}, {}
         self._backed_off.clear()
 

@@ -9,7 +9,7 @@ from typing import Final
 import structlog
 from aiokafka.structs import TopicPartition
 
-from bridge.errors import SourceUnavailable
+from bridge.errors import SourceUnavailable, listed
 from bridge.kafka.client.connection import KafkaConnection
 from bridge.kafka.source.checksums import last_checksums
 from bridge.kafka.source.consumer import Reading
@@ -26,8 +26,6 @@ Marks = Mapping[TopicPartition, Mark]
 #: Most positions of one stream that are read again for the delivery log. It may lack what was confirmed in
 #: the last second before a crash; much more where the group could not be committed for long.
 MOST_RECOVERED: Final = 1_000_000
-#: Partitions whose ends are asked for in one request.
-BOUNDS_AT_ONCE: Final = 1_000
 _NO_RECORD: Final[Mapping[str, StreamState]] = {}
 
 
@@ -82,7 +80,8 @@ class Opening:
         for identity, start in starts.items():
             self.gaps.passed(identity, start.begins, start.at)
         cursors = {
-            identity: _cursor(found[identity], start, resume[identity]) for identity, start in starts.items()
+            identity: _cursor(found[identity], start, resume[identity], logs[identity])
+            for identity, start in starts.items()
         }
         if self.has_log:
             await self._prepare_log(cursors, resume, logs, starts)
@@ -150,7 +149,7 @@ class Opening:
         """Check that the leaders still confirm `found`."""
         gone = await self.partitions.replaced(found.values())
         if gone:
-            raise SourceUnavailable(f"re-created or deleted while it was opened: {', '.join(sorted(gone))}")
+            raise SourceUnavailable(f"re-created or deleted while it was opened: {listed(sorted(gone))}")
 
     # -- marks -----------------------------------------------------------------------------------------
 
@@ -176,7 +175,7 @@ class Opening:
         Positions that expired before this do not concern the bridge; those that expire after it do.
         """
         new = [one for one in everything if _mark_of(one, marks) is None]
-        begins, ends = await self.bounds(new)
+        begins, ends = await self.partitions.bounds(new)
         at = ends if self.options.start_position == "latest" else begins
         made = {
             tp: Mark(0, Kind.UNSEEN, topic_id)
@@ -194,7 +193,7 @@ class Opening:
 
     async def _logs(self, resume: Mapping[str, StreamState], found: Mapping[str, Found]) -> dict[str, Log]:
         opened = [found[identity] for identity in resume]
-        begins, _ = await self.bounds(opened)
+        begins, _ = await self.partitions.bounds(opened)
         ends = await self.partitions.epoch_ends({one.tp: (one.leader, one.epoch) for one in opened})
         logs = {
             one.stream.identity: Log(begins[one.tp], max(begins[one.tp], ends[one.tp]), one.epoch)
@@ -219,18 +218,6 @@ class Opening:
             )
         return logs
 
-    async def bounds(
-        self, found: Sequence[Found]
-    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-        """Log starts and last stable offsets. Raises: SourceUnavailable, SourceRefused."""
-        begins: dict[TopicPartition, int] = {}
-        ends: dict[TopicPartition, int] = {}
-        for start in range(0, len(found), BOUNDS_AT_ONCE):
-            more = await self.reading.bounds([one.tp for one in found[start : start + BOUNDS_AT_ONCE]])
-            begins.update(more[0])
-            ends.update(more[1])
-        return begins, ends
-
 
 def _mark_of(one: Found, marks: Marks) -> Mark | None:
     """The committed mark of exactly this partition; None: none, or it is of another topic of that name."""
@@ -238,9 +225,9 @@ def _mark_of(one: Found, marks: Marks) -> Mark | None:
     return mark if mark is not None and mark.topic_id == one.topic_id else None
 
 
-def _cursor(found: Found, start: Start, state: StreamState) -> StreamCursor:
+def _cursor(found: Found, start: Start, state: StreamState, log: Log) -> StreamCursor:
     checksum = 0 if start.skipped else state.checksum
-    cursor = StreamCursor(found, start.at, checksum, settled=start.at)
+    cursor = StreamCursor(found, start.at, checksum, settled=start.at, end=log.end)
     if start.coverage is not None:
         cursor.begin(start.coverage)
     return cursor

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, Self
@@ -21,6 +22,7 @@ from bridge.kafka.client import producers
 from bridge.kafka.client.connection import KafkaConnection
 from bridge.kafka.client.errors import explained
 from bridge.kafka.client.metadata import topics_as_seen
+from bridge.kafka.client.pieces import PARTITIONS_AT_ONCE, pieces
 from bridge.kafka.client.throttling import Throttle
 from bridge.kafka.journal_topic.journal_topic import JournalTopic
 from bridge.kafka.journal_topic.lane_state import LaneState
@@ -259,6 +261,20 @@ class TargetLane:
             if not await self._producer.client.force_metadata_update():
                 raise TimeoutError
 
+    async def check_reachable(self) -> None:
+        """Check that a broker of the cluster answers; as `refresh` does, without asking for all topics.
+
+        Raises: TargetUnavailable.
+        """
+        async with self._asking():
+            client = self._producer.client
+            nodes = [broker.nodeId for broker in client.cluster.brokers()]
+            for node in random.sample(nodes, len(nodes)):
+                with contextlib.suppress(KafkaError):
+                    await topics_as_seen(client, [self._journal.topic], node)
+                    return
+            raise TimeoutError
+
     async def check_journal(self) -> None:
         """Check that the journal topic is the one that was taken, as far as its leader knows.
 
@@ -282,8 +298,11 @@ class TargetLane:
 
     async def ends(self, tps: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """The end offsets of these partitions, those that are known. Raises: TargetUnavailable."""
-        async with self._asking():
-            return await truncation.ends(self._producer.client, tps)
+        found: dict[TopicPartition, int] = {}
+        for piece in pieces(tps, PARTITIONS_AT_ONCE):
+            async with self._asking():
+                found |= await truncation.ends(self._producer.client, piece)
+        return found
 
     @contextlib.asynccontextmanager
     async def _asking(self) -> AsyncIterator[None]:

@@ -1,18 +1,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 from structlog.testing import LogCapture
 
-from bridge.errors import Conflict, SourceGap, SourceRefused, TargetRefused, TargetUnavailable
+from bridge.errors import Conflict, SourceGap, TargetRefused, TargetUnavailable
 from bridge.relay.backoff import Backoff
 from bridge.relay.lanes import STANDBY
 from bridge.relay.lifecycle import Command, State
 from bridge.relay.ownership import AllLanes
 from tests.fakes.ends import FakeSource
-from tests.fakes.lanes import LONGEST_S, Bridge, FakeGroup, FakeOwnership
+from tests.fakes.lanes import LONGEST_S, Bridge, FakeGroup, FakeOwnership, failing
 from tests.fakes.virtual_time import in_virtual_time, now_ms
 from tests.harness.eventually import until
 
@@ -158,7 +157,7 @@ async def test_what_a_lane_has_parked_is_counted_and_said() -> None:
     await bridge.start()
     await bridge.own(0, 1)
     assert (bridge.relay.counts.parked, bridge.relay.counts.trouble) == (0, "")
-    bridge.made[1][0].parked = lambda: ["orders/3 stands still at offset 7: why"]
+    bridge.made[1][0].parked = lambda: {("orders", 3): "orders/3 stands still at offset 7: why"}
     seen = bridge.relay.counts
     assert (seen.parked, seen.trouble) == (1, "lane 1: orders/3 stands still at offset 7: why")
     await bridge.stop()
@@ -225,16 +224,6 @@ async def test_one_lane_that_failed_shows_and_the_others_go_on_until_start_tries
 
 
 # -- lanes that FAILED, shared with others ---------------------------------------------------------------
-
-
-def failing(*lanes: int) -> Callable[[int, FakeSource], None]:
-    """Makes the sources of these lanes fail for good at the first read."""
-
-    def prepare(lane: int, source: FakeSource) -> None:
-        if lane in lanes:
-            source.read_fails = SourceRefused(f"needs the ACL Read on topic orders-{lane}")
-
-    return prepare
 
 
 @in_virtual_time

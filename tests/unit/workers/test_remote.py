@@ -5,9 +5,10 @@ import asyncio
 import pytest
 
 from bridge.errors import Conflict
+from bridge.relay.lag import PartitionStatus
 from bridge.relay.lanes import STANDBY
 from bridge.relay.lifecycle import Command, State
-from bridge.workers.channel import Want, Wanted
+from bridge.workers.channel import Ask, Rows, Want, Wanted
 from bridge.workers.remote import RemoteBridge
 from tests.fakes.virtual_time import in_virtual_time
 from tests.fakes.workers import report
@@ -19,7 +20,7 @@ class Bridge(RemoteBridge):
     """A bridge and what its workers were told."""
 
     def __init__(self, *workers: int) -> None:
-        self.told: list[Want] = []
+        self.told: list[Want | Ask] = []
         super().__init__("orders", self.told.append)
         for worker in workers:
             self.attached(worker)
@@ -164,7 +165,11 @@ async def test_a_stop_overtakes_a_pause_and_ends_it() -> None:
     await begin(stopping)
     again = asyncio.create_task(bridge.command(STOP))
     await begin(again)
-    assert [want.wanted for want in bridge.told] == [Wanted.RUNNING, Wanted.PAUSED, Wanted.STOPPED]
+    assert [want.wanted for want in bridge.told if isinstance(want, Want)] == [
+        Wanted.RUNNING,
+        Wanted.PAUSED,
+        Wanted.STOPPED,
+    ]
     bridge.heard(1, report(state=State.STOPPED, order=3))
     await asyncio.gather(pausing, stopping, again)
     assert bridge.shown() is State.STOPPED
@@ -204,7 +209,37 @@ async def test_numbers_are_sums_and_counters_of_a_dead_worker_stay() -> None:
     bridge.detached(1)
     bridge.detached(2)
     assert bridge.counts.sent == 112
-    assert bridge.lag == (0, None)
+    assert bridge.lag is None
+
+
+async def test_the_lag_is_not_known_before_every_worker_has_reported_it() -> None:
+    bridge = Bridge(1, 2)
+    assert bridge.lag is None
+    bridge.heard(1, report(lag=(5, 700)))
+    assert bridge.lag is None
+    bridge.heard(2, report(lag=None))
+    assert bridge.lag is None
+    bridge.heard(2, report(lag=(0, None)))
+    assert bridge.lag == (5, 700)
+
+
+async def test_the_lanes_of_a_dead_worker_are_missing_in_the_lag_until_another_has_them() -> None:
+    bridge = Bridge(1, 2)
+    bridge.heard(1, report(lag=(5, 700), owned_lanes=(0, 1)))
+    bridge.heard(2, report(lag=(1, 800), owned_lanes=(2,)))
+    bridge.detached(1)
+    assert bridge.lag is None
+    bridge.heard(2, report(lag=(4, 750), owned_lanes=(0, 2)))
+    assert bridge.lag is None, "nobody has lane 1"
+    bridge.heard(2, report(lag=(6, 700), owned_lanes=(0, 1, 2)))
+    assert bridge.lag == (6, 700)
+
+
+async def test_workers_that_do_not_know_their_lanes_yet_show_the_lag_of_all_once() -> None:
+    bridge = Bridge(1, 2)
+    bridge.heard(1, report(lag=(9, 700), lanes_known=False))
+    bridge.heard(2, report(lag=(3, 800)))
+    assert bridge.lag == (9, 700)
 
 
 async def test_a_name_is_missing_where_no_worker_has_met_it() -> None:
@@ -261,3 +296,29 @@ async def test_its_lanes_are_those_of_all_workers_that_live() -> None:
     assert bridge.owned_lanes == [0, 3, 4]
     bridge.detached(1)
     assert bridge.owned_lanes == [0]
+
+
+async def test_the_partitions_of_all_workers_are_asked_for_and_shown_in_order() -> None:
+    bridge = Bridge(1, 2)
+    asking = asyncio.create_task(bridge.partitions())
+    await asyncio.sleep(0)
+    ask = bridge.told[-1]
+    assert ask == Ask("orders", 1)
+    late, some, more = (PartitionStatus("orders", number, 0, number) for number in (2, 0, 1))
+    bridge.answered(1, Rows("orders", 1, (late,), more=False))
+    bridge.answered(2, Rows("orders", 7, (late,), more=False))  # to no question that waits
+    bridge.answered(2, Rows("orders", 1, (some,), more=True))
+    await asyncio.sleep(0)
+    assert not asking.done()
+    bridge.answered(2, Rows("orders", 1, (more,), more=False))
+    assert await asking == [some, more, late]
+
+
+async def test_a_worker_that_dies_with_a_question_is_not_waited_for() -> None:
+    bridge = Bridge(1, 2)
+    asking = asyncio.create_task(bridge.partitions())
+    await asyncio.sleep(0)
+    row = PartitionStatus("orders", 0, 3, 5)
+    bridge.answered(1, Rows("orders", 1, (row,), more=False))
+    bridge.detached(2)
+    assert await asking == [row]
