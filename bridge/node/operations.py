@@ -151,8 +151,8 @@ class Control:
         relay, summary = found
         counts, lag = relay.counts, lag_of(name, found, lags)
         now_ms, since_ms = self._node.parts.clock.wall_ms(), self._node.watch.since_ms(name)
-        reason = relay.reason or counts.trouble or self._standstill(summary) or counts.throttled
-        reason = reason or self._silence(name, relay, now_ms) or None
+        trouble = relay.reason or counts.trouble or self._standstill(summary) or counts.throttled
+        reason = trouble or self._silence(name, relay, now_ms) or None
         return {
             "name": name,
             "state": relay.state.value,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 
 import structlog
 import tenacity
@@ -22,6 +23,7 @@ from bridge.relay.lifecycle import Command, State, after
 from bridge.relay.ownership import Ownership
 from bridge.relay.relay import TRANSIENT, Relay, RelayOptions, gave_up
 from bridge.runtime.clock import Clock, SystemClock
+from bridge.runtime.repeated_task import RepeatedTask
 
 #: The text of `counts.trouble` for a worker that stands by in case another one fails.
 STANDBY = "standby: no lane is mine"
@@ -80,7 +82,7 @@ class LanedRelay:
         self._counted: frozenset[int] | None = None
         #: The source's last answer, by lane.
         self._probed_rows: Mapping[int, Sequence[PartitionStatus]] = {}
-        self._measuring: asyncio.Task[None] | None = None
+        self._measuring: RepeatedTask | None = None
         self._log = structlog.get_logger().bind(bridge=options.name)
 
     # -- state -------------------------------------------------------------------------------------------
@@ -175,18 +177,14 @@ class LanedRelay:
             self._lags.measured(lane, lag, now_ms)
 
     async def _measure(self, probe: LagProbe) -> None:
-        """Measure again and again what waits in lanes that are not connected."""
-        try:
-            while True:
-                self._look_at_lags()
-                seeing = self._relays.lags(connected=True).keys()
-                if self._counted is not None and self._counted <= seeing:
-                    await probe.close()
-                else:
-                    await self._probed(probe, seeing)
-                await asyncio.sleep(MEASURE_INTERVAL_MS / 1000)
-        finally:
+        """Measure once what waits in lanes that are not connected, and pause."""
+        self._look_at_lags()
+        seeing = self._relays.lags(connected=True).keys()
+        if self._counted is not None and self._counted <= seeing:
             await probe.close()
+        else:
+            await self._probed(probe, seeing)
+        await asyncio.sleep(MEASURE_INTERVAL_MS / 1000)
 
     async def _probed(self, probe: LagProbe, seeing: Collection[int]) -> None:
         try:
@@ -239,9 +237,10 @@ class LanedRelay:
         if self._asked is State.STARTING and self._life is None:
             self._reached, self._ending = State.STARTING, False
             if self._probe is not None and self._measuring is None:
-                self._measuring = asyncio.create_task(
-                    self._measure(self._probe), name=f"lag-{self.options.name}"
+                self._measuring = RepeatedTask(
+                    f"lag-{self.options.name}", partial(self._measure, self._probe)
                 )
+                self._measuring.begin()
             self._life = asyncio.create_task(self._live(), name=f"lanes-{self.options.name}")
 
     async def _end(self) -> None:
@@ -252,9 +251,9 @@ class LanedRelay:
             self._life.cancel()
         await self._last_life()
         measuring, self._measuring = self._measuring, None
-        if measuring is not None:
-            measuring.cancel()
-            await asyncio.gather(measuring, return_exceptions=True)
+        if measuring is not None and self._probe is not None:
+            await measuring.end()
+            await self._probe.close()
 
     async def _last_life(self) -> None:
         """Wait until no task of the last life is left."""

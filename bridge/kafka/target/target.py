@@ -17,7 +17,7 @@ from typing import Final
 import structlog
 
 from bridge.delivery_log import WriteLines
-from bridge.errors import Fenced, OutOfSequence, TargetUnavailable
+from bridge.errors import Fenced, OutOfSequence, TargetRefused, TargetUnavailable
 from bridge.kafka.client.connection import KafkaConnection
 from bridge.kafka.journal_topic.journal_topic import JournalTopic
 from bridge.kafka.records.identity import partition_of, store_identity

@@ -142,9 +142,15 @@ def test_every_task_with_a_loop_is_a_repeated_task_or_somebody_notices_its_end()
 
 
 def _loops(function: ast.AsyncFunctionDef) -> bool:
-    loops = (node for node in ast.walk(function) if isinstance(node, ast.While))
+    loops = (node for node in ast.walk(function) if _is_endless(node))
     waits = (ast.Await, ast.AsyncFor, ast.AsyncWith)
     return any(isinstance(inner, waits) for loop in loops for inner in ast.walk(loop))
+
+
+def _is_endless(node: ast.AST) -> bool:
+    return isinstance(node, ast.While) or (
+        isinstance(node, ast.For) and ast.unparse(node.iter).startswith("itertools.count(")
+    )
 
 
 def _begun(tree: ast.Module) -> Iterator[tuple[str, bool]]:
