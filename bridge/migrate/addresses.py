@@ -34,6 +34,7 @@ _OWN_SETTINGS: Final = "concerns Artemis's own addresses; [operations] serves st
 _ONE_TYPE: Final = "an address has one routing type: MULTICAST, whose queues all get every message"
 _NO_TYPE: Final = "broker.xml gives no routing type: MULTICAST is written"
 _TWO_ADDRESSES: Final = "written twice: as in Artemis, the address has the queues of both"
+_TWO_PARTS: Final = "written twice: the queues of both are written"
 _OTHER_ADDRESS: Final = "Artemis has a queue name once, at the first address that declares it"
 _NO_QUEUE: Final = (
     "no queue in broker.xml: Artemis drops what is sent there, and here it is kept, up to max-size-bytes"
@@ -49,6 +50,8 @@ _NO_PAGE_LIMIT: Final = (
     "it acts at page-limit-bytes, and there is none: the address takes what the disk holds; a smaller "
     "max-size-bytes bounds it"
 )
+_NO_CONDITION: Final = "without a condition it takes every message, as if it were not there"
+_ZERO: Final = "no limit: an address takes what the disk holds"
 _ONE_QUEUE: Final = "an ANYCAST address has one queue, of its name, whose readers take turns"
 _NO_FILTER: Final = "the queue of an ANYCAST address has no filter; a MULTICAST address's queues may"
 
@@ -117,6 +120,8 @@ def convert_settings(draft: Draft, core: Element) -> Patterns:
             if any(setting.has(key) for key in _FULL):
                 _limits(table, patterns, match)
             carry(table, "address-setting", setting, {"match", *_FULL})
+            if not setting.children:
+                table.remark(Kind.IDLE, place, "", "it has no key, and so changes nothing")
     table = draft.add(("address-settings", _ANY), f'address-setting "{_ANY}"', core.place)
     written = set(table.rows)
     if "max-size-bytes" not in written:
@@ -181,7 +186,9 @@ def _limits(table: Table, patterns: Patterns, match: str) -> None:
     table.set("address-full-policy", here, places["address-full-policy"], spare=True)
     _remark_policy(table, limit, own)
     for key, text in ((key, element.text) for key, element in own.items() if element is not None):
-        why = _why_other(key, limit, has_size=_Limit.of({**texts, "address-full-policy": "FAIL"}).size > 0)
+        why = _why_other(
+            key, text, limit, has_size=_Limit.of({**texts, "address-full-policy": "FAIL"}).size > 0
+        )
         if why is not None:
             table.remark(why[0], places[key], key, why[1], text)
 
@@ -197,17 +204,19 @@ def _remark_policy(table: Table, limit: _Limit, own: Mapping[str, Element | None
         table.remark(Kind.CHECK, size.place, "max-size-bytes", answer, at)
 
 
-def _why_other(key: str, limit: _Limit, *, has_size: bool) -> tuple[Kind, str] | None:
+def _why_other(key: str, text: str, limit: _Limit, *, has_size: bool) -> tuple[Kind, str] | None:
     """Why a key acts in another way here, or not at all; None: it does not."""
     is_paged = limit.policy == _DEFAULT_POLICY
+    has_limit = has_size if key == "max-size-bytes" else limit.size > 0 or not is_paged
     match key:
+        case "max-size-bytes" | "page-limit-bytes" if not has_limit and text != _NONE:
+            return Kind.CHECK, _ZERO
         case "max-size-bytes" if is_paged and has_size:
             return (Kind.IDLE, _MEMORY) if limit.size > 0 else (Kind.CHECK, _NO_LIMIT)
-        case "page-full-policy" if is_paged and limit.size > 0:
-            answer = SCOPES["address-setting"]["page-full-policy"].answer
-            return Kind.CHECK, f"{answer}: the limit is page-limit-bytes {limit.text}"
         case "page-full-policy" if is_paged:
-            return Kind.CHECK, _NO_PAGE_LIMIT
+            answer = SCOPES["address-setting"]["page-full-policy"].answer
+            at = f"{answer}: the limit is page-limit-bytes {limit.text}"
+            return Kind.CHECK, at if limit.size > 0 else _NO_PAGE_LIMIT
         case "page-limit-bytes" | "page-full-policy" if not is_paged:
             return Kind.IDLE, _ONLY_PAGE
         case _:
@@ -278,13 +287,17 @@ def convert_addresses(draft: Draft, core: Element, jms: Iterable[Element]) -> Qu
 def _declare(declared: _Declared, address: Element) -> None:
     """Take in an `<address>`."""
     for kind in ("anycast", "multicast"):
-        for part in address.named(kind):
+        for index, part in enumerate(address.named(kind)):
+            if index:
+                declared.table.remark(Kind.CHECK, part.place, kind, _TWO_PARTS)
             declared.types[kind] = None
             for queue in part.each():
                 if queue.name == "queue":
                     declared.queues.append((queue.attribute("name"), queue))
                 else:
                     declared.table.remark(Kind.LEFT, queue.place, queue.name, unknown(queue.name), queue)
+    if not address.has("anycast") and not address.has("multicast"):
+        declared.table.remark(Kind.CHECK, address.place, "", _NO_TYPE)
     carry(declared.table, "address", address, {"name", "anycast", "multicast"})
 
 
@@ -297,6 +310,8 @@ def _declare_jms(draft: Draft, child: Element, add: Callable[[str, Element], _De
         one.queues.append((name, child))
     elif child.name == "topic":
         one = add(name, child)
+        if one.types:
+            one.table.remark(Kind.CHECK, child.place, f"topic {name}", _TWO_ADDRESSES)
         one.types["multicast"] = None
         for inner in child.each():
             one.table.remark(Kind.LEFT, inner.place, inner.name, unknown(inner.name), inner)
@@ -321,8 +336,6 @@ def _write_address(declared: _Declared, queues: Queues) -> None:
     if [*declared.types] == ["anycast"]:
         _anycast(table, own)
         return
-    if not declared.types:
-        table.remark(Kind.CHECK, table.place, "", _NO_TYPE)
     if len(declared.types) > 1:
         table.remark(Kind.CHECK, table.place, "anycast, multicast", _ONE_TYPE)
     _multicast(table, own)
@@ -331,6 +344,8 @@ def _write_address(declared: _Declared, queues: Queues) -> None:
 def _anycast(table: Table, found: Sequence[tuple[str, Element]]) -> None:
     name = table.path[1]
     table.set("routing-type", "ANYCAST", table.place)
+    if not found:
+        table.remark(Kind.CHECK, table.place, "", f"no queue in broker.xml: {_ONE_QUEUE}")
     for index, (queue_name, queue) in enumerate(found):
         if index or queue_name != name:
             table.remark(Kind.CHECK, queue.place, f"queue {queue_name}", f"{_ONE_QUEUE}: {name}")
@@ -345,16 +360,22 @@ def _multicast(table: Table, found: Sequence[tuple[str, Element]]) -> None:
     if found:
         table.set("queues", [], found[0][1].place)
     for name, queue in found:
-        text = filter_of(queue)
-        table.rows["queues"].value.append({"name": name, "filter": text} if text.strip() else name)
+        text = condition_of(table, queue)
+        table.rows["queues"].value.append({"name": name, "filter": text} if text else name)
         table.rows["queues"].places.append(queue.place)
         _rest(table, queue)
 
 
-def filter_of(element: Element) -> str:
-    """The condition of a queue, bridge or divert; empty or blank: there is none."""
+def condition_of(table: Table, element: Element) -> str:
+    """The condition of a queue, bridge or divert; empty: there is none."""
     condition = element.child("filter")
-    return condition.attribute("string") if condition is not None else ""
+    if condition is None:
+        return ""
+    text = condition.attribute("string")
+    if not text.strip():
+        table.remark(Kind.IDLE, condition.place, "filter", _NO_CONDITION)
+        return ""
+    return text
 
 
 def _rest(table: Table, queue: Element) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import unquote_plus
@@ -36,7 +36,6 @@ _ONE_ACCEPTOR: Final = "a node has one acceptor, for clients and for other nodes
 _NODES: Final = "leads to a node of core bridge, no longer to an Artemis broker"
 _ONE_PLACE: Final = "a URL names one place: Artemis takes the first of a list"
 _NO_PORT: Final = f"broker.xml gives no port: {PORT}, Artemis's default, is written"
-_LAST: Final = "written twice: the last one counts"
 _PLAIN: Final = (
     "without TLS, as in Artemis, where only sslEnabled=true turns it on; here wss:// in place of ws:// does"
 )
@@ -60,8 +59,8 @@ class Transport:
     #: What stands between the port and the parameters; mostly empty.
     path: str
     parameters: dict[str, str] = field(default_factory=dict)
-    #: The names of parameters that are written more than once.
-    twice: tuple[str, ...] = ()
+    #: The parameters that are written more than once, with their number.
+    repeated: Mapping[str, int] = field(default_factory=dict)
     #: The other URIs of a list.
     others: tuple[str, ...] = ()
 
@@ -81,7 +80,7 @@ class Transport:
             found["port"] or "",
             (found["path"] or "").removesuffix("/"),
             dict(zip(names, (unquote_plus(value) for _, _, value in pairs), strict=True)),
-            tuple(name for name, count in Counter(names).items() if count > 1),
+            {name: count for name, count in Counter(names).items() if count > 1},
             others,
         )
 
@@ -185,8 +184,8 @@ def _doubts(table: Table, transport: Transport) -> None:
         table.remark(Kind.CHECK, place, "url", _NO_PORT)
     for other in transport.others:
         table.remark(Kind.LEFT, place, "url", _ONE_PLACE, shown_uri(other))
-    if transport.twice:
-        table.remark(Kind.LEFT, place, ", ".join(transport.twice), _LAST)
+    for name, count in transport.repeated.items():
+        table.remark(Kind.LEFT, place, name, f"written {count} times: the last one counts")
 
 
 def token_variable(name: str) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bridge.ends import JOURNAL
-from bridge.migrate.addresses import Patterns, Queues, filter_of
+from bridge.migrate.addresses import Patterns, Queues, condition_of
 from bridge.migrate.connectors import NOWHERE, PORT
 from bridge.migrate.document import Element, Place
 from bridge.migrate.draft import TWICE, Draft, Kind, Table, carry, unknown
@@ -127,8 +127,8 @@ def connector_names(table: Table, element: Element) -> dict[str, Place]:
 
 
 def _filter(table: Table, element: Element) -> None:
-    condition, text = element.child("filter"), filter_of(element)
-    if condition is not None and text.strip():
+    condition, text = element.child("filter"), condition_of(table, element)
+    if condition is not None and text:
         table.set("filter", text, condition.place)
 
 
@@ -199,6 +199,8 @@ def _copy(table: Table, divert: Element, name: str, target: str) -> None:
     table.set("static-connectors", [JOURNAL], divert.place)
     if _is_true(divert, "exclusive"):
         table.remark(Kind.CHECK, divert.place, "exclusive", _ALONE)
+    elif (exclusive := _text(divert, "exclusive").lower()) not in ("", "false"):
+        table.remark(Kind.LEFT, divert.place, "exclusive", "must be true or false", exclusive)
     _filter(table, divert)
     _transformer(table, divert)
     done = {"name", "address", "forwarding-address", "filter", "transformer", "transformer-class-name"}
@@ -256,7 +258,9 @@ def _contacts(table: Table, cluster: Element) -> None:
         _set_connectors(table, names, cluster.place)
     for connectors in cluster.named("static-connectors"):
         direct = connectors.attribute("allow-direct-connections-only")
-        if direct.lower() == "true":
+        if _DIRECT in table.rows:
+            table.remark(Kind.LEFT, connectors.place, _DIRECT, TWICE, direct)
+        elif direct.lower() == "true":
             table.set("allow-direct-connections-only", True, connectors.place, spare=True)
         elif direct.lower() not in ("", "false"):
             table.remark(Kind.LEFT, connectors.place, _DIRECT, "must be true or false", direct)

@@ -51,6 +51,7 @@ class Spot:
     start: int
     end: int
     kind: str
+    has_attributes: bool = False
     #: Whether other elements or attributes are in it.
     filled: bool = False
 
@@ -58,12 +59,15 @@ class Spot:
         return f"{self.kind} {'/'.join((*self.path, self.name))} = {self.value!r}"
 
 
-def spots(document: bytes) -> list[Spot]:
-    """Every element below the root, attribute and URL parameter, in the order of the document."""
+def spots(document: bytes, outer: tuple[str, ...] = ()) -> list[Spot]:
+    """Every element below the root, attribute and URL parameter, in the order of the document.
+
+    The root of an included file is a place, too: `outer` are the elements that it comes to be in.
+    """
     found: list[Spot] = []
     parser = expat.ParserCreate()
     #: Name, start, attributes, children so far, and the index in `found` of each open element.
-    names: list[str] = []
+    names = [*outer]
     starts: list[tuple[int, int, bool]] = []
     inner: list[int] = []
 
@@ -91,11 +95,12 @@ def spots(document: bytes) -> list[Spot]:
         begin, end_of_start, has_attributes = starts.pop()
         names.pop()
         filled = bool(inner.pop()) or has_attributes
-        close = parser.CurrentByteIndex
-        stop = end_of_start if close == begin else document.index(b">", close) + 1
-        text = "" if close == begin else document[end_of_start:close].decode().strip()
+        is_empty = document[:end_of_start].endswith(b"/>")
+        close = end_of_start if is_empty else parser.CurrentByteIndex
+        stop = end_of_start if is_empty else document.index(b">", close) + 1
+        text = document[end_of_start:close].decode().strip()
         if names:
-            found.append(Spot((*names,), tag, text, begin, stop, "element", filled))
+            found.append(Spot((*names,), tag, text, begin, stop, "element", has_attributes, filled))
         if tag in ("connector", "acceptor"):
             found.extend(_parameters(document, (*names, tag), end_of_start, close))
 
@@ -128,29 +133,39 @@ def without(document: bytes, spot: Spot) -> bytes:
 
 def changes_nothing(spot: Spot) -> bool:
     """Whether a place says only what holds without it: a default of Artemis's, or an empty container."""
-    if spot.kind == "element" and spot.name in CONTAINERS and not spot.value and not spot.filled:
-        return True
+    if spot.kind == "element" and spot.name in CONTAINERS and not spot.has_attributes:
+        return CONTAINERS.issuperset(re.findall(r"</?([^\s/>]+)", spot.value)) and "=" not in spot.value
     if not spot.path or spot.filled:
         return False
     row = SCOPES.get(spot.path[-1], {}).get(spot.name)
     return row is not None and spot.value.lower() in row.same
 
 
-def outcome(path: Path, document: bytes) -> tuple[str, ...]:
-    """Settings and report of a document; or the line that refuses it."""
-    path.write_bytes(document)
+Files = dict[str, bytes]
+
+
+def outcome(files: Files) -> tuple[str, ...]:
+    """Settings and report of the first of some files, which are written here; or the line that refuses it."""
+    for name, content in files.items():
+        Path(name).write_bytes(content)
     try:
-        found = migrate(path, {})
+        found = migrate(Path(next(iter(files))), {})
     except NotBrokerXml as refused:
         return (str(refused),)
     return (found.text, *map(str, found.remarks))
 
 
-def dropped(path: Path, document: bytes) -> list[Spot]:
-    """The places that were dropped in silence; `path` is where the document is written."""
-    whole = outcome(path, document)
+def is_dropped(files: Files, name: str, spot: Spot, whole: tuple[str, ...]) -> bool:
+    """Whether a place of the file `name` was dropped in silence; `whole` is the outcome with it."""
+    return outcome({**files, name: without(files[name], spot)}) == whole
+
+
+def dropped(document: bytes) -> list[Spot]:
+    """The places that were dropped in silence; the current directory is written to."""
+    files = {"broker.xml": document}
+    whole = outcome(files)
     return [
         spot
         for spot in spots(document)
-        if not changes_nothing(spot) and outcome(path, without(document, spot)) == whole
+        if not changes_nothing(spot) and is_dropped(files, "broker.xml", spot, whole)
     ]
