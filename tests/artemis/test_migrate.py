@@ -11,6 +11,7 @@ from bridge.migrate.draft import Kind
 from bridge.migrate.migration import Migration, migrate
 from bridge.settings.artemis import SCOPES
 from tests.artemis.shipped import OPTIONS, brokers, schema
+from tests.unit.migrate.places import dropped
 from tests.unit.migrate.test_samples import placeholders, problems
 
 pytestmark = [pytest.mark.artemis_long, pytest.mark.processes]
@@ -56,6 +57,15 @@ def test_a_shipped_file_becomes_settings_that_hold_and_nothing_in_it_is_unknown(
     assert [str(remark) for remark in migration.remarks if "not known" in remark.text] == []
     assert migration.count(Kind.LEFT) > 3
     assert "t0p-s3cret" not in migration.text + "".join(map(str, migration.remarks))
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_nothing_of_a_shipped_file_is_dropped_in_silence(
+    option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = dict(brokers())[option]
+    assert [str(spot) for spot in dropped(text.encode())] == []
 
 
 def test_a_shipped_cluster_keeps_its_name_mode_and_acceptor(migrations: Mapping[str, Migration]) -> None:
