@@ -39,6 +39,7 @@ _UNNAMED: Final = frozenset(
         *("bridges", "diverts", "cluster-connections"),
     }
 )
+_NO_ATTRIBUTE: Final = "not known: Artemis's schema has no such attribute here"
 _NO_TEXT: Final = "not known: Artemis's schema has no text here"
 TWICE: Final = "written twice: the first one counts"
 
@@ -117,8 +118,8 @@ class Table:
         if isinstance(found, Element):
             found.mark_read()
             shown = shown_content(found, what)
-        else:
-            shown = shown_text(name, found)
+        else:  # of several names the caller leaves secrets out
+            shown = shown_text("" if ", " in name else name, found)
         self.remarks.append(Remark(place, kind, one_line(what), text, one_line(shown)))
 
     def values(self) -> dict[str, Any]:
@@ -169,7 +170,7 @@ class Draft:
         for name, value in element.attributes.items():
             if name not in element.read_attributes:
                 path = ": ".join(part for part in (what, name) if part)
-                self.general.remark(Kind.LEFT, element.place, path, unknown(name), value)
+                self.general.remark(Kind.LEFT, element.place, path, _NO_ATTRIBUTE, value)
         if element.text and not element.is_text_read:
             self.general.remark(Kind.LEFT, element.place, what or element.name, _NO_TEXT, element.text)
 
@@ -287,7 +288,8 @@ def carry(table: Table, scope: str, element: Element, skip: Set[str] = frozenset
         seen.add(name)
         row = SCOPES[scope].get(name)
         if row is None:
-            table.remark(Kind.LEFT, place, name, unknown(name), found)
+            why = unknown(name) if isinstance(found, Element) else _NO_ATTRIBUTE
+            table.remark(Kind.LEFT, place, name, why, found)
         else:
             carry_row(table, row, found, place)
 
@@ -312,7 +314,7 @@ def carry_row(table: Table, row: ArtemisKey, found: str | Element, place: Place)
 
 
 def unknown(name: str) -> str:
-    """The remark on an element or attribute that Artemis's schema does not have."""
+    """The remark on an element that Artemis's schema does not have."""
     return (
         "not followed: only small files beside or below this one are"
         if name == "xi:include"

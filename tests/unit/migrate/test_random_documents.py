@@ -21,6 +21,7 @@ import pytest
 from bridge.migrate.migration import migrate
 from tests.harness.rounds import rounds
 from tests.unit.migrate.places import Files, changes_nothing, is_dropped, outcome, spots
+from tests.unit.migrate.test_samples import SECRET
 
 HERE: Final = Path(__file__).parent
 _FOUND: Final = (
@@ -177,6 +178,7 @@ def test_nothing_of_a_random_document_is_dropped_in_silence() -> None:
                 continue
             looked_at += 1
             dropped = is_dropped(files, name, spot, whole)
+            assert SECRET not in "".join(whole), f"seed {seed}"
             assert not dropped, f"seed {seed}: {spot}\n{files[name].decode()}\n" + "\n".join(whole[1:])
     print(f"{looked_at} places were taken out of documents with the seeds migrate:0 and on")
     assert looked_at > rounds(DOCUMENTS)

@@ -102,7 +102,7 @@ ATTRIBUTES = '<address name="x"><multicast y="2"><queue name="q"/>text</multicas
             "address x: multicast: queue q: filter: written twice: the first one counts",
         ),
         (ATTRIBUTES, "address x: multicast: not known: Artemis's schema has no text here"),
-        (ATTRIBUTES, "address x: multicast: y: not known: Artemis's schema has no such element here"),
+        (ATTRIBUTES, "address x: multicast: y: not known: Artemis's schema has no such attribute here"),
         (
             address("x", queue("q", "<filter/>")),
             "address x: filter: without a condition it takes every message, as if it were not there",
