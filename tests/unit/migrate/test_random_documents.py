@@ -35,6 +35,8 @@ PART: Final = "part.xml"
 #: Random documents, and the places that are taken out of each.
 DOCUMENTS: Final = 80
 PLACES: Final = 3
+#: Random URLs.
+URLS: Final = 200
 #: Most elements of a document below its containers.
 MOST: Final = 30
 #: Where the elements of `PART` come to be.
@@ -247,7 +249,7 @@ def encoded(name: str, chance: Random) -> str:
 
 def test_no_url_that_says_anything_of_tls_becomes_a_plain_one_without_a_line_that_says_so() -> None:
     seen = set()
-    for number in range(rounds(200)):
+    for number in range(URLS):
         chance = Random(f"tls:{number}")
         url, encrypted, about = random_url(chance)
         what = chance.choice(["connector", "acceptor"])
