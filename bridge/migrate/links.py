@@ -143,7 +143,7 @@ def _transformer(table: Table, element: Element) -> None:
         for item in structured.named("property"):
             key, value = item.attribute("key"), item.attribute("value")
             if key in properties:
-                table.remark(Kind.LEFT, item.place, f"transformer: property {key}", _LAST)
+                table.remark(Kind.LEFT, item.place, f"transformer: property {key}", _LAST, properties[key])
             properties[key] = value
         if properties:
             table.set("transformer-properties", properties, structured.place, placeholder=True)

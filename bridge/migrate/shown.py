@@ -18,6 +18,8 @@ _SECRET: Final = re.compile(
 )
 #: Attributes that say which element it is.
 NAMING: Final = ("name", "match")
+_URL: Final = re.compile(r"\s*\(?\s*[a-z]+\s*:\s*/\s*/")
+_BLANKS: Final = re.compile(r"\s+")
 _PARAMETERS: Final = re.compile("[;&]")
 
 
@@ -80,6 +82,8 @@ def _parts(element: Element, said: Set[str] = frozenset()) -> Iterator[str]:
 
 def _text_parts(name: str, text: str) -> Iterator[str]:
     """A text; of a URL each parameter is a part."""
+    if _URL.match(text):
+        text = _BLANKS.sub("", text)  # as Artemis reads it
     head, mark, parameters = text.partition("?") if "://" in text else (text, "", "")
     if head and (shown := shown_text(name, head)):
         yield shown

@@ -27,6 +27,7 @@ def element(xml: str) -> Element:
         ('<a name="n">text</a>', "a", "text, name=n"),
         ('<a><b x="1" y="2">t</b><c/></a>', "a", "b=t, x=1, y=2, c"),
         ("<a>tcp://h:1?x=1;password=no;y=2</a>", "a", "tcp://h:1, x=1, password=***, y=2"),
+        ("<a>tcp : //h:1 ? x = 1 ; y=2</a>", "a", "tcp://h:1, x=1, y=2"),
         ("<a><password>no</password><user>u</user></a>", "a", "password, user=u"),
         ('<a><p key="dbPassword" value="no"/></a>', "a", "p, key=dbPassword, value=***"),
         ('<p name="dbPassword" value="no"/>', "p dbPassword", "***"),

@@ -90,6 +90,19 @@ def test_the_first_connector_of_a_name_counts(tmp_path: Path) -> None:
     assert "connector c: written twice: the first one counts" in told
 
 
+def test_a_property_of_a_transformer_that_is_written_again_is_named_with_its_first_value(
+    tmp_path: Path,
+) -> None:
+    properties = "".join(f'<property key="mark" value="{value}"/>' for value in ("one", "two"))
+    transformer = f"<transformer><class-name>Stamp</class-name>{properties}</transformer>"
+    path = tmp_path / "broker.xml"
+    path.write_text(f'<core><bridges><bridge name="b">{transformer}</bridge></bridges></core>')
+    migration = migrate(path, {})
+    assert 'transformer-properties = { mark = "two" }' in migration.text
+    told = "bridge b: transformer: property mark: written twice: the last one counts; found one"
+    assert told in "".join(map(str, migration.remarks))
+
+
 ATTRIBUTES = '<address name="x"><multicast y="2"><queue name="q"/>text</multicast></address>'
 
 
