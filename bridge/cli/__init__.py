@@ -8,6 +8,7 @@ arguments that returns the exit code. Only the module of the command that was as
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -84,6 +85,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         from bridge.cli.standard_streams import open_closed
 
         open_closed()
+    if isinstance(sys.stdout, io.TextIOWrapper):  # as stderr: what the console cannot show is escaped
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         code = _run(arguments)
         sys.stdout.flush()
@@ -106,6 +109,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(arguments: list[str]) -> int:
     command = next((argument for argument in arguments if not argument.startswith("-")), None)
     parsed = build_parser(command).parse_args(arguments)
+    wrong = options.text_that_is_not_utf8(parsed)
+    if wrong is not None:
+        print(f"{PROGRAM}: {wrong}", file=sys.stderr)
+        return Exit.USAGE
     code: int = parsed.run(parsed)
     return code
 

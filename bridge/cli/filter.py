@@ -54,7 +54,7 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
     try:
-        condition = parse(_utf8(arguments.condition))
+        condition = parse(arguments.condition)
         if arguments.explain:
             print("no filter: every message is taken" if condition is None else condition.explain())
         else:
@@ -63,14 +63,6 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"{PROGRAM}: {error.code}: {error}", file=sys.stderr)
         return Exit.USAGE
     return Exit.OK
-
-
-def _utf8(text: str) -> str:
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise Malformed(f"the condition must be UTF-8; byte found at character {error.start + 1}") from None
-    return text
 
 
 def _answer(condition: Filter | None, lines: IO[bytes]) -> None:

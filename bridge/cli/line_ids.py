@@ -26,7 +26,15 @@ def duplicate_id(line: Line, name: str) -> str:
         raise BadLine(f"line {line.number} is no JSON object with a field {name!r}") from error
     if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
         raise BadLine(f"line {line.number}: field {name!r} must be text or a whole number; found {value!r}")
-    return str(value)
+    text = str(value)
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # JSON writes it as "\ud800"
+        half = ascii(text)
+        raise BadLine(
+            f"line {line.number}: field {name!r} must be text without half a surrogate pair; found {half}"
+        ) from None
+    return text
 
 
 def header_value(line_id: str) -> str:

@@ -37,8 +37,8 @@ examples:
   {PROGRAM} migrate /var/lib/artemis/etc/broker.xml --output settings.toml && {PROGRAM} validate
   {PROGRAM} migrate broker.xml --property artemis.host=broker-1 > settings.toml
 
-exit codes: 0 complete, 1 failed, 2 wrong usage, no broker.xml, or a file that is there already, 3 written,
-and something was left or is to be checked
+exit codes: 0 written, 1 failed, 2 wrong usage, no broker.xml, or a file that is there already; with --strict
+3 where something was left or is to be checked
 """
 
 
@@ -55,6 +55,11 @@ def add_parser(subparsers: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", metavar="FILE", help="where to (default: stdout)")
     parser.add_argument(
         "--overwrite", action="store_true", help="overwrite --output (default: a file that is there stays)"
+    )
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="end with 3 where something was left or is to be checked (default: end with 0)",
     )
     parser.add_argument(
         "--property",
@@ -77,7 +82,7 @@ def _property(text: str) -> tuple[str, str]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the settings; returns 3 where something was left or is to be checked."""
+    """Write the settings; with --strict returns 3 where something was left or is to be checked."""
     from bridge.migrate.document import NotBrokerXml  # late: pydantic is not for --help
     from bridge.migrate.migration import migrate
 
@@ -99,14 +104,15 @@ def run(arguments: argparse.Namespace) -> int:
         return Exit.USAGE
     if output is not None:
         print(f"{output}: written; {PROGRAM} validate names what is to be filled in", flush=True)
-    return _report(migration)
+    _report(migration)
+    return Exit.LEFT if arguments.strict and not migration.is_complete else Exit.OK
 
 
 def _write(text: str, output: Path | None, *, overwrite: bool) -> None:
     """Write the whole file, or none. Raises: OSError, FileExistsError among them."""
     if output is None:
-        sys.stdout.write(text)
-        sys.stdout.flush()
+        sys.stdout.buffer.write(text.encode())  # as TOML demands, whatever the console shows
+        sys.stdout.buffer.flush()
         return
     if not overwrite and os.path.lexists(output):
         raise FileExistsError
@@ -124,7 +130,7 @@ def _write(text: str, output: Path | None, *, overwrite: bool) -> None:
             Path(file.name).unlink(missing_ok=True)
 
 
-def _report(migration: Migration) -> int:
+def _report(migration: Migration) -> None:
     from bridge.migrate.draft import Kind
 
     for remark in migration.remarks:
@@ -133,4 +139,3 @@ def _report(migration: Migration) -> int:
         f"{migration.count(Kind.LEFT)} left, {migration.count(Kind.CHECK)} to check, "
         f"{migration.count(Kind.IDLE)} without a meaning here"
     )
-    return Exit.OK if migration.is_complete else Exit.LEFT

@@ -94,6 +94,29 @@ OPTIONS: Final[Mapping[str, dict[str, Any]]] = {
 }
 
 
+#: Arguments that name files: their names are bytes to the system, and need not be UTF-8.
+PATHS: Final = frozenset(
+    {
+        *("settings", "file", "ca", "certificate", "key", "plan", "input", "output"),
+        *("logs", "report", "state", "verify"),
+    }
+)
+
+
+def text_that_is_not_utf8(arguments: argparse.Namespace) -> str | None:
+    """The line that refuses a text with bytes that are not UTF-8; None: there is none."""
+    for name, value in vars(arguments).items():
+        for text in value if isinstance(value, list | tuple) else [value]:
+            if (
+                name not in PATHS
+                and isinstance(text, str)
+                and any("\ud800" <= one <= "\udfff" for one in text)
+            ):
+                shown = "***" if name == "token" else text.encode("utf-8", "backslashreplace").decode()
+                return f"{name.replace('_', '-')}: must be UTF-8; found {shown}"
+    return None
+
+
 def named_settings(arguments: argparse.Namespace) -> Path | None:
     """The file that ``--settings`` or the environment names; None: neither does."""
     name = arguments.settings or os.environ.get(SETTINGS_VARIABLE)

@@ -59,9 +59,10 @@ class Connection:
         Raises:
             ClientError: it is not the URL of a node.
         """
-        with contextlib.suppress(ValueError):  # an invalid port, or half a bracket
+        with contextlib.suppress(ValueError):  # an invalid port, half a bracket, or no name of the DNS
             parts = urlsplit(self.url)
-            if parts.scheme in _SCHEMES and parts.hostname and parts.port != 0:
+            (parts.hostname or "").encode("idna")
+            if parts.scheme in _SCHEMES and parts.hostname and parts.port:
                 return f"{_SCHEMES[parts.scheme]}://{parts.netloc}{parts.path}".rstrip("/")
         raise ClientError(f"a node's URL is http, https, ws or wss, host and port; found {self.url}")
 

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
@@ -31,8 +31,37 @@ _COPIED_BYTES_MAX = 65_536
 _CLOSE = b"Connection: close\r\n"
 _KEEP_ALIVE = b"Connection: keep-alive\r\n"
 
-encode_json = msgspec.json.Encoder().encode
-encode_msgpack = msgspec.msgpack.Encoder().encode
+_json = msgspec.json.Encoder().encode
+_msgpack = msgspec.msgpack.Encoder().encode
+
+
+def encode_json(value: object) -> bytes:
+    """`value` as JSON; bytes of a file's name that are not UTF-8 are escaped, as a log shows them."""
+    try:
+        return _json(value)
+    except UnicodeEncodeError:
+        return _json(_escaped(value))
+
+
+def encode_msgpack(value: object) -> bytes:
+    """`value` as msgpack, as `encode_json`."""
+    try:
+        return _msgpack(value)
+    except UnicodeEncodeError:
+        return _msgpack(_escaped(value))
+
+
+def _escaped(value: object) -> object:
+    """A copy in which texts hold no half of a surrogate pair; such a half stands for a byte (PEP 383)."""
+    match value:
+        case str():
+            return value.encode("utf-8", "backslashreplace").decode()
+        case Mapping():
+            return {_escaped(key): _escaped(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_escaped(item) for item in value]
+        case _:
+            return value
 
 
 class Answer(web.StreamResponse):

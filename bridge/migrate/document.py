@@ -2,17 +2,21 @@
 
 Documents that could name other files or grow while they are read are refused: a DOCTYPE, and with it every
 entity. ``xi:include`` is followed where it names a small file beside or below the including one.
+
+An element remembers which of its parts a converter has read, so that the rest can be reported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 from xml.parsers import expat
 
 from bridge.errors import BridgeError
+from bridge.migrate.values import Filled, fill
 
 #: Largest file, in bytes; of the included ones each.
 MAX_FILE_BYTES: Final = 1024 * 1024
@@ -26,6 +30,8 @@ MAX_INCLUDES: Final = 64
 MAX_INCLUDE_DEPTH: Final = 4
 
 _XINCLUDE: Final = "http://www.w3.org/2001/XInclude"
+#: Attributes of this namespace are for the XML reader alone.
+_INSTANCE: Final = "http://www.w3.org/2001/XMLSchema-instance"
 #: Namespaces whose elements are Artemis's; an element without any is, too.
 _NAMESPACES: Final = frozenset({"", "urn:activemq", "urn:activemq:core", "urn:activemq:jms"})
 #: Between a namespace and a name.
@@ -56,36 +62,85 @@ class Element:
     #: Without its namespace where that is Artemis's, else in full.
     name: str
     place: Place
-    #: Without namespaced ones, as ``xsi:schemaLocation``.
+    #: Without those for the XML reader, as ``xsi:schemaLocation``.
     attributes: dict[str, str]
     children: list[Element] = field(default_factory=list)
     #: The text directly in it, without blanks around.
     text: str = ""
+    #: Whether a converter has read the element itself.
+    is_read: bool = False
+    #: Whether a converter has read the text.
+    is_text_read: bool = False
+    #: The attributes that a converter has read.
+    read_attributes: set[str] = field(default_factory=set)
+
+    def attribute(self, name: str) -> str:
+        """An attribute, marked as read; empty where there is none."""
+        self.read_attributes.add(name)
+        return self.attributes.get(name, "")
+
+    def content(self) -> str:
+        """The text, marked as read."""
+        self.is_text_read = True
+        return self.text
 
     def child(self, name: str) -> Element | None:
-        """The first element of this name directly in it."""
+        """The first element of this name directly in it, marked as read."""
         return next(self.named(name), None)
 
     def named(self, name: str) -> Iterator[Element]:
-        """The elements of this name directly in it."""
-        return (child for child in self.children if child.name == name)
+        """The elements of this name directly in it, each marked as read when it is reached."""
+        for child in self.children:
+            if child.name == name:
+                child.is_read = True
+                yield child
+
+    def each(self) -> Iterator[Element]:
+        """The elements directly in it, each marked as read when it is reached."""
+        for child in self.children:
+            child.is_read = True
+            yield child
+
+    def has(self, name: str) -> bool:
+        """Whether an element of this name is directly in it; marks nothing."""
+        return any(child.name == name for child in self.children)
+
+    def mark_read(self) -> None:
+        """Mark it and everything in it as read."""
+        waiting = [self]
+        while waiting:
+            element = waiting.pop()
+            element.is_read = element.is_text_read = True
+            element.read_attributes.update(element.attributes)
+            waiting += element.children
 
 
-def read(path: Path) -> Element:
-    """The root of the file at `path`.
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A file and what it includes."""
+
+    root: Element
+    #: The names of the included files, with the place of each ``xi:include`` that was followed.
+    includes: Sequence[tuple[Place, Filled]]
+
+
+def read(path: Path, properties: Mapping[str, str] = MappingProxyType({})) -> Document:
+    """The file at `path`; `properties` are filled in where an ``xi:include`` names a file.
 
     Raises:
         NotBrokerXml: it cannot be read, is no XML, or breaks a limit; with file, line and rule.
     """
-    return _Reader().read(path, str(path))
+    reader = _Reader(properties)
+    return Document(reader.read(path, str(path)), reader.includes)
 
 
 class _Reader:
     """Reads one file and what it includes."""
 
-    def __init__(self) -> None:
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self._properties = properties
         self._elements = 0
-        self._includes = 0
+        self.includes: list[tuple[Place, Filled]] = []
 
     def read(self, path: Path, name: str, outer: tuple[Path, ...] = ()) -> Element:
         """The root of a file, which is called `name` in places; `outer` are the files that include it."""
@@ -109,7 +164,9 @@ class _Reader:
                 raise refuse(f"must have at most {MAX_ELEMENTS} elements", "more")
             if len(open_elements) == MAX_DEPTH:
                 raise refuse(f"must be at most {MAX_DEPTH} elements deep", "more")
-            plain = {key: value for key, value in attributes.items() if _SEPARATOR not in key}
+            plain = {
+                key: value for key, value in attributes.items() if key.rpartition(_SEPARATOR)[0] != _INSTANCE
+            }
             element = Element(_local(tag), Place(name, parser.CurrentLineNumber), plain)
             (open_elements[-1].children if open_elements else roots).append(element)
             open_elements.append(element)
@@ -153,8 +210,9 @@ class _Reader:
 
     def _included(self, child: Element, path: Path, name: str, outer: tuple[Path, ...]) -> Element | None:
         """The root of the file that an ``xi:include`` names; None where it is not followed."""
-        href = child.attributes.get("href", "")
-        child.name, child.text = "xi:include", href
+        child.name = "xi:include"
+        filled = fill(child.attributes.get("href", ""), self._properties)
+        href = filled.text
         if not href or set(child.attributes) - {"href"}:  # as text, or a part of it
             return None
         directory = path.resolve().parent
@@ -164,9 +222,9 @@ class _Reader:
                 return None
         except (OSError, RuntimeError):  # too long a name, links in a circle
             return None
-        if target in outer or len(outer) > MAX_INCLUDE_DEPTH or self._includes == MAX_INCLUDES:
+        if target in outer or len(outer) > MAX_INCLUDE_DEPTH or len(self.includes) == MAX_INCLUDES:
             return None
-        self._includes += 1
+        self.includes.append((child.place, filled))
         return self.read(target, str(Path(name).parent / href), outer)
 
 

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from bridge.migrate.document import Element, Place
+from bridge.migrate.shown import NAMING, one_line, shown_content, shown_text
 from bridge.migrate.values import read
-from bridge.runtime.secret_values import is_secret, without_secrets
 from bridge.settings.artemis import SCOPES, ArtemisKey, Form
 from bridge.settings.load import find_problems
 from bridge.settings.paths import KeyPath
-from bridge.settings.problems import shorten
 from bridge.settings.schema import known_keys
 
 #: Tables of which the settings have many, as lists.
@@ -23,6 +22,26 @@ LISTS: Final = ("bridges", "cluster-connections")
 _ANY_NODE: Final = "node-1"
 #: The key to take back where a finding is about another one that is not written: its default does not fit.
 _PARTNERS: Final = {"connection-ttl": "check-period"}
+
+#: Elements that need not be named to say where something is.
+_UNNAMED: Final = frozenset(
+    {
+        *(
+            "configuration",
+            "core",
+            "jms",
+            "connectors",
+            "acceptors",
+            "address-settings",
+            "addresses",
+            "queues",
+        ),
+        *("bridges", "diverts", "cluster-connections"),
+    }
+)
+_NO_ATTRIBUTE: Final = "not known: Artemis's schema has no such attribute here"
+_NO_TEXT: Final = "not known: Artemis's schema has no text here"
+TWICE: Final = "written twice: the first one counts"
 
 
 class Kind(Enum):
@@ -87,14 +106,21 @@ class Table:
     def set(
         self, key: str, value: Any, place: Place, *, placeholder: bool = False, spare: bool = False
     ) -> None:
-        """Write a key; the first one counts."""
+        """Write a key, where it is not there yet."""
         self.rows.setdefault(key, Row(value, place, placeholder, spare, "fill in" if placeholder else ""))
 
-    def remark(self, kind: Kind, place: Place, name: str, text: str, found: str = "") -> None:
-        """Note what became of `name`, an element or attribute below the table's; its value if it has one."""
+    def remark(self, kind: Kind, place: Place, name: str, text: str, found: str | Element = "") -> None:
+        """Note what became of `name`, an element or attribute below the table's.
+
+        `found` is its value, or the element itself: it is shown with everything in it, and counts as read.
+        """
         what = ": ".join(part for part in (self.what, name) if part)
-        shown = "" if is_secret(name) else shorten(" ".join(without_secrets(found).split()))
-        self.remarks.append(Remark(place, kind, what, text, shown))
+        if isinstance(found, Element):
+            found.mark_read()
+            shown = shown_content(found, what)
+        else:  # of several names the caller leaves secrets out
+            shown = shown_text("" if ", " in name else name, found)
+        self.remarks.append(Remark(place, kind, one_line(what), text, one_line(shown)))
 
     def values(self) -> dict[str, Any]:
         """The keys and values."""
@@ -124,6 +150,29 @@ class Draft:
         """All remarks, in the order of the file."""
         found = (remark for table in (*self.tables, self.general) for remark in table.remarks)
         return in_order(dict.fromkeys(found))
+
+    def remark_unread(self, root: Element) -> None:
+        """Name every part of the document that no converter has read: nothing is dropped in silence."""
+        waiting = [(root, "")]
+        while waiting:
+            element, what = waiting.pop()
+            self._remark_unread_parts(element, what)
+            for child in element.children:
+                name = _named(child)
+                path = name if element.name in _UNNAMED else f"{what}: {name}"
+                if child.is_read:
+                    waiting.append((child, path))
+                else:
+                    self.general.remark(Kind.LEFT, child.place, path, _why_unread(element, child), child)
+
+    def _remark_unread_parts(self, element: Element, what: str) -> None:
+        """Name the attributes and the text of one element that no converter has read."""
+        for name, value in element.attributes.items():
+            if name not in element.read_attributes:
+                path = ": ".join(part for part in (what, name) if part)
+                self.general.remark(Kind.LEFT, element.place, path, _NO_ATTRIBUTE, value)
+        if element.text and not element.is_text_read:
+            self.general.remark(Kind.LEFT, element.place, what or element.name, _NO_TEXT, element.text)
 
     def settle(self, directory: Path) -> None:
         """Take back what the settings refuse, with a remark each, until they refuse placeholders alone."""
@@ -215,33 +264,39 @@ def _shown(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def values_of(element: Element) -> Iterator[tuple[str, str, Place]]:
-    """Name, text and place of what is below an element: its attributes, then the elements in it."""
+def values_of(element: Element) -> Iterator[tuple[str, str | Element, Place]]:
+    """What is below an element: name, text and place of its attributes, then the elements in it."""
     for name, text in element.attributes.items():
         yield name, text, element.place
     for child in element.children:
-        yield child.name, child.text, child.place
+        yield child.name, child, child.place
 
 
 def carry(table: Table, scope: str, element: Element, skip: Set[str] = frozenset()) -> None:
     """Write the keys that are single values, and a remark on each of the others; those in `skip` are done."""
     seen: set[str] = set()
-    for name, text, place in values_of(element):
+    for name, found, place in values_of(element):
         if name in skip:
             continue
+        if isinstance(found, Element):
+            found.is_read = True
+        else:
+            element.read_attributes.add(name)
         if name in seen:
-            table.remark(Kind.LEFT, place, name, "written twice: the first one counts", text)
+            table.remark(Kind.LEFT, place, name, TWICE, found)
             continue
         seen.add(name)
         row = SCOPES[scope].get(name)
         if row is None:
-            table.remark(Kind.LEFT, place, name, unknown(name), text)
+            why = unknown(name) if isinstance(found, Element) else _NO_ATTRIBUTE
+            table.remark(Kind.LEFT, place, name, why, found)
         else:
-            carry_row(table, row, text, place)
+            carry_row(table, row, found, place)
 
 
-def carry_row(table: Table, row: ArtemisKey, text: str, place: Place) -> None:
+def carry_row(table: Table, row: ArtemisKey, found: str | Element, place: Place) -> None:
     """Write the key of a row, or a remark; neither where its value changes nothing."""
+    text = found.content() if isinstance(found, Element) else found
     if text.lower() in row.same:
         return
     known = not row.becomes or row.becomes in known_keys(_path(table))
@@ -250,10 +305,12 @@ def carry_row(table: Table, row: ArtemisKey, text: str, place: Place) -> None:
             value = read(row.form, text)
         except ValueError as error:
             table.remark(Kind.LEFT, place, row.name, str(error), text)
-        else:
-            table.set(row.becomes, value, place, spare=row.form is not Form.TEXT)
+            return
+        if row.becomes in table.rows:
+            table.remark(Kind.LEFT, place, row.name, TWICE, text)
+        table.set(row.becomes, value, place, spare=row.form is not Form.TEXT)
     elif row.answer:
-        table.remark(Kind.IDLE if row.idle else Kind.LEFT, place, row.name, row.answer, text)
+        table.remark(Kind.IDLE if row.idle else Kind.LEFT, place, row.name, row.answer, found)
 
 
 def unknown(name: str) -> str:
@@ -263,6 +320,19 @@ def unknown(name: str) -> str:
         if name == "xi:include"
         else "not known: Artemis's schema has no such element here"
     )
+
+
+def _why_unread(element: Element, child: Element) -> str:
+    """Why an element was not read: another one of its name was, or none has a meaning there."""
+    if any(other.is_read and other.name == child.name for other in element.children):
+        return TWICE
+    return unknown(child.name)
+
+
+def _named(element: Element) -> str:
+    """An element in words: ``bridge my-bridge``."""
+    name = next((element.attributes[key] for key in NAMING if element.attributes.get(key)), "")
+    return f"{element.name} {name}".rstrip()
 
 
 def _path(table: Table) -> KeyPath:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from bridge.ends import JOURNAL
-from bridge.migrate.addresses import Patterns, Queues
+from bridge.migrate.addresses import Patterns, Queues, condition_of
 from bridge.migrate.connectors import NOWHERE, PORT
 from bridge.migrate.document import Element, Place
-from bridge.migrate.draft import Draft, Kind, Table, carry, unknown
+from bridge.migrate.draft import TWICE, Draft, Kind, Table, carry, unknown
 from bridge.settings.artemis import SCOPES
 
 _BRIDGES: Final = ("bridges",)
@@ -25,7 +25,16 @@ _UNKNOWN_QUEUE: Final = (
 _FAILOVER: Final = (
     'another node is another store: failover = "at-least-once" goes on there, and doubles what is in doubt'
 )
-_TARGET: Final = "the node that the bridge delivers to; broker.xml finds it by discovery"
+_TARGET: Final = (
+    "the node that the bridge delivers to, found by discovery in broker.xml; ws:// has no TLS, wss:// has it"
+)
+_STAY: Final = "as in Artemis, messages that it does not match stay in the queue, for its readers"
+_FILTERED: Final = (
+    "in Artemis messages that it does not match stay in the queue; here the bridge reads the address, passes "
+    "them, and counts them as filtered"
+)
+_LAST: Final = "written twice: the last one counts"
+_DIRECT: Final = "allow-direct-connections-only"
 _DNS: Final = "a DNS name that has an address of each node, and their port, in place of multicast"
 _UNKNOWN_ADDRESS: Final = "broker.xml declares no such address: the bridge copies where it is MULTICAST"
 _SHARED: Final = (
@@ -44,27 +53,31 @@ class Known:
     queues: Queues
 
 
-def convert_bridges(draft: Draft, bridges: Element, known: Known) -> None:
+def convert_bridges(draft: Draft, core: Element, known: Known) -> None:
     """Write `[[bridges]]` for each."""
-    for bridge in bridges.children:
+    for bridge in (one for bridges in core.named("bridges") for one in bridges.each()):
         if bridge.name != "bridge":
-            draft.general.remark(Kind.LEFT, bridge.place, bridge.name, unknown(bridge.name), bridge.text)
+            draft.general.remark(Kind.LEFT, bridge.place, bridge.name, unknown(bridge.name), bridge)
             continue
-        name = bridge.attributes.get("name", "")
+        name = bridge.attribute("name")
         table = draft.add(_BRIDGES, f"bridge {name}", bridge.place)
         table.set("name", name, bridge.place)
-        _source(table, bridge, known)
+        is_shared = _source(table, bridge, known)
         _static_connectors(draft, table, bridge)
         _filter(table, bridge)
+        if "filter" in table.rows:
+            kind, text = (Kind.IDLE, _STAY) if is_shared else (Kind.CHECK, _FILTERED)
+            table.remark(kind, table.rows["filter"].place, "filter", text)
         _transformer(table, bridge)
         _concurrency(table, bridge)
         done = {"name", "queue-name", "static-connectors", "filter", "transformer", "transformer-class-name"}
         carry(table, "bridge", bridge, done | {"discovery-group-ref"})
 
 
-def _source(table: Table, bridge: Element, known: Known) -> None:
+def _source(table: Table, bridge: Element, known: Known) -> bool:
+    """Write what the bridge reads; whether it is a queue that the bridge shares with readers."""
     element = bridge.child("queue-name")
-    queue, place = (element.text, element.place) if element is not None else ("", bridge.place)
+    queue, place = (element.content(), element.place) if element is not None else ("", bridge.place)
     selector = known.queues.selector(queue)
     if selector is None:
         table.remark(Kind.CHECK, place, "queue-name", _UNKNOWN_QUEUE, queue)
@@ -73,6 +86,7 @@ def _source(table: Table, bridge: Element, known: Known) -> None:
     letters = known.patterns.text(address, "dead-letter-address")
     if letters:
         table.set("dead-letter-address", letters, place, spare=True)
+    return selector is not None
 
 
 def _static_connectors(draft: Draft, table: Table, bridge: Element) -> None:
@@ -80,7 +94,7 @@ def _static_connectors(draft: Draft, table: Table, bridge: Element) -> None:
     discovery = bridge.child("discovery-group-ref")
     if discovery is not None:
         place = discovery.place
-        table.remark(Kind.LEFT, place, discovery.name, SCOPES["bridge"][discovery.name].answer)
+        table.remark(Kind.LEFT, place, discovery.name, SCOPES["bridge"][discovery.name].answer, discovery)
         if not connectors:
             name = f"{table.rows['name'].value}-target"
             connector = draft.add(("connectors", name), f"connector {name}", place)
@@ -101,36 +115,40 @@ def _set_connectors(table: Table, connectors: Mapping[str, Place], place: Place)
 def connector_names(table: Table, element: Element) -> dict[str, Place]:
     """The connectors of `<static-connectors>`, each once, with their places."""
     names: dict[str, Place] = {}
-    for connectors in element.named("static-connectors"):
-        for reference in connectors.children:
-            if reference.name == "connector-ref":
-                names.setdefault(reference.text, reference.place)
-            else:
-                table.remark(
-                    Kind.LEFT, reference.place, reference.name, unknown(reference.name), reference.text
-                )
+    for reference in (one for connectors in element.named("static-connectors") for one in connectors.each()):
+        place = reference.place
+        if reference.name != "connector-ref":
+            table.remark(Kind.LEFT, place, reference.name, unknown(reference.name), reference)
+        elif reference.content() in names:
+            table.remark(Kind.LEFT, place, reference.name, TWICE, reference)
+        else:
+            names[reference.text] = place
     return names
 
 
 def _filter(table: Table, element: Element) -> None:
-    condition = element.child("filter")
-    if condition is not None and condition.attributes.get("string", "").strip():
-        table.set("filter", condition.attributes["string"], condition.place)
+    condition, text = element.child("filter"), condition_of(table, element)
+    if condition is not None and text:
+        table.set("filter", text, condition.place)
 
 
 def _transformer(table: Table, element: Element) -> None:
     """Write a placeholder: `validate` refuses it until there is a transformer in Python."""
     plain, structured = element.child("transformer-class-name"), element.child("transformer")
     if structured is not None:
+        if plain is not None:
+            table.remark(Kind.LEFT, plain.place, plain.name, "transformer is written, too, and counts", plain)
         plain = structured.child("class-name") or structured
-        properties = {
-            item.attributes.get("key", ""): item.attributes.get("value", "")
-            for item in structured.named("property")
-        }
+        properties: dict[str, str] = {}
+        for item in structured.named("property"):
+            key, value = item.attribute("key"), item.attribute("value")
+            if key in properties:
+                table.remark(Kind.LEFT, item.place, f"transformer: property {key}", _LAST, properties[key])
+            properties[key] = value
         if properties:
             table.set("transformer-properties", properties, structured.place, placeholder=True)
     if plain is not None:
-        java = plain.text.rpartition(".")[2]
+        java = plain.content().rpartition(".")[2]
         callable_name = re.sub(r"\W", "_", java) or "transform"
         table.set("transformer", f"{_TRANSFORMERS}:{callable_name}", plain.place, placeholder=True)
         table.remark(
@@ -140,26 +158,30 @@ def _transformer(table: Table, element: Element) -> None:
 
 def _concurrency(table: Table, bridge: Element) -> None:
     """Say what stands for Artemis's lanes; `carry` writes the key."""
-    lanes = bridge.child("concurrency")
+    lanes = next((child for child in bridge.children if child.name == "concurrency"), None)
     if lanes is not None and lanes.text != "1":
         answer = SCOPES["bridge"]["concurrency"].answer
         table.remark(Kind.CHECK, lanes.place, "concurrency", answer, lanes.text)
 
 
-def convert_diverts(draft: Draft, diverts: Element) -> None:
+def convert_diverts(draft: Draft, core: Element) -> None:
     """Write `[[bridges]]` from this node to this node for those that copy; a remark on the others."""
     addresses = {table.path[1]: table for table in draft.tables if table.path[0] == "addresses"}
+    found = [one for diverts in core.named("diverts") for one in diverts.each()]
     copied = {
-        _text(divert, "address") for divert in diverts.named("divert") if not _is_true(divert, "exclusive")
+        _text(divert, "address")
+        for divert in found
+        if divert.name == "divert" and not _is_true(divert, "exclusive")
     }
-    for divert in diverts.children:
-        name, address = divert.attributes.get("name", ""), _text(divert, "address")
+    for divert in found:
+        name = divert.attribute("name")
         if divert.name != "divert":
-            draft.general.remark(Kind.LEFT, divert.place, divert.name, unknown(divert.name), divert.text)
+            draft.general.remark(Kind.LEFT, divert.place, divert.name, unknown(divert.name), divert)
             continue
+        address = _text(divert, "address")
         why = _misfit(divert, addresses.get(address), address in copied)
         if why:
-            draft.general.remark(Kind.LEFT, divert.place, f"divert {name}", why, address)
+            draft.general.remark(Kind.LEFT, divert.place, f"divert {name}", why, divert)
             continue
         targets = [target.strip() for target in _text(divert, "forwarding-address").split(",")]
         for number, target in enumerate(targets, 1):
@@ -177,6 +199,8 @@ def _copy(table: Table, divert: Element, name: str, target: str) -> None:
     table.set("static-connectors", [JOURNAL], divert.place)
     if _is_true(divert, "exclusive"):
         table.remark(Kind.CHECK, divert.place, "exclusive", _ALONE)
+    elif (exclusive := _text(divert, "exclusive").lower()) not in ("", "false"):
+        table.remark(Kind.LEFT, divert.place, "exclusive", "must be true or false", exclusive)
     _filter(table, divert)
     _transformer(table, divert)
     done = {"name", "address", "forwarding-address", "filter", "transformer", "transformer-class-name"}
@@ -195,7 +219,7 @@ def _misfit(divert: Element, address: Table | None, copied: bool) -> str:
     if exclusive and copied:
         return _FIRST
     if address is not None and address.rows["routing-type"].value == "ANYCAST":
-        return "" if exclusive and divert.child("filter") is None else _SHARED
+        return "" if exclusive and not divert.has("filter") else _SHARED
     return _TAKEN_AWAY if exclusive and address is not None and "queues" in address.rows else ""
 
 
@@ -205,29 +229,24 @@ def _is_true(element: Element, name: str) -> bool:
 
 def _text(element: Element, name: str) -> str:
     child = element.child(name)
-    return child.text if child is not None else ""
+    return child.content() if child is not None else ""
 
 
-def convert_clusters(draft: Draft, clusters: Element) -> None:
+def convert_clusters(draft: Draft, core: Element) -> None:
     """Write `[[cluster-connections]]` for each."""
-    for cluster in clusters.children:
+    for cluster in (one for clusters in core.named("cluster-connections") for one in clusters.each()):
+        name, place = cluster.attribute("name"), cluster.place
         if cluster.name != "cluster-connection":
-            text = (
-                SCOPES["cluster-connection"]["uri"].answer
-                if cluster.name.endswith("-uri")
-                else unknown(cluster.name)
-            )
-            draft.general.remark(
-                Kind.LEFT, cluster.place, cluster.name, text, cluster.attributes.get("address", "")
-            )
+            uri = cluster.name.endswith("-uri")
+            text = SCOPES["cluster-connection"]["uri"].answer if uri else unknown(cluster.name)
+            draft.general.remark(Kind.LEFT, place, cluster.name, text, cluster)
             continue
-        name = cluster.attributes.get("name", "")
-        table = draft.add(_CLUSTERS, f"cluster-connection {name}", cluster.place)
-        table.set("name", name, cluster.place)
+        table = draft.add(_CLUSTERS, f"cluster-connection {name}", place)
+        table.set("name", name, place)
         _contacts(table, cluster)
         forward = cluster.child("forward-when-no-consumers")
         if forward is not None:
-            mode = "STRICT" if forward.text.lower() == "true" else "ON_DEMAND"
+            mode = "STRICT" if forward.content().lower() == "true" else "ON_DEMAND"
             table.set("message-load-balancing", mode, forward.place)
         done = {"name", "static-connectors", "discovery-group-ref", "forward-when-no-consumers"}
         carry(table, "cluster-connection", cluster, done)
@@ -238,9 +257,14 @@ def _contacts(table: Table, cluster: Element) -> None:
     if names:
         _set_connectors(table, names, cluster.place)
     for connectors in cluster.named("static-connectors"):
-        if connectors.attributes.get("allow-direct-connections-only", "").lower() == "true":
+        direct = connectors.attribute("allow-direct-connections-only")
+        if _DIRECT in table.rows:
+            table.remark(Kind.LEFT, connectors.place, _DIRECT, TWICE, direct)
+        elif direct.lower() == "true":
             table.set("allow-direct-connections-only", True, connectors.place, spare=True)
+        elif direct.lower() not in ("", "false"):
+            table.remark(Kind.LEFT, connectors.place, _DIRECT, "must be true or false", direct)
     discovery = cluster.child("discovery-group-ref")
     if discovery is not None:
         table.set("discovery", f"dns://{NOWHERE}:{PORT}", discovery.place)
-        table.remark(Kind.CHECK, discovery.place, "discovery", _DNS)
+        table.remark(Kind.CHECK, discovery.place, "discovery", _DNS, discovery)

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from bridge.migrate.addresses import convert_addresses, convert_jms, convert_settings
+from bridge.migrate.addresses import convert_addresses, convert_settings, remark_unread_addresses
 from bridge.migrate.connectors import convert_acceptors, convert_connectors
-from bridge.migrate.document import Element, NotBrokerXml, read
+from bridge.migrate.document import Document, Element, NotBrokerXml, Place, read
 from bridge.migrate.draft import Draft, Kind, Remark, carry_row, unknown
 from bridge.migrate.links import Known, convert_bridges, convert_clusters, convert_diverts
-from bridge.migrate.values import fill
+from bridge.migrate.values import Filled, fill
 from bridge.migrate.written import written
 from bridge.settings.artemis import SCOPES, Form
 from bridge.settings.load import MAX_FILE_BYTES
@@ -52,21 +52,20 @@ def migrate(path: Path, properties: Mapping[str, str]) -> Migration:
     Raises:
         NotBrokerXml: it cannot be read, is none, or breaks a limit.
     """
-    root = read(path)
+    document = read(path, properties)
+    root = document.root
     if root.name not in ("configuration", "core"):
         raise NotBrokerXml(
             f"{root.place}: must be <configuration>, Artemis's broker.xml; found <{root.name}>"
         )
     draft = Draft(root.place)
-    _fill(draft, root, properties)
-    parts = [root] if root.name == "core" else [part for part in root.children if part.name == "core"]
+    _fill(draft, document, properties)
+    root.is_read = True
+    parts = [root] if root.name == "core" else [*root.named("core")]
     core = Element("core", parts[0].place if parts else root.place, {})
     core.children += [child for part in parts for child in part.children]
-    others = root.children if root.name == "configuration" else []
-    _convert(draft, core, [part for part in others if part.name == "jms"])
-    for part in others:
-        if part.name not in ("core", "jms"):
-            draft.general.remark(Kind.LEFT, part.place, part.name, unknown(part.name), part.text)
+    _convert(draft, core, [*root.named("jms")] if root.name == "configuration" else [])
+    draft.remark_unread(root)
     draft.settle(path.absolute().parent)
     remarks = draft.remarks()
     text = written(draft, remarks, str(path))
@@ -75,9 +74,9 @@ def migrate(path: Path, properties: Mapping[str, str]) -> Migration:
     return Migration(text, remarks)
 
 
-def _fill(draft: Draft, root: Element, properties: Mapping[str, str]) -> None:
+def _fill(draft: Draft, document: Document, properties: Mapping[str, str]) -> None:
     """Fill in all properties."""
-    for element in _all(root):
+    for element in _all(document.root):
         texts = [("", element.text), *element.attributes.items()]
         for name, text in texts:
             if "${" not in text:
@@ -87,10 +86,17 @@ def _fill(draft: Draft, root: Element, properties: Mapping[str, str]) -> None:
                 element.attributes[name] = filled.text
             else:
                 element.text = filled.text
-            for words, names in ((UNSET, filled.unset), (BY_DEFAULT, filled.by_default)):
-                if names:
-                    kind = Kind.LEFT if words is UNSET else Kind.CHECK
-                    draft.general.remark(kind, element.place, element.name, words, ", ".join(names))
+            _remark_filled(draft, element.place, element.name, filled)
+    for place, filled in document.includes:
+        _remark_filled(draft, place, "xi:include", filled)
+
+
+def _remark_filled(draft: Draft, place: Place, what: str, filled: Filled) -> None:
+    """Name the properties without a value, and those whose default is taken."""
+    if filled.unset:
+        draft.general.remark(Kind.LEFT, place, what, UNSET, ", ".join(filled.unset))
+    if filled.by_default:
+        draft.general.remark(Kind.CHECK, place, what, BY_DEFAULT, ", ".join(filled.by_default))
 
 
 def _all(root: Element) -> Iterator[Element]:
@@ -103,35 +109,26 @@ def _all(root: Element) -> Iterator[Element]:
 
 def _convert(draft: Draft, core: Element, jms: Iterable[Element]) -> None:
     """Convert `<core>`, and `<jms>` of old files: what others refer to comes before them."""
-    for child in core.children:
+    for child in core.each():
         if child.name not in _CONVERTED:
             _single(draft, child)
-    for connectors in core.named("connectors"):
-        convert_connectors(draft, connectors)
-    for acceptors in core.named("acceptors"):
-        convert_acceptors(draft, acceptors)
+    convert_connectors(draft, core)
+    convert_acceptors(draft, core)
     patterns = convert_settings(draft, core)
-    queues = convert_addresses(draft, core)
-    for part in jms:
-        convert_jms(draft, part, queues)
-    known = Known(patterns, queues)
-    for bridges in core.named("bridges"):
-        convert_bridges(draft, bridges, known)
-    for diverts in core.named("diverts"):
-        convert_diverts(draft, diverts)
-    for clusters in core.named("cluster-connections"):
-        convert_clusters(draft, clusters)
+    known = Known(patterns, convert_addresses(draft, core, jms))
+    convert_bridges(draft, core, known)
+    convert_diverts(draft, core)
+    convert_clusters(draft, core)
+    remark_unread_addresses(draft, patterns)
 
 
 def _single(draft: Draft, element: Element) -> None:
     """An element of `<core>` that is one value, or has an answer."""
     row = SCOPES["core"].get(element.name)
     if row is None:
-        draft.general.remark(Kind.LEFT, element.place, element.name, unknown(element.name), element.text)
+        draft.general.remark(Kind.LEFT, element.place, element.name, unknown(element.name), element)
     elif row.form is Form.COMPOSED:
-        carry_row(draft.general, row, element.text, element.place)
+        carry_row(draft.general, row, element, element.place)
     else:
         top, _, key = row.becomes.partition(".")
-        carry_row(
-            draft.add((top,), "", element.place), replace(row, becomes=key), element.text, element.place
-        )
+        carry_row(draft.add((top,), "", element.place), replace(row, becomes=key), element, element.place)

@@ -8,6 +8,7 @@ dropped and counted, and a line says how many once the reader goes on.
 from __future__ import annotations
 
 import atexit
+import codecs
 import os
 import select
 import sys
@@ -23,6 +24,20 @@ LAST_LINES_WITHIN_S: Final = 1.0
 
 #: Most bytes of one write: the buffer has room again after each.
 _PIECE_BYTES: Final = 64 * 1024
+
+
+#: The name of `_escaped` as Python's codecs take it.
+_ESCAPES: Final = "core-bridge-escapes"
+
+
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    r"""What the stream's encoding lacks, as JSON escapes it: ``\u00e9``, so that a JSON line stays one."""
+    assert isinstance(error, UnicodeEncodeError)
+    units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[start : start + 4]}" for start in range(0, len(units), 4)), error.end
+
+
+codecs.register_error(_ESCAPES, _escaped)
 
 
 class LogOutput(Protocol):
@@ -119,7 +134,7 @@ class BufferedOutput:
             self._changed.wait_for(lambda: not self._held_bytes, LAST_LINES_WITHIN_S)
 
     def _encoded(self, line: str) -> bytes:
-        return (line + "\n").encode(self._encoding, "backslashreplace")
+        return (line + "\n").encode(self._encoding, _ESCAPES)
 
     def _put(self, data: bytes) -> None:
         self._waiting.append(data)

@@ -85,11 +85,14 @@ def _filled(inside: str, environ: Mapping[str, str], directory: Path) -> str:
     name, otherwise = variable["name"], variable["otherwise"]
     if otherwise is not None and "${" in otherwise:
         raise ValueError(f"the default of environment variable {name} must be plain text, without '${{'")
-    if otherwise is None:
-        if name not in environ:
-            raise ValueError(f"environment variable {name} must be set; ${{{name}:-text}} gives a default")
-        return environ[name]
-    return environ.get(name) or otherwise  # as in the shell: unset or empty
+    found = environ.get(name)
+    if found is not None and any("\ud800" <= letter <= "\udfff" for letter in found):
+        raise ValueError(f"environment variable {name} must be UTF-8 text")
+    if otherwise is not None:
+        return found or otherwise  # as in the shell: unset or empty
+    if found is None:
+        raise ValueError(f"environment variable {name} must be set; ${{{name}:-text}} gives a default")
+    return found
 
 
 def _file(name: str, directory: Path) -> str:

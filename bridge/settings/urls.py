@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from bridge import ends
 
 KAFKA_SCHEME: Final = "kafka://"
-_DEFAULT_PORTS: Final = {"ws": 80, "wss": 443}
+_NODE_SCHEMES: Final = frozenset({"ws", "wss"})
 _HOST: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 
@@ -53,7 +53,9 @@ def listening(url: str, *schemes: str) -> Endpoint:
 
 
 def reaching(url: str) -> Endpoint:
-    """The address that a ws:// or wss:// connector reaches; without a port the scheme's own, 80 or 443.
+    """The address that a ws:// or wss:// connector reaches; the port must be given.
+
+    Without one a WebSocket goes to port 80 or 443, where no node listens unless its settings say so.
 
     Raises:
         ValueError: the rule that `url` breaks.
@@ -62,11 +64,9 @@ def reaching(url: str) -> Endpoint:
         endpoint = _endpoint(url, "")
     except ValueError:
         raise ValueError(ends.url_rule()) from None
-    if endpoint.scheme not in _DEFAULT_PORTS or endpoint.port == 0:
+    if endpoint.scheme not in _NODE_SCHEMES or endpoint.port <= 0:
         raise ValueError(ends.url_rule())
-    if endpoint.port > 0:
-        return endpoint
-    return Endpoint(endpoint.scheme, endpoint.host, _DEFAULT_PORTS[endpoint.scheme])
+    return endpoint
 
 
 def brokers(url: str) -> tuple[Endpoint, ...]:

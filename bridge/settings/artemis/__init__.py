@@ -12,17 +12,28 @@ from typing import Final
 from bridge.settings.artemis.addresses import ADDRESS, ADDRESS_SETTING, QUEUE
 from bridge.settings.artemis.core import CORE
 from bridge.settings.artemis.keys import ArtemisKey, Form, Rows
-from bridge.settings.artemis.links import ACCEPTOR, BRIDGE, CLUSTER_CONNECTION, CONNECTOR, DIVERT, TUNING
+from bridge.settings.artemis.links import (
+    ACCEPTOR,
+    BRIDGE,
+    CLUSTER_CONNECTION,
+    CONNECTOR,
+    DIVERT,
+    SSL_ENABLED,
+    TUNING,
+    is_about_tls,
+)
 
 __all__ = [
     "QUEUE_ANSWERS",
     "SCOPES",
+    "SSL_ENABLED",
     "TUNING",
     "ArtemisKey",
     "Form",
     "Rows",
     "answer_to_key",
     "answer_to_value",
+    "is_about_tls",
 ]
 
 #: The rows below each element of broker.xml, by its name.

@@ -72,12 +72,13 @@ ADDRESS_SETTING: Final[Rows] = table(
         ArtemisKey(
             "auto-delete-jms-topics", "auto-delete-addresses", Form.FLAG, f"{_JMS} of auto-delete-addresses"
         ),
-        ArtemisKey("max-size-bytes", "max-size-bytes"),
+        ArtemisKey("max-size-bytes", "max-size-bytes", same=frozenset({"-1"})),
         ArtemisKey("address-full-policy", "address-full-policy", values={"PAGE": _PAGE, "DROP": _DROP}),
         ArtemisKey(
             "page-limit-bytes",
             "max-size-bytes",
             answer="with PAGE it is max-size-bytes, for every message is on disk",
+            same=frozenset({"-1"}),
         ),
         ArtemisKey(
             "page-full-policy",
@@ -86,7 +87,7 @@ ADDRESS_SETTING: Final[Rows] = table(
         ),
     ],
     answered(
-        "max-size-bytes limits an address, in bytes",
+        "max-size-bytes limits an address, in bytes; without it an address takes what the disk holds",
         "max-size-messages page-limit-messages",
         same="-1",
     ),

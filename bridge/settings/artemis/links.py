@@ -102,6 +102,8 @@ _CIPHERS: Final = "TLS 1.2 and newer with the ciphers of the system's OpenSSL"
 #: Any further parameter of a URL.
 TUNING: Final = ArtemisKey("", answer="tunes Artemis's own connections", idle=True)
 
+#: The parameter that alone turns TLS on.
+SSL_ENABLED: Final = "sslEnabled"
 _STORES: Final = (
     "keyStorePath keyStorePassword keyStoreType keyStoreProvider keyStoreAlias "
     "trustStorePath trustStorePassword trustStoreType trustStoreProvider crlPath sslContext sslProvider "
@@ -109,8 +111,10 @@ _STORES: Final = (
     "ocspResponderURL sslAutoReload kerb5Config forceSSLParameters passwordCodec"
 )
 
+_SSL: Final = ArtemisKey(SSL_ENABLED, "url", answer="wss:// in place of ws://", same=frozenset({"false"}))
+
 CONNECTOR: Final[Rows] = table(
-    [ArtemisKey("sslEnabled", "url", answer="wss:// in place of ws://")],
+    [_SSL],
     answered(_PEM, _STORES),
     answered(_CIPHERS, "enabledCipherSuites enabledProtocols defaultSslContext useDefaultSslContext"),
     answered(
@@ -127,9 +131,9 @@ CONNECTOR: Final[Rows] = table(
 
 ACCEPTOR: Final[Rows] = table(
     [
-        ArtemisKey("sslEnabled", "url", answer="wss:// in place of ws://"),
+        _SSL,
         ArtemisKey("connectionsAllowed", "max-connections", Form.COUNT),
-        ArtemisKey("protocols"),
+        ArtemisKey("protocols", answer="clients speak HTTP, and nodes the link: no other protocol is served"),
     ],
     answered(_PEM, _STORES),
     answered(_CIPHERS, "enabledCipherSuites enabledProtocols sniHost"),
@@ -143,3 +147,12 @@ ACCEPTOR: Final[Rows] = table(
         "securityDomain saslMechanisms saslLoginConfigScope autoCreateQueues redirect-to router",
     ),
 )
+
+_VERIFIED: Final = "verifyHost sniHost needClientAuth wantClientAuth enabledCipherSuites enabledProtocols"
+_TLS: Final = frozenset(f"{_STORES} {_VERIFIED}".lower().split())
+
+
+def is_about_tls(parameter: str) -> bool:
+    """Whether a parameter of a URL concerns TLS, in whatever letters and perhaps mistyped."""
+    name = parameter.lower()
+    return name in _TLS or any(part in name for part in ("ssl", "tls", "keystore", "truststore"))

@@ -27,7 +27,7 @@ def names() -> list[str]:
 def test_without_output_the_settings_are_on_stdout_and_all_else_on_stderr(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert main(["migrate", "broker.xml"]) == 3
+    assert main(["migrate", "broker.xml", "--strict"]) == 3
     told = capsys.readouterr()
     assert 'name = "node-1"' in told.out
     assert told.err.splitlines() == [
@@ -38,7 +38,8 @@ def test_without_output_the_settings_are_on_stdout_and_all_else_on_stderr(
 
 
 def test_a_property_that_is_given_leaves_nothing_to_check(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["migrate", "broker.xml", "--property", "name=a=b", "--property", "name=hub"]) == 0
+    command = ["migrate", "broker.xml", "--strict", "--property", "name=a=b", "--property", "name=hub"]
+    assert main(command) == 0
     assert 'name = "hub"' in capsys.readouterr().out
 
 
@@ -63,6 +64,15 @@ def test_a_file_is_written_whole_and_overwritten_only_when_that_is_said(
     assert main([*command, "--property", "name=two", "--overwrite"]) == 0
     assert b'"two"' in Path("settings.toml").read_bytes()
     assert names() == ["broker.xml", "settings.toml"]
+
+
+def test_the_first_example_of_the_help_goes_on_to_validate(capsys: pytest.CaptureFixture[str]) -> None:
+    """Though something is to be checked: `&&` of a shell goes on after 0 alone."""
+    assert main(["migrate", "--help"]) == 0
+    assert "--output settings.toml && core-bridge validate\n" in capsys.readouterr().out
+    assert main(["migrate", "broker.xml", "--output", "settings.toml"]) == 0
+    assert "1 to check" in capsys.readouterr().err
+    assert main(["validate"]) == 0
 
 
 def test_a_link_that_leads_nowhere_is_a_file_that_is_there(directory: Path) -> None:

@@ -77,7 +77,7 @@ def test_an_encoding_that_cannot_be_read_is_refused(broker: Path, encoding: str)
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "iso-8859-1"])
 def test_other_encodings_are_read(broker: Path, encoding: str) -> None:
     broker.write_bytes(f'<?xml version="1.0" encoding="{encoding}"?><core><a>é</a></core>'.encode(encoding))
-    assert [child.text for child in read(broker).children] == ["é"]
+    assert [child.text for child in read(broker).root.children] == ["é"]
 
 
 def test_a_large_file_is_refused_before_it_is_parsed(broker: Path) -> None:
@@ -96,7 +96,7 @@ def test_many_elements_are_refused(broker: Path, monkeypatch: pytest.MonkeyPatch
 def read_text(path: Path, text: str) -> list[str]:
     """The names of the elements in the root, with the line of each."""
     path.write_text(text)
-    return [f"{child.name} {child.place}" for child in read(path).children]
+    return [f"{child.name} {child.place}" for child in read(path).root.children]
 
 
 def test_settings_that_would_be_too_large_are_refused(broker: Path) -> None:
@@ -141,7 +141,8 @@ def test_an_include_that_is_not_local_and_whole_is_named_and_not_followed(
 def test_an_include_beside_or_below_is_followed_and_its_lines_are_its_own(broker: Path) -> None:
     Path("more").mkdir()
     Path("more/inner.xml").write_text(
-        f'<addresses {XI}>\n\n<address name="a"/><xi:include href="b.xml"/></addresses>'
+        f'<addresses {XI}>\n\n<address name="a"><anycast><queue name="a"/></anycast></address>'
+        '<xi:include href="b.xml"/></addresses>'
     )
     Path("more/b.xml").write_text(
         '<address name="b"><multicast><queue name="q" ring-size="3"/></multicast></address>'
@@ -151,6 +152,30 @@ def test_an_include_beside_or_below_is_followed_and_its_lines_are_its_own(broker
     assert "[addresses.a]" in migration.text
     (remark,) = migration.remarks
     assert (str(remark.place), remark.what) == ("more/b.xml:1", "address b: queue q: ring-size")
+
+
+def test_an_include_whose_name_has_a_property_is_followed_and_its_default_is_named(broker: Path) -> None:
+    Path("more").mkdir()
+    Path("more/inner.xml").write_text("<name>${who}</name>")
+    broker.write_text(f'<core {XI}>\n<xi:include href="${{directory:more}}/inner.xml"/></core>')
+    migration = migrate(broker, {"who": "hub"})
+    assert 'name = "hub"' in migration.text
+    (remark,) = migration.remarks
+    assert str(remark).startswith("broker.xml:2: check: xi:include: a property: its default is taken")
+    Path("other").mkdir()
+    Path("other/inner.xml").write_text("<name>other</name>")
+    migration = migrate(broker, {"directory": "other"})
+    assert 'name = "other"' in migration.text
+    assert migration.remarks == []
+
+
+def test_an_include_that_is_not_followed_is_named_with_its_properties_filled_in(broker: Path) -> None:
+    broker.write_text(f'<core {XI}>\n<xi:include href="${{directory}}/inner.xml"/></core>')
+    (remark,) = migrate(broker, {"directory": "../elsewhere"}).remarks
+    assert str(remark) == (
+        "broker.xml:2: left: xi:include: not followed: only small files beside or below this one are; "
+        "found ../elsewhere/inner.xml"
+    )
 
 
 def test_includes_in_a_circle_and_too_many_end(broker: Path) -> None:

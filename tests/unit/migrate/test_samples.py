@@ -75,18 +75,18 @@ def test_the_samples_hold_secrets_and_a_complete_one() -> None:
     assert [name for name in NAMES if migrated(name).is_complete] == ["complete"]
 
 
-def test_the_command_says_all_that_and_its_exit_code_tells_complete_from_not(
+def test_the_command_says_all_that_and_with_strict_its_exit_code_tells_complete_from_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(SAMPLES)
-    assert main(["migrate", "bridges.xml"]) == 3
+    assert main(["migrate", "bridges.xml", "--strict"]) == 3
     told = capsys.readouterr()
     assert told.out == (SAMPLES / "bridges.toml").read_text("utf-8")
     *lines, number = told.err.splitlines(keepends=True)
     assert "".join(lines) == (SAMPLES / "bridges.txt").read_text("utf-8")
     assert re.fullmatch(r"\d+ left, \d+ to check, \d+ without a meaning here\n", number)
     written = str(tmp_path / "complete.toml")
-    assert main(["migrate", "complete.xml", "--output", written]) == 0
+    assert main(["migrate", "complete.xml", "--strict", "--output", written]) == 0
     assert main(["validate", "--settings", written]) == 0
 
 

@@ -46,6 +46,16 @@ def test_lines_come_in_their_order(pipe: Pipe) -> None:
     assert output.dropped == 0
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_a_json_line_stays_one_whatever_the_streams_encoding_lacks(encoding: str, pipe: Pipe) -> None:
+    line = {"a": "\xe9 \u20ac \U0001f600 \udcff"}
+    BufferedOutput(pipe.writer, encoding).write(json.dumps(line, ensure_ascii=False))
+    found = b""
+    while not found.endswith(b"\n"):
+        found += os.read(pipe.reader, 1 << 16)
+    assert json.loads(found.decode(encoding)) == line
+
+
 def stand_still(pipe: Pipe) -> int:
     """Fill the pipe, so that no write to it returns before something is read; returns its bytes."""
     os.set_blocking(pipe.writer, False)
@@ -112,7 +122,7 @@ def test_a_stream_that_another_process_made_non_blocking_gets_every_line(pipe: P
 def test_a_text_that_the_stream_cannot_encode_is_written_with_escapes(pipe: Pipe) -> None:
     output = BufferedOutput(pipe.writer, "ascii")
     output.write("ü \ud800")
-    assert read_until(pipe, b"ud800") == [r"\xfc \ud800"]
+    assert read_until(pipe, b"ud800") == [r"\u00fc \ud800"]
 
 
 def test_flush_waits_for_a_slow_reader_no_longer_than_its_limit(

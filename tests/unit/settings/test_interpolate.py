@@ -112,6 +112,12 @@ def test_an_absolute_file_is_taken_as_it_is(tmp_path: Path) -> None:
     assert filled(f"${{file:{tmp_path}/token}}") == "t"
 
 
+def test_a_variable_that_is_no_text(tmp_path: Path) -> None:
+    for place in ("${BYTES}", "${BYTES:-t}"):
+        done = interpolate({"key": place}, {"BYTES": "\udcff"}, tmp_path)
+        assert done.broken == [(("key",), "environment variable BYTES must be UTF-8 text")]
+
+
 def test_files_that_are_too_large_or_no_text(tmp_path: Path) -> None:
     (tmp_path / "large").write_bytes(b"x" * (MAX_FILE_BYTES + 1))
     (tmp_path / "binary").write_bytes(b"\xff")

@@ -124,8 +124,8 @@ def test_tls_ended_elsewhere_and_tokens_protect_an_open_listener(settings_file: 
     ("url", "host", "port"),
     [
         ("ws://hub:61616", "hub", 61616),
-        ("wss://hub.example", "hub.example", 443),
-        ("ws://hub/", "hub", 80),
+        ("wss://hub.example:443", "hub.example", 443),
+        ("ws://hub:80/", "hub", 80),
         ("ws://[::1]:1", "::1", 1),
     ],
 )
