@@ -116,6 +116,8 @@ class TargetEnd:
     target: Target
     #: The sink that stores dead letters together with the messages; None: they are delivered like messages.
     dead_letter_sink: DeadLetterSink | None = None
+    #: The source's partitions that it cannot take as its topics are, one text for each.
+    parked: Callable[[], Sequence[str]] = tuple
 
 
 class NodeEnds:

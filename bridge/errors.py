@@ -5,7 +5,13 @@ Log or raise, never both: the code that turns an error into an answer, an exit c
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+#: Most names that `listed` writes out.
+MOST_NAMED: Final = 3
 
 
 @dataclass(eq=False)
@@ -210,3 +216,11 @@ def described(error: BaseException | None) -> str:
     if isinstance(error, BridgeError):
         return f"{error.code}: {error.detail}"
     return f"{type(error).__name__}: {error}"
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names in a text for people: the first `MOST_NAMED`, and how many more there are."""
+    rest = iter(names)
+    first = ", ".join(islice(rest, MOST_NAMED))
+    more = sum(1 for _ in rest)
+    return f"{first} and {more:,} more" if more else first

@@ -142,7 +142,7 @@ class Assembly:
                 first.target,
                 first.dead_letters,
                 source.lag,
-                source.parked,
+                lambda: [text for end in (source, first, *others) for text in end.parked()],
                 source.waits,
                 connector=first.name,
                 failovers=others,
@@ -161,7 +161,7 @@ class Assembly:
         dead_letters = part.dead_letters
         if not kind_of(self._settings, alone.source_connector).is_own:
             dead_letters = target.dead_letter_sink or self._dead_letters(alone, targets)
-        return Connector(name, target.target, dead_letters)
+        return Connector(name, target.target, dead_letters, target.parked)
 
     def transforming(self, bridge: Bridge, lane: int) -> Transforming | None:
         """The transformer of a lane (`REPLAYS`: of the bridge's replays), the same at each call; None: the

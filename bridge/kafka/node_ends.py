@@ -119,6 +119,7 @@ class KafkaEnds(NodeEnds):
             clock=self._node.clock,
             sent_log=self._sent_log(bridge, lane.number),
             filter=lane.filter,
+            counts=lane.counts,
         )
 
     def _sent_log(self, bridge: Bridge, lane: int) -> SentLog | None:
@@ -160,7 +161,11 @@ class KafkaEnds(NodeEnds):
                 dead_letters=lane.dead_letters,
             ),
         )
-        return TargetEnd(target, dead_letter_sink=target if bridge.dead_letter_address else None)
+        return TargetEnd(
+            target,
+            dead_letter_sink=target if bridge.dead_letter_address else None,
+            parked=lambda: target.parked,
+        )
 
     def _duplicates_of(self, bridge: str) -> logs.Tally:
         """The tally of duplicates of all the bridge's lanes: at most one log event a second."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
 from bridge.end_kind import EndsOf, NodeContext, kind_of
@@ -12,6 +11,7 @@ from bridge.kafka.journal_topic.journal_topic import JournalTopic
 from bridge.kafka.journal_topic.options import JournalOptions, StateOptions
 from bridge.kafka.journal_topic.origin import Origin, journal_origin
 from bridge.kafka.source.options import TopicSelection
+from bridge.kafka.target.options import SourceConfigs
 from bridge.kafka.target.source_configs import source_configs
 from bridge.kafka.target.target import KafkaTargetOptions
 from bridge.settings import kafka_names, urls
@@ -60,8 +60,8 @@ class KafkaParts:
             target_name=bridge.static_connectors[0],
         )
 
-    def _source_configs(self, bridge: Bridge) -> Callable[[str], Awaitable[Mapping[str, str] | None]] | None:
-        """Reads the configuration of a source topic, where each has a target topic of its own."""
+    def _source_configs(self, bridge: Bridge) -> SourceConfigs | None:
+        """Reads the configuration of source topics, where each has a target topic of its own."""
         connector = self.node.settings.connectors.get(bridge.source_connector)
         if connector is None or not connector.url.startswith(urls.KAFKA_SCHEME):
             return None

@@ -40,6 +40,8 @@ class Counts:
     last_progress_ms: int = 0
     #: Partitions of the source that are parked now: a record there cannot be decoded.
     parked: int = 0
+    #: How far the opening of many streams has come, in words; empty: none is under way, or it is short.
+    opening: str = ""
     #: The reason why a stream waits for the target, or the connection failed; empty: there is none.
     trouble: str = ""
     #: The throttling by the target's brokers now, in words; empty: they do not throttle.

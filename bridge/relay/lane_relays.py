@@ -106,7 +106,8 @@ class LaneRelays:
         parked = [(lane, text) for lane, relay in self.lanes.items() for text in relay.parked()]
         total.parked = len(parked)
         waits = [(lane, text) for lane, relay in self.lanes.items() for text in relay.waits()]
-        troubles = [(lane, relay.counts.trouble) for lane, relay in self.lanes.items()] + parked + waits
+        troubles = [(lane, relay.counts.opening) for lane, relay in self.lanes.items()]
+        troubles += [(lane, relay.counts.trouble) for lane, relay in self.lanes.items()] + parked + waits
         troubles += [(lane, relay.counts.throttled) for lane, relay in self.lanes.items()]
         total.trouble = next((self._of(lane, trouble) for lane, trouble in troubles if trouble), "")
         return total

@@ -9,7 +9,7 @@ others go on.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -44,6 +44,8 @@ class Pump:
     session: Session
     #: In the order of sending.
     _in_flight: deque[_InFlight] = field(default_factory=deque)
+    #: How many of these each stream has.
+    _in_flight_of: Counter[str] = field(default_factory=Counter)
     #: Coverage without messages that waits, by stream.
     _pending_coverage: dict[str, Batch] = field(default_factory=dict)
     _covering: asyncio.Task[None] | None = None
@@ -103,6 +105,7 @@ class Pump:
             if entry.batch.block is None:
                 self.session.coverage_due_s = _now_s()  # once more, as soon as there is a connection
         self._in_flight.clear()
+        self._in_flight_of.clear()
         self._pending_coverage.clear()
         return deliveries
 
@@ -201,14 +204,15 @@ class Pump:
         return self.session.window.has_room(batch.size)
 
     def _is_in_flight(self, stream: str) -> bool:
-        return any(entry.batch.stream == stream for entry in self._in_flight)
+        return self._in_flight_of[stream] > 0
 
     def _send_now(self, batch: Batch) -> None:
         self.session.window.sent(batch.size, batch.count)
         self.session.counts.sent += batch.count
         # Tasks begin in the order in which they are made: the target's calls are in order.
         self._in_flight.append(_InFlight(batch, asyncio.create_task(_deliver(self.session.target, batch))))
-        if self._backed_off.sent(batch.stream, self._behind(batch.stream), _now_s()):
+        self._in_flight_of[batch.stream] += 1
+        if self._backed_off.sent(batch.stream, self._in_flight_of[batch.stream], _now_s()):
             self._pending_coverage.pop(batch.stream, None)  # its positions will be read again
         self._changed.set()
 
@@ -290,6 +294,7 @@ class Pump:
             entry = self._in_flight[0]
             await self._take(entry.batch, receipt)
             self._in_flight.popleft()
+            self._in_flight_of[entry.batch.stream] -= 1
             self.session.window.confirmed(entry.batch.size, entry.batch.count)
             if entry.batch.stream in self._backed_off:
                 self._backed_off.answered(entry.batch.stream, _now_s())
@@ -329,13 +334,10 @@ class Pump:
 
     def _back_off_now(self, stream: str) -> None:
         """Send no more of the stream until it is opened again, once all of its batches are answered."""
-        self._backed_off.add(stream, self._behind(stream), _now_s())
+        self._backed_off.add(stream, self._in_flight_of[stream], _now_s())
         self._pending_coverage.pop(stream, None)  # its positions will be read again
         self._look_at_due()
         self._changed.set()
-
-    def _behind(self, stream: str) -> int:
-        return sum(entry.batch.stream == stream for entry in self._in_flight)
 
     def _wait(self, stream: str, reason: str) -> None:
         """Back the stream off: the target cannot go on with it now, and it is opened again after a while."""

@@ -114,7 +114,7 @@ class LaneEnds:
     dead_letters: DeadLetterSink | None = None
     #: Messages that wait at the source, and when the oldest came; None: the source does not say.
     lag: Callable[[], Lag | None] = lambda: None
-    #: Where the source is parked, and why, one text for each partition.
+    #: The source's partitions that stand still by themselves, each with the reason, one text for each.
     parked: Callable[[], Sequence[str]] = tuple
     #: What the source waits for although the bridge has no trouble, one text each.
     waits: Callable[[], Sequence[str]] = tuple

@@ -109,6 +109,12 @@ class Session:
 
         Raises: the ends' errors; Diverged. OtherStore: it is, and `may_change` is False.
         """
+        try:
+            await self._connect(may_change=may_change)
+        finally:
+            self.counts.opening = ""
+
+    async def _connect(self, *, may_change: bool) -> None:
         streams = await self._look()
         opened = await self.target.open(streams)
         remembered = await self.source.remembered()
@@ -146,8 +152,11 @@ class Session:
 
     async def _open(self, streams: Sequence[Stream]) -> None:
         """Open streams: ask for the target's record, and go on where it says."""
-        opened = await self.target.open(streams)
-        await self._go_on(streams, opened, await self.source.remembered())
+        try:
+            opened = await self.target.open(streams)
+            await self._go_on(streams, opened, await self.source.remembered())
+        finally:
+            self.counts.opening = ""
 
     async def _go_on(
         self, streams: Sequence[Stream], opened: Opened, remembered: Mapping[str, Remembered]

@@ -190,6 +190,6 @@ class RemoteBridge:
 
 def _sum(one: Counts, other: Counts) -> Counts:
     """The sum of two counts: numbers are added, the latest progress is kept, the troubles are dropped."""
-    total = replace(one, parked=one.parked + other.parked, trouble="", throttled="")
+    total = replace(one, parked=one.parked + other.parked, opening="", trouble="", throttled="")
     total.add(other)
     return total

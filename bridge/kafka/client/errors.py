@@ -7,7 +7,7 @@ came after 79 nor what a bridge can wait for. `bridge.kafka.client.error_codes` 
 from __future__ import annotations
 
 import ssl
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final, Literal
 
@@ -31,6 +31,7 @@ from bridge.errors import (
     SourceUnavailable,
     TargetRefused,
     TargetUnavailable,
+    listed,
 )
 from bridge.kafka.client import tls_errors
 from bridge.kafka.client.error_codes import (
@@ -228,6 +229,12 @@ def _named(argument: object) -> str:
         case TopicPartition():
             return f"{argument.topic}/{argument.partition}"
         case set() | frozenset() | list() | tuple() | dict():
-            return ", ".join(sorted(filter(None, map(_named, argument))))
+            return listed(sorted(filter(None, map(_named, argument))))
         case _:
             return ""
+
+
+def topics_named(names: Iterable[str]) -> str:
+    """Topics as the resource of an error: ``topic a``, or ``topics a, b, c and 197 more``."""
+    asked = sorted(set(names))
+    return f"topic{'' if len(asked) == 1 else 's'} {listed(asked)}"

@@ -8,6 +8,10 @@ from typing import Any, Final
 #: How long a broker delays a fetch that finds nothing. New data ends the wait at once, but a partition that
 #: is not part of the fetch waits for its end, so it is short.
 FETCH_MAX_WAIT_MS: Final = 100
+#: A fetch names each of its partitions, which costs time at both ends: one of more than 500 may be delayed by
+#: this much more for each, up to so long.
+WAIT_A_PARTITION_MS: Final = 0.2
+MOST_MAX_WAIT_MS: Final = 1_000
 #: A fetch of one partition brings at most the bytes of so many batches: one is stored, another is ready...
 PARTITION_BATCHES: Final = 2
 #: ...a fetch of all partitions so many from each broker, of which each partition has its part...
@@ -30,7 +34,9 @@ def fetch_options(batch_bytes: int, chosen: Mapping[str, Any], partitions: int =
     whole = fetch_bytes * FETCH_BATCHES
     part = min(fetch_bytes * PARTITION_BATCHES, max(whole // max(partitions, 1), MIN_FETCH_BYTES))
     options = {
-        "fetch_max_wait_ms": FETCH_MAX_WAIT_MS,
+        "fetch_max_wait_ms": min(
+            max(FETCH_MAX_WAIT_MS, int(partitions * WAIT_A_PARTITION_MS)), MOST_MAX_WAIT_MS
+        ),
         "max_partition_fetch_bytes": part,
         "fetch_max_bytes": whole,
     }

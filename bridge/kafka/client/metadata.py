@@ -11,6 +11,7 @@ import asyncio
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -33,14 +34,41 @@ from aiokafka.protocol.types import (
 from aiokafka.structs import TopicPartition
 
 from bridge.kafka.client.connection import KafkaConnection
+from bridge.kafka.client.pieces import (
+    PARTITIONS_AT_ONCE,
+    TOPICS_AT_ONCE,
+    Step,
+    in_pieces,
+    no_steps,
+    pieces,
+    together,
+)
 from bridge.kafka.client.transaction_requests import DescribeProducersRequest, ProducerState, producers_of
 
 #: UNKNOWN_TOPIC_OR_PARTITION, and INVALID_TOPIC_EXCEPTION for a name that no topic can have.
 _ABSENT: Final = (3, 17)
 
-#: In an offset request: the end of the log, committed or not.
-_LATEST: Final = -1
-_READ_UNCOMMITTED: Final = 0
+#: In an offset request: a time that stands for an end of the log, and an isolation level.
+_EARLIEST, _LATEST = -2, -1
+_READ_UNCOMMITTED, _READ_COMMITTED = 0, 1
+#: LEADER_NOT_AVAILABLE and OFFSET_NOT_AVAILABLE: the leader has just been elected, and is asked again.
+_NOT_YET: Final = (5, 78)
+#: Number and pause of the requests for offsets to a leader that cannot answer yet.
+_LOOKS: Final = 50
+_LOOK_PAUSE_MS: Final = 100
+#: Longest that a leader may take to answer one request for offsets.
+OFFSETS_TIMEOUT_MS: Final = 15_000
+
+
+class Offset(Enum):
+    """An offset of a log that its leader is asked for: a time and an isolation level."""
+
+    #: The first that is there.
+    START = (_EARLIEST, _READ_UNCOMMITTED)
+    #: The last stable offset: up to there a read_committed consumer reads.
+    STABLE = (_LATEST, _READ_COMMITTED)
+    #: The high watermark.
+    HIGH = (_LATEST, _READ_UNCOMMITTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +104,8 @@ class Cluster:
     brokers: tuple[int, ...]
     #: The topics by name; a topic that does not exist is left out.
     topics: Mapping[str, Topic] = field(default_factory=dict)
+    #: By node id, host and port where clients reach the broker.
+    addresses: Mapping[int, tuple[str, int]] = field(default_factory=dict)
 
 
 class _MetadataResponse(Response):
@@ -203,16 +233,26 @@ class _EpochEndRequestV3(RequestStruct):
 
 
 class _EpochEndRequest(Request[_EpochEndRequestV3]):
-    """OffsetForLeaderEpoch (KIP-320), for one partition."""
+    """OffsetForLeaderEpoch (KIP-320)."""
 
     API_KEY = 23
 
-    def __init__(self, topic: str, partition: int, epoch: int) -> None:
-        self._asked = (topic, partition, epoch)
+    def __init__(self, epochs: Mapping[TopicPartition, int]) -> None:
+        self._asked = [
+            (topic, [(partition, -1, epoch) for partition, epoch in asked])
+            for topic, asked in _by_topic(epochs).items()
+        ]
 
     def build(self, request_struct_class: type[_EpochEndRequestV3]) -> _EpochEndRequestV3:
-        topic, partition, epoch = self._asked
-        return request_struct_class(-1, [(topic, [(partition, -1, epoch)])])
+        return request_struct_class(-1, self._asked)
+
+
+def _by_topic(values: Mapping[TopicPartition, int]) -> dict[str, list[tuple[int, int]]]:
+    """A value for each partition, as requests have it."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    for tp, value in values.items():
+        found.setdefault(tp.topic, []).append((tp.partition, value))
+    return found
 
 
 def _topics(answer: Any) -> dict[str, Topic]:
@@ -266,24 +306,43 @@ class ClusterClient:
         if client is not None:
             await client.close()
 
-    async def cluster(self, topics: Sequence[str] | None = (), *, broker: int | None = None) -> Cluster:
+    async def cluster(
+        self, topics: Sequence[str] | None = (), *, broker: int | None = None, step: Step = no_steps
+    ) -> Cluster:
         """The cluster and these topics (None: all there are), as `broker` sees them (None: any).
 
         Raises: KafkaError.
         """
-        answer = await self._ask(_MetadataRequest(topics), broker)
-        return Cluster(answer.cluster_id, tuple(broker[0] for broker in answer.brokers), _topics(answer))
+        answers = (
+            [await self._ask(_MetadataRequest(topics), broker)]
+            if not topics
+            else await in_pieces(
+                topics, TOPICS_AT_ONCE, lambda names: self._ask(_MetadataRequest(names), broker), step
+            )
+        )
+        answer = answers[0]
+        return Cluster(
+            answer.cluster_id,
+            tuple(one[0] for one in answer.brokers),
+            {name: topic for one in answers for name, topic in _topics(one).items()},
+            {one[0]: (one[1], one[2]) for one in answer.brokers},
+        )
 
-    async def epoch_end(self, topic: str, partition: int, epoch: int, *, broker: int) -> int:
-        """One beyond the last offset written under `epoch` or an older one, as the leader `broker` has it.
+    async def epoch_ends(
+        self, epochs: Mapping[TopicPartition, int], *, broker: int
+    ) -> dict[TopicPartition, int]:
+        """One beyond the last offset written under each epoch or an older one, as the leader `broker` has it.
 
         -1 where the leader no longer knows the epoch. Raises: KafkaError.
         """
-        answer = await self._ask(_EpochEndRequest(topic, partition, epoch), broker)
-        ((_topic, ((error, _partition, _epoch, end),)),) = answer.topics
-        if error:
-            raise for_code(error)(f"OffsetForLeaderEpoch of {topic}/{partition}")
-        return int(end)
+        answer = await self._ask(_EpochEndRequest(epochs), broker)
+        found: dict[TopicPartition, int] = {}
+        for topic, partitions in answer.topics:
+            for error, partition, _epoch, end in partitions:
+                if error:
+                    raise for_code(error)(f"OffsetForLeaderEpoch of {topic}/{partition}")
+                found[TopicPartition(topic, partition)] = int(end)
+        return found
 
     async def high_watermarks(
         self, tps: Sequence[TopicPartition], *, broker: int
@@ -292,16 +351,61 @@ class ClusterClient:
 
         Raises: KafkaError.
         """
-        asked: dict[str, list[tuple[int, int]]] = {}
-        for tp in tps:
-            asked.setdefault(tp.topic, []).append((tp.partition, _LATEST))
-        answer = await self._ask(OffsetRequest(-1, _READ_UNCOMMITTED, list(asked.items())), broker)
-        return {
-            TopicPartition(topic, partition): offset
-            for topic, partitions in answer.topics
-            for partition, error, _timestamp, offset in partitions
-            if not error
-        }
+        found, _errors = await self._offsets(tps, Offset.HIGH, broker)
+        return found
+
+    async def offsets(
+        self, leaders: Mapping[TopicPartition, int], which: Offset, step: Step = no_steps
+    ) -> dict[TopicPartition, int]:
+        """This offset of each partition, asked of its leader; one that was just elected is asked again.
+
+        Raises: KafkaError: also where another broker leads. TimeoutError: no answer.
+        """
+        by_leader: dict[int, list[TopicPartition]] = {}
+        for tp, leader in leaders.items():
+            by_leader.setdefault(leader, []).append(tp)
+        asked = [
+            (leader, piece) for leader, tps in by_leader.items() for piece in pieces(tps, PARTITIONS_AT_ONCE)
+        ]
+        found: dict[TopicPartition, int] = {}
+
+        async def more(leader: int, tps: Sequence[TopicPartition]) -> None:
+            found.update(await self._settled_offsets(tps, which, leader))
+            if len(asked) > 1:
+                step(len(found), len(leaders))
+
+        await together(more(*each) for each in asked)
+        return found
+
+    async def _settled_offsets(
+        self, tps: Sequence[TopicPartition], which: Offset, leader: int
+    ) -> dict[TopicPartition, int]:
+        found: dict[TopicPartition, int] = {}
+        for look in range(1, _LOOKS + 1):
+            async with asyncio.timeout(OFFSETS_TIMEOUT_MS / 1000):
+                more, errors = await self._offsets([tp for tp in tps if tp not in found], which, leader)
+            found |= more
+            for tp, error in errors.items():
+                if error not in _NOT_YET or look == _LOOKS:
+                    raise for_code(error)(f"ListOffsets of {tp.topic}/{tp.partition}")
+            if not errors:
+                break
+            await asyncio.sleep(_LOOK_PAUSE_MS / 1000)
+        return found
+
+    async def _offsets(
+        self, tps: Sequence[TopicPartition], which: Offset, broker: int
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+        """The offsets that `broker` has, and the error codes of the others."""
+        time, isolation = which.value
+        asked = _by_topic(dict.fromkeys(tps, time))
+        answer = await self._ask(OffsetRequest(-1, isolation, list(asked.items())), broker)
+        found: dict[TopicPartition, int] = {}
+        errors: dict[TopicPartition, int] = {}
+        for topic, partitions in answer.topics:
+            for partition, error, _timestamp, offset in partitions:
+                (errors if error else found)[TopicPartition(topic, partition)] = error or offset
+        return found, errors
 
     async def producers(self, topic: str, partition: int, *, broker: int) -> Mapping[int, ProducerState]:
         """By producer id, the producers that wrote to a partition, as its leader `broker` has them.

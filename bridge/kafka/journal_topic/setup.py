@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Final
 
 import structlog
-from aiokafka.admin import NewPartitions, NewTopic
-from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import UnknownTopicOrPartitionError, for_code
+from aiokafka.admin import NewTopic
+from aiokafka.errors import for_code
 
 from bridge.errors import TargetRefused, TargetUnavailable
+from bridge.kafka.client import topic_admin
 from bridge.kafka.client.connection import KafkaConnection
 from bridge.kafka.client.errors import explaining
 from bridge.kafka.client.metadata import Cluster, ClusterClient, Topic
+from bridge.kafka.client.topic_admin import Failed
 from bridge.kafka.journal_topic.records import DEFAULT_BATCH_BYTES, LEAST_BATCH_BYTES
 
 #: With fewer in-sync replicas than this nothing is written, where there are three replicas.
@@ -27,10 +27,6 @@ REPLICATION_FACTOR: Final = 3
 SEGMENT_BYTES: Final = 16 * 1024 * 1024
 #: Share of uncompacted bytes at which the cleaner starts.
 _DIRTY_RATIO: Final = "0.1"
-#: Number and pause of the checks for a new topic before the target counts as unavailable.
-_LOOKS: Final = 50
-_LOOK_PAUSE_MS: Final = 100
-_TOPIC_ALREADY_EXISTS: Final = 36
 _POLICY: Final = "cleanup.policy"
 _IN_SYNC: Final = "min.insync.replicas"
 _MOST_BYTES: Final = "max.message.bytes"
@@ -186,8 +182,8 @@ class JournalSetup:
         found = await self.find(topic)
         if found is not None and len(found.partitions) < lanes:
             with self._errors("Alter", f"topic {topic} (journal-topic)"):
-                async with self._connection.administering() as admin:
-                    await admin.create_partitions({topic: NewPartitions(lanes)})
+                for failed in (await topic_admin.add_partitions(self._connection, {topic: lanes})).values():
+                    raise for_code(failed.code)(failed.message)
         return await self._visible(topic, lanes)
 
     async def _make(self, topic: str, lanes: int, factor: int) -> None:
@@ -200,44 +196,34 @@ class JournalSetup:
             }
             if factor >= REPLICATION_FACTOR:
                 options[_IN_SYNC] = str(MIN_IN_SYNC_REPLICAS)
-            async with self._connection.administering() as admin:
-                answer = await admin.create_topics([NewTopic(topic, lanes, factor, topic_configs=options)])
-            for _, code, *message in answer.topic_errors:
-                # Another worker, or another node with the same settings, was faster.
-                if code not in (0, _TOPIC_ALREADY_EXISTS):
-                    raise for_code(code)(*message)
+            # Another worker, or another node with the same settings, may be faster.
+            new = NewTopic(topic, lanes, factor, topic_configs=options)
+            for failed in (await topic_admin.make(self._connection, [new])).values():
+                raise for_code(failed.code)(failed.message)
 
     async def _visible(self, topic: str, partitions: int) -> Topic:
         """The topic once brokers know it, with a leader for each partition."""
-        for _ in range(_LOOKS):
-            found = await self.find(topic)
-            if found is not None:
-                led = sum(partition.leader >= 0 for partition in found.partitions.values())
-                if led >= partitions:
-                    return found
-            await asyncio.sleep(_LOOK_PAUSE_MS / 1000)
+        with self._errors("Describe", f"topic {topic} (journal-topic)"):
+            async with ClusterClient(self._connection) as client:
+                found, _missing = await topic_admin.visible(client, {topic: partitions})
+        if topic in found:
+            return found[topic]
         raise TargetUnavailable(
             f"the journal topic {topic} has no {partitions} partitions with a leader after"
-            f" {_LOOKS * _LOOK_PAUSE_MS} ms",
+            f" {topic_admin.LOOKS * topic_admin.LOOK_PAUSE_MS} ms",
             key="journal-topic",
         )
 
     async def _config(self, topic: str) -> Mapping[str, str]:
         """The configuration of a topic that a broker knows; the one that is asked may not know it yet."""
         with self._errors("DescribeConfigs", f"topic {topic} (journal-topic)"):
-            asked = ConfigResource(ConfigResourceType.TOPIC, topic, dict.fromkeys(_CHECKED))
-            looks = 0
-            async with self._connection.administering() as admin:
-                while True:
-                    looks += 1
-                    (answer,) = await admin.describe_configs([asked])
-                    ((code, message, _type, _name, entries),) = answer.resources
-                    if code != UnknownTopicOrPartitionError.errno or looks == _LOOKS:
-                        break
-                    await asyncio.sleep(_LOOK_PAUSE_MS / 1000)
-            if code:
-                raise for_code(code)(message)
-        return {entry[0]: str(entry[1]) for entry in entries}
+            described = await topic_admin.describe(
+                self._connection, [topic], _CHECKED, looks=topic_admin.LOOKS
+            )
+            config = described[topic]
+            if isinstance(config, Failed):
+                raise for_code(config.code)(config.message)
+        return {key: str(value) for key, (value, _source) in config.items()}
 
     def _errors(self, operation: str, resource: str) -> AbstractContextManager[None]:
         return explaining(self._connection.name, operation, resource, side="target")

@@ -11,19 +11,21 @@ import asyncio
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError
 from aiokafka.structs import TopicPartition
 
+from bridge.kafka.client import topic_admin
 from bridge.kafka.client.connection import KafkaConnection
+from bridge.kafka.client.topic_admin import Config, Failed
 from bridge.kafka.records.decoding import Record, checksum_of
 from bridge.kafka.source.consumer import Reading
 
 #: How far below a position its last message is searched for.
 LOOK_BACK: Final = 64
-#: Longest that the search takes; a message that has not arrived by then is unknown.
+#: The search ends after this long without another message found; what has not arrived by then is unknown.
 LOOK_BACK_TIMEOUT_MS: Final = 5_000
 _WAIT_MS: Final = 100
+_POLICY: Final = "cleanup.policy"
 
 
 async def last_checksums(
@@ -61,14 +63,16 @@ async def _read_last(reading: Reading, wanted: Mapping[TopicPartition, int]) -> 
     last: dict[TopicPartition, Record] = {}
     reached: set[TopicPartition] = set()
     try:
-        async with asyncio.timeout(LOOK_BACK_TIMEOUT_MS / 1000):
+        clock = asyncio.get_running_loop().time
+        async with asyncio.timeout(LOOK_BACK_TIMEOUT_MS / 1000) as limit:
             while reached < reading.partitions:
                 for tp, fetched in (await reading.fetch(_WAIT_MS)).items():
                     for record in fetched.records:
                         if record.offset < wanted[tp]:
                             last[tp] = record
-                    if fetched.upto >= wanted[tp]:
+                    if fetched.upto >= wanted[tp] and tp not in reached:
                         reached.add(tp)
+                        limit.reschedule(clock() + LOOK_BACK_TIMEOUT_MS / 1000)
     except TimeoutError:
         pass  # partitions that were not reached are unknown
     return {tp: record for tp, record in last.items() if tp in reached}
@@ -76,16 +80,16 @@ async def _read_last(reading: Reading, wanted: Mapping[TopicPartition, int]) -> 
 
 async def maybe_compacted(connection: KafkaConnection, topics: Collection[str]) -> set[str]:
     """The topics that are compacted, and those that cannot be asked (no right to DescribeConfigs)."""
-    unsure = set(topics)
-    asked = [ConfigResource(ConfigResourceType.TOPIC, topic) for topic in topics]
     try:
-        async with connection.administering() as admin:
-            answers = await admin.describe_configs(asked)
-        for answer in answers:
-            for error, _message, _kind, topic, entries in answer.resources:
-                policy = next((str(entry[1]) for entry in entries if entry[0] == "cleanup.policy"), "compact")
-                if not error and "compact" not in policy:
-                    unsure.discard(topic)
-    except (KafkaError, OSError):
+        found = await topic_admin.describe(connection, topics, (_POLICY,))
+    except (KafkaError, OSError, TimeoutError):
         return set(topics)
-    return unsure
+    return {topic for topic in topics if not _is_kept(found.get(topic))}
+
+
+def _is_kept(config: Config | None) -> bool:
+    """Whether a topic is certainly not compacted."""
+    if config is None or isinstance(config, Failed):
+        return False
+    policy, _source = config.get(_POLICY, ("compact", 0))
+    return "compact" not in (policy or "compact")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -20,8 +20,9 @@ from aiokafka.structs import TopicPartition
 
 from bridge.errors import SourceUnavailable
 from bridge.kafka.client.connection import KafkaConnection
-from bridge.kafka.client.errors import explaining
+from bridge.kafka.client.errors import explaining, topics_named
 from bridge.kafka.client.fetch_limits import FETCH_MAX_WAIT_MS, fetch_options
+from bridge.kafka.client.pieces import PARTITIONS_AT_ONCE, pieces
 from bridge.kafka.records.decoding import Record
 from bridge.kafka.records.raw_records import RAW
 from bridge.kafka.source.stall_detection import StallDetector
@@ -30,10 +31,10 @@ from bridge.kafka.source.stall_detection import StallDetector
 CAREFUL_MS: Final = 5_000
 #: A partition is parked when the same position could not be decoded this many times.
 PARK_AFTER: Final = 3
-#: Longest that leaders may take to say where logs begin and end; aiokafka waits for a leader much longer.
-BOUNDS_TIMEOUT_MS: Final = 15_000
-#: Longest that the request for a log's end may take; after it a silent consumer is replaced anyway.
+#: Longest that one request for logs' ends may take; after it a silent consumer is replaced anyway.
 ENDS_TIMEOUT_MS: Final = 5_000
+#: Partitions that one log event names at most.
+MOST_LOGGED: Final = 20
 
 
 class OutOfRange(SourceUnavailable):
@@ -74,6 +75,8 @@ class Reading:
     connection: KafkaConnection
     #: Largest batch, bytes; fetches are sized by it.
     batch_bytes: int
+    #: By node id, host and port of the brokers as the cluster has named them last.
+    addresses: Callable[[], Mapping[int, tuple[str, int]]] = dict
     _consumer: Any = None
     #: The options with which the consumer was created.
     _options: dict[str, Any] = field(default_factory=dict)
@@ -113,7 +116,7 @@ class Reading:
         for tp, at in positions.items():
             self._stalls.begins(tp, at)
         self._careful_until = 0.0
-        if positions and self._options != self._options_for(len(positions)):
+        if positions and (self._options != self._options_for(len(positions)) or self._is_lost()):
             await self._stop()
         if positions and self._consumer is not None:
             self._seek()
@@ -143,6 +146,17 @@ class Reading:
         self._options = options
         if self._watches:
             self._seek()
+
+    def _is_lost(self) -> bool:
+        """Whether no broker is where the consumer looks for it.
+
+        It asks the brokers that it knows for new addresses, and never those in the settings.
+        """
+        now = self.addresses()
+        if self._consumer is None or not now:
+            return False
+        known = self._consumer._client.cluster.brokers()  # noqa: SLF001
+        return bool(known) and all(now.get(one.nodeId) != (one.host, one.port) for one in known)
 
     def _seek(self) -> None:
         """Assign anew: aiokafka drops what is under way for an older assignment."""
@@ -214,8 +228,7 @@ class Reading:
         if isinstance(error, KafkaError) and not isinstance(
             error, CorruptRecordException | UnsupportedCodecError
         ):
-            topics = ", ".join(sorted({tp.topic for tp in self._watches}))
-            with explaining(self.connection.name, "Read", f"topics {topics}"):
+            with explaining(self.connection.name, "Read", topics_named(tp.topic for tp in self._watches)):
                 raise error
 
     async def _fetch_carefully(self, wait_ms: int) -> dict[TopicPartition, Fetched]:
@@ -256,21 +269,6 @@ class Reading:
 
     # -- ends ------------------------------------------------------------------------------------------
 
-    async def bounds(
-        self, tps: Sequence[TopicPartition]
-    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-        """The first offsets, and the last stable offsets (up to which read_committed reads).
-
-        Raises: SourceUnavailable: also where a partition has no leader for `BOUNDS_TIMEOUT_MS`.
-        SourceRefused.
-        """
-        if not tps:
-            return {}, {}
-        await self._start(len(tps))
-        with explaining(self.connection.name, "Describe", f"topics {sorted({tp.topic for tp in tps})}"):
-            async with asyncio.timeout(BOUNDS_TIMEOUT_MS / 1000):
-                return await self._consumer.beginning_offsets(tps), await self._consumer.end_offsets(tps)
-
     def end(self, tp: TopicPartition) -> int | None:
         """The last stable offset as of the last fetch; None: nothing was fetched yet."""
         if self._consumer is None or tp not in self._watches:
@@ -295,11 +293,14 @@ class Reading:
         """
         silent = self._stalls.run_out(sorted(self.partitions.intersection(there)))
         stuck = await self._stuck(silent) if silent else []
-        if stuck:
+        lost = self._is_lost()
+        if stuck or lost:
             self._log.warning(
                 "consumer-replaced",
-                reason="nothing came although there is something to read",
-                partitions={f"{tp.topic}/{tp.partition}": self._watches[tp].at for tp in stuck},
+                reason="the brokers have other addresses"
+                if lost
+                else "nothing came although there is something to read",
+                partitions={f"{tp.topic}/{tp.partition}": self._watches[tp].at for tp in stuck[:MOST_LOGGED]},
             )
             self._stalls = StallDetector()
             for tp, watch in self._watches.items():
@@ -308,9 +309,11 @@ class Reading:
             await self._start(len(self._watches))
 
     async def _stuck(self, silent: Sequence[TopicPartition]) -> Sequence[TopicPartition]:
+        ends: dict[TopicPartition, int] = {}
         try:
-            async with asyncio.timeout(ENDS_TIMEOUT_MS / 1000):
-                ends = await self._consumer.end_offsets(silent)
+            for piece in pieces(silent, PARTITIONS_AT_ONCE):
+                async with asyncio.timeout(ENDS_TIMEOUT_MS / 1000):
+                    ends |= await self._consumer.end_offsets(piece)
         except (KafkaError, TimeoutError):
             return silent
         return self._stalls.stuck({tp: self._watches[tp].at for tp in silent}, ends)

@@ -11,7 +11,7 @@ from typing import Any, Final
 import structlog
 from aiokafka.structs import TopicPartition
 
-from bridge.errors import BridgeError, SourceUnavailable
+from bridge.errors import BridgeError, SourceUnavailable, listed
 from bridge.kafka.source.blocked_partitions import BlockedPartition, BlockedPartitions
 from bridge.kafka.source.consumer import Fetched, OutOfRange, Reading
 from bridge.kafka.source.missing_topics import MissingTopics
@@ -26,6 +26,8 @@ from bridge.runtime.clock import Clock
 METADATA_INTERVAL_MS: Final = 5_000
 #: Leaders are asked at least this often, also without records: an unavailable source must be noticed soon.
 WATCH_INTERVAL_MS: Final = 1_000
+#: Partitions of one leader that are asked about then.
+WATCHED_AT_ONCE: Final = 100
 #: Commits are renewed this often: brokers keep them for 7 days by default, and 1 minute at least.
 KEEP_INTERVAL_MS: Final = 30 * 60_000
 #: A fetch waits no longer than this: markers at a log's end do not end a wait.
@@ -63,6 +65,8 @@ class LaneReading:
     _keep_at_ms: int = 0
     #: When the leaders are to be asked although no records have come, monotonic.
     _watch_at_ms: int = 0
+    #: Where the next of those partitions begin.
+    _watched_upto: int = 0
     #: While nothing is read: ends of the partitions, and since when (ms, wall) one was behind its end.
     _ends: dict[TopicPartition, int] = field(default_factory=dict)
     _behind_since_ms: int | None = None
@@ -165,7 +169,7 @@ class LaneReading:
                 return
         if not self._unchecked and self.clock.monotonic_ms() < self._watch_at_ms:
             return
-        asked = self._unchecked or self._by_partition
+        asked = self._unchecked or self._watched()
         ended = await self.partitions.replaced([self._by_partition[tp].found for tp in asked])
         self._watch_at_ms = self.clock.monotonic_ms() + WATCH_INTERVAL_MS
         fetched, self._unchecked = self._unchecked, {}
@@ -175,6 +179,21 @@ class LaneReading:
                 cursor.take(self.options.batches, more)
         if ended:
             await self._end(ended)
+
+    def _watched(self) -> list[TopicPartition]:
+        """Partitions whose leaders are asked although no records have come, the next ones each time.
+
+        Some of each leader are enough to notice that it is away; `_look` compares all.
+        """
+        by_leader: dict[int, list[TopicPartition]] = {}
+        for tp, cursor in self._by_partition.items():
+            by_leader.setdefault(cursor.found.leader, []).append(tp)
+        first, self._watched_upto = self._watched_upto, self._watched_upto + WATCHED_AT_ONCE
+        return [
+            tps[(first + number) % len(tps)]
+            for tps in by_leader.values()
+            for number in range(min(WATCHED_AT_ONCE, len(tps)))
+        ]
 
     async def _end(self, ended: Collection[str]) -> None:
         """Drop streams whose topic was replaced, and look for the topic that has replaced it."""
@@ -217,7 +236,7 @@ class LaneReading:
             self._look_at_ms = self.clock.monotonic_ms() + METADATA_INTERVAL_MS
         new = now.keys() - self.cursors.keys()
         if back := sorted(new & self._known - set(ended)):
-            raise SourceUnavailable(f"{', '.join(back)}: there again", key=back[0])
+            raise SourceUnavailable(f"{listed(back)}: there again", key=back[0])
         return bool(new - self._known)
 
     async def _look_at_transactions(self) -> None:

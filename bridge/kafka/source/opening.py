@@ -9,7 +9,7 @@ from typing import Final
 import structlog
 from aiokafka.structs import TopicPartition
 
-from bridge.errors import SourceUnavailable
+from bridge.errors import SourceUnavailable, listed
 from bridge.kafka.client.connection import KafkaConnection
 from bridge.kafka.source.checksums import last_checksums
 from bridge.kafka.source.consumer import Reading
@@ -26,8 +26,6 @@ Marks = Mapping[TopicPartition, Mark]
 #: Most positions of one stream that are read again for the delivery log. It may lack what was confirmed in
 #: the last second before a crash; much more where the group could not be committed for long.
 MOST_RECOVERED: Final = 1_000_000
-#: Partitions whose ends are asked for in one request.
-BOUNDS_AT_ONCE: Final = 1_000
 _NO_RECORD: Final[Mapping[str, StreamState]] = {}
 
 
@@ -150,7 +148,7 @@ class Opening:
         """Check that the leaders still confirm `found`."""
         gone = await self.partitions.replaced(found.values())
         if gone:
-            raise SourceUnavailable(f"re-created or deleted while it was opened: {', '.join(sorted(gone))}")
+            raise SourceUnavailable(f"re-created or deleted while it was opened: {listed(sorted(gone))}")
 
     # -- marks -----------------------------------------------------------------------------------------
 
@@ -176,7 +174,7 @@ class Opening:
         Positions that expired before this do not concern the bridge; those that expire after it do.
         """
         new = [one for one in everything if _mark_of(one, marks) is None]
-        begins, ends = await self.bounds(new)
+        begins, ends = await self.partitions.bounds(new)
         at = ends if self.options.start_position == "latest" else begins
         made = {
             tp: Mark(0, Kind.UNSEEN, topic_id)
@@ -194,7 +192,7 @@ class Opening:
 
     async def _logs(self, resume: Mapping[str, StreamState], found: Mapping[str, Found]) -> dict[str, Log]:
         opened = [found[identity] for identity in resume]
-        begins, _ = await self.bounds(opened)
+        begins, _ = await self.partitions.bounds(opened)
         ends = await self.partitions.epoch_ends({one.tp: (one.leader, one.epoch) for one in opened})
         logs = {
             one.stream.identity: Log(begins[one.tp], max(begins[one.tp], ends[one.tp]), one.epoch)
@@ -218,18 +216,6 @@ class Opening:
                 checksum=checksums.get(one.tp, 0),
             )
         return logs
-
-    async def bounds(
-        self, found: Sequence[Found]
-    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-        """Log starts and last stable offsets. Raises: SourceUnavailable, SourceRefused."""
-        begins: dict[TopicPartition, int] = {}
-        ends: dict[TopicPartition, int] = {}
-        for start in range(0, len(found), BOUNDS_AT_ONCE):
-            more = await self.reading.bounds([one.tp for one in found[start : start + BOUNDS_AT_ONCE]])
-            begins.update(more[0])
-            ends.update(more[1])
-        return begins, ends
 
 
 def _mark_of(one: Found, marks: Marks) -> Mark | None:

@@ -7,29 +7,26 @@ meanwhile, or a log cut back by an election, shows in them before its first reco
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
-from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Final
 
 from aiokafka.errors import for_code
 from aiokafka.structs import TopicPartition
 
 from bridge.errors import SourceRefused, SourceUnavailable
 from bridge.kafka.client.connection import KafkaConnection
-from bridge.kafka.client.errors import explaining
-from bridge.kafka.client.metadata import Cluster, ClusterClient
+from bridge.kafka.client.errors import explaining, topics_named
+from bridge.kafka.client.metadata import Cluster, ClusterClient, Offset
+from bridge.kafka.client.pieces import PARTITIONS_AT_ONCE, Step, pieces, together
 from bridge.kafka.records.identity import LaneIndex, stream_identity
 from bridge.kafka.source.options import TopicSelection
+from bridge.relay.counts import Counts
 from bridge.relay.ports import Stream
-
-T = TypeVar("T")
 
 #: The topic id of a broker that has none: all its streams would have one identity.
 NO_TOPIC_ID: Final = "00000000-0000-0000-0000-000000000000"
-#: Requests in flight at a time.
-REQUESTS_AT_ONCE: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +44,15 @@ class Found:
 class Partitions:
     """Asks the cluster about the partitions of one lane."""
 
-    def __init__(self, connection: KafkaConnection, topics: TopicSelection, lane: LaneIndex) -> None:
+    def __init__(
+        self,
+        connection: KafkaConnection,
+        topics: TopicSelection,
+        lane: LaneIndex,
+        counts: Counts | None = None,
+    ) -> None:
+        """`counts` show how far a call about many partitions has come."""
+        self._counts = Counts() if counts is None else counts
         self._connection = connection
         self._client = ClusterClient(connection)
         self._topics = topics
@@ -56,6 +61,8 @@ class Partitions:
         self.cluster = ""
         #: Of the selected topics, as of the last `find`: partitions without a leader, with topic ids.
         self.leaderless: Mapping[TopicPartition, str] = {}
+        #: By node id, host and port of each broker, as of the last answer.
+        self.addresses: Mapping[int, tuple[str, int]] = {}
         #: Topics that are named outright and do not exist, as of the last `find`.
         self.missing: Sequence[str] = ()
 
@@ -124,7 +131,7 @@ class Partitions:
         by_leader: dict[int, list[Found]] = defaultdict(list)
         for one in opened:
             by_leader[one.leader].append(one)
-        ended = await _together(self._ended(leader, there) for leader, there in by_leader.items())
+        ended = await together(self._ended(leader, there) for leader, there in by_leader.items())
         return set().union(*ended)
 
     async def _ended(self, leader: int, opened: Sequence[Found]) -> set[str]:
@@ -132,19 +139,35 @@ class Partitions:
         return {one.stream.identity for one in opened if _is_replaced(one, cluster)}
 
     async def high_watermarks(self, opened: Collection[Found]) -> dict[TopicPartition, int]:
-        """The high watermarks, in one request for each leader; without those that are unknown now.
+        """The high watermarks, asked of each leader; without those that are unknown now.
 
         Raises: SourceUnavailable, SourceRefused.
         """
         by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
         for one in opened:
             by_leader[one.leader].append(one.tp)
-        answers = await _together(self._high_watermarks(*each) for each in by_leader.items())
+        answers = await together(
+            self._high_watermarks(leader, piece)
+            for leader, tps in by_leader.items()
+            for piece in pieces(tps, PARTITIONS_AT_ONCE)
+        )
         return {tp: high for answer in answers for tp, high in answer.items()}
 
     async def _high_watermarks(self, leader: int, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        with explaining(self._connection.name, "Describe", f"topics {sorted({tp.topic for tp in tps})}"):
+        with explaining(self._connection.name, "Describe", _topics(tps)):
             return await self._client.high_watermarks(tps, broker=leader)
+
+    async def bounds(
+        self, found: Collection[Found]
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+        """Log starts and last stable offsets (up to which read_committed reads), asked of each leader.
+
+        Raises: SourceUnavailable, SourceRefused.
+        """
+        leaders = {one.tp: one.leader for one in found}
+        with explaining(self._connection.name, "Describe", _topics(leaders)):
+            begins = await self._client.offsets(leaders, Offset.START, self._step("the beginnings"))
+            return begins, await self._client.offsets(leaders, Offset.STABLE, self._step("the ends"))
 
     async def open_from(self, one: Found, offset: int) -> list[tuple[int, int]]:
         """Id and epoch of the producers whose open transaction, the oldest there, begins at `offset`.
@@ -160,50 +183,50 @@ class Partitions:
 
         Raises: SourceUnavailable, SourceRefused.
         """
-        ends = await _together(self._epoch_end(tp, *at) for tp, at in asked.items())
-        return dict(zip(asked, ends, strict=True))
+        by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
+        for tp, (leader, _epoch) in asked.items():
+            by_leader[leader].append(tp)
+        ends = await together(
+            self._epoch_ends(leader, {tp: asked[tp][1] for tp in piece})
+            for leader, tps in by_leader.items()
+            for piece in pieces(tps, PARTITIONS_AT_ONCE)
+        )
+        return {tp: end for piece in ends for tp, end in piece.items()}
 
-    async def _epoch_end(self, tp: TopicPartition, leader: int, epoch: int) -> int:
-        with explaining(self._connection.name, "Describe", f"topic {tp.topic}"):
-            return await self._client.epoch_end(tp.topic, tp.partition, epoch, broker=leader)
+    async def _epoch_ends(
+        self, leader: int, epochs: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        with explaining(self._connection.name, "Describe", _topics(epochs)):
+            return await self._client.epoch_ends(epochs, broker=leader)
+
+    def _step(self, what: str) -> Step:
+        """Shows in status how far a call about many partitions has come."""
+
+        def step(done: int, total: int) -> None:
+            self._counts.opening = f"asked for {what} of {done:,} of {total:,} partitions of the source"
+
+        return step
 
     async def _ask(self, topics: list[str] | None, broker: int | None) -> Cluster:
         """Metadata from `broker` or any; asked twice, because a client's list of brokers becomes outdated."""
-        resource = "cluster" if topics is None else f"topics {', '.join(topics)}"
+        resource = "cluster" if topics is None else topics_named(topics)
         for last in (False, True):
             try:
                 with explaining(self._connection.name, "Describe", resource):
                     await self._client.open()
-                    return await self._client.cluster(topics, broker=broker)
+                    cluster = await self._client.cluster(topics, broker=broker)
             except SourceUnavailable:
                 await self._client.close()  # the next attempt asks the brokers in the settings for the others
                 if last:
                     raise
+            else:
+                self.addresses = cluster.addresses
+                return cluster
         raise AssertionError
 
     async def close(self) -> None:
         """Close the connections; the next request connects again."""
         await self._client.close()
-
-
-async def _together(requests: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """The answers, in order; the first error cancels all other requests."""
-    limit = asyncio.Semaphore(REQUESTS_AT_ONCE)
-
-    async def limited(request: Coroutine[Any, Any, T]) -> T:
-        async with limit:
-            return await request
-
-    waiting = list(requests)
-    tasks = [asyncio.create_task(limited(request)) for request in waiting]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for request in waiting:
-            request.close()  # closes a request that was cancelled before it had begun
 
 
 def _is_replaced(one: Found, cluster: Cluster) -> bool:
@@ -229,3 +252,7 @@ def _is_replaced(one: Found, cluster: Cluster) -> bool:
 
 def _named(one: Found) -> str:
     return f"topic {one.tp.topic} partition {one.tp.partition}"
+
+
+def _topics(tps: Iterable[TopicPartition]) -> str:
+    return topics_named(tp.topic for tp in tps)

@@ -24,14 +24,17 @@ from aiokafka.errors import KafkaError, UnknownTopicOrPartitionError, for_code
 from aiokafka.protocol.commit import OffsetCommitRequest, OffsetFetchRequest
 from aiokafka.structs import TopicPartition
 
-from bridge.errors import BridgeError
+from bridge.errors import BridgeError, SourceRefused, SourceUnavailable
 from bridge.kafka.client.connection import KafkaConnection
 from bridge.kafka.client.errors import explaining
+from bridge.kafka.client.pieces import pieces
 from bridge.runtime.clock import Clock
 from bridge.runtime.fault_injection import crash_point
 
 #: Settlements are committed at most this often.
 COMMIT_INTERVAL_MS: Final = 1_000
+#: Offsets that are committed in one request: those of 500 take some 150 kB of the 1 MiB of a record batch.
+MARKS_AT_ONCE: Final = 500
 #: How long to retry while there is no coordinator yet: a cluster makes its first group's topic then.
 COORDINATOR_TIMEOUT_MS: Final = 15_000
 COORDINATOR_RETRY_MS: Final = 200
@@ -141,13 +144,25 @@ class Progress:
         }
 
     async def commit(self, marks: Mapping[TopicPartition, Mark]) -> None:
-        """Commit all of them in one request. Raises: SourceUnavailable, SourceRefused."""
-        topics: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
-        for tp, mark in marks.items():
-            topics[tp.topic].append((tp.partition, mark.offset, mark.metadata()))
+        """Commit all of them, in pieces: a coordinator writes those of one request as one record batch.
+
+        Raises: SourceUnavailable, SourceRefused: of the pieces, some may have been committed.
+        """
         crash_point("kafka-source.before-commit")
-        with explaining(self._connection.name, "Read", f"group {self._group}"):
-            await self._send(OffsetCommitRequest(self._group, -1, "", -1, list(topics.items())))
+        absent: SourceUnavailable | SourceRefused | None = None
+        for piece in pieces(marks.items(), MARKS_AT_ONCE):
+            topics: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
+            for tp, mark in piece:
+                topics[tp.topic].append((tp.partition, mark.offset, mark.metadata()))
+            try:
+                with explaining(self._connection.name, "Read", f"group {self._group}"):
+                    await self._send(OffsetCommitRequest(self._group, -1, "", -1, list(topics.items())))
+            except (SourceUnavailable, SourceRefused) as error:
+                if not isinstance(error.__cause__, UnknownTopicOrPartitionError):
+                    raise
+                absent = error  # of the others of its piece all are committed
+        if absent is not None:
+            raise absent
         crash_point("kafka-source.after-commit")
 
     # -- settlements -----------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from bridge.kafka.source.progress import Kind, Mark, Progress
 from bridge.kafka.source.sent_log import SentLog
 from bridge.kafka.source.stream_cursor import StreamCursor, without_refusals
 from bridge.messages.batch import Batch
+from bridge.relay.counts import Counts
 from bridge.relay.gaps import Gaps
 from bridge.relay.ports import Bounds, Receipt, Remembered, Stream, StreamState
 from bridge.relay.stages import Stage
@@ -45,6 +46,7 @@ class KafkaSource:
         clock: Clock,
         sent_log: SentLog | None = None,
         filter: Stage | None = None,  # noqa: A002 - the setting's name
+        counts: Counts | None = None,
     ) -> None:
         """Create the source; `streams` is the first call that connects.
 
@@ -56,12 +58,15 @@ class KafkaSource:
             sent_log: takes what the target confirms, before the group's commit says so; None: there is none.
             filter: the bridge's, for lines about what was sent before (`recovered`); None: it has none. What
                 is read has not passed it. A bridge with a transformer writes no such lines.
+            counts: the relay's: they show how far the opening of many partitions has come.
         """
         self._options = options
         self._filter = filter
-        self._partitions = Partitions(connection, options.topics, lane)
+        self._partitions = Partitions(connection, options.topics, lane, counts)
         self._progress = Progress(connection, options.group, clock)
-        self._reading = Reading(connection, options.batches.batch_bytes)
+        self._reading = Reading(
+            connection, options.batches.batch_bytes, addresses=lambda: self._partitions.addresses
+        )
         self._sent_log = sent_log
         #: The positions that the source no longer had, and that were skipped.
         self.gaps = Gaps(options.bridge)
@@ -118,7 +123,7 @@ class KafkaSource:
     async def bounds(self) -> Mapping[str, Bounds]:
         """By stream identity, the bounds of the readable log. Raises: SourceUnavailable, SourceRefused."""
         found = self._partitions.in_lane(await self._partitions.find())
-        firsts, ends = await self._opening.bounds(list(found.values()))
+        firsts, ends = await self._partitions.bounds(found.values())
         return {
             identity: Bounds(firsts[one.tp], max(firsts[one.tp], ends[one.tp]))
             for identity, one in found.items()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, Self
@@ -258,6 +259,20 @@ class TargetLane:
         async with self._asking():
             if not await self._producer.client.force_metadata_update():
                 raise TimeoutError
+
+    async def check_reachable(self) -> None:
+        """Check that a broker of the cluster answers; as `refresh` does, without asking for all topics.
+
+        Raises: TargetUnavailable.
+        """
+        async with self._asking():
+            client = self._producer.client
+            nodes = [broker.nodeId for broker in client.cluster.brokers()]
+            for node in random.sample(nodes, len(nodes)):
+                with contextlib.suppress(KafkaError):
+                    await topics_as_seen(client, [self._journal.topic], node)
+                    return
+            raise TimeoutError
 
     async def check_journal(self) -> None:
         """Check that the journal topic is the one that was taken, as far as its leader knows.

@@ -12,6 +12,8 @@ from bridge.relay.dead_letters import DeadLetterSink
 
 #: Records a producer may write to one partition: its sequence numbers end at 2^31 (docs/kafka-traps.md 4).
 MOST_RECORDS: Final = 1_500_000_000
+#: By the name of a topic, its configuration; None: it may not be read.
+SourceConfigs = Callable[[Collection[str]], Awaitable[Mapping[str, Mapping[str, str] | None]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,9 +39,9 @@ class KafkaTargetOptions:
     #: Whether missing topics are made, and with how many replicas (-1: as the cluster does).
     create_topics: bool = True
     topic_replication_factor: int = -1
-    #: Reads the configuration of a source topic, by its name, for the topic that is made for it; returns None
-    #: where the right is missing. None: topics that are made get the cluster's defaults.
-    source_configs: Callable[[str], Awaitable[Mapping[str, str] | None]] | None = None
+    #: Reads the configuration of source topics, by their names, for the topics that are made for them; it has
+    #: None for one where the right is missing. None: topics that are made get the cluster's defaults.
+    source_configs: SourceConfigs | None = None
     #: Whether a target topic gets as many partitions as its source.
     add_partitions: bool = False
     #: Topic at the target for refused messages; empty: no dead letters are stored.

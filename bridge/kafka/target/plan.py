@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from bridge.delivery_log import LineWriter
-from bridge.errors import OutOfSequence
+from bridge.errors import OutOfSequence, TargetRefused
 from bridge.kafka.journal_topic.id_blocks import MOST_ID_BYTES
 from bridge.kafka.journal_topic.lane_state import LaneChange, LaneState, StreamRecord
 from bridge.kafka.journal_topic.records import Record
@@ -29,6 +29,7 @@ from bridge.kafka.target.dead_letters import Letters
 from bridge.kafka.target.delivery import Delivery, OpenStream
 from bridge.kafka.target.doubts import Doubts
 from bridge.kafka.target.options import KafkaTargetOptions
+from bridge.kafka.target.parking import why_parked
 from bridge.kafka.target.received_lines import received_lines
 from bridge.kafka.target.refused_records import Isolation, in_order
 from bridge.kafka.target.stored_records import StoredRecords
@@ -54,6 +55,8 @@ class Setting:
     line_writer: LineWriter | None
     #: The rules by topic; a topic that does not exist is not in it.
     topics: Mapping[str, TopicRules]
+    #: By topic, why nothing can be written to it.
+    refused: Mapping[str, TargetRefused]
     letters: Letters
     isolation: Isolation
     #: What is stored already and not covered yet; nothing where there are transactions.
@@ -153,9 +156,7 @@ class Plan:
             return self._not_now(
                 opened, next_position, "NOT_NOW: a batch before this one was not taken; open the stream again"
             )
-        absent = "" if stream.empty else self._absent(stream, batch)
-        if absent:
-            reason = f"ADDRESS_NOT_FOUND: there is no topic {absent}, and create-topics is false"
+        if reason := self._why_not_now(stream, batch):
             return self._not_now(opened, next_position, reason)
         judgement = judge(next_position, batch.from_, batch.upto)
         if judgement.outcome is Outcome.OUT_OF_SEQUENCE:
@@ -198,6 +199,15 @@ class Plan:
             repeated=repeated,
             dead_lettered=tuple(sorted(delivery.dead_lettered)),
         )
+
+    def _why_not_now(self, stream: Stream, batch: Batch) -> str:
+        """The reason why the topics cannot take the batch as they are now; empty: they can."""
+        setting = self._setting
+        parked = why_parked(stream, setting.topics, setting.refused, setting.options)
+        if parked or stream.empty:
+            return parked
+        absent = self._absent(stream, batch)
+        return f"ADDRESS_NOT_FOUND: there is no topic {absent}, and create-topics is false" if absent else ""
 
     def _absent(self, stream: Stream, batch: Batch) -> str:
         """A topic that the batch needs and that does not exist; empty: none."""

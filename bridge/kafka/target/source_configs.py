@@ -1,15 +1,16 @@
-"""The configuration that a topic made at the target gets from its source topic."""
+"""The configuration that topics made at the target get from their source topics."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
-from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import TopicAuthorizationFailedError, for_code
 
+from bridge.kafka.client import topic_admin
 from bridge.kafka.client.connection import KafkaConnection
-from bridge.kafka.client.errors import explaining
+from bridge.kafka.client.errors import explaining, topics_named
+from bridge.kafka.client.topic_admin import Failed
 
 MIN_IN_SYNC: Final = "min.insync.replicas"
 #: The keys that are copied; docs/kafka.md says why the others are not.
@@ -25,25 +26,27 @@ COPIED: Final = (
 _DEFAULT_CONFIG: Final = 5
 
 
-async def source_configs(connection: KafkaConnection, topic: str) -> Mapping[str, str] | None:
-    """The keys of `COPIED` that a topic, or its cluster for all topics, sets; None: they may not be read.
+async def source_configs(
+    connection: KafkaConnection, topics: Collection[str]
+) -> dict[str, Mapping[str, str] | None]:
+    """By topic, the keys of `COPIED` that it, or its cluster for all, sets; None: they may not be read.
 
     Raises: SourceUnavailable, SourceRefused.
     """
-    asked = ConfigResource(ConfigResourceType.TOPIC, topic, dict.fromkeys(COPIED))
-    with explaining(connection.name, "DescribeConfigs", f"topic {topic}"):
-        async with connection.administering() as admin:
-            (answer,) = await admin.describe_configs([asked])
-        ((code, message, _type, _name, entries),) = answer.resources
-        if for_code(code) is TopicAuthorizationFailedError:
-            return None
-        if code:
-            raise for_code(code)(message)
-    return {
-        key: value
-        for key, value, _read_only, set_by, *_ in entries
-        if set_by != _DEFAULT_CONFIG and value is not None
-    }
+    found: dict[str, Mapping[str, str] | None] = {}
+    with explaining(connection.name, "DescribeConfigs", topics_named(topics)):
+        for topic, answer in (await topic_admin.describe(connection, topics, COPIED)).items():
+            if not isinstance(answer, Failed):
+                found[topic] = {
+                    key: value
+                    for key, (value, set_by) in answer.items()
+                    if set_by != _DEFAULT_CONFIG and value is not None
+                }
+            elif for_code(answer.code) is TopicAuthorizationFailedError:
+                found[topic] = None
+            else:
+                raise for_code(answer.code)(answer.message)
+    return found
 
 
 def copied(configs: Mapping[str, str], replicas: int) -> dict[str, str]:

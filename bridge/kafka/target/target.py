@@ -8,6 +8,7 @@ stream, and the receipt is returned. Batches that arrive while a transaction run
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -29,6 +30,7 @@ from bridge.kafka.target.failures import Judgements, send_failure
 from bridge.kafka.target.lane import MOST_TAKINGS, TargetLane
 from bridge.kafka.target.options import KafkaTargetOptions, RelayHooks
 from bridge.kafka.target.pace import Pace
+from bridge.kafka.target.parking import why_parked
 from bridge.kafka.target.plan import Delivery, OpenStream, Plan, Setting, plan
 from bridge.kafka.target.received_log import ReceivedLog
 from bridge.kafka.target.refused_records import Isolation
@@ -48,6 +50,8 @@ __all__ = ["KafkaTarget", "KafkaTargetOptions", "RelayHooks", "WriteLines"]
 CLOSE_TIMEOUT_MS: Final = 2_000
 #: Interval at which an idle target checks whether the cluster is available.
 WATCH_INTERVAL_MS: Final = 1_000
+#: With more topics than this the leaders of all are asked for less often, so that it costs the same.
+REFRESHED_AT_ONCE: Final = 100
 #: Attempts at a transaction, each of which leaves out what brokers refused at the one before.
 MOST_ATTEMPTS: Final = 100
 _NO_HOOKS: Final = RelayHooks()
@@ -88,8 +92,10 @@ class KafkaTarget:
         self._counts = Counts() if hooks.counts is None else hooks.counts
         self._dead_letters: DeadLetterSink = self if hooks.dead_letters is None else hooks.dead_letters
         self._log = structlog.get_logger().bind(bridge=options.bridge)
-        self._topics = TargetTopics(connection, options)
+        self._topics = TargetTopics(connection, options, self._counts)
         self._rules: dict[str, TopicRules] = {}
+        #: By topic, why nothing can be written to it; the others go on.
+        self._refused: dict[str, TargetRefused] = {}
         self._store = ""
         self._letters = Letters()
         self._isolation = Isolation()
@@ -120,7 +126,8 @@ class KafkaTarget:
 
         Raises:
             TargetUnavailable: try again later.
-            TargetRefused: a right, a setting or partitions are missing; says which.
+            TargetRefused: a right or a setting is missing, for all topics; says which. Where it is missing
+                for some, their streams are parked: their batches are answered with NOT_NOW.
         """
         async with self._opening:
             await self._make_ready(streams)
@@ -178,13 +185,26 @@ class KafkaTarget:
         letter = letter_of(batch, receipt, source_address, self._options)
         address = self._options.dead_letter_address
         if address not in self._rules:
-            _, found = await self._topics.ready({address: 0})
-            if address not in found:
+            found = await self._topics.ready({address: 0})
+            if address in found.refused:
+                raise found.refused[address]
+            if address not in found.rules:
                 raise DeadLetterFailed(
                     f"there is no topic {address}, and create-topics is false", for_good=False
                 )
-            self._rules.update(found)
+            self._rules.update(found.rules)
         self._letters.keep(letter)
+
+    @property
+    def parked(self) -> Sequence[str]:
+        """The parked source partitions, each with the reason why nothing of it can be written."""
+        streams = [one.stream for one in self._open.values()]
+        reasons = [why_parked(stream, self._rules, self._refused, self._options) for stream in streams]
+        return [
+            f"{stream.address}/{partition_of(stream.identity) or 0} is parked: {why}"
+            for stream, why in zip(streams, reasons, strict=True)
+            if why
+        ]
 
     async def lost(self) -> None:
         """Wait for the loss of the lane, never returns; checks the cluster every `WATCH_INTERVAL_MS`.
@@ -222,11 +242,15 @@ class KafkaTarget:
         if letters in self._rules or len(self._letters):  # found once; it may have been deleted since
             least.setdefault(letters, 0)
         if least or not self._store:
-            cluster, found = await self._topics.ready(least, sources)
+            found = await self._topics.ready(least, sources)
             for address in least:
                 self._rules.pop(address, None)
-            self._rules.update(found)
-            self._store = store_identity(self._connection.identity or cluster)
+                self._refused.pop(address, None)
+            self._rules.update(found.rules)
+            self._refused.update(found.refused)
+            self._store = store_identity(self._connection.identity or found.cluster)
+            if self._refused and not self._rules.keys() - {letters}:
+                raise next(iter(self._refused.values()))
 
     async def _log_losses(self, lane: TargetLane, streams: Sequence[Stream]) -> None:
         """Log the confirmed messages that the target has lost (`bridge.kafka.target.truncation`)."""
@@ -308,9 +332,12 @@ class KafkaTarget:
     async def _watch(self, lane: TargetLane) -> None:
         """Notice that the cluster or the journal topic is gone, also while nothing is sent."""
         try:
-            while True:
+            for watch in itertools.count():
                 await asyncio.sleep(WATCH_INTERVAL_MS / 1000)
-                await lane.refresh()
+                if watch % (1 + len(self._rules) // REFRESHED_AT_ONCE):
+                    await lane.check_reachable()
+                else:
+                    await lane.refresh()
                 await lane.check_journal()
                 if self._queue.is_idle:
                     self._pace.rest()
@@ -383,6 +410,7 @@ class KafkaTarget:
             options=self._options,
             line_writer=self._received_log.writer(self._options, self._number, self._store),
             topics=self._rules,
+            refused=self._refused,
             letters=self._letters,
             isolation=self._isolation,
             stored=self._stored,

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
-from aiokafka.admin import NewPartitions, NewTopic
+from aiokafka.admin import NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import TopicAuthorizationFailedError, for_code
 
 from bridge.errors import TargetRefused, TargetUnavailable
+from bridge.kafka.client import topic_admin
 from bridge.kafka.client.connection import KafkaConnection
-from bridge.kafka.client.errors import explaining
+from bridge.kafka.client.errors import explained, explaining, topics_named
 from bridge.kafka.client.metadata import ClusterClient, Topic
+from bridge.kafka.client.pieces import Step
+from bridge.kafka.client.topic_admin import Failed
 from bridge.kafka.records.topic_rules import TopicRules, rules_of
 from bridge.kafka.target.options import KafkaTargetOptions
 from bridge.kafka.target.source_configs import MIN_IN_SYNC, copied
+from bridge.relay.counts import Counts
 
-#: Number and pause of the checks for new topics or partitions.
-_LOOKS: Final = 50
-_LOOK_PAUSE_MS: Final = 100
-_TOPIC_ALREADY_EXISTS: Final = 36
-_INVALID_PARTITIONS: Final = 37
 #: Of a broker: the replicas of topics that are made with -1.
 _DEFAULT_FACTOR: Final = "default.replication.factor"
 #: The keys of a topic's configuration that are read.
@@ -39,90 +37,148 @@ _ASKED: Final = (
 )
 
 
+@dataclass(slots=True)
+class ReadyTopics:
+    """The topics of a target as they are now."""
+
+    #: The cluster's id.
+    cluster: str
+    #: The rules by name. A topic that does not exist, and is not to be made, is left out.
+    rules: dict[str, TopicRules] = field(default_factory=dict)
+    #: By name, why nothing can be written to a topic until a setting or a right is changed.
+    refused: dict[str, TargetRefused] = field(default_factory=dict)
+
+
 class TargetTopics:
     """Makes and describes the topics of one target; connects anew for each call."""
 
-    def __init__(self, connection: KafkaConnection, options: KafkaTargetOptions) -> None:
+    def __init__(self, connection: KafkaConnection, options: KafkaTargetOptions, counts: Counts) -> None:
+        """`counts` show how far a call with many topics has come."""
         self._connection = connection
         self._options = options
+        self._counts = counts
         self._log = structlog.get_logger().bind(bridge=options.bridge)
         #: Topics with a warning that was logged already.
         self._warned: set[str] = set()
 
-    async def ready(
-        self, topics: Mapping[str, int], sources: Mapping[str, str] | None = None
-    ) -> tuple[str, dict[str, TopicRules]]:
-        """The cluster's id, and the topics' present rules.
+    async def ready(self, topics: Mapping[str, int], sources: Mapping[str, str] | None = None) -> ReadyTopics:
+        """Make missing topics, add missing partitions where that is wanted, and read the rules of all.
 
         Args:
-            topics: by name, the least number of partitions; 0: any number.
+            topics: by name, the number of partitions that it should have; 0: any number.
             sources: by name, the source topic whose configuration it gets where it is made.
 
-        Returns:
-            A topic that does not exist, and is not to be made, is left out.
-
         Raises:
-            TargetUnavailable: try again later.
-            TargetRefused: a topic cannot be made, or has too few partitions and may not get more.
+            TargetUnavailable: try again later. TargetRefused: it concerns all topics.
         """
+        refused: dict[str, TargetRefused] = {}
         there: dict[str, Topic] = {}
-        with self._errors("Describe", f"topics {', '.join(sorted(topics))}"):
+        with self._errors("Describe", topics_named(topics)):
             async with ClusterClient(self._connection) as client:
-                cluster = await client.cluster(list(topics))
-                for name, partitions in topics.items():
-                    source = (sources or {}).get(name, "")
-                    topic = await self._fit(client, name, cluster.topics.get(name), partitions, source)
-                    if topic is not None:
+                cluster = await client.cluster(list(topics), step=self._step("found"))
+                for name, topic in cluster.topics.items():
+                    if topic.error:
+                        self._refuse(refused, name, Failed(topic.error, name), "Describe", f"topic {name}")
+                    else:
                         there[name] = topic
-            return cluster.id, await self._described(there)
+                if self._options.create_topics:
+                    missing = {name: least for name, least in topics.items() if name not in cluster.topics}
+                    there |= await self._made(client, missing, sources or {}, refused)
+                if self._options.add_partitions:
+                    there |= await self._grown(client, there, topics, refused)
+        return ReadyTopics(cluster.id, await self._described(there), refused)
 
-    async def _fit(
-        self, client: ClusterClient, name: str, topic: Topic | None, least: int, source: str
-    ) -> Topic | None:
-        """The topic with at least so many partitions; None: it does not exist, and is not to be made."""
-        if topic is not None and topic.error:
-            with self._errors("Describe", f"topic {name}"):
-                raise for_code(topic.error)(name)
-        if topic is None:
-            if not self._options.create_topics:
-                return None
-            await self._make(name, least, await self._copied(client, name, source))
-            return await self._visible(client, name, least or 1)
-        if len(topic.partitions) >= least:
-            return topic
-        if not self._options.add_partitions:
-            raise TargetRefused(
-                f"topic {name} has {len(topic.partitions)} partitions at the target, its source {least}: "
-                "with preserve-partitions = true it needs as many; set add-partitions = true, or "
-                "preserve-partitions = false",
-                key="add-partitions",
-                limit=least,
-                found=len(topic.partitions),
+    async def _made(
+        self,
+        client: ClusterClient,
+        topics: Mapping[str, int],
+        sources: Mapping[str, str],
+        refused: dict[str, TargetRefused],
+    ) -> dict[str, Topic]:
+        """These topics, made, once brokers know them."""
+        if not topics:
+            return {}
+        configs = await self._copied(client, {name: sources.get(name, "") for name in topics})
+        factor = self._options.topic_replication_factor
+        asked = [
+            # aiokafka lets -1, the cluster's default, pass only beside assignments: none, and not None.
+            NewTopic(
+                name, partitions or -1, factor, {} if not partitions or factor < 0 else None, configs[name]
             )
-        with self._errors("Alter", f"topic {name} (add-partitions)"):
-            async with self._connection.administering() as admin:
-                with contextlib.suppress(for_code(_INVALID_PARTITIONS)):  # another lane was faster
-                    await admin.create_partitions({name: NewPartitions(least)})
-        return await self._visible(client, name, least)
+            for name, partitions in topics.items()
+        ]
+        what = f"(create-topics, topic-replication-factor {factor})"
+        with self._errors("Create", f"{topics_named(topics)} {what}"):
+            failed = await topic_admin.make(self._connection, asked, self._step("made"))
+        for name, why in failed.items():
+            self._refuse(refused, name, why, "Create", f"topic {name} {what}")
+        made = {name: partitions or 1 for name, partitions in topics.items() if name not in failed}
+        for name in made:
+            self._log.info(
+                "topic-created", topic=name, **({"configs": configs[name]} if configs[name] else {})
+            )
+        return await self._visible(client, made)
 
-    async def _copied(self, client: ClusterClient, name: str, source: str) -> dict[str, str]:
-        """The configuration that the topic gets from its source. Raises: SourceUnavailable, SourceRefused."""
-        if self._options.source_configs is None or not source:
+    async def _grown(
+        self,
+        client: ClusterClient,
+        there: Mapping[str, Topic],
+        topics: Mapping[str, int],
+        refused: dict[str, TargetRefused],
+    ) -> dict[str, Topic]:
+        """Those of the topics that had too few partitions, once brokers show enough of them."""
+        small = {name: topics[name] for name, topic in there.items() if len(topic.partitions) < topics[name]}
+        if not small:
             return {}
-        configs = await self._options.source_configs(source)
-        if configs is None:
-            self._warn(
-                name, f"it gets no configuration of {source}: there the ACL DescribeConfigs is missing"
-            )
-            return {}
+        with self._errors("Alter", f"{topics_named(small)} (add-partitions)"):
+            failed = await topic_admin.add_partitions(self._connection, small)
+        for name, why in failed.items():
+            self._refuse(refused, name, why, "Alter", f"topic {name} (add-partitions)")
+        return await self._visible(client, {name: n for name, n in small.items() if name not in failed})
+
+    def _refuse(
+        self, refused: dict[str, TargetRefused], name: str, why: Failed, operation: str, resource: str
+    ) -> None:
+        """Keep the error of one topic. Raises: TargetUnavailable: it passes by itself."""
+        error = explained(
+            for_code(why.code)(why.message),
+            side="target",
+            connector=self._connection.name,
+            operation=operation,
+            resource=resource,
+        )
+        if not isinstance(error, TargetRefused):
+            raise error
+        refused[name] = error
+
+    async def _copied(self, client: ClusterClient, sources: Mapping[str, str]) -> dict[str, dict[str, str]]:
+        """By topic, the configuration that it gets from its source.
+
+        Raises: SourceUnavailable, SourceRefused.
+        """
+        found: dict[str, dict[str, str]] = {name: {} for name in sources}
+        asked = {source for source in sources.values() if source}
+        if self._options.source_configs is None or not asked:
+            return found
+        configs = await self._options.source_configs(sorted(asked))
         replicas = self._options.topic_replication_factor
-        if replicas < 0 and MIN_IN_SYNC in configs:
+        if replicas < 0 and any(MIN_IN_SYNC in one for one in configs.values() if one is not None):
             replicas = await self._default_replicas(client)
-        found = copied(configs, replicas)
-        if len(found) < len(configs):
-            self._warn(
-                name, f"it does not get {MIN_IN_SYNC}={configs[MIN_IN_SYNC]} of {source}: too few replicas"
-            )
+        for name, source in sources.items():
+            if not source:
+                continue
+            config = configs[source]
+            if config is None:
+                self._warn(
+                    name, f"it gets no configuration of {source}: there the ACL DescribeConfigs is missing"
+                )
+                continue
+            found[name] = copied(config, replicas)
+            if len(found[name]) < len(config):
+                self._warn(
+                    name,
+                    f"it does not get {MIN_IN_SYNC}={config[MIN_IN_SYNC]} of {source}: too few replicas",
+                )
         return found
 
     async def _default_replicas(self, client: ClusterClient) -> int:
@@ -134,53 +190,47 @@ class TargetTopics:
         ((code, _message, _type, _name, entries),) = answer.resources
         return 1 if code else int(entries[0][1])
 
-    async def _make(self, name: str, partitions: int, configs: Mapping[str, str]) -> None:
-        factor = self._options.topic_replication_factor
-        with self._errors("Create", f"topic {name} (create-topics, topic-replication-factor {factor})"):
-            # aiokafka lets -1, the cluster's default, pass only beside assignments: none, and not None.
-            by_default = not partitions or factor < 0
-            topic = NewTopic(name, partitions or -1, factor, {} if by_default else None, dict(configs))
-            async with self._connection.administering() as admin:
-                answer = await admin.create_topics([topic])
-            for _, code, *message in answer.topic_errors:
-                if code not in (0, _TOPIC_ALREADY_EXISTS):
-                    raise for_code(code)(*message)
-        self._log.info("topic-created", topic=name, **({"configs": dict(configs)} if configs else {}))
-
-    async def _visible(self, client: ClusterClient, name: str, partitions: int) -> Topic:
-        """The topic once a broker shows so many partitions of it, each with a leader."""
-        for _ in range(_LOOKS):
-            topic = (await client.cluster([name])).topics.get(name)
-            if topic is not None and sum(one.leader >= 0 for one in topic.partitions.values()) >= partitions:
-                return topic
-            await asyncio.sleep(_LOOK_PAUSE_MS / 1000)
-        raise TargetUnavailable(
-            f"topic {name} has no {partitions} partitions with a leader after {_LOOKS * _LOOK_PAUSE_MS} ms",
-            key=f"topic {name}",
-        )
+    async def _visible(self, client: ClusterClient, least: Mapping[str, int]) -> dict[str, Topic]:
+        """These topics once a broker shows so many partitions of each, with a leader."""
+        found, missing = await topic_admin.visible(client, least, self._step("found leaders for"))
+        if missing:
+            waited_ms = topic_admin.LOOKS * topic_admin.LOOK_PAUSE_MS
+            first = min(missing)
+            raise TargetUnavailable(
+                f"{topics_named(missing)}: no {least[first]} partitions with a leader after {waited_ms} ms",
+                key=f"topic {first}",
+            )
+        return found
 
     async def _described(self, topics: Mapping[str, Topic]) -> dict[str, TopicRules]:
         """The rules of the topics; those of one without the right DescribeConfigs are unknown."""
         found: dict[str, TopicRules] = {}
-        if not topics:
-            return found
-        asked = [ConfigResource(ConfigResourceType.TOPIC, name, dict.fromkeys(_ASKED)) for name in topics]
-        async with self._connection.administering() as admin:
-            (answer,) = await admin.describe_configs(asked)
-        for code, message, _type, name, entries in answer.resources:
+        with self._errors("DescribeConfigs", topics_named(topics)):
+            answers = await topic_admin.describe(
+                self._connection, topics, _ASKED, self._step("described"), looks=topic_admin.LOOKS
+            )
+        for name, answer in answers.items():
             partitions = len(topics[name].partitions)
-            if for_code(code) is TopicAuthorizationFailedError:
+            if not isinstance(answer, Failed):
+                configuration = {key: value for key, (value, _source) in answer.items()}
+                found[name] = rules_of(name, partitions, configuration, id_=topics[name].id)
+                if found[name].log_append_time:
+                    self._warn(name, "timestamps are not kept: message.timestamp.type=LogAppendTime")
+            elif for_code(answer.code) is TopicAuthorizationFailedError:
                 self._warn(name, "its limits are not known: the ACL DescribeConfigs is missing")
                 found[name] = TopicRules(name, partitions, id=topics[name].id)
-                continue
-            if code:
-                raise for_code(code)(message)
-            configuration = {entry[0]: entry[1] for entry in entries}
-            rules = rules_of(name, partitions, configuration, id_=topics[name].id)
-            if rules.log_append_time:
-                self._warn(name, "timestamps are not kept: message.timestamp.type=LogAppendTime")
-            found[name] = rules
+            else:
+                with self._errors("DescribeConfigs", f"topic {name}"):
+                    raise for_code(answer.code)(answer.message)
         return found
+
+    def _step(self, what: str) -> Step:
+        """Shows in status how far a call with many topics has come."""
+
+        def step(done: int, total: int) -> None:
+            self._counts.opening = f"{what} {done:,} of {total:,} topics of the target"
+
+        return step
 
     def _warn(self, name: str, what: str) -> None:
         if name not in self._warned:

@@ -15,7 +15,7 @@ import pytest
 from aiokafka.structs import TopicPartition
 
 from bridge.kafka.client.connection import KafkaConnection
-from bridge.kafka.client.metadata import Cluster, Partition, Topic
+from bridge.kafka.client.metadata import Cluster, Offset, Partition, Topic
 from bridge.kafka.records.decoding import BatchOptions
 from bridge.kafka.records.identity import LaneIndex
 from bridge.kafka.source.consumer import Fetched, OutOfRange
@@ -84,7 +84,9 @@ class FakeClient:
 
     async def close(self) -> None: ...
 
-    async def cluster(self, topics: Sequence[str] | None = (), *, broker: int | None = None) -> Cluster:
+    async def cluster(
+        self, topics: Sequence[str] | None = (), *, broker: int | None = None, step: object = None
+    ) -> Cluster:
         self._world.step()
         found = {
             name: Topic(
@@ -101,8 +103,17 @@ class FakeClient:
         }
         return Cluster("c", (1,), found)
 
-    async def epoch_end(self, topic: str, partition: int, epoch: int, *, broker: int) -> int:
-        return self._world.at(TopicPartition(topic, partition)).end
+    async def epoch_ends(
+        self, epochs: Mapping[TopicPartition, int], *, broker: int
+    ) -> dict[TopicPartition, int]:
+        return {tp: self._world.at(tp).end for tp in epochs}
+
+    async def offsets(
+        self, leaders: Mapping[TopicPartition, int], which: Offset, step: object = None
+    ) -> dict[TopicPartition, int]:
+        self._world.step()
+        logs = {tp: self._world.at(tp) for tp in leaders}
+        return {tp: log.start if which is Offset.START else log.end for tp, log in logs.items()}
 
     async def high_watermarks(
         self, tps: Sequence[TopicPartition], *, broker: int
@@ -146,13 +157,6 @@ class FakeReading:
     def back_off(self, tps: Collection[TopicPartition]) -> None: ...
 
     async def heal(self, there: object) -> None: ...
-
-    async def bounds(
-        self, tps: Sequence[TopicPartition]
-    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-        self._world.step()
-        logs = {tp: self._world.at(tp) for tp in tps}
-        return {tp: log.start for tp, log in logs.items()}, {tp: log.end for tp, log in logs.items()}
 
     def end(self, tp: TopicPartition) -> int:
         return self._world.at(tp).end
@@ -344,7 +348,7 @@ def brokers(monkeypatch: pytest.MonkeyPatch) -> Callable[[World], None]:
 
         monkeypatch.setattr("bridge.kafka.source.partitions.ClusterClient", lambda _: FakeClient(world))
         monkeypatch.setattr("bridge.kafka.source.source.Progress", progress)
-        monkeypatch.setattr("bridge.kafka.source.source.Reading", lambda *_: FakeReading(world))
+        monkeypatch.setattr("bridge.kafka.source.source.Reading", lambda *_, **__: FakeReading(world))
 
     return ask
 

@@ -48,6 +48,7 @@ def fresh_state(id_cache_size: int = 100) -> LaneState:
 
 def setting(*, letters: Letters | None = None, topics: dict[str, TopicRules] | None = None) -> Setting:
     return Setting(
+        refused={},
         options=KafkaTargetOptions(bridge="b", dead_letter_address="dead"),
         line_writer=WRITER,
         topics={"to.orders": TopicRules("to.orders", 1, 1_000)} if topics is None else topics,
