@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from bridge.messages.block import KeptBody
     from bridge.relay.counts import Counts
     from bridge.relay.dead_letters import DeadLetterSink
+    from bridge.relay.lag import Lag, LagProbe
     from bridge.relay.ownership import AskDivision, Ownership
-    from bridge.relay.ports import Lag, Source, Target
+    from bridge.relay.ports import Source, Target
     from bridge.relay.stages import Stage
     from bridge.replay.sending import PlanSource, Presence
     from bridge.runtime.clock import Clock
@@ -139,6 +140,11 @@ class NodeEnds:
     def division(self, bridge: Bridge, side: Side) -> AskDivision | None:
         """Asks for the owners of the lanes, where `ownership` divides them; None: it does not."""
         del bridge, side
+        return None
+
+    def lag_probe(self, bridge: Bridge) -> LagProbe | None:
+        """Asks this end, a source, what waits for the bridge; None: its sources say it, or its store."""
+        del bridge
         return None
 
     async def origin(self, connector: str) -> str:

@@ -81,6 +81,8 @@ class Assembly:
             lambda lane: self._relay(bridge, lane, partial(ownership.confirmed, lane), record),
             numbered=self._has_lanes(bridge),
             record=record,
+            clock=self._node.clock,
+            probe=self._at(bridge, "source").lag_probe(bridge),
         )
 
     def ends(self, bridge: Bridge) -> Sequence[tuple[Source, Target]]:
@@ -142,7 +144,7 @@ class Assembly:
                 first.target,
                 first.dead_letters,
                 source.lag,
-                lambda: [text for end in (source, first, *others) for text in end.parked()],
+                lambda: [*source.parked(), *(text for way in (first, *others) for text in way.parked())],
                 source.waits,
                 connector=first.name,
                 failovers=others,

@@ -57,13 +57,17 @@ def _connection(connection: Mapping[str, Any]) -> str:
     )
 
 
+def _count(count: int | None) -> str:
+    return "unknown" if count is None else str(count)
+
+
 def _node(node: Mapping[str, Any]) -> tuple[str, ...]:
     bridge = node["bridge"]
     reachable = "here" if node["hops"] == 0 else "yes" if node["reachable"] else "no"
     hops = _NOTHING if node["hops"] is None else str(node["hops"])
     version = ".".join(map(str, node["version"]))
     state = _NOTHING if bridge is None else bridge["state"]
-    counts = [_NOTHING if bridge is None else str(bridge[count]) for count in _COUNTS]
+    counts = [_NOTHING if bridge is None else _count(bridge[count]) for count in _COUNTS]
     return (node["name"], node["state"], reachable, hops, version, node["url"], state, *counts)
 
 

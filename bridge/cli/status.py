@@ -164,4 +164,8 @@ def _numbers(lanes: Iterable[int]) -> str:
 
 
 def _pairs(values: Mapping[str, Any], *names: str) -> str:
-    return " ".join(f"{name} {values[name]}" for name in names if name in values)
+    return " ".join(f"{name} {_shown(values[name])}" for name in names if name in values)
+
+
+def _shown(value: object) -> object:
+    return "unknown" if value is None else value

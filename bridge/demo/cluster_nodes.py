@@ -140,12 +140,17 @@ def backlog_for(status: Mapping[str, Any], name: str) -> int:
     """Copies that wait at a node for the node of this name."""
     bridges = {bridge["name"]: bridge for bridge in status["bridges"]}
     to = [bridges.get(node["bridge"]) for node in status["cluster"]["nodes"] if node["name"] == name]
-    return sum(bridge["lag"] for bridge in to if bridge is not None)
+    return sum(_lag(bridge) for bridge in to if bridge is not None)
 
 
 def waiting(status: Mapping[str, Any]) -> int:
     """Messages that a node has still to bring to other nodes, or to its readers."""
-    lags = [bridge["lag"] for bridge in status["bridges"]]
+    lags = [_lag(bridge) for bridge in status["bridges"]]
     for address in status["addresses"]:
         lags += [queue["lag"] for queue in address["queues"]]
     return sum(lags)
+
+
+def _lag(bridge: Mapping[str, Any]) -> int:
+    """What waits for a bridge; something may where it is not known."""
+    return 1 if bridge["lag"] is None else int(bridge["lag"])

@@ -26,11 +26,13 @@ from bridge.kafka.lanes.lane_holders import LaneHolders
 from bridge.kafka.parts import KafkaParts
 from bridge.kafka.records import identity
 from bridge.kafka.source.first_start import RECORDING_LANE
+from bridge.kafka.source.lag_probe import KafkaLagProbe
 from bridge.kafka.source.options import SourceOptions, batch_options
 from bridge.kafka.source.sent_log import SentLog
 from bridge.kafka.source.source import KafkaSource
 from bridge.kafka.target.options import RelayHooks
 from bridge.kafka.target.target import KafkaTarget
+from bridge.relay.lag import LagProbe
 from bridge.relay.ownership import AskDivision, Ownership
 from bridge.relay.ports import Target
 from bridge.replay.sending import PlanSource, Presence
@@ -97,10 +99,18 @@ class KafkaEnds(NodeEnds):
             waits=lambda: source.waits,
         )
 
-    def _source(self, lane: Lane) -> KafkaSource:
-        bridge = lane.bridge
+    def lag_probe(self, bridge: Bridge) -> LagProbe:
+        """Asks the cluster what waits in all lanes of the bridge."""
+        return KafkaLagProbe(
+            self._parts.connection(bridge.source_connector),
+            bridge.concurrency,
+            self._source_options(bridge, 0),
+            self._node.clock,
+        )
+
+    def _source_options(self, bridge: Bridge, lane: int) -> SourceOptions:
         target = kind_of(self._node.settings, bridge.static_connectors[0])
-        options = SourceOptions(
+        return SourceOptions(
             bridge=bridge.name,
             group=identity.progress_group(bridge.own_group, self._node.node_id if target.is_own else ""),
             topics=self._parts.topics(bridge),
@@ -108,14 +118,17 @@ class KafkaEnds(NodeEnds):
             start_position=bridge.start_position,
             gap_policy=bridge.gap_policy,
             lingers=target.has_transactions,
-            records_start=lane.number == RECORDING_LANE,
+            records_start=lane == RECORDING_LANE,
             transforms=bool(bridge.transformer),
             open_transaction_warn_after_ms=bridge.open_transaction_warn_after_ms,
         )
+
+    def _source(self, lane: Lane) -> KafkaSource:
+        bridge = lane.bridge
         return KafkaSource(
             self._parts.connection(bridge.source_connector),
             identity.LaneIndex(lane.number, bridge.concurrency),
-            options,
+            self._source_options(bridge, lane.number),
             clock=self._node.clock,
             sent_log=self._sent_log(bridge, lane.number),
             filter=lane.filter,

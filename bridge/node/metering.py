@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import platform
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final
 
@@ -20,10 +20,10 @@ from bridge.journal.journal import Journal
 from bridge.journal.measures import IdCacheStatus
 from bridge.journal.sqlite.reader import BridgeLag
 from bridge.journal.values.store import AddressStatus
-from bridge.node.bridge_set import BridgeSet
+from bridge.node.bridge_set import BridgeSet, NodeBridge
 from bridge.node.extension import Extension
 from bridge.relay.filtering import filter_doubt
-from bridge.relay.operated import Operated
+from bridge.relay.lag import Lag, total
 from bridge.runtime import log_output, metrics
 from bridge.runtime.metrics import Family, Sample
 from bridge.runtime.version import version
@@ -32,13 +32,17 @@ from bridge.runtime.version import version
 _NOTHING: Final = AddressCounts()
 
 
-def lag_of(bridge: str, relay: Operated, lags: Iterable[BridgeLag]) -> tuple[int, int | None]:
-    """Messages that wait for a bridge, and the time at which the oldest was stored (ms; None: none waits)."""
-    if relay.lag is not None:
-        return relay.lag
-    own = [lag for lag in lags if lag.bridge == bridge]
-    oldest_ms = min((lag.oldest_ms for lag in own if lag.oldest_ms is not None), default=None)
-    return sum(lag.messages for lag in own), oldest_ms
+def lag_of(bridge: str, found: NodeBridge, lags: Sequence[BridgeLag] | None) -> Lag | None:
+    """Messages that wait for a bridge, and the time at which the oldest was stored (ms; None: none waits).
+
+    `lags`: the journal's; None: it could not be read. The answer is None where it is not known.
+    """
+    if not found.summary.from_journal:
+        return found.relay.lag
+    if lags is None:
+        return None
+    own = [(lag.messages, lag.oldest_ms) for lag in lags if lag.bridge == bridge]
+    return total(own)
 
 
 class Metering:
@@ -56,8 +60,8 @@ class Metering:
         self._journal: Journal | None = None
         self._bridges = BridgeSet()
         self._extensions: Sequence[Extension] = ()
-        #: The lags at the scrape that is being answered.
-        self._lags: Sequence[BridgeLag] = ()
+        #: The lags at the scrape that is being answered; None: the journal could not be read yet.
+        self._lags: Sequence[BridgeLag] | None = None
         self._caches: Sequence[IdCacheStatus] = ()
         self._addresses: Sequence[AddressStatus] = ()
         self._registry.register(self)
@@ -88,7 +92,8 @@ class Metering:
 
     def _of_bridges(self) -> Iterator[Sample]:
         journal = self._journal
-        for name, (relay, _) in self._bridges.items():
+        for name, found in self._bridges.items():
+            relay = found.relay
             labels = {"bridge": name}
             counts = relay.counts
             yield Sample(metrics.MESSAGES_SENT, counts.sent, labels)
@@ -103,16 +108,19 @@ class Metering:
             yield Sample(metrics.TARGET_DUPLICATES, counts.replayed, {"kind": "replay", **labels})
             yield Sample(metrics.TARGET_DUPLICATES, counts.repeated, {"kind": "producer", **labels})
             yield Sample(metrics.IN_FLIGHT_MESSAGES, relay.in_flight, labels)
-            yield Sample(metrics.PARKED_PARTITIONS, counts.parked, labels)
+            if counts.parked or relay.connected:
+                yield Sample(metrics.PARKED_PARTITIONS, counts.parked, labels)
             yield Sample(metrics.CONNECTED, int(relay.connected), labels)
             yield Sample(metrics.THROTTLED_SECONDS, counts.throttled_ms / 1000, labels)
             yield Sample(metrics.RECONNECTS, counts.reconnects, labels)
             yield Sample(metrics.LAST_PROGRESS, counts.last_progress_ms / 1000, labels)
             yield from metrics.state_samples(name, relay.state)
-            messages, oldest_ms = lag_of(name, relay, self._lags)
-            yield Sample(metrics.LAG_MESSAGES, messages, labels)
-            age_ms = 0 if oldest_ms is None or journal is None else journal.clock.wall_ms() - oldest_ms
-            yield Sample(metrics.LAG_SECONDS, max(age_ms, 0) / 1000, labels)
+            lag = lag_of(name, found, self._lags)
+            if lag is not None:
+                messages, oldest_ms = lag
+                yield Sample(metrics.LAG_MESSAGES, messages, labels)
+                age_ms = 0 if oldest_ms is None or journal is None else journal.clock.wall_ms() - oldest_ms
+                yield Sample(metrics.LAG_SECONDS, max(age_ms, 0) / 1000, labels)
 
     def _of_addresses(self) -> Iterator[Sample]:
         if self._journal is None:

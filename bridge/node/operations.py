@@ -12,6 +12,7 @@ from bridge.http.describe import describe
 from bridge.journal.dead_letters import DeadLetterService
 from bridge.journal.journal import Journal
 from bridge.journal.sqlite.reader import BridgeLag
+from bridge.node.bridge_set import NodeBridge
 from bridge.node.metering import lag_of
 from bridge.node.node import Node
 from bridge.relay.filtering import filter_doubt
@@ -86,8 +87,8 @@ class Control:
             "store": None if journal is None else journal.store,
             "duplicates": {} if journal is None else journal.counts.duplicates(),
             "bridges": [
-                self._bridge(name, relay, summary) | {"lag": lag_of(name, relay, lags)[0], "lanes": owned}
-                for (name, (relay, summary)), owned in zip(bridges.items(), lanes, strict=True)
+                self._bridge(name, found, lags) | {"lanes": owned}
+                for (name, found), owned in zip(bridges.items(), lanes, strict=True)
             ],
             "links": [
                 {
@@ -103,14 +104,14 @@ class Control:
             **{one.name: one.status() for one in self._node.parts.extensions if one.name},
         }
 
-    async def _lags(self) -> Sequence[BridgeLag]:
-        """The messages in the journal that wait for each bridge; empty while the journal cannot be read."""
+    async def _lags(self) -> Sequence[BridgeLag] | None:
+        """The messages in the journal that wait for each bridge; None while the journal cannot be read."""
         if self._node.journal is None:
-            return []
+            return None
         try:
             return await self._node.journal.bridge_lags()
         except BridgeError:
-            return []
+            return None
 
     async def _addresses(self, journal: Journal) -> Sequence[Mapping[str, Any]]:
         """Every address with its queues and lags; none while the journal cannot be read."""
@@ -120,9 +121,10 @@ class Control:
             return []
         return [describe(status, self._node.bridges.state) for status in found]
 
-    def _bridge(self, name: str, relay: Operated, summary: BridgeSummary) -> dict[str, Any]:
+    def _bridge(self, name: str, found: NodeBridge, lags: Sequence[BridgeLag] | None) -> dict[str, Any]:
         """A bridge's entry, without the parts that other processes have to be asked for."""
-        counts = relay.counts
+        relay, summary = found
+        counts, lag = relay.counts, lag_of(name, found, lags)
         reason = relay.reason or counts.trouble or self._standstill(summary) or counts.throttled or None
         return {
             "name": name,
@@ -144,6 +146,7 @@ class Control:
             "not-evaluated": counts.not_evaluated,
             "dropped": counts.dropped,
             "in-flight": relay.in_flight,
+            "lag": None if lag is None else lag[0],
             "reconnects": counts.reconnects,
         }
 

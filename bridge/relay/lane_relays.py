@@ -4,27 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Final
 
 import structlog
 
 from bridge.relay.counts import Counts
+from bridge.relay.lag import Lag
 from bridge.relay.lifecycle import State
-from bridge.relay.ports import Lag
 from bridge.relay.relay import Relay
-
-_NOTHING_WAITS: Final[Lag] = (0, None)
-
-
-@dataclass(frozen=True, slots=True)
-class _Failed:
-    """A lane that has FAILED here."""
-
-    reason: str
-    #: As `LaneRelays.lag`, of this lane when it failed.
-    lag: Lag | None
 
 
 class LaneRelays:
@@ -43,8 +31,8 @@ class LaneRelays:
         self._numbered = numbered
         self._on_failed = on_failed
         self._lanes: dict[int, Relay] = {}
-        #: Lanes that have FAILED here, until `forgive`: also those that have been given up since.
-        self._failed: dict[int, _Failed] = {}
+        #: Why lanes have FAILED here, until `forgive`: also those that have been given up since.
+        self._failed: dict[int, str] = {}
         #: Relays of lanes that this process does not own any more, until they have stopped.
         self._leaving: list[Relay] = []
         #: The counts of relays that are gone.
@@ -83,7 +71,7 @@ class LaneRelays:
         has.
         """
         failing = {lane: relay.reason for lane, relay in self._lanes.items() if relay.reason}
-        reasons = sorted(({lane: failed.reason for lane, failed in self._failed.items()} | failing).items())
+        reasons = sorted((self._failed | failing).items())
         if not reasons:
             return ""
         (first, reason), others = reasons[0], [str(lane) for lane, _ in reasons[1:]]
@@ -133,19 +121,14 @@ class LaneRelays:
         return self._connector
 
     @property
-    def lag(self) -> Lag | None:
-        """Messages that wait in the lanes of this process, and when the oldest came; None: their sources do
-        not say.
+    def failed(self) -> frozenset[int]:
+        """The lanes that have FAILED here, also those that were given up since: perhaps nobody moves them."""
+        return frozenset(self._failed)
 
-        The lag of a lane that was given up is the one at that time: perhaps no other worker moves it.
-        """
-        said = [relay.lag() for relay in self._lanes.values()]
-        said += [failed.lag for lane, failed in self._failed.items() if lane not in self._lanes]
-        lags = [lag for lag in said if lag is not None]
-        if not lags:
-            return _NOTHING_WAITS if self._numbered else None
-        oldest_ms = min((since_ms for _, since_ms in lags if since_ms is not None), default=None)
-        return sum(messages for messages, _ in lags), oldest_ms
+    def lags(self, *, connected: bool) -> Mapping[int, Lag]:
+        """The lag of each lane of which its source says it; `connected`: of lanes that are, no others."""
+        said = {lane: relay.lag() for lane, relay in self._lanes.items() if relay.connected or not connected}
+        return {lane: lag for lane, lag in said.items() if lag is not None}
 
     def _all(self) -> Iterable[Relay]:
         return (*self._lanes.values(), *self._leaving)
@@ -176,7 +159,7 @@ class LaneRelays:
 
     def _fail(self, lane: int, relay: Relay) -> None:
         if self._lanes.get(lane) is relay:
-            self._failed[lane] = _Failed(relay.reason, relay.lag())
+            self._failed[lane] = relay.reason
             self._on_failed(lane)
 
     async def start_all(self) -> None:

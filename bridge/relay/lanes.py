@@ -8,7 +8,7 @@ one, which operators do not see.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import structlog
 import tenacity
@@ -16,11 +16,12 @@ import tenacity
 from bridge.errors import BridgeError, described
 from bridge.relay.counts import Counts
 from bridge.relay.filtering import FilterRecord
+from bridge.relay.lag import MEASURE_INTERVAL_MS, Lag, LagProbe, LaneLags, total
 from bridge.relay.lane_relays import LaneRelays
 from bridge.relay.lifecycle import Command, State, after
 from bridge.relay.ownership import Ownership
-from bridge.relay.ports import Lag
 from bridge.relay.relay import TRANSIENT, Relay, RelayOptions, gave_up
+from bridge.runtime.clock import Clock, SystemClock
 
 #: The text of `counts.trouble` for a worker that stands by in case another one fails.
 STANDBY = "standby: no lane is mine"
@@ -49,8 +50,13 @@ class LanedRelay:
         *,
         numbered: bool = True,
         record: FilterRecord | None = None,
+        clock: Clock | None = None,
+        probe: LagProbe | None = None,
     ) -> None:
-        """`make` makes the relay of a lane; `numbered`: operators see the lanes; `record`: of its filter."""
+        """`make` makes the relay of a lane; `numbered`: operators see the lanes; `record`: of its filter.
+
+        `probe` asks the source what waits in lanes that are not connected; None: a relay's source says it.
+        """
         self.options = options
         self._ownership = ownership
         self._record = record or FilterRecord()
@@ -66,8 +72,13 @@ class LanedRelay:
         self._regained = 0
         self._life: asyncio.Task[None] | None = None
         self._ending = False
-        #: The lag when the lanes were given back.
-        self._last_lag = self._relays.lag
+        self._clock = SystemClock() if clock is None else clock
+        self._probe = probe
+        self._lags = LaneLags()
+        #: The lanes whose lag is shown: those that were this process's when that was known last; None: it
+        #: never was.
+        self._counted: frozenset[int] | None = None
+        self._measuring: asyncio.Task[None] | None = None
         self._log = structlog.get_logger().bind(bridge=options.name)
 
     # -- state -------------------------------------------------------------------------------------------
@@ -128,10 +139,51 @@ class LanedRelay:
 
     @property
     def lag(self) -> Lag | None:
-        """As `bridge.relay.operated.Operated.lag`, of the lanes that this process owns; stopped, of those
-        that it owned.
+        """As `bridge.relay.operated.Operated.lag`, of the lanes that this process owns; of all lanes while it
+        was never known which those are; and while it is not known, of those that it owned last.
         """
-        return self._last_lag if self._ending else self._relays.lag
+        self._look_at_lags()
+        lanes = self._lags.lanes() if self._counted is None else self._counted
+        if self._counted is None and not lanes:
+            return None
+        now_ms = self._clock.wall_ms()
+        return total([self._lags.of(lane, now_ms) for lane in lanes])
+
+    @property
+    def lanes_known(self) -> bool:
+        """Implements `bridge.relay.operated.Operated.lanes_known`."""
+        return self._counted is not None
+
+    def _look_at_lags(self) -> None:
+        """Keep what the lanes' own sources say: without a probe always, else while they are connected."""
+        now_ms = self._clock.wall_ms()
+        for lane, lag in self._relays.lags(connected=self._probe is not None).items():
+            self._lags.measured(lane, lag, now_ms)
+
+    async def _measure(self, probe: LagProbe) -> None:
+        """Measure again and again what waits in lanes that are not connected."""
+        try:
+            while True:
+                self._look_at_lags()
+                seeing = self._relays.lags(connected=True).keys()
+                if self._counted is not None and self._counted <= seeing:
+                    await probe.close()
+                else:
+                    await self._probed(probe, seeing)
+                await asyncio.sleep(MEASURE_INTERVAL_MS / 1000)
+        finally:
+            await probe.close()
+
+    async def _probed(self, probe: LagProbe, seeing: Collection[int]) -> None:
+        try:
+            found = await probe.measure()
+        except BridgeError:  # the bridge has the same trouble, and logs it
+            await probe.close()
+            return
+        now_ms = self._clock.wall_ms()
+        for lane, lag in found.items():
+            if lane not in seeing:
+                self._lags.measured(lane, lag, now_ms)
 
     # -- commands --------------------------------------------------------------------------------------
 
@@ -171,6 +223,10 @@ class LanedRelay:
         # Another command may have come while the last life was still giving back its lanes.
         if self._asked is State.STARTING and self._life is None:
             self._reached, self._ending = State.STARTING, False
+            if self._probe is not None and self._measuring is None:
+                self._measuring = asyncio.create_task(
+                    self._measure(self._probe), name=f"lag-{self.options.name}"
+                )
             self._life = asyncio.create_task(self._live(), name=f"lanes-{self.options.name}")
 
     async def _end(self) -> None:
@@ -180,6 +236,10 @@ class LanedRelay:
             self._ending = True
             self._life.cancel()
         await self._last_life()
+        measuring, self._measuring = self._measuring, None
+        if measuring is not None:
+            measuring.cancel()
+            await asyncio.gather(measuring, return_exceptions=True)
 
     async def _last_life(self) -> None:
         """Wait until no task of the last life is left."""
@@ -202,7 +262,7 @@ class LanedRelay:
         except Exception as error:  # noqa: BLE001 - a bug must not look like a healthy bridge
             self._fail(described(error), error)
         finally:
-            self._last_lag = self._relays.lag
+            self._look_at_lags()
             self._ending = True
             try:
                 self._relays.own(frozenset(), start=False)
@@ -219,6 +279,7 @@ class LanedRelay:
             self._asked = State.FAILED
 
     def _give_up(self, lane: int) -> None:
+        self._look_at_lags()
         self._ownership.give_up(lane)
         owned = self._ownership.owned
         if lane not in owned:
@@ -233,12 +294,14 @@ class LanedRelay:
             try:
                 while True:
                     self._relays.own(owned, start=self._asked is State.STARTING)
+                    self._counted = owned | self._relays.failed
                     self._reached = State.RUNNING
                     if self._relays.given_up:
                         return
                     owned = await self._ownership.changed(owned)
             except TRANSIENT as error:
                 self._disconnected(error, self.options.backoff.delay_ms(1))
+                self._look_at_lags()
                 self._relays.own(frozenset(), start=False)
             lost = True
 

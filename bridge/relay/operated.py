@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from bridge.relay.counts import Counts
+from bridge.relay.lag import Lag
 from bridge.relay.lifecycle import Command, State
-from bridge.relay.ports import Lag
 
 
 class Operated(Protocol):
@@ -45,8 +45,12 @@ class Operated(Protocol):
     def lag(self) -> Lag | None:
         """Messages that wait at the source, and when the oldest came, ms since the epoch (None: none waits).
 
-        None where this node's journal is the source: the journal then has the lag.
+        None: it is not known. Where this node's journal is the source, that has the lag, and this is None.
         """
+
+    @property
+    def lanes_known(self) -> bool:
+        """Whether it was ever known which lanes are this process's; `lag` is that of all lanes until then."""
 
     @property
     def owned_lanes(self) -> Sequence[int] | None:

@@ -16,9 +16,6 @@ from bridge.messages.block import KeptBody
 from bridge.messages.stream_names import StreamKind, kind_of_stream
 from dedup.verdict import Verdict
 
-#: Messages that wait at a source, and when the oldest came, ms since the epoch (None: none waits).
-Lag = tuple[int, int | None]
-
 
 @dataclass(frozen=True, slots=True)
 class Stream:

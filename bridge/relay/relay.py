@@ -29,8 +29,9 @@ from bridge.relay.backoff import Backoff
 from bridge.relay.connectors import Connector, Connectors
 from bridge.relay.counts import Counts
 from bridge.relay.dead_letters import DeadLetterSink
+from bridge.relay.lag import Lag
 from bridge.relay.lifecycle import State
-from bridge.relay.ports import Lag, Source, Target
+from bridge.relay.ports import Source, Target
 from bridge.relay.pump import Pump
 from bridge.relay.session import Session
 from bridge.relay.stages import Stage
@@ -112,7 +113,7 @@ class LaneEnds:
     target: Target
     #: None: a message that the target refuses for good ends the bridge.
     dead_letters: DeadLetterSink | None = None
-    #: Messages that wait at the source, and when the oldest came; None: the source does not say.
+    #: Messages that wait at the source, and when the oldest came; None: the source does not know it.
     lag: Callable[[], Lag | None] = lambda: None
     #: The source's partitions that stand still by themselves, each with the reason, one text for each.
     parked: Callable[[], Sequence[str]] = tuple
@@ -176,6 +177,11 @@ class Relay:
         if self._state is State.RUNNING and self.session.stalled:
             return State.WAITING
         return self._state
+
+    @property
+    def connected(self) -> bool:
+        """Whether both ends are open."""
+        return self._state is State.RUNNING
 
     @property
     def counts(self) -> Counts:

@@ -78,11 +78,15 @@ DUPLICATES_REJECTED: Final = _counter(
 TARGET_DUPLICATES: Final = replace(DUPLICATES_REJECTED, labels=("bridge", "kind"))
 IN_FLIGHT_MESSAGES: Final = _gauge("in_flight_messages", "Messages sent and not yet confirmed.", _BRIDGE)
 LAG_MESSAGES: Final = _gauge(
-    "lag_messages", "Messages stored at the source that wait for the target.", _BRIDGE
+    "lag_messages", "Messages at the source that wait for the target; none while it is not known.", _BRIDGE
 )
-LAG_SECONDS: Final = _gauge("lag_seconds", "Age of the oldest message that waits for the target.", _BRIDGE)
+LAG_SECONDS: Final = _gauge(
+    "lag_seconds", "Age of the oldest message that waits for the target; none while it is not known.", _BRIDGE
+)
 PARKED_PARTITIONS: Final = _gauge(
-    "parked_partitions", "Source partitions that stand still: a record cannot be decoded.", _BRIDGE
+    "parked_partitions",
+    "Source partitions that stand still: a record cannot be decoded, or the target has no place for it.",
+    _BRIDGE,
 )
 CONNECTED: Final = _gauge("connected", "1 while the bridge has its target, else 0.", _BRIDGE)
 STATE: Final = _gauge(

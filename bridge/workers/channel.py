@@ -105,6 +105,7 @@ class Report(msgspec.Struct, tag="report", frozen=True, kw_only=True):
     lag: tuple[int, int | None] | None
     #: Counts since this worker started.
     counts: Counts
+    lanes_known: bool = True
     #: The lanes that it has, at most `MOST_LANES_NAMED`.
     owned_lanes: tuple[int, ...] = ()
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from bridge.errors import Conflict
 from bridge.relay.counts import Counts
+from bridge.relay.lag import Lag, total
 from bridge.relay.lanes import STANDBY
 from bridge.relay.lifecycle import Command, State, after
 from bridge.workers.channel import Report, Want, Wanted
@@ -55,6 +56,8 @@ class RemoteBridge:
         self._workers: dict[int, _Seen] = {}
         #: The counts of workers that are gone: a counter never goes back.
         self._gone = Counts()
+        #: The lanes of such workers, until another worker has reported that it owns them.
+        self._orphaned: frozenset[int] = frozenset()
         self._store = ""
         #: Set, and replaced, when a worker has reported or is gone.
         self._heard = asyncio.Event()
@@ -101,11 +104,20 @@ class RemoteBridge:
         return sum(report.in_flight for report in self._known())
 
     @property
-    def lag(self) -> tuple[int, int | None]:
-        """Messages that wait at the source, and when the oldest came, ms since the epoch (None: none)."""
-        lags = [report.lag for report in self._known() if report.lag is not None]
-        oldest_ms = min((oldest_ms for _, oldest_ms in lags if oldest_ms is not None), default=None)
-        return sum(messages for messages, _ in lags), oldest_ms
+    def lag(self) -> Lag | None:
+        """As `bridge.relay.operated.Operated.lag`: not known before every worker has reported it, and while
+        no worker owns a lane of one that is gone.
+        """
+        reports = self._known()
+        if not reports or len(reports) < len(self._workers) or self._orphaned:
+            return None
+        of_all = [report.lag for report in reports if not report.lanes_known and report.lag is not None]
+        return of_all[0] if of_all else total([report.lag for report in reports])
+
+    @property
+    def lanes_known(self) -> bool:
+        """Whether every worker has known which lanes are its own."""
+        return all(report.lanes_known for report in self._known())
 
     @property
     def owned_lanes(self) -> Sequence[int]:
@@ -167,6 +179,7 @@ class RemoteBridge:
         """Take this worker's report."""
         self._workers[worker].report = report
         self._store = report.store or self._store
+        self._orphaned -= {*report.owned_lanes}
         self._change()
 
     def detached(self, worker: int) -> None:
@@ -174,6 +187,7 @@ class RemoteBridge:
         seen = self._workers.pop(worker)
         if seen.report is not None:
             self._gone = _sum(self._gone, replace(seen.report.counts, parked=0))
+            self._orphaned |= {*seen.report.owned_lanes}
         self._change()
 
     def _known(self) -> list[Report]:

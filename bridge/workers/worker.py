@@ -246,6 +246,7 @@ class _Worker:
                 connected=bridge.connected,
                 in_flight=bridge.in_flight,
                 lag=bridge.lag,
+                lanes_known=bridge.lanes_known,
                 counts=dataclasses.replace(counts, trouble=shortened(counts.trouble)),
                 owned_lanes=tuple(bridge.owned_lanes or ())[:MOST_LANES_NAMED],
             )

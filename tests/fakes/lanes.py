@@ -8,6 +8,7 @@ from collections.abc import Callable
 from bridge.errors import SourceRefused
 from bridge.kafka.lanes.assignor import Claim, assign
 from bridge.messages.message import Message
+from bridge.relay.lag import LagProbe
 from bridge.relay.lanes import LanedRelay
 from bridge.relay.lifecycle import Command, State
 from bridge.relay.ownership import Ownership
@@ -88,6 +89,16 @@ class FakeOwnership:
         self.is_open = False
 
 
+def failing(*lanes: int) -> Callable[[int, FakeSource], None]:
+    """Makes the sources of these lanes fail for good at the first read."""
+
+    def prepare(lane: int, source: FakeSource) -> None:
+        if lane in lanes:
+            source.read_fails = SourceRefused(f"needs the ACL Read on topic orders-{lane}")
+
+    return prepare
+
+
 class FakeGroup:
     """Members that share lanes, divided as `bridge.kafka.lanes.assignor` does, at once and without a
     broker.
@@ -145,7 +156,7 @@ class GroupedOwnership(FakeOwnership):
 class Bridge:
     """A bridge of lanes, each between a journal of its own and a store that all share."""
 
-    def __init__(self, ownership: Ownership, **options: object) -> None:
+    def __init__(self, ownership: Ownership, *, probe: LagProbe | None = None, **options: object) -> None:
         self.store = FakeStore()
         self.journals: dict[int, FakeJournal] = {}
         #: The latest of each lane.
@@ -154,7 +165,13 @@ class Bridge:
         self.made: dict[int, list[Relay]] = {}
         #: Called with each source that is made.
         self.prepare: Callable[[int, FakeSource], None] = lambda lane, source: None
-        self.relay = LanedRelay(RelayOptions(BRIDGE, **options), ownership, self.make)  # type: ignore[arg-type]
+        self.relay = LanedRelay(
+            RelayOptions(BRIDGE, **options),  # type: ignore[arg-type]
+            ownership,
+            self.make,
+            clock=VirtualClock(),
+            probe=probe,
+        )
 
     def make(self, lane: int) -> Relay:
         source = FakeSource(self.journal(lane), f"{BRIDGE}-{lane}")

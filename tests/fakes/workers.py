@@ -133,6 +133,7 @@ class ObedientBridge:
         self.store = ""
         self.connector = ""
         self.lag: tuple[int, int | None] | None = (0, None)
+        self.lanes_known = True
         self.owned_lanes: list[int] | None = []
         #: What it was told, in order.
         self.commands: list[Command] = []
@@ -167,6 +168,7 @@ def report(
         "connected": state is State.RUNNING,
         "in_flight": 0,
         "lag": (0, None),
+        "lanes_known": True,
         "owned_lanes": (),
     }
     of_report = {name: fields.pop(name) for name in list(fields) if name in own}

@@ -20,6 +20,7 @@ from bridge.kafka.source.partitions import Found, Partitions
 from bridge.kafka.source.progress import Progress
 from bridge.kafka.source.stream_cursor import StreamCursor
 from bridge.messages.batch import Batch
+from bridge.relay.lag import Lag
 from bridge.runtime.clock import Clock
 
 #: Metadata is asked for at least this often while reading (a re-created topic is noticed within 30 s).
@@ -67,11 +68,10 @@ class LaneReading:
     _watch_at_ms: int = 0
     #: Where the next of those partitions begin.
     _watched_upto: int = 0
-    #: While nothing is read: ends of the partitions, and since when (ms, wall) one was behind its end.
+    #: Ends of the partitions, asked for while nothing is read.
     _ends: dict[TopicPartition, int] = field(default_factory=dict)
-    _behind_since_ms: int | None = None
-    #: The lag as of the end of reading.
-    _last_lag: tuple[int, int | None] = (0, None)
+    #: Whether streams were opened, if only none that there were.
+    is_open: bool = False
     _log: Any = field(default_factory=structlog.get_logger)
 
     async def go_on(self, opened: Mapping[str, StreamCursor], there: Collection[str]) -> None:
@@ -82,7 +82,7 @@ class LaneReading:
         kept = {identity: cursor for identity, cursor in self.cursors.items() if identity in there}
         self.cursors = {**kept, **opened}
         self._known.update(opened)
-        self._last_lag = (0, None) if self.cursors else self._last_lag
+        self.is_open = True
         self._backed_off = (self._backed_off - opened.keys()) & self.cursors.keys()
         self._look_at_ms = self.clock.monotonic_ms() + METADATA_INTERVAL_MS
         self._ends = {}
@@ -121,8 +121,6 @@ class LaneReading:
                 # partitions: if one falls far behind, the others' IDs push out of the cache those that its
                 # next records repeat.
                 batches.sort(key=_oldest_ms)
-                if any(batch.count for batch in batches):
-                    self._behind_since_ms = None  # from here on the messages show their age
                 return batches
             await self._linger()
             await self._fetch()
@@ -272,26 +270,24 @@ class LaneReading:
         except SourceUnavailable:
             return []
 
-    def lag(self) -> tuple[int, int | None]:
+    def lag(self) -> Lag | None:
         """Positions behind, and when the oldest message handed out and not settled was stored, ms.
 
         Counts up to the high watermark: records that an open transaction blocks wait too, for as long as it
-        runs. While nothing is open: the last values.
+        runs. None while nothing is open.
         """
-        if not self._by_partition:
-            return self._last_lag
+        if not self.is_open:
+            return None
         behind = 0
         oldest: int | None = None
         for tp, cursor in self._by_partition.items():
             high = self.reading.high_watermark(tp) or 0
-            end = max(cursor.at, cursor.settled, high, self._ends.get(tp, 0))
+            end = max(cursor.at, cursor.settled, cursor.end, high, self._ends.get(tp, 0))
             behind += end - cursor.settled
             since = cursor.oldest_ms
             if since is not None and (oldest is None or since < oldest):
                 oldest = since
-        if behind and oldest is None:
-            return behind, self._behind_since_ms or self.blocked.since_wall_ms
-        return behind, oldest
+        return behind, (self.blocked.since_wall_ms if behind and oldest is None else oldest)
 
     async def look_at_ends(self, there: Iterable[Found]) -> None:
         """For `lag` while nothing is read because the target is away: a client fetches only what is taken.
@@ -307,14 +303,10 @@ class LaneReading:
             return
         self._watch_at_ms = now_ms + WATCH_INTERVAL_MS
         self._ends = {**self._ends, **await self.partitions.high_watermarks(asked)}
-        if not self.lag()[0]:
-            self._behind_since_ms = None
-        elif self._behind_since_ms is None:
-            self._behind_since_ms = self.clock.wall_ms()
 
     def clear(self) -> None:
         """Close all streams."""
-        self._last_lag = self.lag()
+        self.is_open = False
         self.cursors, self._by_partition, self._unchecked = {}, {}, {}
         self._backed_off.clear()
 

@@ -80,7 +80,8 @@ class Opening:
         for identity, start in starts.items():
             self.gaps.passed(identity, start.begins, start.at)
         cursors = {
-            identity: _cursor(found[identity], start, resume[identity]) for identity, start in starts.items()
+            identity: _cursor(found[identity], start, resume[identity], logs[identity])
+            for identity, start in starts.items()
         }
         if self.has_log:
             await self._prepare_log(cursors, resume, logs, starts)
@@ -224,9 +225,9 @@ def _mark_of(one: Found, marks: Marks) -> Mark | None:
     return mark if mark is not None and mark.topic_id == one.topic_id else None
 
 
-def _cursor(found: Found, start: Start, state: StreamState) -> StreamCursor:
+def _cursor(found: Found, start: Start, state: StreamState, log: Log) -> StreamCursor:
     checksum = 0 if start.skipped else state.checksum
-    cursor = StreamCursor(found, start.at, checksum, settled=start.at)
+    cursor = StreamCursor(found, start.at, checksum, settled=start.at, end=log.end)
     if start.coverage is not None:
         cursor.begin(start.coverage)
     return cursor

@@ -28,6 +28,7 @@ from bridge.kafka.source.stream_cursor import StreamCursor, without_refusals
 from bridge.messages.batch import Batch
 from bridge.relay.counts import Counts
 from bridge.relay.gaps import Gaps
+from bridge.relay.lag import Lag
 from bridge.relay.ports import Bounds, Receipt, Remembered, Stream, StreamState
 from bridge.relay.stages import Stage
 from bridge.runtime.clock import Clock
@@ -238,8 +239,11 @@ class KafkaSource:
             self._progress.settle(cursor.found.tp, mark)
 
     @property
-    def lag(self) -> tuple[int, int | None]:
-        """Positions behind, and when the oldest message read and not settled was stored, ms, if any."""
+    def lag(self) -> Lag | None:
+        """Positions behind, and when the oldest message read and not settled was stored, ms, if any.
+
+        None while no streams are open.
+        """
         return self._lane.lag()
 
     @property

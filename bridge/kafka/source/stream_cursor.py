@@ -23,6 +23,8 @@ class StreamCursor:
     checksum: int = 0
     #: Everything below is covered by the target.
     settled: int = 0
+    #: The log's end when the stream was opened.
+    end: int = 0
     #: End of what was sent before this opening and the delivery log may lack: it is read again for that.
     recover_upto: int = 0
     #: Batches that were not handed out yet: at most those of one fetch.

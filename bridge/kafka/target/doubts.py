@@ -21,6 +21,12 @@ _INVALID_RECORD: Final = 87
 #: A record batch that the broker finds too large is the last of its size: later ones are smaller by this
 #: factor.
 SHRINK: Final = 4
+#: After so many record batches of about the present size that the broker has taken, larger ones are tried...
+GROW_AFTER: Final = 100
+#: ...after so many, such as were refused before: each refusal costs a transaction that is not committed.
+TRY_AGAIN_AFTER: Final = 2_000
+#: The factor by which they grow then.
+GROW: Final = 2
 #: A time that was taken clears others that are off by up to a quarter more: lateness varies.
 _FREED: Final = 5 / 4
 
@@ -53,6 +59,10 @@ class Doubts:
 
     #: Largest record batch that is sent, unless one message is larger, bytes.
     most_bytes: int = UNKNOWN_LIMIT
+    #: The size of the last record batch that was refused, and how many of at least half of `most_bytes` have
+    #: been taken since that changed.
+    _refused_bytes: int = UNKNOWN_LIMIT
+    _taken_batches: int = 0
     #: The smallest message, in bytes, that was refused for its size.
     _large_from: int = UNKNOWN_LIMIT
     #: Whether a message without a key was refused.
@@ -102,6 +112,21 @@ class Doubts:
     def refused_batch(self, size: int) -> None:
         """Record that the broker refuses a record batch of so many bytes with several records."""
         self.most_bytes = min(self.most_bytes, max(1, size // SHRINK))
+        self._refused_bytes, self._taken_batches = size, 0
+
+    def taken_batch(self, size: int) -> None:
+        """Record that the broker has taken a record batch of so many bytes: after some, larger ones are tried.
+
+        A limit may be raised, and messages may compress better than those that were refused.
+        """
+        if self.most_bytes == UNKNOWN_LIMIT or 2 * size < self.most_bytes:
+            return
+        self._taken_batches += 1
+        larger = self.most_bytes * GROW
+        was_refused = larger >= self._refused_bytes
+        if self._taken_batches == (TRY_AGAIN_AFTER if was_refused else GROW_AFTER):
+            self._taken_batches = 0
+            self.most_bytes = UNKNOWN_LIMIT if was_refused else larger
 
     def taken(self, message: Message, now_ms: int) -> None:
         """Record that the broker takes this message, which was in doubt."""

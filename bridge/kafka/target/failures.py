@@ -96,6 +96,13 @@ class Judgements:
             if segment.is_letter:
                 self.letters.suspect(segment.stream, segment.first)
 
+    def stored(self, batches: RecordBatches) -> None:
+        """Record that the brokers have taken these record batches."""
+        for batch in batches:
+            doubts = self.doubts.get(batch.topic)
+            if doubts is not None:
+                doubts.taken_batch(batch.builder.size())
+
     def probed(self, batches: RecordBatches, refusals: Sequence[Refusal], now_ms: int) -> None:
         """Record a probe's result: the brokers refuse these record batches, and take the others.
 

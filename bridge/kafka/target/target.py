@@ -377,6 +377,7 @@ class KafkaTarget:
             with self._pace.measured(lane.throttle, made.batches.bytes):
                 await lane.commit(made.batches, lambda offsets: made.records(offsets, self._clock.wall_ms()))
             made.committed()
+            self._judgements.stored(made.batches)
         committed_ms = self._clock.wall_ms()
         for delivery, answer in made.answers:
             if delivery.future.done():

@@ -5,6 +5,7 @@ from typing import Any
 
 from bridge.assembly.summary import BridgeSummary
 from bridge.errors import TargetUnavailable
+from bridge.node.bridge_set import NodeBridge
 from bridge.node.operations import Control
 from bridge.relay.ownership import AskDivision, Division, Member
 from tests.fakes.workers import ObedientBridge
@@ -17,7 +18,7 @@ async def lanes(division: AskDivision | None, owned: list[int] | None) -> Any:
     summary = BridgeSummary("eu:orders", "us", "exactly-once", True, 20_000, division=division)
     parts = SimpleNamespace(supervisor=None, extensions=[])
     node: Any = SimpleNamespace(
-        bridges={"eu-to-us": (relay, summary)},
+        bridges={"eu-to-us": NodeBridge(relay, summary)},
         journal=None,
         parts=parts,
         stopping=False,

@@ -1,18 +1,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 from structlog.testing import LogCapture
 
-from bridge.errors import Conflict, SourceGap, SourceRefused, TargetRefused, TargetUnavailable
+from bridge.errors import Conflict, SourceGap, TargetRefused, TargetUnavailable
 from bridge.relay.backoff import Backoff
 from bridge.relay.lanes import STANDBY
 from bridge.relay.lifecycle import Command, State
 from bridge.relay.ownership import AllLanes
 from tests.fakes.ends import FakeSource
-from tests.fakes.lanes import LONGEST_S, Bridge, FakeGroup, FakeOwnership
+from tests.fakes.lanes import LONGEST_S, Bridge, FakeGroup, FakeOwnership, failing
 from tests.fakes.virtual_time import in_virtual_time, now_ms
 from tests.harness.eventually import until
 
@@ -225,16 +224,6 @@ async def test_one_lane_that_failed_shows_and_the_others_go_on_until_start_tries
 
 
 # -- lanes that FAILED, shared with others ---------------------------------------------------------------
-
-
-def failing(*lanes: int) -> Callable[[int, FakeSource], None]:
-    """Makes the sources of these lanes fail for good at the first read."""
-
-    def prepare(lane: int, source: FakeSource) -> None:
-        if lane in lanes:
-            source.read_fails = SourceRefused(f"needs the ACL Read on topic orders-{lane}")
-
-    return prepare
 
 
 @in_virtual_time

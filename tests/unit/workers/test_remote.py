@@ -204,7 +204,37 @@ async def test_numbers_are_sums_and_counters_of_a_dead_worker_stay() -> None:
     bridge.detached(1)
     bridge.detached(2)
     assert bridge.counts.sent == 112
-    assert bridge.lag == (0, None)
+    assert bridge.lag is None
+
+
+async def test_the_lag_is_not_known_before_every_worker_has_reported_it() -> None:
+    bridge = Bridge(1, 2)
+    assert bridge.lag is None
+    bridge.heard(1, report(lag=(5, 700)))
+    assert bridge.lag is None
+    bridge.heard(2, report(lag=None))
+    assert bridge.lag is None
+    bridge.heard(2, report(lag=(0, None)))
+    assert bridge.lag == (5, 700)
+
+
+async def test_the_lanes_of_a_dead_worker_are_missing_in_the_lag_until_another_has_them() -> None:
+    bridge = Bridge(1, 2)
+    bridge.heard(1, report(lag=(5, 700), owned_lanes=(0, 1)))
+    bridge.heard(2, report(lag=(1, 800), owned_lanes=(2,)))
+    bridge.detached(1)
+    assert bridge.lag is None
+    bridge.heard(2, report(lag=(4, 750), owned_lanes=(0, 2)))
+    assert bridge.lag is None, "nobody has lane 1"
+    bridge.heard(2, report(lag=(6, 700), owned_lanes=(0, 1, 2)))
+    assert bridge.lag == (6, 700)
+
+
+async def test_workers_that_do_not_know_their_lanes_yet_show_the_lag_of_all_once() -> None:
+    bridge = Bridge(1, 2)
+    bridge.heard(1, report(lag=(9, 700), lanes_known=False))
+    bridge.heard(2, report(lag=(3, 800)))
+    assert bridge.lag == (9, 700)
 
 
 async def test_a_name_is_missing_where_no_worker_has_met_it() -> None:

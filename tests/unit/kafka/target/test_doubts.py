@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bridge.kafka.records.topic_rules import UNKNOWN_LIMIT, TopicRules
-from bridge.kafka.target.doubts import SHRINK, Doubts
+from bridge.kafka.target.doubts import GROW, GROW_AFTER, SHRINK, TRY_AGAIN_AFTER, Doubts
 from bridge.messages.message import Message
 
 NOW = 1_700_000_000_000
@@ -86,3 +86,24 @@ def test_record_batches_get_smaller_until_the_topic_takes_them() -> None:
     doubts.refused_batch(1_000_000)
     doubts.refused_batch(900_000)
     assert doubts.most_bytes == 900_000 // SHRINK
+
+
+def test_record_batches_grow_again_once_enough_of_their_size_were_taken() -> None:
+    doubts, refused = Doubts(), 1_000_000
+    doubts.refused_batch(refused)
+    sizes = []
+    for _ in range(GROW_AFTER + TRY_AGAIN_AFTER):
+        sizes.append(doubts.most_bytes)
+        doubts.taken_batch(min(doubts.most_bytes, refused - 1))
+    assert sorted(set(sizes)) == [refused // SHRINK, refused // SHRINK * GROW]
+    assert doubts.most_bytes == UNKNOWN_LIMIT, "the topic's limit may have been raised"
+    doubts.refused_batch(refused)
+    assert doubts.most_bytes == refused // SHRINK
+
+
+def test_small_record_batches_tell_nothing_of_larger_ones() -> None:
+    doubts = Doubts()
+    doubts.refused_batch(1_000_000)
+    for _ in range(TRY_AGAIN_AFTER):
+        doubts.taken_batch(100)
+    assert doubts.most_bytes == 1_000_000 // SHRINK
